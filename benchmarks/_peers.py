@@ -1,0 +1,158 @@
+"""Contenders as processes: their environments, and turns taken one by one.
+
+What a contender needs beyond the project's own environment is installed into a virtual
+environment under ``results/environments``, made on first use. Where that fails, the table
+says so in place of figures.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field, frozen
+
+from benchmarks._question import Figure, Row
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+INSTALL_SECONDS = 300
+
+VENDOR = ("codat-lending==12.0.0", "codat-platform==6.0.0", "codat-accounting==0.35.0")
+DLT = ("dlt==1.31.0",)
+HTTPX = ("httpx==0.28.1",)
+
+
+class ContenderFailedError(RuntimeError):
+    """A contender could not be installed, or broke; the message is for the table."""
+
+
+@frozen
+class Peer:
+    """A contender.
+
+    Attributes:
+        name: In tables.
+        script: Its module in ``benchmarks.peers``.
+        packages: What it needs beside the project's environment, with versions.
+        share: How much of the work it is given; less for the slow, figures are per item.
+    """
+
+    name: str
+    script: str
+    packages: tuple[str, ...] = ()
+    share: float = 1.0
+
+    def work(self, job: Mapping[str, Any], *, seconds: float = 120) -> dict[str, Any]:
+        """Run the script with *job* and return what it printed.
+
+        Raises:
+            ContenderFailedError: It cannot be run, failed, or took too long.
+        """
+        command = [python_with(self.packages), "-m", f"benchmarks.peers.{self.script}"]
+        told = json.dumps({**job, "started": time.time()})
+        try:
+            ran = subprocess.run(
+                [*command, told],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                timeout=seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise ContenderFailedError(f"took more than {seconds:g} s") from None
+        if ran.returncode:
+            raise ContenderFailedError(_last_line(ran.stderr))
+        answer: dict[str, Any] = json.loads(_last_line(ran.stdout))
+        return answer
+
+
+@cache
+def python_with(packages: tuple[str, ...]) -> str:
+    """Return a Python that has *packages*; this one for none.
+
+    Raises:
+        ContenderFailedError: They cannot be installed.
+    """
+    if not packages:
+        return sys.executable
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    name = sha256(" ".join((version, *packages)).encode()).hexdigest()[:12]
+    folder = RESULTS / "environments" / name
+    python = folder / "bin" / "python"
+    if not (folder / "complete").exists():
+        print(f"  installing {', '.join(packages)}", flush=True)
+        _install(folder, python, packages)
+        (folder / "complete").write_text("\n".join(packages))
+    return str(python)
+
+
+def _install(folder: Path, python: Path, packages: Sequence[str]) -> None:
+    for command in (
+        [sys.executable, "-m", "venv", "--clear", str(folder)],
+        [str(python), "-m", "pip", "install", "--quiet", *packages],
+    ):
+        try:
+            subprocess.run(
+                command, check=True, capture_output=True, text=True, timeout=INSTALL_SECONDS
+            )
+        except subprocess.CalledProcessError as error:
+            raise ContenderFailedError(f"not installed: {_last_line(error.stderr)}") from None
+        except subprocess.TimeoutExpired:
+            raise ContenderFailedError(f"not installed within {INSTALL_SECONDS} s") from None
+
+
+def _last_line(text: str) -> str:
+    return next((line for line in reversed(text.splitlines()) if line.strip()), "said nothing")
+
+
+# Turns
+
+Turn = Callable[[Peer], Mapping[str, float]]
+
+
+@define
+class _Score:
+    figures: dict[str, list[float]] = field(factory=dict)
+    failure: str = ""
+
+    def add(self, measured: Mapping[str, float]) -> None:
+        for name, value in measured.items():
+            self.figures.setdefault(name, []).append(value)
+
+
+def interleaved(setting: str, peers: Iterable[Peer], turn: Turn, *, rounds: int) -> list[Row]:
+    """Let *peers* take turns, so that what slows the machine for a while slows them all.
+
+    Each round begins with another of them. One that fails is not asked again.
+    """
+    order = list(peers)
+    scores = {peer.name: _Score() for peer in order}
+    for number in range(rounds):
+        first = number % len(order)
+        for peer in order[first:] + order[:first]:
+            _take_turn(peer, turn, scores[peer.name])
+    return [_row(setting, name, score) for name, score in scores.items()]
+
+
+def _take_turn(peer: Peer, turn: Turn, score: _Score) -> None:
+    if score.failure:
+        return
+    try:
+        score.add(turn(peer))
+    except ContenderFailedError as failure:
+        score.failure = f"did not run: {failure}"
+
+
+def _row(setting: str, name: str, score: _Score) -> Row:
+    if score.failure:
+        return Row(setting, name, {}, score.failure)
+    return Row(setting, name, {name: Figure(values) for name, values in score.figures.items()})

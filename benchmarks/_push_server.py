@@ -1,0 +1,94 @@
+"""The sandbox in a process of its own, on the machine's last core, for who pushes."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any, Literal
+
+from attrs import frozen
+
+from benchmarks._machine import pinned_to_last_core
+from integration_sdk.sandbox import Sandbox
+
+
+@frozen
+class Served:
+    """What the server has seen.
+
+    Attributes:
+        requests: Answered.
+        ended: When each push ended, in seconds since 1970, by key.
+    """
+
+    requests: int
+    ended: dict[str, float]
+
+
+@frozen
+class PushServer:
+    """Where the server is."""
+
+    base_url: str
+    api_key: str
+    lanes: tuple[tuple[str, str], ...]
+    process: int
+    _pipe: Connection
+
+    def served(self) -> Served:
+        """Ask it what it has seen."""
+        self._pipe.send("served")
+        return Served(*self._pipe.recv())
+
+
+@contextmanager
+def push_server(
+    companies: int,
+    seconds: tuple[float, float],
+    *,
+    dialect: Literal["document", "published"] = "published",
+) -> Iterator[PushServer]:
+    """Serve *companies* with a platform that takes *seconds* for a push, between two times."""
+    ours, theirs = multiprocessing.Pipe()
+    settings = {"companies": companies, "push_seconds": seconds, "dialect": dialect}
+    process = multiprocessing.get_context("spawn").Process(
+        target=_serve, args=(theirs, settings), daemon=True
+    )
+    process.start()
+    theirs.close()
+    try:
+        base_url, api_key, lanes = ours.recv()
+        yield PushServer(base_url, api_key, lanes, process.pid or 0, ours)
+    finally:
+        process.kill()
+        process.join()
+        ours.close()
+
+
+def _serve(pipe: Connection, settings: dict[str, Any]) -> None:
+    pinned_to_last_core()
+    asyncio.run(_run(pipe, settings))
+
+
+async def _run(pipe: Connection, settings: dict[str, Any]) -> None:
+    sandbox = Sandbox(invoices=0, remember=0, **settings)
+    async with sandbox:
+        behind = time.time() - sandbox.clock.now()
+        lanes = tuple((company.id, company.connections[0].id) for company in sandbox.companies)
+        pipe.send((sandbox.base_url, sandbox.api_key, lanes))
+
+        def tell() -> None:
+            pipe.recv()
+            ended = {
+                push.key: push.completed + behind
+                for push in sandbox.pushes
+                if push.completed is not None
+            }
+            pipe.send((sandbox.served, ended))
+
+        asyncio.get_running_loop().add_reader(pipe.fileno(), tell)
+        await asyncio.Event().wait()

@@ -1,0 +1,32 @@
+"""aiohttp and json, following ``_links.next``: what most people write."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+import aiohttp
+
+from benchmarks.peers._frame import COMPANY, Job, reads_async
+
+
+async def invoices(job: Job) -> AsyncGenerator[dict[str, Any], None]:
+    target = f"/companies/{COMPANY}/data/invoices?page=1&pageSize={job.page_size}"
+    async with aiohttp.ClientSession(job.base_url) as session:
+        while target:
+            async with session.get(target) as answer:
+                page = await answer.json()
+            for item in page["results"]:
+                yield item
+            target = page["_links"].get("next", {}).get("href")
+
+
+@asynccontextmanager
+async def reading(job: Job) -> AsyncIterator[AsyncGenerator[dict[str, Any], None]]:
+    async with aclosing(invoices(job)) as items:
+        yield items
+
+
+if __name__ == "__main__":
+    reads_async(reading)

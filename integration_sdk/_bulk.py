@@ -1,0 +1,198 @@
+"""A run of many pushes: senders that pull, outcomes that come out.
+
+A sender takes a place first, then the next request, then sends it. So never more is pulled
+than can be sent, and what stops a run (an early exit, an exception in the input, an expired
+account) stops it between two requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sized
+from functools import partial
+from typing import Literal
+
+from integration_sdk._dispatch import Dispatch
+from integration_sdk._push import Push
+from integration_sdk.errors import ConfigurationError
+from integration_sdk.models import PushOutcome, PushRequest
+
+
+class Bulk:
+    """One call of `Coordinator.run`."""
+
+    def __init__(
+        self,
+        desk: Dispatch,
+        places: asyncio.Semaphore,
+        senders: int,
+        *,
+        wait: float | None,
+        ordered: bool,
+    ) -> None:
+        self._desk = desk
+        self._places = places
+        self._senders = senders
+        self._wait = wait
+        self._ordered = ordered
+        self._pulled = 0
+        self._given = 0
+        self._done = False
+        self._left = False
+        self._failure: BaseException | None = None
+        self._turn = asyncio.Lock()
+        self._idle: set[asyncio.Task[None]] = set()
+        self._early: dict[int, PushOutcome] = {}
+        self._ready: deque[PushOutcome] = deque()
+        self._news = asyncio.Event()
+
+    async def outcomes(
+        self,
+        requests: Iterable[PushRequest] | AsyncIterable[PushRequest],
+        *,
+        raise_on: Literal["none", "first", "end"],
+    ) -> AsyncIterator[PushOutcome]:
+        """Yield outcomes until the input is used up and everything has one."""
+        first: Exception | None = None
+        if isinstance(requests, Sized):
+            self._desk.tally.expect(len(requests))
+        senders = self._start(_pull(requests))
+        try:
+            while await self._some(senders):
+                outcome = self._ready.popleft()
+                self._places.release()
+                self._given += 1
+                first = first or outcome.error
+                if raise_on == "first":
+                    outcome.raise_for_status()
+                yield outcome
+        finally:
+            self._leave()
+        if self._failure:
+            raise self._failure
+        if self._desk.stopped:
+            raise self._desk.stopped
+        if first and raise_on == "end":
+            raise first
+
+    def _start(self, input_: AsyncIterator[PushRequest]) -> list[asyncio.Task[None]]:
+        senders = [
+            asyncio.create_task(self._send(input_), name="integration_sdk sender")
+            for _ in range(self._senders)
+        ]
+        self._desk.tasks.update(senders)
+        for sender in senders:
+            sender.add_done_callback(self._sender_ended)
+        return senders
+
+    async def _some(self, senders: list[asyncio.Task[None]]) -> bool:
+        """Wait for an outcome; False when there will be none."""
+        while not self._ready:
+            if self._given == self._pulled and all(sender.done() for sender in senders):
+                return False
+            self._news.clear()
+            await self._news.wait()
+        return True
+
+    def _stop(self) -> None:
+        """Pull nothing more; what is being sent is sent to its end."""
+        self._done = True
+        for sender in list(self._idle):
+            sender.cancel()
+
+    def _leave(self) -> None:
+        """Nobody takes the outcomes that are still to come."""
+        self._left = True
+        for _ in range(len(self._ready) + len(self._early)):
+            self._places.release()
+        self._ready.clear()
+        self._early.clear()
+        self._stop()
+
+    def _sender_ended(self, sender: asyncio.Task[None]) -> None:
+        self._desk.tasks.discard(sender)
+        if not sender.cancelled() and (error := sender.exception()):
+            self._failure = self._failure or error
+            self._stop()
+        self._news.set()
+
+    async def _send(self, input_: AsyncIterator[PushRequest]) -> None:
+        while True:
+            item = await self._next(input_)
+            if item is None:
+                return
+            index, request = item
+            push = Push(request, on_outcome=partial(self._take, index))
+            await self._desk.push(push, self._wait)
+
+    async def _next(self, input_: AsyncIterator[PushRequest]) -> tuple[int, PushRequest] | None:
+        """Return the next request, with a place for it; None where there is none."""
+        task = _this_task()
+        self._idle.add(task)
+        try:
+            await self._places.acquire()
+            try:
+                return await self._pull_one(input_)
+            except BaseException:
+                self._places.release()
+                raise
+        finally:
+            self._idle.discard(task)
+
+    async def _pull_one(self, input_: AsyncIterator[PushRequest]) -> tuple[int, PushRequest] | None:
+        async with self._turn:
+            if self._done or self._desk.stopped:
+                self._places.release()
+                return None
+            try:
+                request = await anext(input_)
+            except StopAsyncIteration:
+                self._stop_pulling()
+                return None
+            except Exception as error:
+                self._failure = self._failure or error
+                self._stop_pulling()
+                return None
+            index, self._pulled = self._pulled, self._pulled + 1
+            return index, request
+
+    def _stop_pulling(self) -> None:
+        self._done = True
+        self._places.release()
+
+    def _take(self, index: int, push: Push) -> None:
+        outcome = push.outcome
+        if outcome is None or self._left:
+            self._places.release()
+        elif self._ordered:
+            self._early[index] = outcome
+            while (nxt := self._early.pop(self._given + len(self._ready), None)) is not None:
+                self._ready.append(nxt)
+        else:
+            self._ready.append(outcome)
+        self._news.set()
+
+
+async def _pull(
+    requests: Iterable[PushRequest] | AsyncIterable[PushRequest],
+) -> AsyncIterator[PushRequest]:
+    if isinstance(requests, AsyncIterable):
+        async for request in requests:
+            yield _checked(request)
+    else:
+        for request in requests:
+            yield _checked(request)
+
+
+def _this_task() -> asyncio.Task[None]:
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("a sender runs as a task")
+    return task
+
+
+def _checked(request: PushRequest) -> PushRequest:
+    if not isinstance(request, PushRequest):
+        raise ConfigurationError(f"run() wants PushRequest values, not {type(request).__name__}")
+    return request

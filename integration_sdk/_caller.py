@@ -1,0 +1,128 @@
+"""One client's way of making calls: its session, its settings, its dialect."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import Factory, define, frozen
+
+from integration_sdk._calls import BeforeSending, CallOptions
+from integration_sdk._pager import Pager
+from integration_sdk._sansio import requests, responses
+from integration_sdk._sansio.cache import Cache
+from integration_sdk._sansio.codec import Json
+from integration_sdk._sansio.options import PushOptions
+from integration_sdk._sansio.requests import Request
+from integration_sdk._sansio.responses import Response
+from integration_sdk._session import Session
+from integration_sdk.dialect import Dialect
+from integration_sdk.models import PushOperation
+
+OPTIONS_TTL = 300.0
+"""Seconds that push options are remembered."""
+DEFAULT_PAGE_SIZE = 100
+
+
+@define
+class RememberedOptions:
+    """Push options by request target, asked for once however many want them."""
+
+    _cache: Cache[str, PushOptions] = Factory(lambda: Cache(ttl=OPTIONS_TTL))
+    _asking: dict[str, asyncio.Lock] = Factory(dict)
+
+    async def get(
+        self, target: str, ask: Callable[[], Any], *, refresh: bool = False
+    ) -> PushOptions:
+        """Return what is remembered for *target*, or what *ask* answers."""
+        if refresh:
+            self._cache.forget(target)
+        lock = self._asking.setdefault(target, asyncio.Lock())
+        try:
+            async with lock:
+                known = self._cache.get(target, time.monotonic())
+                if known is None:
+                    known = await ask()
+                    self._cache.put(target, known, time.monotonic())
+                return known
+        finally:
+            if not lock.locked():
+                self._asking.pop(target, None)
+
+
+@frozen
+class Caller:
+    """Carries requests with the settings of one client.
+
+    Attributes:
+        dialect: The version of the service.
+        session: Shared by all clients that ``with_options`` derived.
+        settings: Time-out, retries and priority of each call.
+        exact: Whether fractions are read as Decimal.
+    """
+
+    dialect: Dialect
+    session: Session
+    settings: CallOptions
+    exact: bool = False
+    remembered: RememberedOptions = Factory(RememberedOptions)
+
+    def to_route(self, operation: str, **names: str) -> Request:
+        """Return the bare request of one of the dialect's operations."""
+        return requests.to_route(self.dialect, operation, **names)
+
+    async def fetch(self, request: Request) -> Response:
+        """Carry *request* and return the answer, whatever its status."""
+        return await self.session.send(request, self.settings)
+
+    async def send(
+        self,
+        request: Request,
+        *,
+        before_sending: BeforeSending | None = None,
+        once: bool = False,
+    ) -> Response:
+        """As `fetch`; *once* transmits at most once, *before_sending* runs right before that."""
+        settings = self.settings.once() if once else self.settings
+        return await self.session.send(request, settings, before_sending=before_sending)
+
+    async def json(self, request: Request) -> Json:
+        """Carry *request* and return the decoded body."""
+        return responses.read_json(request, await self.fetch(request), exact=self.exact)
+
+    async def push(self, request: Request) -> PushOperation:
+        """Carry *request* and return the push operation it answers with."""
+        return responses.read_push(request, await self.fetch(request))
+
+    async def options(self, request: Request, *, refresh: bool = False) -> PushOptions:
+        """Return push options, remembered for some minutes."""
+
+        async def ask() -> PushOptions:
+            return responses.read_options(request, await self.fetch(request))
+
+        return await self.remembered.get(request.target, ask, refresh=refresh)
+
+    def pager(self, operation: str, names: Mapping[str, Any], **options: Any) -> Pager[Any]:
+        """Return a pager over one of the dialect's lists.
+
+        Raises:
+            ConfigurationError: One of *options* cannot work.
+        """
+        size = options.get("page_size", DEFAULT_PAGE_SIZE)
+        request = requests.listing(
+            self.dialect,
+            operation,
+            page_size=DEFAULT_PAGE_SIZE if size == "auto" else size,
+            query=options.pop("query", None),
+            order_by=options.pop("order_by", None),
+            **names,
+        )
+        options.setdefault("numbers", "decimal" if self.exact else "float")
+        return Pager(self.fetch, request, base_url=self.session.base_url, **options)
+
+    def new_key(self) -> str:
+        """An idempotency key, sent where the dialect has such a thing."""
+        return str(uuid.uuid4())

@@ -1,0 +1,309 @@
+"""`Client`: the door to everything, and the place where it is wired together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from copy import copy
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
+
+from attrs import evolve
+
+from integration_sdk._caller import Caller
+from integration_sdk._calls import CallInfo, CallOptions, SessionStats
+from integration_sdk._coordinator import Coordinator, Leave
+from integration_sdk._delivery import Journal
+from integration_sdk._key import Source, hide
+from integration_sdk._poller import Poller
+from integration_sdk._push import PushEvent
+from integration_sdk._resources import Companies, Company, Profile
+from integration_sdk._sansio import requests
+from integration_sdk._sansio.options import Problem
+from integration_sdk._sansio.retry import RetryPolicy
+from integration_sdk._session import Session
+from integration_sdk.dialect import Dialect
+from integration_sdk.errors import ConfigurationError
+from integration_sdk.models import PushOperation, PushRequest, Quota
+
+if TYPE_CHECKING:
+    import aiohttp
+
+ENVIRONMENT_KEY = "INTEGRATION_SDK_API_KEY"
+ENVIRONMENT_URL = "INTEGRATION_SDK_BASE_URL"
+DEFAULT_RETRY = RetryPolicy()
+_UNSET: Any = object()
+
+
+class CoordinatorOptions(TypedDict, total=False):
+    """What `Client.coordinator` takes.
+
+    Attributes:
+        journal: File of the journal, or an open `Journal`: pushes are on record before
+            they leave, and a later run goes on with them. None: this block only.
+        store_payloads: Whether the journal keeps records; else only their hashes.
+        exclusive: Whether nobody but this journal pushes to its lanes: then a
+            push whose answer was lost can be told by being the only new one.
+        max_open: Pushes without an outcome, at most; input is pulled as places free up.
+        max_in_flight: Pushes being sent at the same time, at most.
+        leave: What the end of the block does with open pushes: "drain" waits for
+            them, "detach" leaves them be, "cancel" ends the waits.
+        on_event: Called with each `PushEvent`.
+        fetch_data: Whether an outcome's operation must have ``data``, at the
+            price of a request where the list of pushes does not hold it.
+        patience: Seconds that the list is searched for a push whose answer was lost.
+    """
+
+    journal: str | os.PathLike[str] | Journal | None
+    store_payloads: bool
+    exclusive: bool
+    max_open: int
+    max_in_flight: int
+    leave: Leave
+    on_event: Callable[[PushEvent], None] | None
+    fetch_data: bool
+    patience: float
+
+
+class Client:
+    """A client of the Data Integration Service API, for one account.
+
+    Use it as ``async with Client(...) as client``, or call `aclose` at the end.
+    It may be made anywhere, module level included; connections are opened with
+    the first call.
+
+    Args:
+        api_key: As issued, or an async callable that returns it (rotation).
+            Default: environment variable ``INTEGRATION_SDK_API_KEY``.
+        base_url: Where the service is; ``https://`` unless it is this machine.
+            Default: environment variable ``INTEGRATION_SDK_BASE_URL``.
+        dialect: The version of the service; default `Dialect.document`.
+        timeout: Seconds for a whole call, retries and waits included; None for no bound.
+        retry: How reads, and writes that had no effect, are repeated; None for never.
+        rate: Calls per second, at most; None leaves it to what the service answers.
+        per_company: Calls in flight for one company, at most.
+        numbers: How fractions are read: "float", or "decimal" for exact ones.
+        session: Your own ``aiohttp.ClientSession``; it is never closed here.
+        middlewares, trace_configs: Passed to aiohttp.
+        on_call: Called with a `CallInfo` after every call.
+
+    Raises:
+        ConfigurationError: No key or URL, or one that cannot be right.
+
+    Source: "Authentication".
+    """
+
+    def __init__(
+        self,
+        api_key: Source | None = None,
+        base_url: str | None = None,
+        *,
+        dialect: Dialect | None = None,
+        timeout: float | None = 60.0,
+        retry: RetryPolicy | None = DEFAULT_RETRY,
+        rate: float | None = None,
+        per_company: int = 10,
+        numbers: Literal["float", "decimal"] = "float",
+        session: aiohttp.ClientSession | None = None,
+        middlewares: Sequence[Any] = (),
+        trace_configs: Sequence[aiohttp.TraceConfig] = (),
+        on_call: Callable[[CallInfo], None] | None = None,
+    ) -> None:
+        # Hidden first, so that no traceback of ours shows it among its local variables.
+        api_key = hide(api_key or _from_environment("api_key", ENVIRONMENT_KEY))
+        if numbers not in {"float", "decimal"}:
+            raise ConfigurationError(f"numbers must be 'float' or 'decimal', not {numbers!r}")
+        dialect = dialect or Dialect.document()
+        self._caller = Caller(
+            dialect=dialect,
+            session=Session(
+                api_key=api_key,
+                base_url=base_url or _from_environment("base_url", ENVIRONMENT_URL),
+                rate=rate,
+                per_company=per_company,
+                refuses_with_503=dialect.refuses_with_503,
+                session=session,
+                middlewares=middlewares,
+                trace_configs=trace_configs,
+                on_call=on_call,
+            ),
+            settings=CallOptions(timeout=timeout, retry=retry or RetryPolicy.never()),
+            exact=numbers == "decimal",
+        )
+        self._poller = Poller(self._caller.send, dialect)
+
+    def __repr__(self) -> str:
+        return f"<Client of {self._caller.session.base_url}, dialect {self.dialect.name}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self, *, drain: float | None = None) -> None:
+        """Close connections; later calls raise `ClientClosed`.
+
+        Args:
+            drain: Seconds to let calls under way finish; None stops them at once.
+        """
+        await self._poller.aclose()
+        await self._caller.session.aclose(drain=drain)
+
+    # What there is
+
+    @property
+    def dialect(self) -> Dialect:
+        """The version of the service that is spoken."""
+        return self._caller.dialect
+
+    @property
+    def companies(self) -> Companies:
+        """All companies of the account."""
+        return Companies(self._caller, "companies.list", {})
+
+    def company(self, company_id: str) -> Company:
+        """One company: its data, connections and pushes. Costs no request.
+
+        Raises:
+            ConfigurationError: The id cannot stand in a path.
+        """
+        return Company(self._caller, company_id)
+
+    @property
+    def profile(self) -> Profile:
+        """Settings of the account."""
+        return Profile(self._caller)
+
+    # Pushes
+
+    async def wait(
+        self,
+        push: PushOperation | str,
+        *,
+        company_id: str | None = None,
+        timeout: float | None = None,
+    ) -> PushOperation:
+        """Wait for *push* to end and return its last state.
+
+        Any number of callers may wait, for one push or many: one loop asks for
+        all of them.
+
+        Args:
+            push: As `push` or `update` returned it, or its key.
+            company_id: Whose push it is, where *push* is a key.
+            timeout: Seconds to wait; None waits for as long as it is Pending.
+
+        Returns:
+            Status Success, Failed or TimedOut. Failed is an answer, not an
+            exception: ``validation`` holds the reasons.
+
+        Raises:
+            NotFound: The service knows no such push.
+            WaitExpired: *timeout* passed. The push itself goes on.
+
+        Source: "States and transitions", rules 1 and 2.
+        """
+        if isinstance(push, PushOperation):
+            return await self._poller.wait_for(push, timeout=timeout)
+        if company_id is None:
+            raise ConfigurationError("wait() on a key needs company_id= as well")
+        requests.segment("company_id", company_id)
+        requests.segment("push", push)
+        return await self._poller.wait(company_id, push, timeout=timeout)
+
+    def notify(self, key: str) -> None:
+        """Hint that push *key* may have changed: it is polled now. Harmless when wrong."""
+        self._poller.notify(key)
+
+    def coordinator(
+        self,
+        *,
+        check: Literal["options"] | None = None,
+        **options: Unpack[CoordinatorOptions],
+    ) -> Coordinator:
+        """Push many records and await how each ends. Use it as ``async with``.
+
+        Args:
+            check: "options" compares each record with the push options before it
+                is sent; one that they do not allow becomes the outcome INVALID.
+            options: See `CoordinatorOptions`.
+
+        Raises:
+            ConfigurationError: An option cannot work.
+        """
+        compare = self._problems_of if check == "options" else None
+        return Coordinator(self._caller.send, self._poller, self.dialect, check=compare, **options)
+
+    async def _problems_of(self, request: PushRequest) -> list[Problem]:
+        books = self.company(request.company_id).connection(request.connection_id)
+        options = await books.options(request.data_type, for_update=request.record_id is not None)
+        return [problem for problem in options.check(request.record) if problem.is_error]
+
+    # The rest
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, object] | None = None,
+        json: Any = None,
+    ) -> Any:
+        """Call what has no method here yet, and return the decoded JSON (None for no body).
+
+        GET, HEAD and OPTIONS are repeated as reads, all else as writes.
+
+        Args:
+            method: HTTP method.
+            path: Below the base URL, beginning with a slash.
+            params: Query parameters.
+            json: The body.
+
+        Raises:
+            ApiError: As every other call.
+        """
+        return await self._caller.json(requests.custom(method, path, params=params, json=json))
+
+    def with_options(
+        self,
+        *,
+        timeout: float | None = _UNSET,
+        retry: RetryPolicy | None = _UNSET,
+        priority: requests.Priority | None = _UNSET,
+    ) -> Client:
+        """A client with other settings that shares connections, gate and budget with this one."""
+        given: dict[str, Any] = {"timeout": timeout, "retry": retry, "priority": priority}
+        changes = {name: value for name, value in given.items() if value is not _UNSET}
+        if "retry" in changes:
+            changes["retry"] = changes["retry"] or RetryPolicy.never()
+        other = copy(self)
+        settings = evolve(self._caller.settings, **changes)
+        other._caller = evolve(self._caller, settings=settings)
+        return other
+
+    def calls(self) -> AbstractContextManager[list[CallInfo]]:
+        """Collect what happened in each call made inside the block: attempts, waits, ids."""
+        return self._caller.session.calls()
+
+    def stats(self) -> SessionStats:
+        """Counts since the client was made, and the state of gate and window."""
+        return self._caller.session.stats()
+
+    @property
+    def quota(self) -> Quota | None:
+        """What the service last said of the account's limits; None until it does."""
+        return self._caller.session.quota
+
+
+def _from_environment(argument: str, variable: str) -> str:
+    value = os.environ.get(variable, "")
+    if not value:
+        raise ConfigurationError(f"pass {argument}= or set the environment variable {variable}")
+    return value

@@ -1,0 +1,329 @@
+"""The push coordinator: many records out, one outcome each, for the price of a few polls.
+
+A push is sent once (`_delivery`), then left with the poller, which tells it how it ended
+(`_dispatch`). What comes back is a value: an outcome is not an exception, whatever the
+service decided. `Coordinator.run` adds the crowd (`_bulk`): a few senders that pull from the
+caller's iterable as places get free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from types import TracebackType
+from typing import Literal, Self
+
+from integration_sdk._bulk import Bulk
+from integration_sdk._delivery import Delivery, Journal
+from integration_sdk._dispatch import SWEEP, Check, Dispatch
+from integration_sdk._journal import MemoryJournal, SqliteJournal
+from integration_sdk._poller import Poller, Send
+from integration_sdk._push import Push, PushEvent
+from integration_sdk._sansio import reconcile, requests
+from integration_sdk._sansio.effects import Policy
+from integration_sdk._sansio.intents import Intent
+from integration_sdk._sansio.outcomes import Progress
+from integration_sdk.dialect import Dialect
+from integration_sdk.errors import (
+    AccountExpired,
+    ClientClosed,
+    ConfigurationError,
+)
+from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
+
+Leave = Literal["drain", "detach", "cancel"]
+REMEMBERED = 10_000
+"""Settled pushes that a coordinator without a journal knows the keys of."""
+
+
+class Coordinator:
+    """Pushes many records and tells how each ended. Use it as ``async with``.
+
+    Args:
+        send: Carries requests; `Client.coordinator` supplies it.
+        poller: Polls for everybody; likewise.
+        dialect: The version of the service; likewise.
+        journal: File of the journal, or an open `Journal`: pushes are on record before
+            they leave, and a later run goes on with them. None: this block only.
+        store_payloads: Whether the journal keeps records; else only their hashes.
+        exclusive: Whether nobody but this journal pushes to its lanes: then a
+            push whose answer was lost can be told by being the only new one.
+        max_open: Pushes without an outcome at most; `submit` and `run` wait for a place.
+        max_in_flight: Pushes being sent at the same time, at most.
+        check: Called before a push is sent; what it returns makes the record INVALID.
+        leave: What the end of the block does with open pushes. "drain" waits for
+            them, "detach" leaves them and keeps their keys in `detached`,
+            "cancel" only gives them the outcome PENDING. An exception detaches.
+        on_event: Called with each `PushEvent`.
+        fetch_data: Whether an outcome's operation must have ``data``, at the
+            price of a request where the list of pushes does not hold it.
+        patience: Seconds that the list is searched for a push whose answer was lost.
+        chance: Returns a number from 0 to 1, for jitter.
+
+    Raises:
+        ConfigurationError: An option cannot work.
+    """
+
+    def __init__(
+        self,
+        send: Send,
+        poller: Poller,
+        dialect: Dialect,
+        *,
+        journal: str | os.PathLike[str] | Journal | None = None,
+        store_payloads: bool = True,
+        exclusive: bool = False,
+        max_open: int = 2000,
+        max_in_flight: int = 64,
+        check: Check | None = None,
+        leave: Leave = "drain",
+        on_event: Callable[[PushEvent], None] | None = None,
+        fetch_data: bool = False,
+        patience: float = 30.0,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        if leave not in {"drain", "detach", "cancel"}:
+            raise ConfigurationError(f"leave must be 'drain', 'detach' or 'cancel', not {leave!r}")
+        requests.whole_number("max_open", max_open, 1, 10**9)
+        requests.whole_number("max_in_flight", max_in_flight, 1, 10**6)
+        self._send, self._poller, self._dialect = send, poller, dialect
+        self._journal, self._store_payloads = journal, store_payloads
+        self._policy = Policy(
+            exclusive=exclusive,
+            unavailable_is_refusal=dialect.refuses_with_503,
+            path_names=dialect.path_names,
+            quiet_period=patience,
+        )
+        self._chance = chance
+        self._check, self._fetch_data, self._on_event = check, fetch_data, on_event
+        self._leave = leave
+        self._places = asyncio.Semaphore(max_open)
+        self._max_in_flight = max_in_flight
+        self._desk: Dispatch | None = None
+        self.detached: tuple[str, ...] = ()
+        self.recovered: tuple[Push, ...] = ()
+
+    # The block
+
+    async def __aenter__(self) -> Self:
+        journal = await self._open_journal()
+        delivery = Delivery(
+            self._send, self._dialect, journal, self._policy, self._chance, self._intent_changed
+        )
+        self._desk = Dispatch(
+            self._poller,
+            self._dialect,
+            delivery,
+            asyncio.Semaphore(self._max_in_flight),
+            durable=self._durable,
+            fetch_data=self._fetch_data,
+            check=self._check,
+            on_event=self._on_event,
+        )
+        self._poller.listeners.add(self._listed)
+        if self._durable:
+            try:
+                self.recovered = tuple(await self._desk.recover())
+            except BaseException:
+                await journal.close()
+                raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        desk = self._open()
+        leave = self._leave if kind is None else "detach"
+        try:
+            if leave == "drain":
+                await desk.idle.wait()
+        finally:
+            self._poller.listeners.discard(self._listed)
+            await self._close(desk, leave)
+
+    async def _close(self, desk: Dispatch, leave: Leave) -> None:
+        desk.stopped = desk.stopped or ClientClosed("this coordinator's block has been left")
+        desk.delivery.closing.set()
+        if desk.tasks:
+            await asyncio.wait(desk.tasks)
+        if leave != "cancel":
+            self.detached += tuple(desk.open)
+        desk.give_up(ClientClosed("the block was left while this push was Pending; it goes on"))
+        desk.unsettle()
+        desk.close()
+        await desk.delivery.close()
+
+    @property
+    def _durable(self) -> bool:
+        return self._journal is not None
+
+    async def _open_journal(self) -> Journal:
+        if isinstance(self._journal, str | os.PathLike):
+            return await SqliteJournal.open(self._journal, store_payloads=self._store_payloads)
+        return self._journal or MemoryJournal(REMEMBERED)
+
+    def _open(self) -> Dispatch:
+        if self._desk is None:
+            raise ConfigurationError("open the coordinator first: async with ... as pushes")
+        return self._desk
+
+    # Pushing
+
+    async def submit(self, request: PushRequest, *, wait: float | None = None) -> Push:
+        """Push one record; return when the service has answered.
+
+        Waits for a place where ``max_open`` pushes have no outcome yet. Call it
+        from several tasks, or use `run`, to send several at a time. A caller
+        that is cancelled leaves the push to the coordinator.
+
+        Args:
+            request: What to push.
+            wait: Seconds to wait for the outcome, from the service's answer;
+                then it is PENDING. None waits for as long as the push is
+                Pending, or to a minute past its ``timeout_minutes``.
+
+        Returns:
+            A push with a ``key``; or with an ``outcome`` at once, where the service
+            refused it or its platform is synchronous. One whose answer was
+            lost has neither, until the list of pushes has been searched.
+
+        Raises:
+            InvalidRecord: The record cannot be right; nothing was sent.
+            ConfigurationError: An id cannot be right; nothing was sent.
+            AccountExpired: The account has ended; nothing more is sent.
+            ClientClosed: The block has been left.
+        """
+        desk = self._open()
+        await self._places.acquire()
+        push = Push(request, on_outcome=self._free)
+        if desk.stopped:
+            self._places.release()
+            raise desk.stopped
+        sending = asyncio.create_task(desk.push(push, wait), name="integration_sdk submit")
+        desk.tasks.add(sending)
+        sending.add_done_callback(desk.tasks.discard)
+        await asyncio.shield(sending)
+        outcome = push.outcome
+        if outcome and outcome.status is OutcomeStatus.INVALID:
+            outcome.raise_for_status()
+        if outcome and isinstance(outcome.error, AccountExpired):
+            raise outcome.error
+        return push
+
+    def _free(self, _: Push) -> None:
+        self._places.release()
+
+    def run(
+        self,
+        requests: Iterable[PushRequest] | AsyncIterable[PushRequest],
+        *,
+        ordered: bool = False,
+        raise_on: Literal["none", "first", "end"] = "none",
+        wait: float | None = None,
+    ) -> AsyncIterator[PushOutcome]:
+        """Push many records and yield the outcome of each, as they come.
+
+        A record that cannot be right is the outcome INVALID here, and stops nothing.
+
+        Args:
+            requests: Pulled from as places get free; sync or async.
+            ordered: Yield in the order of *requests*.
+            raise_on: "first" raises the error of the first outcome other than
+                SUCCESS and stops pulling, "end" raises it after the last
+                outcome, "none" leaves them to you.
+            wait: As for `submit`, for each push.
+
+        Raises:
+            AccountExpired: The account has ended. All that was pulled has an
+                outcome and was yielded; the rest of *requests* is untouched.
+            Exception: What *requests* raised, after the outcomes of what it gave.
+
+        Leaving the loop early pulls nothing more; pushes under way belong to
+        the coordinator, which drains or detaches them.
+        """
+        if raise_on not in {"none", "first", "end"}:
+            raise ConfigurationError(f"raise_on must be 'none', 'first' or 'end', not {raise_on!r}")
+        bulk = Bulk(self._open(), self._places, self._max_in_flight, wait=wait, ordered=ordered)
+        return bulk.outcomes(requests, raise_on=raise_on)
+
+    # Watching
+
+    def notify(self, key: str) -> None:
+        """Hint that push *key* may have changed: it is polled now. Harmless when wrong."""
+        desk = self._open()
+        if key in desk.open:
+            self._poller.notify(key)
+        elif desk.doubted:
+            desk.delivery.look_again(None, _now(), every=1.0)
+
+    @property
+    def progress(self) -> Progress:
+        """How far it has got; cheap enough to be read often."""
+        return self._open().tally.progress(_now())
+
+    def detach(self) -> tuple[str, ...]:
+        """Stop following all open pushes and return their keys; they go on at the service."""
+        desk = self._open()
+        self.detached += tuple(desk.open)
+        desk.give_up(ClientClosed("the push was detached while Pending; it goes on"))
+        return self.detached
+
+    # Doubts
+
+    @property
+    def in_doubt(self) -> tuple[Push, ...]:
+        """Pushes that are IN_DOUBT, or on the way there; each with its ``intent``."""
+        return tuple(self._open().doubted.values())
+
+    async def decide(
+        self,
+        intent: str,
+        decision: Literal["resend", "abandon"] | None = None,
+        *,
+        bind: str | None = None,
+    ) -> Push | None:
+        """Decide, on record, about a push that is IN_DOUBT.
+
+        Args:
+            intent: As `PushInDoubt.intent` and `Push.intent` give it.
+            decision: "resend" pushes the record once more, at your risk of having it
+                twice; "abandon" leaves it.
+            bind: Or the key of the push that it is.
+
+        Returns:
+            The push that goes on, where one does.
+
+        Raises:
+            ConfigurationError: It is not in doubt, or *decision* makes no sense.
+            JournalError: The decision could not be recorded; it has not been made.
+        """
+        if (decision in {"resend", "abandon"}) == (bind is not None):
+            raise ConfigurationError('decide "resend" or "abandon", or give bind= a push key')
+        desk = self._open()
+        ledger = desk.delivery.ledger
+        if bind is not None:
+            await desk.delivery.drive(reconcile.bind(ledger, intent, bind))
+            return desk.bound(intent)
+        if decision == "abandon":
+            await desk.delivery.drive(reconcile.abandon(ledger, intent))
+            desk.forget(intent)
+            return None
+        return await desk.send_again(intent)
+
+    def _intent_changed(self, intent: Intent) -> None:
+        if self._desk is not None:
+            self._desk.intent_changed(intent)
+
+    def _listed(self, company_id: str) -> None:
+        """The poller has listed a company: a good moment to look for what is in doubt there."""
+        if self._desk is not None and self._desk.doubted:
+            self._desk.delivery.look_again(company_id, _now(), every=SWEEP)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,452 @@
+"""The life of one push: checked, sent, followed, given its outcome.
+
+::
+
+    push --> INVALID                               the record cannot be right
+         --> deliver --> REJECTED                  nobody took it
+                     --> followed by the poller --> SUCCESS FAILED TIMED_OUT, PENDING
+                     --> in doubt --> followed     the list shows it
+                                  --> IN_DOUBT     the list does not; may be found later
+
+Final states are put on record before anybody hears of them, many in one commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
+from typing import Any
+from uuid import uuid4
+
+from attrs import Factory, define, evolve
+
+from integration_sdk._delivery import Delivery, recorded_operation
+from integration_sdk._poller import Poller
+from integration_sdk._push import Push, PushEvent
+from integration_sdk._sansio import outcomes, reconcile, requests
+from integration_sdk._sansio.codec import decode_json
+from integration_sdk._sansio.intents import RESENDABLE_STATUS, Intent, Lane, State, intend
+from integration_sdk._sansio.outcomes import Tally
+from integration_sdk._sansio.requests import Request
+from integration_sdk._waits import Waits
+from integration_sdk.dialect import Dialect
+from integration_sdk.errors import (
+    BY_STATUS,
+    AccountExpired,
+    ApiError,
+    ConfigurationError,
+    IntegrationError,
+    InvalidRecord,
+    NotSent,
+)
+from integration_sdk.models import PushOperation, PushOutcome, PushRequest
+
+logger = logging.getLogger("integration_sdk.pushes")
+
+Check = Callable[[PushRequest], Awaitable[Sequence[Any]]]
+SWEEP = 30.0
+"""Seconds between two searches for what is in doubt, where polling goes on anyway."""
+
+
+@define(eq=False)
+class Dispatch:
+    """What a coordinator does with one push after the other.
+
+    Attributes:
+        stopped: Why nothing more is sent; None while pushes are.
+        open: Followed pushes, by key.
+        doubted: Pushes whose answer was lost, by intent.
+        idle: Set while no push lacks an outcome.
+    """
+
+    poller: Poller
+    dialect: Dialect
+    delivery: Delivery
+    lines: asyncio.Semaphore
+    durable: bool
+    fetch_data: bool
+    check: Check | None
+    on_event: Callable[[PushEvent], None] | None
+    stopped: IntegrationError | None = None
+    tally: Tally = Factory(Tally)
+    open: dict[str, Push] = Factory(dict)
+    doubted: dict[str, Push] = Factory(dict)
+    idle: asyncio.Event = Factory(asyncio.Event)
+    tasks: set[asyncio.Task[None]] = Factory(set)
+    _waits: Waits = None  # type: ignore[assignment]  # made at once, needs self
+    _finals: list[tuple[Push, PushOperation]] = Factory(list)
+    _numbers: Any = Factory(count)
+    _recording: bool = False
+    _busy: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self._waits = Waits(self.open, self._expired)
+        self.idle.set()
+
+    # Sending
+
+    async def push(self, push: Push, wait: float | None) -> None:
+        """Check and send *push*; afterwards it has an outcome, or will have one.
+
+        Raises:
+            IntegrationError: Nothing is sent any more; see `stopped`.
+        """
+        if self.stopped:
+            raise self.stopped
+        self._enter()
+        self.tally.sending += 1
+        try:
+            call, intent = await self._prepare(push.request)
+        except (InvalidRecord, ConfigurationError) as error:
+            self._settle(push, outcomes.invalid(push.request, error))
+        else:
+            await self._go_on(push, call, intent, wait)
+        finally:
+            self.tally.sending -= 1
+
+    async def _prepare(self, request: PushRequest) -> tuple[Request, Intent]:
+        key = str(uuid4()) if self.dialect.idempotency_header else None
+        call = _call(self.dialect, request, request.record, key)
+        problems = await self.check(request) if self.check else ()
+        if problems:
+            raise InvalidRecord(
+                f"{request.data_type} not sent: " + "; ".join(map(str, problems)),
+                problems=problems,
+            )
+        intent = _intend(request, call, self._new_id(), key)
+        if self.durable and request.reference is not None:
+            intent = _same_record(await self.delivery.recorded(request.reference), intent)
+        return call, intent
+
+    def _new_id(self) -> str:
+        return uuid4().hex if self.durable else f"push-{next(self._numbers)}"
+
+    async def _go_on(self, push: Push, call: Request, intent: Intent, wait: float | None) -> None:
+        """Take *intent* on from where it is: a reference may be of an earlier run."""
+        if outcome := _recorded(push.request, intent, self.dialect):
+            self._settle(push, outcome)
+        elif intent.key is not None:
+            self._follow(push, intent, recorded_operation(intent), wait)
+        elif intent.state is State.AMBIGUOUS:
+            self._doubt(push, intent)
+        else:
+            async with self.lines:
+                await self._deliver(push, call, intent, wait)
+
+    async def _deliver(self, push: Push, call: Request, intent: Intent, wait: float | None) -> None:
+        if self.stopped:
+            self._settle(push, outcomes.refused(push.request, self.stopped))
+            return
+        done, operation, error = await self.delivery.deliver(intent, call)
+        if operation is not None:
+            self._tell("sent", push)
+            self._follow(push, done, operation, wait)
+        elif done.state is State.AMBIGUOUS:
+            logger.warning("the answer to a push was lost, the list is searched: %s", error)
+            self._doubt(push, done)
+        else:
+            self._refused(push, error or NotSent("not sent"))
+
+    def _refused(self, push: Push, error: IntegrationError) -> None:
+        if isinstance(error, AccountExpired):
+            self.stop(error)
+        self._settle(push, outcomes.refused(push.request, error))
+
+    def stop(self, error: IntegrationError) -> None:
+        """Send nothing more, and wait for nothing: the account has ended."""
+        if self.stopped is None:
+            logger.error("nothing more is pushed: %s", error)
+            self.stopped = error
+            self.give_up(error)
+
+    # Following
+
+    def _follow(
+        self, push: Push, intent: Intent, operation: PushOperation, wait: float | None
+    ) -> None:
+        request = push.request
+        push.operation, push.intent, push.keeper = operation, intent.id, self
+        if operation.is_final:
+            self.poller.remember(operation)
+            self.push_ended(push, operation)
+            return
+        key = operation.push_operation_key
+        if key in self.open:
+            self._join(push, self.open[key])
+            return
+        self.open[key] = push
+        self.tally.open += 1
+        lane = (request.connection_id, request.data_type)
+        self.poller.follow(request.company_id, key, lane, push, fetch_data=self.fetch_data)
+        longest = outcomes.longest_wait(request, wait)
+        if longest is not None:
+            self._waits.start(key, longest)
+
+    def _join(self, push: Push, first: Push) -> None:
+        """Two requests stand for one push (a reference, submitted again): one outcome."""
+
+        async def share() -> None:
+            outcome = await first
+            self._settle(push, evolve(outcome, request=push.request))
+
+        self.start(share())
+
+    def push_changed(self, push: Push) -> None:
+        """A push has another status."""
+        self._tell("changed", push)
+
+    def push_ended(self, push: Push, operation: PushOperation) -> None:
+        """A push is final: record it, then tell."""
+        self._finals.append((push, operation))
+        if not self._recording:
+            self._recording = True
+            self.start(self._record())
+
+    def push_lost(self, push: Push, error: IntegrationError) -> None:
+        """A push cannot be followed: for all we know it is Pending."""
+        if isinstance(error, AccountExpired):
+            self.stop(error)
+        self._settle(push, outcomes.pending(push.request, push.operation, error))
+
+    async def _record(self) -> None:
+        try:
+            while self._finals:
+                finals, self._finals = self._finals, []
+                await self.delivery.settle(
+                    (push.intent or "", operation) for push, operation in finals
+                )
+                for push, operation in finals:
+                    self._ended(push, operation)
+        finally:
+            self._recording = False
+
+    def _ended(self, push: Push, operation: PushOperation) -> None:
+        if push.outcome is None:
+            self._settle(push, outcomes.final(push.request, operation, self.dialect))
+        else:
+            push.operation = operation
+            self._tell("found", push)
+
+    def _expired(self, key: str, waited: float) -> None:
+        push = self.open[key]
+        self.poller.unfollow(key)
+        self._settle(push, outcomes.expired(push.request, push.operation, waited))
+
+    # Doubts
+
+    def _doubt(self, push: Push, intent: Intent) -> None:
+        push.intent = intent.id
+        self.doubted[intent.id] = push
+        self._tell("doubted", push)
+        now = self.delivery.ledger.get(intent.id)
+        if now is not None:
+            self.intent_changed(now)
+
+    def intent_changed(self, intent: Intent) -> None:
+        """A listing has shown something of an intent in doubt."""
+        push = self.doubted.get(intent.id)
+        if push is None or intent.state in {State.SENDING, State.AMBIGUOUS}:
+            return
+        if intent.key is not None:
+            del self.doubted[intent.id]
+            self.delivery.doubtful.discard(intent.id)
+            self._found(push, intent)
+        elif push.outcome is None:
+            self._settle(push, outcomes.in_doubt(push.request, intent))
+
+    def _found(self, push: Push, intent: Intent) -> None:
+        operation = recorded_operation(intent)
+        if push.outcome is None:
+            self._follow(push, intent, operation, None)
+        else:
+            push.operation, push.keeper = operation, self
+            lane = (intent.lane.connection_id, intent.lane.data_type)
+            self.poller.follow(intent.lane.company_id, str(intent.key), lane, push)
+
+    def bound(self, intent_id: str) -> Push:
+        """Follow a push in doubt under the key that the caller gave it."""
+        intent = self.delivery.ledger.get(intent_id)
+        push = self.forget(intent_id)
+        if intent is None or push is None:
+            raise ConfigurationError(f"intent {intent_id} is not in doubt here")
+        again = self._again(push.request)
+        self._follow(again, intent, recorded_operation(intent), None)
+        return again
+
+    async def send_again(self, intent_id: str) -> Push:
+        """Send a push in doubt once more, as the caller decided."""
+        key = str(uuid4()) if self.dialect.idempotency_header else None
+        machine = reconcile.resend(
+            self.delivery.ledger, intent_id, new_id=self._new_id(), idempotency_key=key
+        )
+        intent = await self.delivery.drive(machine)
+        push = self.forget(intent_id)
+        again = self._again(push.request if push else _request(intent))
+        again.intent = intent.id
+        await self.resend(again, intent)
+        return again
+
+    def _again(self, request: PushRequest) -> Push:
+        self._enter()
+        return Push(request)
+
+    def forget(self, intent_id: str) -> Push | None:
+        """Search for a push in doubt no longer."""
+        self.delivery.doubtful.discard(intent_id)
+        return self.doubted.pop(intent_id, None)
+
+    def unsettle(self) -> None:
+        """Give an outcome to what is still being searched for."""
+        for intent in self.delivery.ledger.doubted():
+            push = self.doubted.get(intent.id)
+            if push is not None and push.outcome is None:
+                self._settle(push, outcomes.in_doubt(push.request, intent))
+
+    # Taking over
+
+    async def recover(self) -> list[Push]:
+        """Go on with what an earlier run left, and return its pushes."""
+        found = await self.delivery.recover()
+        for intent in self.delivery.ledger.doubted():
+            push = self._revived(intent)
+            self.doubted[intent.id] = push
+            self.intent_changed(intent)
+        polled = [self._revived(intent) for intent in found.poll]
+        for push, intent in zip(polled, found.poll, strict=True):
+            self._follow(push, intent, recorded_operation(intent), None)
+        sent = [self._revived(intent) for intent in found.send]
+        for push, intent in zip(sent, found.send, strict=True):
+            self.start(self.resend(push, intent))
+        return [*self.doubted.values(), *polled, *sent]
+
+    def _revived(self, intent: Intent) -> Push:
+        push = self._again(_request(intent))
+        push.intent = intent.id
+        return push
+
+    async def resend(self, push: Push, intent: Intent) -> None:
+        """Send an intent that is on record already."""
+        call = _call(self.dialect, push.request, {}, intent.idempotency_key)
+        async with self.lines:
+            await self._deliver(push, evolve(call, body=intent.payload), intent, None)
+
+    # Ending
+
+    def _enter(self) -> None:
+        self._busy += 1
+        self.idle.clear()
+
+    def _settle(self, push: Push, outcome: PushOutcome) -> None:
+        key = outcome.key or push.key
+        if key is not None and self.open.get(key) is push:
+            del self.open[key]
+            self.tally.open -= 1
+        if not push.settle(outcome):
+            return
+        self._busy -= 1
+        if not self._busy:
+            self.idle.set()
+        self.tally.ended(outcome.status, asyncio.get_running_loop().time())
+        logger.debug("push %s: %s", key, outcome.status)
+        self._tell("ended", push)
+
+    def give_up(self, error: IntegrationError) -> None:
+        """Follow nothing any more; what is open gets the outcome PENDING."""
+        for key, push in list(self.open.items()):
+            self.poller.unfollow(key)
+            self._settle(push, outcomes.pending(push.request, push.operation, error))
+
+    def close(self) -> None:
+        """Let go of timers."""
+        self._waits.close()
+
+    def start(self, work: Any) -> None:
+        """Do *work* beside; the end of the block waits for it."""
+        task: asyncio.Task[None] = asyncio.create_task(work, name="integration_sdk push")
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    def _tell(self, what: str, push: Push) -> None:
+        if self.on_event is None:
+            return
+        try:
+            self.on_event(PushEvent(what, push))
+        except Exception:
+            logger.exception("on_event failed; pushing goes on")
+
+
+def _call(dialect: Dialect, request: PushRequest, record: Any, key: str | None) -> Request:
+    return requests.push(
+        dialect,
+        request.company_id,
+        request.connection_id,
+        request.data_type,
+        record,
+        record_id=request.record_id,
+        timeout_minutes=request.timeout_minutes,
+        idempotency_key=key,
+    )
+
+
+def _intend(request: PushRequest, call: Request, intent_id: str, key: str | None) -> Intent:
+    try:
+        return intend(
+            Lane(request.company_id, request.connection_id, request.data_type),
+            call.body,
+            id=intent_id,
+            method=call.method,
+            natural_key=request.natural_key,
+            record_id=request.record_id,
+            reference=request.reference,
+            idempotency_key=key,
+            timeout_minutes=request.timeout_minutes,
+        )
+    except ValueError as error:
+        raise InvalidRecord(str(error)) from None
+
+
+def _same_record(before: Intent | None, intent: Intent) -> Intent:
+    """Return the intent on record for a reference, fit to go on, or the new one.
+
+    A push that was refused or not sent does not exist: its record may be corrected.
+    """
+    if before is None:
+        return intent
+    same = (before.payload_hash, before.lane) == (intent.payload_hash, intent.lane)
+    if before.state in {State.INTENT, State.NOT_SENT, State.REJECTED}:
+        kept = before if same else evolve(intent, state=before.state, attempts=before.attempts)
+        return evolve(kept, id=before.id, payload=intent.payload)
+    if not same:
+        raise ConfigurationError(
+            f"reference {intent.reference!r} was used for another record; give this one its own"
+        )
+    return before
+
+
+def _recorded(request: PushRequest, intent: Intent, dialect: Dialect) -> PushOutcome | None:
+    """Return the outcome that is on record; None where it is still to come."""
+    if intent.state is State.FINAL:
+        return outcomes.final(request, recorded_operation(intent), dialect)
+    undecided = intent.state in {State.ABSENT, State.UNRESOLVED, State.DECIDED}
+    if undecided and intent.key is None:
+        return outcomes.in_doubt(request, intent)
+    status = intent.http_status or 0
+    if intent.state is State.REJECTED and status not in {0, *RESENDABLE_STATUS}:
+        kind = BY_STATUS.get(status, ApiError)
+        return outcomes.refused(request, kind(f"refused before: {intent.error}", status=status))
+    return None
+
+
+def _request(intent: Intent) -> PushRequest:
+    return PushRequest(
+        intent.lane.company_id,
+        intent.lane.connection_id,
+        intent.lane.data_type,
+        decode_json(intent.payload) if intent.payload else {},
+        reference=intent.reference,
+        record_id=intent.record_id,
+        timeout_minutes=intent.timeout_minutes,
+        natural_key=intent.natural_key,
+    )

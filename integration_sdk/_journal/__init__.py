@@ -1,0 +1,52 @@
+"""Where intents are kept: on disk (`SqliteJournal`) or for this process only (`MemoryJournal`).
+
+A journal knows no protocol. It takes rows as the rules in ``_sansio`` made them, all of one
+commit or none, and guards what must hold whatever the rules do: a push key has one owner, a
+reference stands for one push, a final row never changes, no row is ever deleted.
+
+* ``_memory``: dictionaries.
+* ``_sqlite``: the asyncio face of a journal file; one thread, commits in groups.
+* ``_file``: the file itself: who may open it, how it is written and read, how damage shows.
+* ``_schema``: its tables, and a row as it is stored.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+from integration_sdk._journal._memory import MemoryJournal
+from integration_sdk._journal._sqlite import SqliteJournal
+from integration_sdk._sansio.intents import Intent, Lane, State
+
+__all__ = ["Journal", "MemoryJournal", "SqliteJournal"]
+
+
+class Journal(Protocol):
+    """What the coordinator needs of a journal."""
+
+    async def commit(self, rows: Sequence[Intent]) -> None:
+        """Make all of these rows durable, or none.
+
+        Raises:
+            KeyClaimed: A push key of theirs belongs to another intent.
+            JournalError: Not written: nothing may be sent on its account.
+        """
+
+    async def rows(
+        self,
+        *,
+        states: Collection[State] | None = None,
+        ids: Collection[str] | None = None,
+        references: Collection[str] | None = None,
+        keys: Collection[str] | None = None,
+        lane: Lane | None = None,
+    ) -> list[Intent]:
+        """Return the rows that meet every condition given, in the order they were accepted."""
+
+    async def unsettled(self) -> list[Intent]:
+        """Return what `recover` takes over: every row that is not settled."""
+
+    async def owners(self, keys: Collection[str]) -> Mapping[str, str]:
+        """Return which of these push keys have an owner: its intent's id, by key."""
+
+    async def close(self) -> None:
+        """Finish what was handed in and let go of the file."""

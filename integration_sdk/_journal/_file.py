@@ -1,0 +1,305 @@
+"""A journal file: who may open it, how it is written and read, how damage shows. Synchronous.
+
+SQLite in WAL mode with ``synchronous=FULL``: a commit returns once it is on stable storage.
+What SQLite does not promise is added here:
+
+* Only the owner's own regular files, mode 0600; no symbolic links.
+* One owner at a time: ``flock`` on ``<name>-lock``, which a killed process lets go of.
+* A damaged file is refused whole, and left as it is. The structure is checked by SQLite, each
+  row by a checksum, their number by a tally. A damaged tail of the WAL would look like a torn
+  write that never was committed, so the number of the last commit is written to the lock file
+  *after* the commit is durable: a file that falls short of it has lost something.
+"""
+
+import fcntl
+import json
+import os
+import sqlite3
+import stat
+import struct
+import zlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from integration_sdk._journal import _schema
+from integration_sdk._sansio.intents import Intent, KeyClaimed, Lane, Snapshot, State
+from integration_sdk.errors import JournalError
+
+_LAST_COMMIT = struct.Struct(">QI")
+_UNCERTAIN = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_STATES = "state IN (SELECT value FROM json_each(?))"
+_IDS = "id IN (SELECT value FROM json_each(?))"
+_REFERENCES = "reference IN (SELECT value FROM json_each(?))"
+_KEYS = "key IN (SELECT value FROM json_each(?))"
+
+
+class JournalFile:
+    """An open journal file; belongs to the thread that opened it.
+
+    Raises:
+        JournalError: It is not ours to open, in use, not a journal, or damaged.
+    """
+
+    def __init__(self, path: Path, *, store_payloads: bool = True) -> None:
+        self._path = path
+        self._store_payloads = store_payloads
+        self._snapshots: dict[str, Snapshot] = {}
+        self._broken: sqlite3.Error | None = None
+        self._lock = _own_file(path.with_name(path.name + "-lock"))
+        try:
+            _lock_for_us(self._lock, path)
+            os.close(_own_file(path))
+            for suffix in ("-wal", "-shm"):
+                _refuse_strangers(path.with_name(path.name + suffix))
+            self._db = self._opened()
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _opened(self) -> sqlite3.Connection:
+        try:
+            self._commits = self._checked()
+            db = self._connect("rw")
+            try:
+                for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+                    db.execute(f"PRAGMA {setting}")
+                _schema.migrate(db)
+            except BaseException:
+                db.close()
+                raise
+        except sqlite3.Error as error:
+            raise self._unusable(str(error)) from error
+        return db
+
+    def _connect(self, mode: str) -> sqlite3.Connection:
+        path = str(self._path.absolute())
+        for special in "%?#":
+            path = path.replace(special, f"%{ord(special):x}")
+        db = sqlite3.connect(f"file:{path}?mode={mode}", uri=True, isolation_level=None)
+        db.execute("PRAGMA trusted_schema = OFF")
+        db.execute("PRAGMA cell_size_check = ON")
+        return db
+
+    def _unusable(self, why: str) -> JournalError:
+        return JournalError(
+            f"The journal {self._path} cannot be trusted: {why}. Nothing was sent and the file "
+            "is as it was: restore it from a copy, or look into it with sqlite3."
+        )
+
+    def _checked(self) -> int:
+        """Check everything and return the number of commits.
+
+        Read-only: closing a connection that may write folds the WAL into the file, and what is
+        damaged stays as it is.
+        """
+        wal = self._path.with_name(self._path.name + "-wal")
+        if not self._path.stat().st_size and not wal.exists():
+            if self._last_commit():
+                raise self._unusable("it is gone, or empty")
+            return 0
+        with closing(self._connect("ro")) as db:
+            self._check_structure(db)
+            return self._check_contents(db)
+
+    def _check_structure(self, db: sqlite3.Connection) -> None:
+        (application,) = db.execute("PRAGMA application_id").fetchone()
+        if application != _schema.APPLICATION_ID:
+            raise self._unusable("it is not a journal of this SDK")
+        _schema.check_version(db)
+        (verdict,) = db.execute("PRAGMA integrity_check(1)").fetchone()
+        if verdict != "ok":
+            raise self._unusable(verdict)
+
+    def _check_contents(self, db: sqlite3.Connection) -> int:
+        ((commits, count),) = db.execute("SELECT commits, intents FROM tally").fetchall()
+        if commits < self._last_commit():
+            raise self._unusable(
+                f"it holds {commits} commits and had {self._last_commit()} (a journal restored "
+                f"from an older copy is accepted once {self._path.name}-lock is removed)"
+            )
+        if self._check_rows(db) != count:
+            raise self._unusable(f"it does not hold the {count} intents it had")
+        return int(commits)
+
+    def _check_rows(self, db: sqlite3.Connection) -> int:
+        """Check every row and every snapshot they need; return how many rows there are."""
+        snapshot = self._snapshot_of(db)
+        found = 0
+        try:
+            for row in _named(db.execute("SELECT * FROM intents")):
+                _schema.check(row)
+                if row["snapshot"] is not None:
+                    snapshot(str(row["snapshot"]))
+                found += 1
+        except _schema.Damaged as error:
+            raise self._unusable(str(error)) from error
+        return found
+
+    def _last_commit(self) -> int:
+        record = os.pread(self._lock, _LAST_COMMIT.size, 0)
+        if len(record) < _LAST_COMMIT.size:
+            return 0
+        number, checksum = _LAST_COMMIT.unpack(record)
+        return number if zlib.crc32(record[:8]) == checksum else 0
+
+    def write(self, commits: Sequence[Sequence[Intent]]) -> list[JournalError | None]:
+        """Write the commits in one transaction; say of each why it was refused, if it was.
+
+        When this returns, what was not refused is on stable storage.
+        """
+        if self._broken is not None:
+            return [self._not_written(self._broken) for _ in commits]
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            results = [self._write_one(rows) for rows in commits]
+            self._db.execute("UPDATE tally SET commits = commits + 1")
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back(error)
+            return [self._not_written(error) for _ in commits]
+        self._commits += 1
+        number = self._commits.to_bytes(8)
+        os.pwrite(self._lock, number + zlib.crc32(number).to_bytes(4), 0)
+        return results
+
+    def _roll_back(self, error: sqlite3.Error) -> None:
+        """Undo what was refused; after an I/O error nobody knows what is on disk.
+
+        A full disk or a lock refuses for certain. A failed write or sync may have worked, so
+        nothing more is written until the journal is opened and read again.
+        """
+        self._snapshots.clear()
+        if (error.sqlite_errorcode & 0xFF) in _UNCERTAIN:
+            self._broken = error
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
+    def _not_written(self, error: sqlite3.Error) -> JournalError:
+        reopen = " (open it again to go on)" if self._broken else ""
+        return JournalError(f"The journal {self._path} could not be written: {error}{reopen}.")
+
+    def _write_one(self, rows: Sequence[Intent]) -> JournalError | None:
+        self._db.execute("SAVEPOINT one")
+        try:
+            for row in rows:
+                self._keep_snapshot(row.snapshot)
+                values = _schema.to_columns(row, with_payload=self._store_payloads)
+                self._db.execute(_schema.UPSERT, values)
+        except sqlite3.IntegrityError as error:
+            self._db.execute("ROLLBACK TO one")
+            self._snapshots.clear()
+            claimed = "intents.key" in str(error)
+            return (KeyClaimed if claimed else JournalError)(f"Refused by the journal: {error}")
+        finally:
+            if self._db.in_transaction:
+                self._db.execute("RELEASE one")
+        return None
+
+    def _keep_snapshot(self, snapshot: Snapshot | None) -> None:
+        if snapshot is None or snapshot.digest in self._snapshots:
+            return
+        insert = "INSERT OR IGNORE INTO snapshots VALUES (?, ?, ?)"
+        self._db.execute(insert, _schema.snapshot_columns(snapshot))
+        self._snapshots[snapshot.digest] = snapshot
+
+    def read(
+        self,
+        *,
+        states: Collection[State] | None = None,
+        ids: Collection[str] | None = None,
+        references: Collection[str] | None = None,
+        keys: Collection[str] | None = None,
+        lane: Lane | None = None,
+        unsettled: bool = False,
+    ) -> list[Intent]:
+        """Return the rows that meet every condition given, in the order they were accepted."""
+        chosen = {_STATES: states, _IDS: ids, _REFERENCES: references, _KEYS: keys}
+        given = {test: list(values) for test, values in chosen.items() if values is not None}
+        tests = [*given]
+        values = [json.dumps(one) for one in given.values()]
+        if lane is not None:
+            tests.append("(company_id, connection_id, data_type) = (?, ?, ?)")
+            values += lane
+        if unsettled:
+            tests.append(f"NOT {_schema.SETTLED}")
+        where = " AND ".join(tests) or "TRUE"
+        query = f"SELECT * FROM intents WHERE {where} ORDER BY rowid"  # noqa: S608  # our own words
+        return list(self._rows(query, values))
+
+    def _rows(self, query: str, values: Sequence[str]) -> Iterator[Intent]:
+        snapshot = self._snapshot_of(self._db)
+        try:
+            for row in _named(self._db.execute(query, tuple(values))):
+                yield _schema.from_row(row, snapshot)
+        except (sqlite3.Error, _schema.Damaged) as error:
+            raise self._unusable(str(error)) from error
+
+    def _snapshot_of(self, db: sqlite3.Connection) -> Callable[[str], Snapshot]:
+        def snapshot(digest: str) -> Snapshot:
+            if digest not in self._snapshots:
+                query = "SELECT whole, keys FROM snapshots WHERE digest = ?"
+                row = db.execute(query, (digest,)).fetchone()
+                self._snapshots[digest] = _schema.read_snapshot(digest, row)
+            return self._snapshots[digest]
+
+        return snapshot
+
+    def owners(self, keys: Collection[str]) -> dict[str, str]:
+        """Return the ids of the intents that own these push keys, by key."""
+        query = "SELECT key, id FROM intents WHERE key IN (SELECT value FROM json_each(?))"
+        try:
+            return dict(self._db.execute(query, (json.dumps(list(keys)),)).fetchall())
+        except sqlite3.Error as error:
+            raise self._unusable(str(error)) from error
+
+    def close(self) -> None:
+        """Drop snapshots nobody needs any more, fold the WAL into the file, unlock."""
+        try:
+            self._db.execute(
+                "DELETE FROM snapshots WHERE digest NOT IN "
+                "(SELECT snapshot FROM intents WHERE snapshot IS NOT NULL)"
+            )
+            self._db.close()
+        except sqlite3.Error as error:
+            raise self._not_written(error) from error
+        finally:
+            os.close(self._lock)
+
+
+def _named(cursor: sqlite3.Cursor) -> Iterator[dict[str, object]]:
+    names = [column[0] for column in cursor.description]
+    return (dict(zip(names, values, strict=True)) for values in cursor)
+
+
+def _own_file(path: Path) -> int:
+    """Open or create a file that is ours alone; return its descriptor."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        _refuse_strangers(path)
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        raise JournalError(f"The journal {path} cannot be opened: {error.strerror}.") from error
+    os.fchmod(descriptor, 0o600)
+    return descriptor
+
+
+def _refuse_strangers(path: Path) -> None:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(found.st_mode):
+        raise JournalError(f"{path} is not a regular file: a journal is never opened by a link.")
+    if found.st_uid != os.geteuid():
+        raise JournalError(f"{path} belongs to user {found.st_uid}: use a journal of your own.")
+
+
+def _lock_for_us(lock: int, path: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise JournalError(
+            f"The journal {path} is in use by another process or client: "
+            "end that one first, or give this one a journal of its own."
+        ) from error

@@ -1,0 +1,117 @@
+"""A journal for one process: the same guards as a file's, no disk."""
+
+from collections import ChainMap
+from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
+
+from attrs import define, evolve, field
+
+from integration_sdk._sansio.intents import Intent, KeyClaimed, Lane, State
+from integration_sdk.errors import JournalError
+
+
+@define
+class MemoryJournal:
+    """Keeps rows in dictionaries; nothing outlives the process.
+
+    remember: Settled rows kept, the latest; older ones are forgotten, so that a stream of a
+        million pushes stays flat. They serve references and owners of keys, nothing else.
+    """
+
+    remember: int = 100_000
+    _rows: dict[str, Intent] = field(factory=dict)
+    _keys: dict[str, str] = field(factory=dict)
+    _references: dict[str, str] = field(factory=dict)
+    _settled: dict[str, None] = field(factory=dict)
+
+    async def commit(self, rows: Sequence[Intent]) -> None:
+        """Keep all of these rows, or none. Errors as `Journal.commit`."""
+        self._check(rows)
+        for row in rows:
+            self._keep(row)
+        surplus = max(0, len(self._settled) - self.remember)
+        for oldest in list(islice(self._settled, surplus)):
+            self._forget(oldest)
+
+    def _check(self, rows: Sequence[Intent]) -> None:
+        keys = ChainMap({}, self._keys)
+        references = ChainMap({}, self._references)
+        for row in rows:
+            _refuse_change_of_final(self._rows.get(row.id), row)
+            if row.key and keys.setdefault(row.key, row.id) != row.id:
+                raise KeyClaimed(f"Push {row.key} belongs to intent {keys[row.key]} already.")
+            if row.reference and row.is_superseded:
+                references[row.reference] = ""
+            elif row.reference:
+                _refuse_second(references, row.reference, row.id)
+
+    def _keep(self, row: Intent) -> None:
+        self._rows[row.id] = evolve(row, payload=None, snapshot=None) if row.is_settled else row
+        if row.key:
+            self._keys[row.key] = row.id
+        if row.reference and not row.is_superseded:
+            self._references[row.reference] = row.id
+        self._settled.pop(row.id, None)
+        if row.is_settled:
+            self._settled[row.id] = None
+
+    def _forget(self, intent_id: str) -> None:
+        del self._settled[intent_id]
+        row = self._rows.pop(intent_id)
+        self._keys.pop(row.key or "", None)
+        if self._references.get(row.reference or "") == intent_id:
+            del self._references[row.reference or ""]
+
+    async def rows(
+        self,
+        *,
+        states: Collection[State] | None = None,
+        ids: Collection[str] | None = None,
+        references: Collection[str] | None = None,
+        keys: Collection[str] | None = None,
+        lane: Lane | None = None,
+    ) -> list[Intent]:
+        """Return the rows that meet every condition given, in the order they were accepted."""
+        return [
+            row
+            for row in self._narrowed(ids, references, keys)
+            if (states is None or row.state in states) and lane in (None, row.lane)
+        ]
+
+    def _narrowed(
+        self,
+        ids: Collection[str] | None,
+        references: Collection[str] | None,
+        keys: Collection[str] | None,
+    ) -> list[Intent]:
+        found = set(self._rows) if ids is None else {one for one in ids if one in self._rows}
+        if keys is not None:
+            found &= {self._keys[key] for key in keys if key in self._keys}
+        if references is not None:
+            found &= {one.id for one in self._rows.values() if one.reference in references}
+        return [row for intent_id, row in self._rows.items() if intent_id in found]
+
+    async def unsettled(self) -> list[Intent]:
+        """Return every row that is not settled."""
+        return [row for row in self._rows.values() if not row.is_settled]
+
+    async def owners(self, keys: Collection[str]) -> Mapping[str, str]:
+        """Return which of these push keys have an owner: its intent's id, by key."""
+        return {key: self._keys[key] for key in keys if key in self._keys}
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def _refuse_change_of_final(before: Intent | None, row: Intent) -> None:
+    if before is None or before.state is not State.FINAL:
+        return
+    if (row.state, row.key, row.status) != (before.state, before.key, before.status):
+        raise JournalError(f"Intent {row.id} is final and never changes again.")
+
+
+def _refuse_second(references: ChainMap[str, str], reference: str, intent_id: str) -> None:
+    owner = references.get(reference) or intent_id
+    if owner != intent_id:
+        raise JournalError(f"Reference {reference!r} is intent {owner}'s already: push it once.")
+    references[reference] = intent_id

@@ -1,0 +1,174 @@
+"""The tables of a journal file, and a row as it is stored.
+
+``PRAGMA user_version`` counts the migrations applied; a file is brought up to date in one
+transaction, and a file from a newer SDK is refused. Each row carries a checksum over all its
+columns (its payload is covered by *payload_hash*), since SQLite itself does not notice a
+changed byte inside a value.
+"""
+
+import hashlib
+import sqlite3
+import zlib
+from collections.abc import Callable, Mapping
+
+from attrs import fields
+
+from integration_sdk._sansio.intents import Evidence, Intent, Lane, Snapshot, State
+from integration_sdk.errors import JournalError
+
+APPLICATION_ID = 0x70757368  # "push"
+MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE intents (
+        id TEXT NOT NULL PRIMARY KEY,
+        company_id TEXT NOT NULL, connection_id TEXT NOT NULL, data_type TEXT NOT NULL,
+        method TEXT NOT NULL, payload BLOB, payload_hash TEXT NOT NULL,
+        natural_key TEXT, natural_value TEXT, record_id TEXT, reference TEXT,
+        idempotency_key TEXT, timeout_minutes INTEGER, snapshot TEXT REFERENCES snapshots,
+        state TEXT NOT NULL, attempts INTEGER NOT NULL, retry INTEGER NOT NULL,
+        key TEXT UNIQUE, evidence TEXT, candidates TEXT NOT NULL, status TEXT,
+        http_status INTEGER, error TEXT, decision TEXT, parent TEXT,
+        checksum INTEGER NOT NULL
+    );
+    CREATE INDEX intents_by_state ON intents (state, retry);
+    CREATE INDEX intents_by_lane ON intents (company_id, connection_id, data_type);
+    CREATE UNIQUE INDEX intents_by_reference ON intents (reference)
+        WHERE reference IS NOT NULL AND decision IS NOT 'resend';
+    CREATE TABLE snapshots (
+        digest TEXT NOT NULL PRIMARY KEY, whole INTEGER NOT NULL, keys TEXT NOT NULL
+    );
+    CREATE TABLE tally (commits INTEGER NOT NULL, intents INTEGER NOT NULL);
+    INSERT INTO tally VALUES (0, 0);
+    CREATE TRIGGER intents_are_counted AFTER INSERT ON intents
+        BEGIN UPDATE tally SET intents = intents + 1; END;
+    CREATE TRIGGER intents_stay BEFORE DELETE ON intents
+        BEGIN SELECT RAISE(ABORT, 'an intent is never deleted'); END;
+    CREATE TRIGGER final_is_final BEFORE UPDATE ON intents
+        WHEN OLD.state = 'FINAL'
+            AND (NEW.state, NEW.key, NEW.status) IS NOT (OLD.state, OLD.key, OLD.status)
+        BEGIN SELECT RAISE(ABORT, 'a final intent never changes'); END;
+    """,
+)
+
+_FACTS = tuple(one.name for one in fields(Intent) if one.name not in ("lane", "payload"))
+_COLUMNS = (*Lane._fields, *_FACTS, "checksum", "payload")
+_NOT_FACTS = {"checksum", "payload"}
+_KEPT = {"id", "payload", "payload_hash"}  # written once
+UPSERT = (
+    f"INSERT INTO intents ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))}) "  # noqa: S608
+    "ON CONFLICT (id) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS if name not in _KEPT)
+)
+SETTLED = "(state = 'FINAL' OR (state IN ('NOT_SENT', 'REJECTED') AND NOT retry))"
+
+
+class Damaged(Exception):  # never leaves the journal: its file says where
+    """What was read is not what was written."""
+
+
+def check_version(db: sqlite3.Connection) -> int:
+    """Return the file's schema version.
+
+    Raises:
+        JournalError: It was written by a newer SDK.
+    """
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version > len(MIGRATIONS):
+        raise JournalError(
+            f"The journal has schema {version}, this SDK knows {len(MIGRATIONS)}: "
+            "open it with the newer SDK that wrote it."
+        )
+    return int(version)
+
+
+def migrate(db: sqlite3.Connection) -> None:
+    """Bring the file up to date, wholly or not at all."""
+    version = check_version(db)
+    if version == len(MIGRATIONS):
+        return
+    steps = "".join(MIGRATIONS[version:])
+    marks = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {len(MIGRATIONS)};"
+    try:
+        db.executescript(f"BEGIN EXCLUSIVE; {steps} {marks} COMMIT;")
+    except sqlite3.Error:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def to_columns(intent: Intent, *, with_payload: bool = True) -> tuple[object, ...]:
+    """Spell an intent as the values of one row."""
+    facts = {name: getattr(intent, name) for name in _FACTS}
+    facts["snapshot"] = intent.snapshot and intent.snapshot.digest
+    facts["candidates"] = "\n".join(intent.candidates)
+    facts["retry"] = int(intent.retry)
+    facts["state"] = str(intent.state)
+    facts["evidence"] = intent.evidence and str(intent.evidence)
+    facts = {**intent.lane._asdict(), **facts}
+    return (*facts.values(), _checksum(facts), intent.payload if with_payload else None)
+
+
+def from_row(row: dict[str, object], snapshot: Callable[[str], Snapshot]) -> Intent:
+    """Read a row, by column name; columns of later schemas may be missing.
+
+    Raises:
+        Damaged: It is not what was written.
+    """
+    check(row)
+    facts = {name: value for name, value in row.items() if name not in _NOT_FACTS}
+    return _read(facts, row["payload"], snapshot)
+
+
+def check(row: Mapping[str, object]) -> None:
+    """Compare a row with its checksum.
+
+    Raises:
+        Damaged: It is not what was written.
+    """
+    intact = row["checksum"] == _checksum(row)
+    if not intact or not _is_payload(row["payload"], row["payload_hash"]):
+        raise Damaged(f"the row of intent {row['id']!r} is damaged")
+
+
+def _is_payload(payload: object, digest: object) -> bool:
+    if isinstance(payload, bytes):
+        return hashlib.sha256(payload).hexdigest() == digest
+    return payload is None
+
+
+def _read(row: dict[str, object], payload: object, snapshot: Callable[[str], Snapshot]) -> Intent:
+    lane = Lane(*(str(row.pop(name)) for name in Lane._fields))
+    row["state"] = State(str(row["state"]))
+    row["retry"] = bool(row["retry"])
+    row["evidence"] = row["evidence"] and Evidence(str(row["evidence"]))
+    row["candidates"] = tuple(filter(None, str(row["candidates"]).split("\n")))
+    row["snapshot"] = row["snapshot"] and snapshot(str(row["snapshot"]))
+    return Intent(lane=lane, payload=payload, **row)  # type: ignore[arg-type]  # checksummed
+
+
+def _checksum(facts: Mapping[str, object]) -> int:
+    """Absent values do not count, so that a new column leaves old rows as they are."""
+    said = sorted(
+        (name, value)
+        for name, value in facts.items()
+        if value is not None and name not in _NOT_FACTS
+    )
+    return zlib.crc32(repr(said).encode("utf-8", "surrogatepass"))
+
+
+def snapshot_columns(snapshot: Snapshot) -> tuple[str, int, str]:
+    """Spell a snapshot as the values of one row."""
+    return snapshot.digest, int(snapshot.whole), "\n".join(sorted(snapshot.keys))
+
+
+def read_snapshot(digest: str, columns: tuple[int, str] | None) -> Snapshot:
+    """Read a snapshot; its name is its checksum.
+
+    Raises:
+        Damaged: It is missing, or not what was written.
+    """
+    whole, keys = columns or (0, "")
+    snapshot = Snapshot(frozenset(filter(None, keys.split("\n"))), whole=bool(whole))
+    if snapshot.digest != digest:
+        raise Damaged(f"the snapshot {digest[:12]} is damaged")
+    return snapshot

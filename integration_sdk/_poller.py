@@ -1,0 +1,498 @@
+"""One loop that polls for everybody.
+
+Whoever waits for a push leaves its key here: a caller of `Poller.wait` a future, a
+coordinator an `Owner`. One task asks `_sansio.polling` whom to look at, looks, and tells
+all who wait. It starts with the first key and ends with the last. Should it break, every
+waiter gets `PollingStopped` with the cause, and the next one starts it anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Protocol
+
+from attrs import Factory, define, evolve
+
+from integration_sdk._sansio import requests, responses, rows
+from integration_sdk._sansio.polling import Listing, Look, Schedule, Single, Watch
+from integration_sdk._sansio.requests import Priority, Request
+from integration_sdk._sansio.responses import Response
+from integration_sdk.dialect import Dialect
+from integration_sdk.errors import (
+    ApiError,
+    ClientClosed,
+    IntegrationError,
+    MalformedResponse,
+    PollingStopped,
+    TransportError,
+    WaitExpired,
+)
+from integration_sdk.models import PushOperation, PushStatus
+
+logger = logging.getLogger("integration_sdk.pushes")
+
+NEWBORN = 60.0
+"""Seconds in which a push that was acknowledged may still be unknown to the service."""
+
+
+class Send(Protocol):
+    """Carries one request; the client's session, retries and gate included."""
+
+    async def __call__(
+        self,
+        request: Request,
+        *,
+        before_sending: Callable[[], Awaitable[None]] | None = None,
+        once: bool = False,
+    ) -> Response:
+        """Return the answer, whatever its status, or raise a `TransportError` kind."""
+        ...
+
+
+class Owner(Protocol):
+    """Whoever is told of a push that it sent."""
+
+    def changed(self, operation: PushOperation) -> None:
+        """The push has another status, which is not final."""
+
+    def ended(self, operation: PushOperation) -> None:
+        """The push is final."""
+
+    def lost(self, error: IntegrationError) -> None:
+        """The push cannot be followed any further."""
+
+
+@define
+class _Waiters:
+    """Those who wait for one push, beside its owner."""
+
+    futures: set[asyncio.Future[PushOperation]] = Factory(set)
+    last: PushOperation | None = None
+
+
+class Poller:
+    """Follows pushes until they are final.
+
+    Args:
+        send: Carries requests.
+        dialect: The version of the service.
+        chance: Returns a number from 0 to 1, for jitter.
+        learn: Whether completion times are learned.
+        at_once: Requests in flight at most.
+        remember: Final operations that late waiters find without a request.
+
+    Attributes:
+        listeners: Told of each company whose pushes have just been listed.
+    """
+
+    def __init__(
+        self,
+        send: Send,
+        dialect: Dialect,
+        *,
+        chance: Callable[[], float] = random.random,
+        learn: bool = True,
+        at_once: int = 16,
+        remember: int = 4096,
+    ) -> None:
+        self._send = send
+        self._dialect = dialect
+        self._chance = chance
+        self._learn = learn
+        self._at_once = at_once
+        self._remember = remember
+        self._schedule = Schedule(chance, learn)
+        self._waiters: dict[str, _Waiters] = {}
+        self._finished: dict[str, PushOperation] = {}
+        self._in_full: set[str] = set()
+        self._never_told: set[PushStatus] = set()
+        self.listeners: set[Callable[[str], None]] = set()
+        self._flying = 0
+        self._task: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._wakes_at = 0.0
+
+    # Waiting
+
+    async def wait_for(
+        self, operation: PushOperation, *, timeout: float | None = None
+    ) -> PushOperation:
+        """Wait for a push as `wait` does; one that is final already costs nothing."""
+        if operation.is_final:
+            return operation
+        return await self.wait(
+            operation.company_id,
+            operation.push_operation_key,
+            connection_id=operation.data_connection_id,
+            data_type=operation.data_type,
+            timeout=timeout,
+            last=operation,
+        )
+
+    async def wait(
+        self,
+        company_id: str,
+        key: str,
+        *,
+        connection_id: str | None = None,
+        data_type: str | None = None,
+        timeout: float | None = None,
+        last: PushOperation | None = None,
+    ) -> PushOperation:
+        """Wait for push *key* to end and return its last state.
+
+        Args:
+            company_id: Whose push it is.
+            key: Its ``pushOperationKey``.
+            connection_id: Its connection, if known: they differ in how long they take.
+            data_type: Likewise.
+            timeout: Seconds to wait; None waits for as long as it is Pending.
+            last: Its last state, if known.
+
+        Raises:
+            NotFound: The service knows no such push.
+            WaitExpired: *timeout* passed. The push itself goes on.
+            PollingStopped: The loop broke; waiting again starts a new one.
+        """
+        if key in self._finished:
+            return self._finished[key]
+        future = self._await(company_id, key, (connection_id, data_type), last)
+        try:
+            async with asyncio.timeout(timeout):
+                return await future
+        except TimeoutError:
+            raise self._expired(key, timeout) from None
+        finally:
+            self._leave(key, future)
+
+    def _await(
+        self, company_id: str, key: str, lane: Hashable, last: PushOperation | None
+    ) -> asyncio.Future[PushOperation]:
+        waiters = self._waiters.setdefault(key, _Waiters())
+        waiters.last = waiters.last or last
+        future: asyncio.Future[PushOperation] = asyncio.get_running_loop().create_future()
+        waiters.futures.add(future)
+        self._watch(company_id, key, lane)
+        return future
+
+    def _leave(self, key: str, future: asyncio.Future[PushOperation]) -> None:
+        waiters = self._waiters.get(key)
+        if waiters is None:
+            return
+        waiters.futures.discard(future)
+        if not waiters.futures:
+            del self._waiters[key]
+            watch = self._schedule.watches.get(key)
+            if watch is not None and watch.owner is None:
+                self._forget(key)
+
+    def _expired(self, key: str, timeout: float | None) -> WaitExpired:
+        waiters = self._waiters.get(key)
+        return WaitExpired(
+            f"push {key} is still Pending after {timeout:g} seconds of waiting; it goes on, "
+            "wait for it again or look at it later",
+            operation=waiters.last if waiters else None,
+        )
+
+    # Owning
+
+    def follow(
+        self,
+        company_id: str,
+        key: str,
+        lane: Hashable,
+        owner: Owner,
+        *,
+        fetch_data: bool = False,
+    ) -> None:
+        """Tell *owner* what becomes of push *key*."""
+        watch = self._watch(company_id, key, lane)
+        watch.owner = owner
+        if fetch_data:
+            self._in_full.add(key)
+
+    def unfollow(self, key: str) -> None:
+        """Tell the owner of *key* nothing more."""
+        watch = self._schedule.watches.get(key)
+        if watch is None:
+            return
+        watch.owner = None
+        if key not in self._waiters:
+            self._forget(key)
+
+    def remember(self, operation: PushOperation) -> None:
+        """Keep a final state for those who ask late; the first one counts."""
+        self._finished.setdefault(operation.push_operation_key, operation)
+        while len(self._finished) > self._remember:
+            del self._finished[next(iter(self._finished))]
+
+    def notify(self, key: str) -> None:
+        """Look at push *key* now. Harmless where nobody waits for it."""
+        if self._schedule.hint(key, self._now()):
+            self._wake.set()
+
+    async def aclose(self) -> None:
+        """Stop; whoever still waits gets `ClientClosed`."""
+        task = self._task
+        if task is None:
+            return
+        self._lose_all(lambda: ClientClosed("the client was closed while this push was Pending"))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    # The loop
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _watch(self, company_id: str, key: str, lane: Hashable) -> Watch:
+        watch = self._schedule.watches.get(key)
+        if watch is None:
+            watch = self._schedule.watch(key, company_id, lane, self._now())
+            self._start()
+        return watch
+
+    def _start(self) -> None:
+        if self._task is None:
+            self._wake = asyncio.Event()
+            self._task = asyncio.create_task(self._supervise(), name="integration_sdk poller")
+        elif self._schedule.wake_at() < self._wakes_at:
+            self._wake.set()
+
+    def _forget(self, key: str) -> None:
+        self._schedule.forget(key)
+        self._in_full.discard(key)
+        if not self._schedule.watches:
+            self._wake.set()
+
+    async def _supervise(self) -> None:
+        try:
+            await self._poll()
+        except Exception as crash:
+            logger.exception("the polling loop broke; everybody who waits is told")
+            self._break(crash)
+        finally:
+            self._task = None
+            self._flying = 0
+
+    async def _poll(self) -> None:
+        async with asyncio.TaskGroup() as looks:
+            while self._schedule.watches:
+                self._wake.clear()
+                room = self._at_once - self._flying
+                for look in self._schedule.due(self._now(), room) if room > 0 else ():
+                    self._flying += 1
+                    looks.create_task(self._look(look))
+                await self._sleep()
+
+    async def _sleep(self) -> None:
+        """Sleep until something is due, an answer has come or a key was added."""
+        full = self._flying >= self._at_once
+        self._wakes_at = float("inf") if full else self._schedule.wake_at()
+        if self._wakes_at <= self._now() or self._wake.is_set():
+            await asyncio.sleep(0)
+            return
+        loop = asyncio.get_running_loop()
+        timer = loop.call_at(min(self._wakes_at, self._now() + 3600), self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+
+    def _break(self, crash: Exception) -> None:
+        cause = crash.exceptions[0] if isinstance(crash, ExceptionGroup) else crash
+
+        def stopped() -> PollingStopped:
+            error = PollingStopped(
+                f"the polling loop broke ({cause!r}); the push goes on, wait for it again"
+            )
+            error.__cause__ = cause
+            return error
+
+        self._lose_all(stopped)
+        self._schedule = Schedule(self._chance, self._learn)
+
+    # Looking
+
+    async def _look(self, look: Look) -> None:
+        try:
+            if isinstance(look, Single):
+                await self._read(look)
+            else:
+                await self._list(look)
+        finally:
+            self._flying -= 1
+            self._wake.set()
+
+    async def _read(self, look: Single) -> None:
+        request = requests.to_route(
+            self._dialect,
+            "pushes.get",
+            companyId=look.company.id,
+            pushOperationKey=look.watch.key,
+        )
+        answer = await self._ask(look, request)
+        if answer is None:
+            return
+        if not answer.ok:
+            self._not_read(look, request, answer)
+            return
+        try:
+            operation = responses.read_push(request, answer)
+        except MalformedResponse as error:
+            self._failed(look, error)
+            return
+        if operation.is_final and self._lacks(operation):
+            self._never_told.add(operation.status)
+        self._tell(look.watch, operation)
+        self._schedule.finish(look, self._now())
+
+    def _not_read(self, look: Single, request: Request, answer: Response) -> None:
+        error = responses.read_error(request, answer)
+        newborn = look.watch.owner is not None and self._now() - look.watch.born < NEWBORN
+        if answer.status in {401, 402}:
+            self._refused(look, error)
+        elif answer.status in {400, 403, 405} or (answer.status == 404 and not newborn):
+            self._lose(look.watch.key, error)
+            self._schedule.finish(look, self._now())
+        else:
+            self._failed(look, error, answer)
+
+    async def _list(self, look: Listing) -> None:
+        more = True
+        while more:
+            request = self._page(look)
+            answer = await self._ask(look, request)
+            if answer is None:
+                return
+            if not answer.ok:
+                self._not_listed(look, request, answer)
+                return
+            try:
+                page = rows.read_rows(answer.body)
+                more = self._take(look, page)
+            except MalformedResponse as error:
+                self._failed(look, error)
+                return
+        self._schedule.finish(look, self._now())
+        for listener in tuple(self.listeners):
+            listener(look.company.id)
+
+    def _page(self, look: Listing) -> Request:
+        return requests.listing(
+            self._dialect,
+            "pushes.list",
+            page=look.page,
+            page_size=look.page_size,
+            order_by=self._dialect.newest_first,
+            companyId=look.company.id,
+        )
+
+    def _take(self, look: Listing, page: rows.Rows) -> bool:
+        news, more = self._schedule.listed(
+            look, page.rows, more=page.more, returned_size=page.page_size
+        )
+        operations = page.operations([index for _, index in news]) if news else []
+        for (watch, _), operation in zip(news, operations, strict=True):
+            if operation is None or self._wants_more(watch, operation):
+                self._schedule.hint(watch.key, self._now(), alone=True)
+            else:
+                self._tell(watch, operation)
+        return more
+
+    def _not_listed(self, look: Listing, request: Request, answer: Response) -> None:
+        error = responses.read_error(request, answer)
+        if answer.status in {401, 402}:
+            self._refused(look, error)
+        elif answer.status in {400, 403, 404, 405}:
+            logger.info("%s; its pushes are polled singly", error)
+            self._schedule.unlistable(look, self._now())
+        else:
+            self._failed(look, error, answer)
+
+    async def _ask(self, look: Look, request: Request) -> Response | None:
+        try:
+            return await self._send(evolve(request, priority=Priority.POLL))
+        except (TransportError, ApiError) as error:
+            self._failed(look, error)
+            return None
+
+    def _failed(self, look: Look, error: IntegrationError, answer: Response | None = None) -> None:
+        """Come back later: at the service's word, else after a growing while."""
+        logger.debug("a poll failed: %s", error)
+        retry_at = getattr(error, "retry_at", None)
+        since = answer.received_at if answer else time.time()
+        wait = max(0.0, retry_at.timestamp() - since) if retry_at else 0.0
+        self._schedule.failed(look, self._now(), wait=wait)
+
+    def _lacks(self, operation: PushOperation) -> bool:
+        """Whether the answer leaves out what the final state brings."""
+        if operation.status is PushStatus.SUCCESS:
+            return operation.data is None
+        failed = operation.status is PushStatus.FAILED
+        return failed and operation.validation is None and operation.error_message is None
+
+    def _wants_more(self, watch: Watch, operation: PushOperation) -> bool:
+        """Whether a read of the push itself would tell somebody more."""
+        if not self._lacks(operation) or operation.status in self._never_told:
+            return False
+        in_full = watch.key in self._in_full or watch.key in self._waiters
+        return in_full or operation.status is not PushStatus.SUCCESS
+
+    # Telling
+
+    def _tell(self, watch: Watch, operation: PushOperation) -> None:
+        key = watch.key
+        if self._schedule.watches.get(key) is not watch:
+            return
+        waiters = self._waiters.get(key)
+        if waiters is not None:
+            waiters.last = operation
+        if operation.is_final:
+            self._end(watch, operation)
+        elif watch.owner is not None:
+            _owner(watch).changed(operation)
+
+    def _end(self, watch: Watch, operation: PushOperation) -> None:
+        self._schedule.ended(watch, self._now(), _took(operation))
+        self._in_full.discard(watch.key)
+        self.remember(operation)
+        if watch.owner is not None:
+            _owner(watch).ended(operation)
+        waiters = self._waiters.pop(watch.key, None)
+        for future in waiters.futures if waiters else ():
+            if not future.done():
+                future.set_result(operation)
+
+    def _lose(self, key: str, error: IntegrationError) -> None:
+        watch = self._schedule.watches.get(key)
+        waiters = self._waiters.pop(key, None)
+        self._forget(key)
+        if watch is not None and watch.owner is not None:
+            _owner(watch).lost(error)
+        for future in waiters.futures if waiters else ():
+            if not future.done():
+                future.set_exception(error)
+
+    def _refused(self, look: Look, error: ApiError) -> None:
+        """The account or its key is no good: nobody's push can be followed."""
+        self._lose_all(lambda: error)
+        self._schedule.finish(look, self._now())
+
+    def _lose_all(self, error: Callable[[], IntegrationError]) -> None:
+        for key in list(self._schedule.watches):
+            self._lose(key, error())
+
+
+def _owner(watch: Watch) -> Owner:
+    return watch.owner  # type: ignore[return-value]  # the rules carry it without looking at it
+
+
+def _took(operation: PushOperation) -> float | None:
+    """Return how long the push took by the service's own clock, in seconds."""
+    began, ended = operation.requested_on_utc, operation.completed_on_utc
+    return (ended - began).total_seconds() if began and ended else None

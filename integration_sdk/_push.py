@@ -1,0 +1,143 @@
+"""`Push`: one record on its way, as the coordinator hands it out.
+
+Ten thousand of them may be open, so a push is a few slots and no task. A future comes into
+being only for those who await one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Generator
+from typing import Protocol
+
+from attrs import define, field, frozen
+
+from integration_sdk.errors import IntegrationError
+from integration_sdk.models import PushOperation, PushOutcome, PushRequest
+
+
+class Keeper(Protocol):
+    """Whoever made the push, and turns what happens to it into an outcome."""
+
+    def push_changed(self, push: Push) -> None:
+        """The push has another status."""
+
+    def push_ended(self, push: Push, operation: PushOperation) -> None:
+        """The push is final."""
+
+    def push_lost(self, push: Push, error: IntegrationError) -> None:
+        """The push cannot be followed."""
+
+
+@define(eq=False)
+class Push:
+    """One record being pushed. Await it for its `PushOutcome`; any number may.
+
+    Attributes:
+        request: What was asked for.
+        operation: Last state seen; None before the service has answered, or where it refused.
+        outcome: None until the push has one.
+        intent: Its id in the journal; `Coordinator.decide` wants it.
+        keeper: The coordinator, while the push is followed.
+    """
+
+    request: PushRequest
+    operation: PushOperation | None = None
+    outcome: PushOutcome | None = None
+    intent: str | None = field(default=None, repr=False)
+    keeper: Keeper | None = field(default=None, repr=False)
+    _on_outcome: Callable[[Push], None] | None = field(default=None, repr=False)
+    _waiters: list[asyncio.Future[None]] | None = field(default=None, repr=False)
+
+    @property
+    def key(self) -> str | None:
+        """The ``pushOperationKey``; None where the service has given none."""
+        return self.operation.push_operation_key if self.operation else None
+
+    def __await__(self) -> Generator[object, None, PushOutcome]:
+        """Wait for the outcome. Cancelling that leaves the push and other waiters alone."""
+        while self.outcome is None:
+            yield from self._next_change().__await__()
+        return self.outcome
+
+    async def events(self) -> AsyncIterator[PushOperation]:
+        """Yield each state of the push, beginning with the last one seen.
+
+        Ends with the outcome. A state that was followed by another before it
+        was asked for is left out.
+        """
+        shown: PushOperation | None = None
+        while True:
+            if self.operation is not None and self.operation is not shown:
+                shown = self.operation
+                yield shown
+            elif self.outcome is not None:
+                return
+            else:
+                await self._next_change()
+
+    def _next_change(self) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._waiters is None:
+            self._waiters = []
+        self._waiters.append(future)
+        return future
+
+    def wake(self) -> None:
+        """Let those who wait look again."""
+        waiters, self._waiters = self._waiters, None
+        for future in waiters or ():
+            if not future.done():
+                future.set_result(None)
+
+    # Told by the poller
+
+    def changed(self, operation: PushOperation) -> None:
+        """Take a state that is not final."""
+        if self.operation is None or self.operation.raw_status != operation.raw_status:
+            self.operation = operation
+            if self.keeper:
+                self.keeper.push_changed(self)
+            self.wake()
+
+    def ended(self, operation: PushOperation) -> None:
+        """Take the final state."""
+        if self.keeper:
+            self.keeper.push_ended(self, operation)
+
+    def lost(self, error: IntegrationError) -> None:
+        """Nothing more will be known of it."""
+        if self.keeper:
+            self.keeper.push_lost(self, error)
+
+    # Told by the coordinator
+
+    def settle(self, outcome: PushOutcome) -> bool:
+        """Take the outcome; the first one counts. Return whether this was it."""
+        if self.outcome is not None:
+            return False
+        self.outcome, self.keeper = outcome, None
+        self.operation = outcome.operation or self.operation
+        told, self._on_outcome = self._on_outcome, None
+        self.wake()
+        if told:
+            told(self)
+        return True
+
+
+@frozen
+class PushEvent:
+    """Something that happened to a push.
+
+    ``what`` is one of:
+
+    * "sent": the service has it, ``push.key`` is known;
+    * "doubted": its answer was lost, and the company's list is searched for it;
+    * "changed": it has another status, which is not final;
+    * "ended": it has an outcome;
+    * "found": it was IN_DOUBT, and turned up after all;
+      ``push.operation`` is its state now.
+    """
+
+    what: str
+    push: Push

@@ -1,0 +1,1 @@
+"""The rules: no event loop, no socket, no clock, no chance; those are arguments."""

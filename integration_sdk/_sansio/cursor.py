@@ -1,0 +1,134 @@
+"""Where a list goes on: a short text that is valid after any item.
+
+::
+
+    1.<base64url of check and JSON>      1 = version
+    JSON: [of, page, size, query, skip, done, total, marks]
+
+``of`` is a fingerprint of path, filter and order, so a token is refused by any
+other list. A page that is addressed by number is kept as two numbers; one that
+only a link leads to is kept as that link's query. The check finds damage, not
+forgery: a token grants nothing that a query parameter would not.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from hashlib import blake2s
+from typing import Final
+
+import msgspec
+from attrs import frozen
+
+from integration_sdk._sansio.requests import Params, Request
+from integration_sdk.errors import ConfigurationError
+
+VERSION: Final = "1"
+_CHECK_BYTES: Final = 4
+PLACE: Final = frozenset({"page", "pageSize"})
+"""Parameters that say where in a list, not which list. Source: "Pagination"."""
+
+
+@frozen(kw_only=True)
+class Position:
+    """A place in a list, between two items.
+
+    Attributes:
+        params: Query of the page that holds the next item.
+        skip: Items of that page that were handed out already.
+        done: Items handed out so far, earlier runs included.
+        total: ``totalResults`` as last answered.
+        marks: What the last items handed out are known by, where drift is repaired.
+    """
+
+    params: Params
+    skip: int = 0
+    done: int = 0
+    total: int | None = None
+    marks: tuple[int, ...] = ()
+
+
+class _Token(msgspec.Struct, array_like=True, frozen=True):
+    of: str
+    page: str | None
+    size: str | None
+    query: list[tuple[str, str]] | None
+    skip: int
+    done: int
+    total: int | None
+    marks: tuple[int, ...] = ()
+
+
+def write_cursor(request: Request, position: Position) -> str:
+    """Return *position* in the list of *request* as a token."""
+    place = {name: value for name, value in position.params if name in PLACE}
+    page, size = place.get("page"), place.get("pageSize")
+    plain = same_query(request.with_params(page=page, pageSize=size).params, position.params)
+    token = _Token(
+        of=_fingerprint(request),
+        page=page if plain else None,
+        size=size if plain else None,
+        query=None if plain else list(position.params),
+        skip=position.skip,
+        done=position.done,
+        total=position.total,
+        marks=position.marks,
+    )
+    payload = msgspec.json.encode(token)
+    text = urlsafe_b64encode(_check(payload) + payload).decode().rstrip("=")
+    return f"{VERSION}.{text}"
+
+
+def read_cursor(request: Request, cursor: str) -> Position:
+    """Return the place that *cursor* names in the list of *request*.
+
+    Raises:
+        ConfigurationError: It is no cursor, is damaged, is of a newer version, or
+            belongs to another list.
+    """
+    token = _parse(cursor)
+    if token.of != _fingerprint(request):
+        raise ConfigurationError(
+            f"this cursor belongs to another list than {request.path} with this filter and order; "
+            "pass it to the list() call that it came from"
+        )
+    if token.query is not None:
+        params: Params = tuple(token.query)
+    else:
+        params = request.with_params(page=token.page, pageSize=token.size).params
+    return Position(
+        params=params, skip=token.skip, done=token.done, total=token.total, marks=token.marks
+    )
+
+
+def _parse(cursor: object) -> _Token:
+    version, dot, text = cursor.partition(".") if isinstance(cursor, str) else ("", "", "")
+    if dot and version.isdecimal() and version != VERSION:
+        raise ConfigurationError(
+            f"this cursor is of version {version}, which this SDK does not read; "
+            "start the list afresh or use the SDK that wrote it"
+        )
+    try:
+        packed = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        check, payload = packed[:_CHECK_BYTES], packed[_CHECK_BYTES:]
+        token = msgspec.json.decode(payload, type=_Token)
+    except (ValueError, msgspec.MsgspecError):
+        check, payload, token = b"", b"", None
+    if token is None or check != _check(payload):
+        raise ConfigurationError("this cursor is damaged: pass a list's cursor as it was, in full")
+    return token
+
+
+def same_query(one: Params, other: Params) -> bool:
+    """Whether two queries ask the same, in whatever order."""
+    return sorted(one) == sorted(other)
+
+
+def _fingerprint(request: Request) -> str:
+    which = sorted(pair for pair in request.params if pair[0] not in PLACE)
+    text = msgspec.json.encode([request.path, which])
+    return blake2s(text, digest_size=6).hexdigest()
+
+
+def _check(payload: bytes) -> bytes:
+    return blake2s(payload, digest_size=_CHECK_BYTES).digest()

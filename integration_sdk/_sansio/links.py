@@ -1,0 +1,86 @@
+"""What a ``next`` link asks for: its query, and nothing else of it.
+
+A link is text from the service's answer. Only its query is ever used, on the
+request that the caller made, so a link can lead neither the request nor the key
+it carries to another host or path. One that tries is an error that says so.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import SplitResult, parse_qsl, unquote, urljoin, urlsplit
+
+from attrs import define, field
+
+from integration_sdk._sansio.requests import Params, Request
+from integration_sdk.errors import UnsafeLink
+
+_PORTS: Final = {"http": 80, "https": 443}
+_NOWHERE: Final = "http://base.invalid"
+"""Stands for a base URL that is not known: a link that names a host is then foreign."""
+_PAGE: Final = re.compile(r"(?<=[?&]page=)[0-9]{1,9}(?=&|$)")
+
+
+@define
+class LinkReader:
+    """Reads the links of one list.
+
+    Attributes:
+        request: The list's own request.
+        base_url: What absolute links must agree with.
+    """
+
+    request: Request
+    base_url: str
+    _around: tuple[str, str] | None = field(init=False, default=None)
+    _others: Params = field(init=False, default=())
+
+    def query(self, href: str, *, page: int | None) -> Params:
+        """Return the query of *href*, a link found on *page*.
+
+        Links of one list differ in a number, so only the first is taken apart.
+
+        Raises:
+            UnsafeLink: It leads to another host or path.
+        """
+        number = _PAGE.search(href)
+        around = (href[: number.start()], href[number.end() :]) if number else None
+        if number and around == self._around:
+            return (*self._others, ("page", number[0]))
+        params = self._parse(href, page)
+        self._around = around
+        self._others = tuple(pair for pair in params if pair[0] != "page")
+        return params
+
+    def _parse(self, href: str, page: int | None) -> Params:
+        base = urlsplit(self.base_url.rstrip("/") or _NOWHERE)
+        try:
+            link = urlsplit(urljoin(f"{base.geturl()}{self.request.path}", href))
+            safe = _same_host(link, base) and self._same_path(link, base)
+        except ValueError:
+            safe = False
+        if not safe:
+            raise UnsafeLink(
+                f"GET {self.request.path}, page {page}: its next link {href!r} leads away from "
+                "this list; it was not followed and nothing was sent there",
+                page=page,
+                method=self.request.method,
+                path=self.request.path,
+            )
+        return tuple(parse_qsl(link.query, keep_blank_values=True))
+
+    def _same_path(self, link: SplitResult, base: SplitResult) -> bool:
+        path = unquote(link.path).rstrip("/")
+        return path in {unquote(base.path + self.request.path), unquote(self.request.path)}
+
+
+def _same_host(link: SplitResult, base: SplitResult) -> bool:
+    if link.scheme not in _PORTS or link.hostname != base.hostname:
+        return False
+    # A service behind a proxy that ends TLS may write http:// into its links.
+    return _port(link) == _port(base) or (link.port is None and base.port is None)
+
+
+def _port(url: SplitResult) -> int | None:
+    return url.port or _PORTS.get(url.scheme)

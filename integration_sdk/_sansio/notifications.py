@@ -1,0 +1,221 @@
+"""Notifications that a push changed: read them, believe them or not, take each once.
+
+A notification is a hint: it says which push to look at, and the answer of the API decides.
+So one that is lost, doubled, forged or late costs or saves time and changes no result,
+and reading is lenient: whatever names no push is accepted and ignored.
+
+Two shapes are published and both are read, whatever the case of their keys:
+
+* the rule era's envelope ``{AlertId, CompanyId, DataConnectionId, Data: {dataType, status,
+  pushOperationKey}}``, sent with an ``Authorization`` header of the client's choosing;
+* today's ``{id, eventType: "invoices.write.successful", payload: {id, status,
+  referenceCompany: {id}, connectionId}}``, signed by Standard Webhooks.
+
+Source: "Events" (the rule "Push status changed"). Assumed: shapes, signing and headers are
+those the service publishes; the document does not show them.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from attrs import Factory, define, field, frozen
+
+from ..errors import MalformedResponse
+from .codec import decode_json
+
+Sign = Callable[[str, int, str], str]
+"""Standard Webhooks under one secret: id, timestamp, body -> ``v1,<base64>``."""
+
+WRITE_EVENT: Final = ".write."
+LONGEST_NAME: Final = 200  # keys and ids are GUIDs; what is longer is none
+LONGEST_TIMESTAMP: Final = 11  # digits; reaches the year 5138
+
+
+@frozen(kw_only=True)
+class Notification:
+    """A push that changed, as far as the sender said; all but *key* may be missing.
+
+    Attributes:
+        key: The push operation's key: what to look up.
+        status: As written, ``Success`` for example. A hint: the API's answer counts.
+        id: The notification's own id; a repeated delivery has the same one.
+    """
+
+    key: str
+    company_id: str | None = None
+    status: str | None = None
+    data_type: str | None = None
+    connection_id: str | None = None
+    id: str | None = None
+
+
+@frozen
+class Verdict:
+    """What to answer, why (for the log, never for the sender), and whom to wake."""
+
+    status: int
+    reason: str
+    notification: Notification | None = None
+
+
+# Read
+
+
+def read_notification(body: bytes) -> Notification | None:
+    """Return the push that *body* is about, or None if it is about something else.
+
+    Raises:
+        MalformedResponse: The body is no JSON object.
+    """
+    value = decode_json(body)
+    if not isinstance(value, dict):
+        raise MalformedResponse("a notification is a JSON object")
+    envelope = _folded(value)
+    return _read_rule_era(envelope) or _read_today(envelope)
+
+
+def _read_rule_era(envelope: Mapping[str, Any]) -> Notification | None:
+    data = _folded(envelope.get("data"))
+    key = _name(data.get("pushoperationkey"))
+    if key is None:
+        return None
+    return Notification(
+        key=key,
+        company_id=_name(envelope.get("companyid")),
+        status=_name(data.get("status")),
+        data_type=_name(data.get("datatype")),
+        connection_id=_name(envelope.get("dataconnectionid")),
+        id=_name(envelope.get("alertid")),
+    )
+
+
+def _read_today(envelope: Mapping[str, Any]) -> Notification | None:
+    payload = _folded(envelope.get("payload"))
+    event = _name(envelope.get("eventtype")) or ""
+    key = _name(payload.get("id"))
+    if key is None or WRITE_EVENT not in event.lower():
+        return None
+    return Notification(
+        key=key,
+        company_id=_name(_folded(payload.get("referencecompany")).get("id")),
+        status=_name(payload.get("status")),
+        data_type=event[: event.lower().index(WRITE_EVENT)],
+        connection_id=_name(payload.get("connectionid")),
+        id=_name(envelope.get("id")),
+    )
+
+
+def _folded(value: object) -> dict[str, Any]:
+    return (
+        {str(key).lower(): item for key, item in value.items()} if isinstance(value, dict) else {}
+    )
+
+
+def _name(value: object) -> str | None:
+    return value if isinstance(value, str) and 0 < len(value) <= LONGEST_NAME else None
+
+
+# Believe
+
+
+def is_signed(
+    headers: Mapping[str, str],
+    body: bytes,
+    signers: Sequence[Sign],
+    *,
+    now: float,
+    tolerance: float,
+) -> bool:
+    """Say whether one of *signers* made one of the signatures, and lately.
+
+    Args:
+        headers: With lower-case names; ``webhook-id``, ``-timestamp``, ``-signature`` count.
+        body: As received, byte for byte.
+        signers: One for each valid secret.
+        now: Seconds since 1970.
+        tolerance: Seconds by which the timestamp may be off, either way.
+    """
+    message_id = headers.get("webhook-id", "")
+    sent = _timestamp(headers.get("webhook-timestamp", ""))
+    if not message_id.isascii() or not message_id or sent is None or abs(now - sent) > tolerance:
+        return False
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return False
+    given = headers.get("webhook-signature", "").split()
+    matches = [_same(sign(message_id, sent, text), theirs) for sign in signers for theirs in given]
+    return any(matches)
+
+
+def _timestamp(text: str) -> int | None:
+    plain = text.isascii() and text.isdigit() and len(text) <= LONGEST_TIMESTAMP
+    return int(text) if plain else None
+
+
+def is_authorized(headers: Mapping[str, str], shared: Sequence[str]) -> bool:
+    """Say whether the ``authorization`` header is one of the *shared* values."""
+    given = headers.get("authorization", "")
+    matches = [_same(value, given) for value in shared]  # all of them: no early end to measure
+    return any(matches)
+
+
+def _same(ours: str, theirs: str) -> bool:
+    """Compare in a time that tells nothing about where the difference is."""
+    return hmac.compare_digest(ours.encode(), theirs.encode(errors="surrogateescape"))
+
+
+# Take each once
+
+
+@define
+class Inbox:
+    """Judges each delivery: whose it is, what it says, whether it came before.
+
+    Any one proof is enough, so that a receiver can move from one kind to another.
+
+    Attributes:
+        signers: One for each secret that is valid now.
+        shared: Values of ``Authorization`` that are valid now.
+        tolerance: Seconds by which a signed timestamp may be off.
+        remembers: Ids kept to know a repeated delivery by; the oldest go first.
+    """
+
+    signers: Sequence[Sign] = field(default=(), repr=False)
+    shared: Sequence[str] = field(default=(), repr=False)
+    tolerance: float = 300.0
+    remembers: int = 10_000
+    _seen: dict[str, None] = field(init=False, default=Factory(dict), repr=False)
+
+    def judge(self, headers: Mapping[str, str], body: bytes, *, now: float) -> Verdict:
+        """Return the answer to one delivery. *headers* have lower-case names."""
+        signed = is_signed(headers, body, self.signers, now=now, tolerance=self.tolerance)
+        if not (signed or is_authorized(headers, self.shared) or self._believes_all):
+            return Verdict(401, "no valid signature or Authorization")
+        try:
+            notification = read_notification(body)
+        except MalformedResponse:
+            return Verdict(400, "no JSON object")
+        if notification is None:
+            return Verdict(204, "about no push")
+        # Only a signature vouches for the header's id.
+        if self._came_before(headers["webhook-id"] if signed else notification.id):
+            return Verdict(204, "came before")
+        return Verdict(204, "accepted", notification)
+
+    @property
+    def _believes_all(self) -> bool:
+        return not self.signers and not self.shared
+
+    def _came_before(self, message_id: str | None) -> bool:
+        if message_id is None:
+            return False
+        if message_id in self._seen:
+            return True
+        self._seen[message_id] = None
+        if len(self._seen) > self.remembers:
+            del self._seen[next(iter(self._seen))]
+        return False

@@ -1,0 +1,50 @@
+"""Where the key may go: the one origin that the base URL names."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final
+
+from yarl import URL
+
+from integration_sdk.errors import ConfigurationError
+
+LOOPBACK_NAMES: Final = frozenset({"localhost", "ip6-localhost"})
+
+
+def check_base_url(text: object) -> str:
+    """Return the base URL without a slash at its end.
+
+    Raises:
+        ConfigurationError: It is no URL that a key can be sent to safely.
+    """
+    try:
+        url = URL(text if isinstance(text, str) else "")
+        plain = bool(url.host) and url.port is not None and url.scheme in {"http", "https"}
+    except ValueError:
+        plain = False
+    if not plain:
+        raise ConfigurationError(
+            f"base_url must look like 'https://api.example.com', not {_without_password(text)!r}"
+        )
+    if url.user is not None or url.password is not None:
+        raise ConfigurationError("base_url must not hold a user name or password; pass api_key=")
+    if url.raw_query_string or url.raw_fragment or "?" in str(text) or "#" in str(text):
+        raise ConfigurationError(f"base_url {text!r} must not have a query or fragment")
+    if url.scheme == "http" and not _is_loopback(url.host or ""):
+        raise ConfigurationError(
+            f"base_url {text!r} would send the API key unencrypted; use https:// "
+            "(http:// is for this machine only)"
+        )
+    return str(url).rstrip("/")
+
+
+def _without_password(text: object) -> object:
+    return text if not isinstance(text, str) or "@" not in text else text.rpartition("@")[2]
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() in LOOPBACK_NAMES

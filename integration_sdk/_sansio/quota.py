@@ -1,0 +1,60 @@
+"""``X-Rate-Limit-*``: what the service says of the account's limits.
+
+Assumed: published, not in the document; so is what ``Reset`` holds, which is read as
+Unix time, as seconds from now, or as a date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+from integration_sdk._sansio.codec import parse_utc
+from integration_sdk.models import Quota
+
+UNIX_TIMES_BEGIN: Final = 1e9
+"""A number from here on is no count of seconds from now."""
+
+
+def read_quota(headers: Mapping[str, str], received_at: float) -> Quota | None:
+    """Return the quota that an answer's headers tell of; None if they tell nothing."""
+    limit = _count(headers.get("X-Rate-Limit-Limit"))
+    remaining = _count(headers.get("X-Rate-Limit-Remaining"))
+    reset = _moment(headers.get("X-Rate-Limit-Reset"), received_at)
+    if limit is None and remaining is None and reset is None:
+        return None
+    return Quota(limit=limit, remaining=remaining, reset=reset)
+
+
+def _count(text: str | None) -> int | None:
+    try:
+        return int(float(text)) if text is not None else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _moment(text: str | None, received_at: float) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        return _date(text)
+    try:
+        if number >= UNIX_TIMES_BEGIN:
+            return datetime.fromtimestamp(number, UTC)
+        return datetime.fromtimestamp(received_at, UTC) + timedelta(seconds=number)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _date(text: str) -> datetime | None:
+    for read in (parse_utc, parsedate_to_datetime):
+        try:
+            moment = read(text)
+        except (ValueError, TypeError, OverflowError):
+            continue
+        return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return None

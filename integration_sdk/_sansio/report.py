@@ -1,0 +1,65 @@
+"""What a list says of itself while it is read."""
+
+from __future__ import annotations
+
+from attrs import Factory, define, frozen
+
+
+@frozen(kw_only=True)
+class Progress:
+    """How far a list has been read.
+
+    Attributes:
+        done: Items handed out, those before the cursor included.
+        total: ``totalResults`` as last answered; None before the first answer.
+        rate: Items a second of this run; 0.0 before the first.
+        eta: Seconds to the end at this rate; None where it cannot be told.
+    """
+
+    done: int
+    total: int | None
+    rate: float
+    eta: float | None
+
+
+@frozen(kw_only=True)
+class Drift:
+    """One sign that the list changed while it was read, or does not add up.
+
+    Attributes:
+        kind: ``total`` (``totalResults`` changed), ``duplicate`` (items came
+            twice), ``gap`` (items may be missing), ``short`` (the list ended
+            before ``totalResults``) or ``moved`` (it is not where the cursor left it).
+        page: Where it was noticed.
+        detail: In words.
+    """
+
+    kind: str
+    page: int | None
+    detail: str
+
+    def __str__(self) -> str:
+        return f"page {self.page}: {self.detail}"
+
+
+@define(kw_only=True)
+class ListReport:
+    """What reading a list took and showed.
+
+    Attributes:
+        pages: Pages opened.
+        items: Items handed out.
+        requests: Transmissions, those asked on speculation and repeated ones included.
+        waits: Seconds that answers were held up by retries and the shared gate.
+        duplicates: Items seen to come twice.
+        invalid: Items that did not fit the model and went to ``on_invalid``.
+        drift: Signs that the list changed meanwhile, in order.
+    """
+
+    pages: int = 0
+    items: int = 0
+    requests: int = 0
+    waits: float = 0.0
+    duplicates: int = 0
+    invalid: int = 0
+    drift: list[Drift] = Factory(list)

@@ -1,0 +1,312 @@
+"""A call becomes a `Request`: the one place that knows how each is written.
+
+Every value that ends up in a path is checked and quoted here, so that no
+company id can lead a request (and the key it carries) somewhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, IntEnum
+from hashlib import sha256
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote, urlencode
+
+from attrs import evolve, field, frozen
+
+from integration_sdk._sansio.codec import encode_record, encode_value
+from integration_sdk.dialect import Dialect, Route
+from integration_sdk.errors import ConfigurationError
+
+MIB: Final = 1024 * 1024
+LONGEST_SEGMENT: Final = 256
+LONGEST_QUERY: Final = 2048
+"""Assumed: the published API refuses a filter of 2048 characters or more."""
+Params = tuple[tuple[str, str], ...]
+
+
+class Priority(IntEnum):
+    """Who goes first when not all may go. Lower is sooner."""
+
+    INTERACTIVE = 0
+    PUSH = 1
+    POLL = 2
+    PREFETCH = 3
+
+
+class Safety(Enum):
+    """What a second transmission could do."""
+
+    READ = "read"
+    """Nothing: it can be repeated."""
+    WRITE = "write"
+    """Harm: repeated only where the first provably had no effect."""
+
+
+@frozen(kw_only=True)
+class Request:
+    """What is to be asked, whoever carries it.
+
+    Attributes:
+        operation: Name in `Dialect.routes`; "request" for `Client.request`.
+        method: HTTP method.
+        path: Quoted, below the base URL, begins with a slash, without a query.
+        params: Query parameters, unquoted, in order.
+        body: JSON bytes, or None.
+        content_type: Of *body*.
+        headers: Beyond those that every request has.
+        safety: Whether it may be repeated.
+        company_id: Whose lane it goes through; None for none.
+        priority: Its turn among those that wait.
+        body_limit: Bytes of the answer, unpacked, that are read at most.
+        replacement: Path that takes over when this one is removed.
+    """
+
+    operation: str
+    method: str
+    path: str
+    params: Params = ()
+    body: bytes | None = field(default=None, repr=False)
+    content_type: str = "application/json"
+    headers: Mapping[str, str] = field(factory=dict)
+    safety: Safety = Safety.READ
+    company_id: str | None = None
+    priority: Priority = Priority.INTERACTIVE
+    body_limit: int = 8 * MIB
+    replacement: str | None = None
+
+    @property
+    def target(self) -> str:
+        """Path and query as they go over the wire."""
+        return (
+            f"{self.path}?{urlencode(self.params, quote_via=quote)}" if self.params else self.path
+        )
+
+    def with_params(self, **changes: str | None) -> Request:
+        """Return the request with these parameters set, or removed where None."""
+        kept = tuple((name, value) for name, value in self.params if name not in changes)
+        added = tuple((name, value) for name, value in changes.items() if value is not None)
+        return evolve(self, params=kept + added)
+
+    def with_query(self, query: str) -> Request:
+        """Return the request with the query string of a link in place of its own."""
+        return evolve(self, params=tuple(parse_qsl(query, keep_blank_values=True)))
+
+
+# Checks
+
+
+def segment(name: str, value: object) -> str:
+    """Return *value* quoted for use as one path segment.
+
+    Raises:
+        ConfigurationError: It is empty, no string, or could lead elsewhere.
+    """
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigurationError(f"{name} must be a non-empty string, not {value!r}")
+    if len(value) > LONGEST_SEGMENT:
+        raise ConfigurationError(f"{name} is longer than {LONGEST_SEGMENT} characters")
+    if value in {".", ".."} or any(char in "/\\?#%;" or not char.isprintable() for char in value):
+        raise ConfigurationError(
+            f"{name} {value!r} cannot stand in a path: pass the bare id, without slashes, "
+            "dots, '?', '#', ';' or percent-encoding"
+        )
+    return quote(value, safe="")
+
+
+def whole_number(name: str, value: object, low: int, high: int) -> int:
+    """Return *value* if it is an int from *low* to *high*."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ConfigurationError(
+            f"{name} must be a whole number from {low} to {high}, not {value!r}"
+        )
+    return value
+
+
+# Building
+
+
+def to_route(dialect: Dialect, operation: str, **names: object) -> Request:
+    """Return the bare request of *operation*, its path filled in from *names*.
+
+    Raises:
+        ConfigurationError: A name cannot stand in a path, or the dialect has no such route.
+    """
+    route = dialect.routes.get(operation)
+    if route is None:
+        raise ConfigurationError(
+            f"the dialect {dialect.name!r} has no route for {operation!r}; "
+            "add it with dialect.with_routes({...})"
+        )
+    quoted = {name: segment(name, value) for name, value in names.items()}
+    company_id = names.get("companyId")
+    return Request(
+        operation=operation,
+        method=route.method,
+        path=route.path.format_map(quoted),
+        company_id=str(company_id) if company_id is not None else None,
+        safety=Safety.READ if route.method == "GET" else Safety.WRITE,
+        replacement=_replacement(route, quoted),
+    )
+
+
+def _replacement(route: Route, quoted: Mapping[str, str]) -> str | None:
+    if route.replacement is None:
+        return None
+    return route.replacement.format_map({"connectionId": "{connectionId}", **quoted})
+
+
+def listing(
+    dialect: Dialect,
+    operation: str,
+    *,
+    page: int = 1,
+    page_size: int = 100,
+    query: str | None = None,
+    order_by: str | None = None,
+    **names: Any,
+) -> Request:
+    """Return the request for one page of a list.
+
+    ``page`` is always sent: older servers required it. Source: "Pagination".
+
+    Raises:
+        ConfigurationError: The page size is not 1 to 5000, or the filter is too long.
+    """
+    whole_number("page", page, 1, 2**31 - 1)
+    whole_number("page_size", page_size, 1, 5000)
+    if query is not None and len(query) >= LONGEST_QUERY:
+        raise ConfigurationError(f"query must be shorter than {LONGEST_QUERY} characters")
+    request = to_route(dialect, operation, **names).with_params(
+        page=str(page),
+        pageSize=str(page_size),
+        **{dialect.query_parameter: query or None, dialect.order_by_parameter: order_by or None},
+    )
+    return evolve(request, body_limit=64 * MIB)
+
+
+def push(
+    dialect: Dialect,
+    company_id: str,
+    connection_id: str,
+    data_type: str,
+    record: Any,
+    *,
+    record_id: str | None = None,
+    timeout_minutes: int | None = None,
+    force_update: bool = False,
+    idempotency_key: str | None = None,
+) -> Request:
+    """Return the request that creates *record*, or updates *record_id* with it.
+
+    Raises:
+        ConfigurationError: An id or the deadline cannot be right.
+        InvalidRecord: The record is no JSON object, or holds NaN or an infinity.
+
+    Source: "Push a record (create)". Assumed: update path and the parameters'
+    names, which the document does not show.
+    """
+    names = _push_names(dialect, company_id, connection_id, data_type, record_id)
+    request = to_route(dialect, "push.update" if record_id is not None else "push.create", **names)
+    return evolve(
+        request.with_params(
+            **{
+                dialect.timeout_parameter: _minutes(timeout_minutes),
+                dialect.force_update_parameter: "true" if force_update else None,
+            }
+        ),
+        body=encode_record(record),
+        headers=_idempotency(dialect, request.method, idempotency_key),
+        priority=Priority.PUSH,
+    )
+
+
+def _push_names(
+    dialect: Dialect, company_id: str, connection_id: str, data_type: str, record_id: str | None
+) -> dict[str, str]:
+    names = {
+        "companyId": company_id,
+        "connectionId": connection_id,
+        "dataType": dialect.path_names.get(data_type, data_type),
+    }
+    return names if record_id is None else {**names, "recordId": record_id}
+
+
+def _minutes(timeout_minutes: int | None) -> str | None:
+    if timeout_minutes is None:
+        return None
+    return str(whole_number("timeout_minutes", timeout_minutes, 1, 2**31 - 1))
+
+
+def _idempotency(dialect: Dialect, method: str, key: str | None) -> dict[str, str]:
+    """Assumed: the published API honours the header on POST only."""
+    if dialect.idempotency_header is None or key is None or method != "POST":
+        return {}
+    return {dialect.idempotency_header: key}
+
+
+def delete(
+    dialect: Dialect, company_id: str, connection_id: str, data_type: str, record_id: str
+) -> Request:
+    """Return the request that deletes a record. Assumed: published, not in the document."""
+    names = _push_names(dialect, company_id, connection_id, data_type, record_id)
+    return evolve(to_route(dialect, "push.delete", **names), priority=Priority.PUSH)
+
+
+def attach(
+    dialect: Dialect, company_id: str, connection_id: str, data_type: str, record_id: str
+) -> Request:
+    """Return the bare request that attaches a file. Assumed: published, not in the document."""
+    names = _push_names(dialect, company_id, connection_id, data_type, record_id)
+    special = f"push.attach.{data_type}"
+    operation = special if special in dialect.routes else "push.attach"
+    return evolve(to_route(dialect, operation, **names), priority=Priority.PUSH)
+
+
+def with_file(request: Request, content: bytes, *, filename: str, content_type: str) -> Request:
+    """Return *request* with one file as its multipart body, in the field ``file``."""
+    if any(char in filename + content_type for char in '"\r\n'):
+        raise ConfigurationError("filename and content_type must not hold quotes or line breaks")
+    boundary = sha256(content).hexdigest()
+    head = (
+        f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{filename}"\r\n'
+        f"Content-Type: {content_type}\r\n\r\n"
+    )
+    return evolve(
+        request,
+        body=head.encode() + content + f"\r\n--{boundary}--\r\n".encode(),
+        content_type=f"multipart/form-data; boundary={boundary}",
+    )
+
+
+def with_body(request: Request, value: Any) -> Request:
+    """Return *request* with *value* as its JSON body."""
+    return evolve(request, body=encode_value(value))
+
+
+def custom(method: str, path: str, *, params: Mapping[str, object] | None, json: Any) -> Request:
+    """Return a request for a path that the SDK has no method for.
+
+    Raises:
+        ConfigurationError: The path is no plain path below the base URL.
+    """
+    _check_custom_path(path)
+    method = method.upper()
+    return Request(
+        operation="request",
+        method=method,
+        path=quote(path, safe="/%:@!$&'()*+,;=~-._"),
+        params=tuple((name, str(value)) for name, value in (params or {}).items()),
+        body=None if json is None else encode_value(json),
+        safety=Safety.READ if method in {"GET", "HEAD", "OPTIONS"} else Safety.WRITE,
+    )
+
+
+def _check_custom_path(path: str) -> None:
+    plain = path.startswith("/") and not path.startswith("//") and path.isprintable()
+    if not plain or any(char in path for char in "?#\\"):
+        raise ConfigurationError(
+            f"path {path!r} must begin with one slash and have no query; pass params= for that"
+        )
+    if any(part.replace("%2e", ".").replace("%2E", ".") in {".", ".."} for part in path.split("/")):
+        raise ConfigurationError(f"path {path!r} must not contain '.' or '..' segments")

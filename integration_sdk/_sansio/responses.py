@@ -1,0 +1,227 @@
+"""A `Response` becomes a value, or the one right error.
+
+The HTTP status decides; the body explains. A body that is not the documented
+one (a proxy's page) still gives the status' own error, without its details.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from attrs import field, frozen
+
+from integration_sdk._sansio.codec import (
+    Json,
+    decode_json,
+    read_error_body,
+    read_operation,
+    structure,
+)
+from integration_sdk._sansio.options import PushOptions
+from integration_sdk._sansio.requests import Request, Safety
+from integration_sdk._sansio.retry_after import retry_after
+from integration_sdk.errors import (
+    BY_STATUS,
+    AccountExpired,
+    ApiError,
+    CompanyLimitReached,
+    EndpointRemoved,
+    MalformedResponse,
+    PaymentRequired,
+    SyncScheduleNotAllowed,
+)
+from integration_sdk.models import ErrorBody, PropertyDescription, PushOperation
+
+LATEST: Final = datetime.max.replace(tzinfo=UTC)
+
+
+@frozen(kw_only=True)
+class Response:
+    """An answer, whoever carried it.
+
+    Attributes:
+        status: HTTP status; what counts, whatever the body says.
+        headers: Case-insensitive where the carrier's are.
+        body: As received, unpacked, within the request's ``body_limit``.
+        received_at: Unix time, in seconds; turns ``Retry-After`` into a moment.
+        attempts: Transmissions it took.
+        waited: Seconds spent at the gate and between attempts.
+    """
+
+    status: int
+    headers: Mapping[str, str] = field(factory=dict, repr=False)
+    body: bytes = field(default=b"", repr=False)
+    received_at: float = 0.0
+    attempts: int = 1
+    waited: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is a success."""
+        return 200 <= self.status < 300
+
+
+Fetch = Callable[[Request], Awaitable[Response]]
+"""Carries a request and returns the answer, whatever its status; raises TransportError kinds."""
+
+
+# Values
+
+
+def check(request: Request, response: Response) -> Response:
+    """Return *response* if it is a success, else raise what `read_error` says."""
+    if not response.ok:
+        raise read_error(request, response)
+    return response
+
+
+def read_json(request: Request, response: Response, *, exact: bool = False) -> Json:
+    """Return the decoded body; None where there is none.
+
+    Raises:
+        ApiError: The answer is no success.
+        MalformedResponse: The body is no JSON.
+    """
+    check(request, response)
+    if not response.body.strip():
+        return None
+    return _placed(request, response, decode_json, response.body, exact=exact)
+
+
+def read_push(request: Request, response: Response) -> PushOperation:
+    """Return the push operation that a push, an update or a poll answers with."""
+    value = read_json(request, response)
+    operation: PushOperation = _placed(request, response, read_operation, value)
+    return operation
+
+
+def read_options(request: Request, response: Response) -> PushOptions:
+    """Return the push options description."""
+    value = read_json(request, response)
+    return PushOptions.of(_placed(request, response, structure, value, PropertyDescription))
+
+
+def _placed(
+    request: Request, response: Response, read: Callable[..., Any], *args: Any, **kw: Any
+) -> Any:
+    """Read, and name the request in the error if that fails."""
+    try:
+        return read(*args, **kw)
+    except MalformedResponse as error:
+        raise MalformedResponse(
+            f"{request.method} {request.path} answered {response.status}, but {error}",
+            status=response.status,
+            **_facts(request, response),
+        ) from None
+
+
+# Errors
+
+
+def read_error(request: Request, response: Response, *, sent: bool = True) -> ApiError:
+    """Return the error that an answer without success stands for.
+
+    Args:
+        request: What was asked.
+        response: The answer; with *sent* False, an answer that closed the gate
+            before this request could leave.
+        sent: Whether *request* itself got the answer.
+
+    Source: "Status codes", "Account limit errors (402)", "Other rules".
+    """
+    body = read_error_body(response.body)
+    kind = _kind(request, response.status, body or ErrorBody())
+    facts: dict[str, Any] = {**_facts(request, response), "status": response.status, "body": body}
+    facts["correlation_id"] = body.correlation_id if body else None
+    facts["retry_at"] = retry_at = _retry_at(response)
+    if not sent:
+        facts["attempts"] = 0
+    if issubclass(kind, EndpointRemoved):
+        facts["replacement"] = request.replacement
+    what = _what_happened(request, response, body, sent=sent)
+    return kind(f"{what}. {_what_to_do(kind, request, retry_at)}", **facts)
+
+
+def _facts(request: Request, response: Response) -> dict[str, Any]:
+    return {"method": request.method, "path": request.path, "attempts": response.attempts}
+
+
+def _kind(request: Request, status: int, body: ErrorBody) -> type[ApiError]:
+    if status == 402:
+        return _kind_of_402(body)
+    if status == 404 and request.replacement is not None:
+        return EndpointRemoved
+    return BY_STATUS.get(status, ApiError)
+
+
+def _kind_of_402(body: ErrorBody) -> type[ApiError]:
+    """Told apart by validation items, then by words. Source: "Account limit errors (402)"."""
+    items = body.validation.errors if body.validation else ()
+    names = {name for item in items for name in (item.item_id, item.validator_name)}
+    words = " ".join([body.error or "", *(item.message or "" for item in items)]).lower()
+    if names & {"CreateCompany", "Company"} or "company limit" in words:
+        return CompanyLimitReached
+    if "SyncSettings" in names or "schedule not allowed" in words:
+        return SyncScheduleNotAllowed
+    return AccountExpired if "expired" in words else PaymentRequired
+
+
+def _retry_at(response: Response) -> datetime | None:
+    seconds = retry_after(response.headers.get("Retry-After"), response.received_at)
+    if seconds is None:
+        return None
+    try:
+        return datetime.fromtimestamp(response.received_at, UTC) + timedelta(seconds=seconds)
+    except OverflowError:
+        return LATEST
+
+
+def _what_happened(
+    request: Request, response: Response, body: ErrorBody | None, *, sent: bool
+) -> str:
+    call = f"{request.method} {request.path}"
+    said = f"{response.status}: {_reasons(body)}"
+    if sent:
+        return f"{call} answered {said}"
+    return f"{call} was not sent, because the service answered others {said}"
+
+
+def _reasons(body: ErrorBody | None) -> str:
+    if body is None:
+        return "no error body (perhaps a proxy's answer)"
+    items = body.validation.errors if body.validation else ()
+    reasons = "; ".join(part for part in (body.error, *map(str, items)) if part)
+    return f"{reasons or 'no reason given'} (correlation {body.correlation_id})"
+
+
+_ADVICE: Final[Mapping[int, str]] = {
+    400: "Correct the request; it will be refused again as it stands.",
+    401: "Check the API key (api_key= or INTEGRATION_SDK_API_KEY) and the base URL it is for.",
+    402: "An account limit is reached; the service's portal shows the plan.",
+    403: "This API key may not do that.",
+    404: "Check the ids; a connection or record may have been removed.",
+    405: "This method is not allowed here; the dialect may not fit the service.",
+    409: "The resource is not ready; try again when its sync has finished.",
+    422: "Correct the request; it will be refused again as it stands.",
+    429: "Come back later, or lower rate= and prefetch=.",
+    503: "The service is offline for a while; come back later.",
+}
+_ADVICE_OF_KIND: Final[Mapping[type[ApiError], str]] = {
+    CompanyLimitReached: "Delete a company or move to a larger plan.",
+    SyncScheduleNotAllowed: "Use a syncSchedule of at least 24 hours, or a larger plan.",
+    AccountExpired: "The free account has ended; every request answers so until the plan changes.",
+}
+
+
+def _what_to_do(kind: type[ApiError], request: Request, retry_at: datetime | None) -> str:
+    if kind is EndpointRemoved:
+        return f"The legacy endpoint has been removed; use {request.method} {request.replacement}."
+    status = next((code for code, known in BY_STATUS.items() if issubclass(kind, known)), 0)
+    if request.safety is Safety.WRITE and status not in _ADVICE:
+        return "It may have been carried out; look before you repeat it."
+    advice = _ADVICE_OF_KIND.get(kind) or _ADVICE.get(
+        status, "Quote the correlation id to the service's support."
+    )
+    return f"{advice} Not before {retry_at:%Y-%m-%d %H:%M:%S} UTC." if retry_at else advice

@@ -1,0 +1,182 @@
+"""May this be sent again, and when.
+
+One table decides, by what was asked (`Safety`), how far it got (`Phase`) and what
+was answered::
+
+    phase            READ                        WRITE
+    NEVER_LEFT       again                       again
+    MAY_HAVE_LEFT    again                       never: it may have been carried out
+    ANSWERED         429 500 502 503 504         429, and 503 where the dialect says that
+                                                 a 503 does nothing; both only with the
+                                                 documented error body, since a proxy's
+                                                 page proves nothing about the service
+
+Again means within the call's `RetryPolicy`, its deadline and, for failures that no gate
+holds back, the `RetryBudget` that all calls share.
+
+Source: "Status codes" (retry later: 429, 500, 503). Assumed: 502 and 504 are a
+proxy's way of saying the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from enum import Enum
+from typing import Any, Final
+
+import backoff
+from attrs import Attribute, Factory, define, field, frozen
+
+from integration_sdk._sansio.codec import read_error_body
+from integration_sdk._sansio.requests import Request, Safety
+from integration_sdk._sansio.responses import Response
+from integration_sdk.errors import ConfigurationError
+
+Jitter = Callable[[float], float]
+"""Returns a random number between 0 and its argument; `backoff.full_jitter` is one."""
+
+REFUSALS: Final = frozenset({429, 503})
+"""Statuses that mean "not now" to everybody, not only to this request."""
+PASSING: Final = frozenset({429, 500, 502, 503, 504})
+"""Statuses that a read may outlive."""
+SHORTEST_PAUSE: Final = 0.01
+
+
+class Phase(Enum):
+    """How far a transmission got."""
+
+    NEVER_LEFT = "never left"
+    """No byte of the request left this process."""
+    MAY_HAVE_LEFT = "may have left"
+    """The request may have arrived; no complete answer did."""
+    ANSWERED = "answered"
+    """A complete answer arrived."""
+
+
+def may_repeat(
+    safety: Safety, phase: Phase, *, status: int = 0, documented: bool = False, offline: bool = True
+) -> bool:
+    """Return whether a second transmission can do no harm and may help.
+
+    Args:
+        safety: What was asked.
+        phase: How far it got.
+        status: HTTP status of the answer; 0 without one.
+        documented: Whether the answer had the documented error body.
+        offline: Whether a documented 503 proves that nothing was done (`Dialect`).
+    """
+    if phase is not Phase.ANSWERED:
+        return phase is Phase.NEVER_LEFT or safety is Safety.READ
+    if safety is Safety.READ:
+        return status in PASSING
+    return documented and (status == 429 or (status == 503 and offline))
+
+
+def answer_may_repeat(request: Request, answer: Response, *, offline: bool) -> bool:
+    """Return what the table says of a complete *answer* to *request*."""
+    if answer.status not in PASSING:
+        return False
+    documented = request.safety is Safety.WRITE and is_documented(answer)
+    return may_repeat(
+        request.safety,
+        Phase.ANSWERED,
+        status=answer.status,
+        documented=documented,
+        offline=offline,
+    )
+
+
+def was_refused(request: Request, answer: Response) -> bool:
+    """Return whether an error *answer* proves that the service did nothing."""
+    return request.safety is Safety.READ or is_documented(answer)
+
+
+def is_documented(answer: Response) -> bool:
+    """Return whether the service itself wrote the error: see `read_error_body`."""
+    return read_error_body(answer.body) is not None
+
+
+# When
+
+
+def _at_least(low: float) -> Callable[[object, Attribute[Any], float], None]:
+    def check(_: object, attribute: Attribute[Any], value: float) -> None:
+        if not value >= low:
+            raise ConfigurationError(f"{attribute.name} must be at least {low:g}, not {value!r}")
+
+    return check
+
+
+def _whole(_: object, attribute: Attribute[Any], value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigurationError(f"{attribute.name} must be a whole number, not {value!r}")
+
+
+@frozen(kw_only=True)
+class RetryPolicy:
+    """How one call is repeated.
+
+    Attributes:
+        attempts: Transmissions at most; 1 for never again.
+        base: Seconds that the first pause lasts at most; each further one twice that.
+        throttled_base: The same after a 429 or 503.
+        cap: Seconds that no pause exceeds, unless the service asks for more.
+
+    Pauses are drawn between 0 and their limit ("full jitter"). ``Retry-After`` is
+    never undercut.
+    """
+
+    attempts: int = field(default=3, validator=(_whole, _at_least(1)))
+    base: float = field(default=0.05, validator=_at_least(0))
+    throttled_base: float = field(default=1.0, validator=_at_least(0))
+    cap: float = field(default=20.0, validator=_at_least(0))
+
+    @classmethod
+    def never(cls) -> RetryPolicy:
+        """Exactly one transmission."""
+        return cls(attempts=1)
+
+
+def doubling(*, factor: float = 1, cap: float | None = None) -> Generator[float, Any, None]:
+    """Return backoff's exponential sequence, past the value that only primes it."""
+    steps = backoff.expo(factor=factor, max_value=cap)
+    steps.send(None)
+    return steps
+
+
+@define
+class Pauses:
+    """The pauses of one call, each drawn from twice the range of the one before."""
+
+    policy: RetryPolicy
+    _steps: Generator[float, Any, None] = Factory(doubling)
+
+    def draw(self, jitter: Jitter, *, throttled: bool = False) -> float:
+        """Return how many seconds to wait before the next transmission."""
+        first = self.policy.throttled_base if throttled else self.policy.base
+        return max(SHORTEST_PAUSE, jitter(min(self.policy.cap, first * next(self._steps))))
+
+
+@define
+class RetryBudget:
+    """Tokens that all calls of a client share: an outage cannot multiply their number.
+
+    A repetition costs 5, a success gives back half a one: 100 repetitions from a full
+    budget, and one for ten successes from then on.
+    """
+
+    capacity: float = 500.0
+    cost: float = 5.0
+    refund: float = 0.5
+    tokens: float = Factory(lambda self: self.capacity, takes_self=True)
+
+    def spend(self) -> bool:
+        """Take the price of one repetition; False where there is not enough left."""
+        if self.tokens < self.cost:
+            return False
+        self.tokens -= self.cost
+        return True
+
+    def earn(self) -> None:
+        """A call succeeded."""
+        self.tokens = min(self.capacity, self.tokens + self.refund)

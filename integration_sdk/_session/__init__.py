@@ -1,0 +1,25 @@
+"""The session layer: a `Request` goes in, a `Response` comes out, in its turn and safely.
+
+``session`` joins the parts, ``call`` is what one call is asked and known to be, ``turnstile``
+puts futures around the rules of ``_sansio.throttle``, ``transport`` is one transmission over
+aiohttp, ``key`` hides the API key, ``room`` is what belongs to one event loop, and ``watch``
+tells what happened.
+"""
+
+from __future__ import annotations
+
+from integration_sdk._sansio.retry import RetryPolicy
+from integration_sdk._session.call import BeforeSending, CallInfo, CallOptions, SessionStats
+from integration_sdk._session.key import Source, hide
+from integration_sdk._session.session import Session
+
+__all__ = [
+    "BeforeSending",
+    "CallInfo",
+    "CallOptions",
+    "RetryPolicy",
+    "Session",
+    "SessionStats",
+    "Source",
+    "hide",
+]

@@ -1,0 +1,175 @@
+"""What a call is asked to do, what is known of it on the way, and what is told of it after."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from attrs import Factory, define, evolve, field, frozen
+
+from integration_sdk._sansio.lanes import Ticket
+from integration_sdk._sansio.requests import Priority, Request
+from integration_sdk._sansio.responses import Response
+from integration_sdk._sansio.retry import Pauses, Phase, RetryPolicy
+from integration_sdk._session.key import Hidden
+from integration_sdk._session.transport import Failure, Transmission
+from integration_sdk.errors import ConfigurationError
+
+BeforeSending = Callable[[], Awaitable[None]]
+"""Awaited right before a transmission; if it raises, nothing is sent."""
+
+
+@frozen(kw_only=True)
+class CallOptions:
+    """What `Client.with_options` changes.
+
+    Attributes:
+        timeout: Seconds for the whole call, waits and repetitions included; None for no end.
+        retry: How it is repeated.
+        priority: Its turn among those that wait; None for what suits the request.
+    """
+
+    timeout: float | None = field(default=60.0)
+    retry: RetryPolicy = Factory(RetryPolicy)
+    priority: Priority | None = None
+
+    @timeout.validator
+    def _is_above_zero(self, _: object, timeout: float | None) -> None:
+        if timeout is not None and not timeout > 0:
+            raise ConfigurationError(
+                f"timeout must be above 0 seconds, or None for no end, not {timeout!r}"
+            )
+
+    def once(self) -> CallOptions:
+        """Return the same for exactly one transmission."""
+        return evolve(self, retry=RetryPolicy.never())
+
+
+@frozen(kw_only=True)
+class CallInfo:
+    """What happened in one call.
+
+    Attributes:
+        operation, method, path: What was asked; the path is quoted and has no query.
+        status: Of the last answer; None where there is none.
+        attempts: Transmissions.
+        waited: Seconds in line and between transmissions.
+        elapsed: Seconds in all.
+        correlation_id: Of the error body, if the answer had one.
+        error: Name of the exception that ended it, if one did.
+    """
+
+    operation: str
+    method: str
+    path: str
+    status: int | None = None
+    attempts: int = 0
+    waited: float = 0.0
+    elapsed: float = 0.0
+    correlation_id: str | None = None
+    error: str | None = None
+
+
+@frozen(kw_only=True)
+class SessionStats:
+    """Counts since the session was made, and how it stands.
+
+    Attributes:
+        requests: Calls that are over.
+        attempts: Transmissions.
+        throttled: Answers 429.
+        unavailable: Answers 503.
+        lost: Transmissions without a usable answer.
+        waits: Times that a call had to wait, for a turn or before it was sent again.
+        waited: Seconds waited, by all calls together.
+        in_flight: Requests under way.
+        waiting: Calls in line.
+        window: Requests that may be under way.
+        gate_open: Whether no 429 or 503 holds everybody back.
+        budget: Tokens left for repetitions; each costs 5.
+    """
+
+    requests: int
+    attempts: int
+    throttled: int
+    unavailable: int
+    lost: int
+    waits: int
+    waited: float
+    in_flight: int
+    waiting: int
+    window: int
+    gate_open: bool
+    budget: float
+
+
+@define(eq=False)
+class Call:
+    """One call on its way.
+
+    Attributes:
+        request, options, before_sending: As asked for.
+        began: When, on the loop's clock.
+        attempts: Transmissions so far.
+        waited: Seconds waited so far.
+        sending: The transmission under way; None between two.
+        last: How the transmission before ended.
+        key: The header it was last sent with.
+        key_renewed: Whether a 401 has made it ask for the key again.
+        timer: Ends it at its deadline, or when the client is closed.
+    """
+
+    request: Request
+    options: CallOptions
+    before_sending: BeforeSending | None
+    began: float
+    ticket: Ticket = field(init=False)
+    attempts: int = field(init=False, default=0)
+    waited: float = field(init=False, default=0.0)
+    sending: Transmission | None = field(init=False, default=None)
+    last: Response | Failure | None = field(init=False, default=None)
+    key: Hidden | None = field(init=False, default=None, repr=False)
+    key_renewed: bool = field(init=False, default=False)
+    timer: asyncio.Timeout = field(init=False)
+    _pauses: Pauses | None = field(init=False, default=None)
+
+    def __attrs_post_init__(self) -> None:
+        priority = self.options.priority
+        self.ticket = Ticket(
+            self.request.company_id,
+            self.request.priority if priority is None else priority,
+            self.deadline,
+        )
+        self.timer = asyncio.timeout_at(None if self.options.timeout is None else self.deadline)
+
+    @property
+    def deadline(self) -> float:
+        """When it ends at the latest, on the loop's clock."""
+        timeout = self.options.timeout
+        return math.inf if timeout is None else self.began + timeout
+
+    def __str__(self) -> str:
+        return f"{self.request.method} {self.request.path}"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What every error of it carries."""
+        return {
+            "method": self.request.method,
+            "path": self.request.path,
+            "attempts": self.attempts,
+        }
+
+    @property
+    def may_have_left(self) -> bool:
+        """Whether the transmission under way may have reached the service."""
+        return self.sending is not None and self.sending.phase is Phase.MAY_HAVE_LEFT
+
+    @property
+    def pauses(self) -> Pauses:
+        """Its pauses between transmissions."""
+        if self._pauses is None:
+            self._pauses = Pauses(self.options.retry)
+        return self._pauses

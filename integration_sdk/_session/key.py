@@ -1,0 +1,119 @@
+"""The API key: kept where no repr, log, traceback or pickle can show it.
+
+The key and the header made of it live inside objects whose repr hides them, and are only
+ever unwrapped in a function that returns at once. So a traceback printed with its local
+variables shows ``<hidden>``, whether its frames are ours or aiohttp's.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn
+
+from attrs import define
+
+from integration_sdk.errors import ConfigurationError
+
+Source = str | Callable[[], Awaitable[str]]
+MASK = "<hidden>"
+SCHEME = "Basic "
+
+
+class Hidden(str):
+    """Text that does not show itself: repr is masked, pickling and copying are refused."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return MASK
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError("an API key cannot be pickled")
+
+
+def hide(source: Source) -> Source:
+    """Return *source* so that it can be a local variable: a key is hidden, a callable stays."""
+    return Hidden(source) if isinstance(source, str) else source
+
+
+def check_key(key: object) -> Hidden:
+    """Return the key, hidden.
+
+    Raises:
+        ConfigurationError: It cannot be a key; the message does not show it.
+    """
+    if not isinstance(key, str):
+        raise ConfigurationError(f"the API key must be a string, not {type(key).__name__}")
+    if not key.strip():
+        raise ConfigurationError("the API key is empty")
+    if not key.isprintable() or key != key.strip():
+        raise ConfigurationError(
+            "the API key has a line break, a control character or a space around it; "
+            "was it read from a file with its line end?"
+        )
+    if key.lower().startswith("basic "):
+        raise ConfigurationError("pass the bare API key, without 'Basic ' and without base64")
+    return Hidden(key)
+
+
+def to_header(key: Hidden) -> Hidden:
+    """Return the Authorization header. Source: "Authentication", 2."""
+    return Hidden(SCHEME + b64encode(key.encode()).decode())
+
+
+@define(eq=False, repr=False)
+class ApiKey:
+    """The key in use, and where the next one comes from.
+
+    A key that an async callable returned is used until the service answers 401.
+    """
+
+    _source: Hidden | Callable[[], Awaitable[str]]
+    header: Hidden | None = None
+    """The Authorization header; None until the key was asked for."""
+
+    @classmethod
+    def of(cls, source: Source) -> ApiKey:
+        """Return the key that *source* is or will give.
+
+        Raises:
+            ConfigurationError: It is neither a usable key nor a callable.
+        """
+        source = hide(source)
+        if callable(source):
+            return cls(source)
+        key = check_key(source)
+        return cls(key, to_header(key))
+
+    def __repr__(self) -> str:
+        return f"<ApiKey {MASK}>"
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError("an API key cannot be pickled")
+
+    @property
+    def rotates(self) -> bool:
+        """Whether there can be another key than the present one."""
+        return callable(self._source)
+
+    async def ask(self, refused: Hidden | None) -> Hidden:
+        """Return a header other than *refused*, asking the source if the present one is that.
+
+        Raises:
+            ConfigurationError: The source gave something that cannot be a key.
+        """
+        if self.header is None or (self.header is refused and self.rotates):
+            self.header = await self._asked()
+        return self.header
+
+    async def _asked(self) -> Hidden:
+        key = Hidden(await self._source()) if callable(self._source) else self._source
+        return to_header(check_key(key))
+
+    def redact(self, body: bytes) -> bytes:
+        """Return *body* without the credential, should a service have echoed it."""
+        if self.header is None:
+            return body
+        sent = self.header.removeprefix(SCHEME)
+        return body.replace(sent.encode(), MASK.encode()).replace(b64decode(sent), MASK.encode())

@@ -1,0 +1,377 @@
+"""`Session`: a `Request` becomes a `Response`, in its turn, as often as is right.
+
+It knows no rule itself. `throttle` says whose turn it is, `retry` whether to send again
+and when, `Transport` carries one transmission, and the loop in `_carry` joins them::
+
+    wait for a turn ─> send once ─> answered? ──yes──> hand it back
+         ^                             │ no, or "not now"
+         └────── pause <── may it be sent again, and is there time?
+
+One deadline stands over all of it. A session belongs to one event loop and one process;
+it opens its connections with the first call and closes them when that loop shuts down,
+so a client at module level works in several ``asyncio.run`` one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+
+import backoff
+from attrs import evolve
+
+from integration_sdk._sansio.gate import Refusal
+from integration_sdk._sansio.origin import check_base_url
+from integration_sdk._sansio.quota import read_quota
+from integration_sdk._sansio.requests import Request
+from integration_sdk._sansio.responses import Response, read_error
+from integration_sdk._sansio.retry import (
+    REFUSALS,
+    Jitter,
+    RetryBudget,
+    answer_may_repeat,
+    may_repeat,
+    was_refused,
+)
+from integration_sdk._sansio.retry_after import retry_after
+from integration_sdk._sansio.throttle import Throttle
+from integration_sdk._session.call import BeforeSending, Call, CallInfo, CallOptions, SessionStats
+from integration_sdk._session.key import ApiKey, Hidden, Source, hide
+from integration_sdk._session.room import Room
+from integration_sdk._session.transport import Carrier, Failure, Transmission, Transport, lost
+from integration_sdk._session.turnstile import GateClosed
+from integration_sdk._session.watch import Outcome, Watch
+from integration_sdk.errors import ClientClosed, NotSent
+from integration_sdk.models import Quota
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from integration_sdk._session.transport import Middleware
+
+_log = logging.getLogger("integration_sdk.session")
+
+
+class Session:
+    """Carries requests to one service, for any number of tasks.
+
+    Args:
+        base_url: Where the service is; ``https://`` unless it is this machine.
+        api_key: The key, or an async callable that returns it: asked with the first call,
+            and once more when the service answers 401.
+        rate: Requests per second at most; None leaves it to what the service answers.
+        per_company: Requests under way for one company, at most.
+        connections: Requests under way, and connections, at most.
+        refuses_with_503: `Dialect.refuses_with_503`.
+        error_limit: Bytes of an error answer that are kept.
+        session, connector: Somebody's own; see `Transport`.
+        middlewares, trace_configs: Passed to aiohttp.
+        on_call: Called with a `CallInfo` after every call.
+        jitter: Draws a number between 0 and its argument.
+        transport: In place of one made of the settings above.
+
+    Attributes:
+        quota: What the service last said of the account's limits; None until it does.
+
+    Raises:
+        ConfigurationError: A setting that cannot work.
+    """
+
+    base_url = ""
+    _room: Room | None = None
+    _closed = False
+
+    def __init__(
+        self,
+        *,
+        base_url: str,
+        api_key: Source,
+        rate: float | None = None,
+        per_company: int = 10,
+        connections: int = 100,
+        refuses_with_503: bool = True,
+        error_limit: int = 64 * 1024,
+        session: aiohttp.ClientSession | None = None,
+        connector: aiohttp.BaseConnector | None = None,
+        middlewares: Sequence[Middleware] = (),
+        trace_configs: Sequence[aiohttp.TraceConfig] = (),
+        on_call: Callable[[CallInfo], None] | None = None,
+        jitter: Jitter = backoff.full_jitter,
+        transport: Carrier | None = None,
+    ) -> None:
+        api_key = hide(api_key)  # before anything can raise with it in a local variable
+        self.base_url = check_base_url(base_url)
+        self.quota: Quota | None = None
+        self._key = ApiKey.of(api_key)
+        self._transport: Carrier = transport or Transport(
+            self.base_url,
+            self._key,
+            connections=connections,
+            lender=session,
+            connector=connector,
+            middlewares=middlewares,
+            trace_configs=trace_configs,
+            error_limit=error_limit,
+        )
+        self._limits: dict[str, Any] = {
+            "limit": connections,
+            "per_company": per_company,
+            "rate": rate,
+        }
+        self._jitter = jitter
+        self._offline = refuses_with_503
+        self._budget = RetryBudget()
+        self._watch = Watch(on_call)
+        self._throttle = self._new_throttle()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open" if self._room else "not opened yet"
+        return f"<Session of {self.base_url}, {state}>"
+
+    def calls(self) -> AbstractContextManager[list[CallInfo]]:
+        """Collect a `CallInfo` of every call made inside the block, its tasks included."""
+        return self._watch.collect()
+
+    def stats(self) -> SessionStats:
+        """Return the counts so far, and how the session stands."""
+        return self._watch.stats(self._throttle, self._budget)
+
+    # Opening and closing
+
+    def _new_throttle(self) -> Throttle:
+        return Throttle(self._jitter, **self._limits)
+
+    def _room_here(self) -> Room | None:
+        """Return the room of the running loop; None if there is none yet, or none any more."""
+        if self._closed:
+            raise ClientClosed("the client is closed; make a new one")
+        if self._room is None or self._room.loop.is_closed():
+            return None
+        self._room.check()
+        return self._room
+
+    async def _open(self) -> Room:
+        self._throttle = self._new_throttle()
+        self._room = await Room.open(self._transport, self._throttle)
+        return self._room
+
+    async def aclose(self, *, drain: float | None = None) -> None:
+        """Close; later calls get `ClientClosed`. Closing twice is closing once.
+
+        Args:
+            drain: Seconds that calls under way, and in line, may take to end; None ends
+                them at once: with `AnswerLost` if their request may have left, else with
+                `ClientClosed`.
+        """
+        room = None if self._closed else self._room_here()
+        self._closed = True
+        if room is not None:
+            await room.close(drain)
+
+    # One call
+
+    async def send(
+        self,
+        request: Request,
+        options: CallOptions,
+        *,
+        before_sending: BeforeSending | None = None,
+    ) -> Response:
+        """Carry *request* and return its answer, whatever the status.
+
+        Args:
+            request: What to ask.
+            options: For how long and how often.
+            before_sending: Awaited when its turn has come, right before each transmission.
+
+        Raises:
+            NotSent: Nothing left this process.
+            AnswerLost: It may have left, and there is no complete answer.
+            MalformedResponse: The answer is no HTTP.
+            ResponseTooLarge: The answer is over the request's limit.
+            TooManyRequests, ServiceUnavailable: Not sent (``attempts`` is 0), because the
+                service has asked everybody to stay away for longer than *options* allow.
+            ClientClosed: The client is closed, or belongs to another loop or process.
+        """
+        room = self._room_here() or await self._open()
+        call = Call(request, options, before_sending, room.loop.time())
+        room.calls.add(call)
+        outcome: Outcome | None = None
+        try:
+            outcome = await self._within_deadline(room, call)
+        finally:
+            room.leave(call)
+            self._watch.over(call, outcome, room.loop.time() - call.began)
+        if isinstance(outcome, Response):
+            return outcome
+        raise outcome  # outside of any handler: nothing of aiohttp's is chained to it
+
+    async def _within_deadline(self, room: Room, call: Call) -> Outcome:
+        try:
+            async with call.timer:
+                return await self._carry(room, call)
+        except TimeoutError:
+            if not call.timer.expired():
+                raise
+        return self._too_late(room, call)
+
+    async def _carry(self, room: Room, call: Call) -> Outcome:
+        while True:
+            closed_by = await self._wait_for_turn(room, call)
+            if closed_by is not None:
+                return self._turned_away(call, closed_by)
+            call.last = await self._transmit(room, call)
+            pause = await self._pause_before_next(room, call, call.last)
+            if pause is None:
+                return self._ended(call, call.last)
+            await self._sleep(room, call, pause)
+
+    async def _wait_for_turn(self, room: Room, call: Call) -> Response | None:
+        """Wait for a turn; return the answer that closed the gate if it comes too late."""
+        if room.turnstile.passes(call.ticket):
+            return None
+        began = room.loop.time()
+        try:
+            await room.turnstile.wait(call.ticket)
+        except GateClosed as closed:
+            return closed.answer
+        finally:
+            self._watch.waited_for(call, room.loop.time() - began)
+        return None
+
+    async def _sleep(self, room: Room, call: Call, pause: float) -> None:
+        if pause <= 0:
+            return
+        began = room.loop.time()
+        try:
+            await asyncio.sleep(pause)
+        finally:
+            self._watch.waited_for(call, room.loop.time() - began)
+
+    async def _transmit(self, room: Room, call: Call) -> Response | Failure:
+        """Send once; whatever happens, the turn is given back."""
+        try:
+            call.key = self._key.header or await self._ask_for_key(room, None)
+            if call.before_sending is not None:
+                await call.before_sending()
+            call.attempts += 1
+            self._watch.attempts += 1
+            call.sending = Transmission(call.request, call.attempts)
+            outcome = await self._transport.send(call.sending, call.key)
+        except BaseException:
+            if call.may_have_left:
+                room.turnstile.unanswered(call.ticket)
+            else:
+                room.turnstile.unused(call.ticket)
+            raise
+        call.sending = None
+        self._learn(room, call, outcome)
+        return outcome
+
+    def _learn(self, room: Room, call: Call, outcome: Response | Failure) -> None:
+        """Give the turn back with what the answer tells about the service."""
+        if isinstance(outcome, Failure):
+            self._watch.lost += 1
+            room.turnstile.unanswered(call.ticket)
+            return
+        quota = read_quota(outcome.headers, outcome.received_at)
+        self.quota = quota or self.quota
+        self._watch.answered(outcome.status)
+        if outcome.status in REFUSALS:
+            room.turnstile.refused(call.ticket, _refusal(call, outcome, quota))
+            return
+        if outcome.ok:
+            self._budget.earn()
+        room.turnstile.answered(call.ticket)
+
+    # Again, or not
+
+    async def _pause_before_next(
+        self, room: Room, call: Call, last: Response | Failure
+    ) -> float | None:
+        """Return how many seconds to wait before *call* is sent again; None if it is not."""
+        if call.attempts >= call.options.retry.attempts:
+            return None
+        if isinstance(last, Failure):
+            again = last.repeatable and may_repeat(call.request.safety, last.phase)
+        elif last.status == 401:
+            return 0.0 if await self._has_new_key(room, call, last) else None
+        else:
+            again = answer_may_repeat(call.request, last, offline=self._offline)
+        return self._affordable_pause(room, call, last) if again else None
+
+    def _affordable_pause(self, room: Room, call: Call, last: Response | Failure) -> float | None:
+        """A refused call waits at the gate; any other pauses by itself, on the budget."""
+        throttled = isinstance(last, Response) and last.status in REFUSALS
+        if throttled and self._throttle.closed_by(call.ticket) is not None:
+            return 0.0
+        pause = call.pauses.draw(self._jitter, throttled=throttled)
+        if room.loop.time() + pause >= call.deadline:
+            return None
+        return pause if throttled or self._budget.spend() else None
+
+    async def _has_new_key(self, room: Room, call: Call, answer: Response) -> bool:
+        """After a rotation the first 401 fetches the new key; a second one is final."""
+        if call.key_renewed or not self._key.rotates or not was_refused(call.request, answer):
+            return False
+        call.key_renewed = True
+        return await self._ask_for_key(room, call.key) != call.key
+
+    async def _ask_for_key(self, room: Room, refused: Hidden | None) -> Hidden:
+        async with room.asking:
+            return await self._key.ask(refused)
+
+    # The end of a call
+
+    def _ended(self, call: Call, last: Response | Failure) -> Outcome:
+        """Return what came of the last transmission."""
+        if isinstance(last, Response):
+            return evolve(last, attempts=call.attempts, waited=call.waited)
+        last.error.attempts = call.attempts
+        return last.error
+
+    def _turned_away(self, call: Call, answer: Response) -> Outcome:
+        """No turn in time: return what it got before, or what others did."""
+        if call.last is not None:
+            return self._ended(call, call.last)
+        return read_error(call.request, answer, sent=False)
+
+    def _too_late(self, room: Room, call: Call) -> Outcome:
+        """The deadline passed, or the client was closed, while *call* was under way."""
+        if self._closed and not call.may_have_left:
+            return ClientClosed("the client was closed while this call was under way", **call.facts)
+        why = "the client was closed" if self._closed else f"{call.options.timeout:g} s passed"
+        if call.may_have_left:
+            return lost(call.request, why, attempts=call.attempts)
+        if call.sending is not None:
+            return NotSent(f"{call} was not sent: {why} while connecting", **call.facts)
+        if call.last is not None:
+            return self._ended(call, call.last)
+        closed_by = self._throttle.closed_by(call.ticket)
+        if closed_by is not None:
+            return self._turned_away(call, closed_by)
+        return NotSent(f"{call} was not sent: {why} in line for its turn", **call.facts)
+
+
+def _refusal(call: Call, answer: Response, quota: Quota | None) -> Refusal:
+    """Assumed: a 429 that says ``X-Rate-Limit-Remaining`` above 0 is the company's own limit."""
+    has_quota_left = quota is not None and bool(quota.remaining)
+    of_company = answer.status == 429 and call.request.company_id is not None
+    return Refusal(
+        answer=answer,
+        floor=retry_after(answer.headers.get("Retry-After"), _service_time(answer)) or None,
+        base=call.options.retry.throttled_base,
+        lane_only=of_company and has_quota_left,
+    )
+
+
+def _service_time(answer: Response) -> float:
+    """Return the service's own clock, in Unix time: an HTTP date is meant by that one."""
+    try:
+        return parsedate_to_datetime(answer.headers.get("Date", "")).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return answer.received_at

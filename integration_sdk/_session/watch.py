@@ -1,0 +1,115 @@
+"""What happened, for whoever wants to know: counts, logs, hooks and collectors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from attrs import define, field
+
+from integration_sdk._sansio.codec import read_error_body
+from integration_sdk._sansio.responses import Response
+from integration_sdk._sansio.retry import RetryBudget
+from integration_sdk._sansio.throttle import Throttle
+from integration_sdk._session.call import Call, CallInfo, SessionStats
+from integration_sdk.errors import ApiError, IntegrationError
+
+Outcome = Response | IntegrationError
+"""How a call ends: with a complete answer, whatever its status, or with an error."""
+
+_log = logging.getLogger("integration_sdk.session")
+_collecting: ContextVar[tuple[tuple[Watch, list[CallInfo]], ...]] = ContextVar(
+    "integration_sdk_calls", default=()
+)
+
+
+@define(eq=False)
+class Watch:
+    """Counts what a session does; `SessionStats` says what each number means."""
+
+    _on_call: Callable[[CallInfo], None] | None = None
+    requests: int = field(init=False, default=0)
+    attempts: int = field(init=False, default=0)
+    throttled: int = field(init=False, default=0)
+    unavailable: int = field(init=False, default=0)
+    lost: int = field(init=False, default=0)
+    waits: int = field(init=False, default=0)
+    waited: float = field(init=False, default=0.0)
+
+    def waited_for(self, call: Call, seconds: float) -> None:
+        """*call* waited."""
+        call.waited += seconds
+        self.waited += seconds
+        self.waits += 1
+
+    def answered(self, status: int) -> None:
+        """A transmission was answered."""
+        self.throttled += status == 429
+        self.unavailable += status == 503
+
+    def over(self, call: Call, outcome: Outcome | None, elapsed: float) -> None:
+        """*call* ended with *outcome*; None where something else was raised."""
+        self.requests += 1
+        collecting = [calls for watch, calls in _collecting.get() if watch is self]
+        if self._on_call is None and not collecting and not _log.isEnabledFor(logging.DEBUG):
+            return
+        info = _describe(call, outcome, elapsed)
+        _log.debug("%s", info)
+        for calls in collecting:
+            calls.append(info)
+        if self._on_call is not None:
+            self._on_call(info)
+
+    @contextmanager
+    def collect(self) -> Iterator[list[CallInfo]]:
+        """Collect a `CallInfo` of every call made inside the block, its tasks included."""
+        collected: list[CallInfo] = []
+        token = _collecting.set((*_collecting.get(), (self, collected)))
+        try:
+            yield collected
+        finally:
+            _collecting.reset(token)
+
+    def stats(self, throttle: Throttle, budget: RetryBudget) -> SessionStats:
+        """Return the counts so far, and how things stand."""
+        return SessionStats(
+            requests=self.requests,
+            attempts=self.attempts,
+            throttled=self.throttled,
+            unavailable=self.unavailable,
+            lost=self.lost,
+            waits=self.waits,
+            waited=self.waited,
+            in_flight=throttle.in_flight,
+            waiting=throttle.waiting,
+            window=throttle.window.places,
+            gate_open=throttle.gate.is_open,
+            budget=budget.tokens,
+        )
+
+
+def _describe(call: Call, outcome: Outcome | None, elapsed: float) -> CallInfo:
+    return CallInfo(
+        operation=call.request.operation,
+        method=call.request.method,
+        path=call.request.path,
+        status=outcome.status if isinstance(outcome, Response | ApiError) else None,
+        attempts=call.attempts,
+        waited=call.waited,
+        elapsed=elapsed,
+        correlation_id=_correlation_id(outcome),
+        error=None if isinstance(outcome, Response) else _name(outcome),
+    )
+
+
+def _name(error: IntegrationError | None) -> str:
+    return "cancelled" if error is None else type(error).__name__
+
+
+def _correlation_id(outcome: Outcome | None) -> str | None:
+    if isinstance(outcome, IntegrationError):
+        return outcome.correlation_id
+    body = None if outcome is None or outcome.ok else read_error_body(outcome.body)
+    return body.correlation_id if body is not None else None

@@ -1,0 +1,153 @@
+"""What differs between versions of the service, as data.
+
+The interface document is the default and never bends. What it leaves open
+(routes "not shown", parameter names, behaviours) stands here once, with its
+source, and can be replaced: ``Dialect.document().with_routes(...)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from attrs import evolve, field, frozen
+
+_COMPANY = "/companies/{companyId}"
+_CONNECTION = _COMPANY + "/connections/{connectionId}"
+_LEGACY_BANK = _COMPANY + "/data/bankAccounts"
+_BANK = _CONNECTION + "/data/bankAccounts"
+_DOCUMENT = "Endpoints"
+_PUBLISHED = "Assumed: not shown in the document; path of the published API."
+
+
+@frozen
+class Route:
+    """Where an operation lives.
+
+    Attributes:
+        method: HTTP method.
+        path: Template below the base URL, with ``{names}`` for its segments.
+        source: Section of the interface document, or "Assumed: ..." with the reason.
+        replacement: Path template that takes over when this one is removed.
+    """
+
+    method: str
+    path: str
+    source: str = _PUBLISHED
+    replacement: str | None = None
+
+
+_DOCUMENT_ROUTES: Final[Mapping[str, Route]] = {
+    # Shown in the document
+    "companies.list": Route("GET", "/companies", f"{_DOCUMENT}, Pagination"),
+    "companies.create": Route("POST", "/companies", f"{_DOCUMENT}, Other endpoints that appear"),
+    "data.list": Route("GET", _COMPANY + "/data/{dataType}", f"{_DOCUMENT}, Pagination"),
+    "options.create": Route(
+        "GET", _CONNECTION + "/dataTypes/{dataType}/options/POST", f"{_DOCUMENT}, Push options"
+    ),
+    "push.create": Route(
+        "POST", _CONNECTION + "/push/{dataType}", f"{_DOCUMENT}, Push a record (create)"
+    ),
+    "sync_settings.set": Route(
+        "POST", "/profile/syncSettings", f"{_DOCUMENT}, Other endpoints that appear"
+    ),
+    "bank_accounts.list": Route("GET", _BANK, f"{_DOCUMENT}, Bank data endpoints"),
+    "bank_accounts.get": Route("GET", _BANK + "/{accountId}", f"{_DOCUMENT}, Bank data endpoints"),
+    "bank_accounts.transactions": Route(
+        "GET", _BANK + "/{accountId}/bankTransactions", f"{_DOCUMENT}, Bank data endpoints"
+    ),
+    "legacy_bank_accounts.list": Route(
+        "GET", _LEGACY_BANK, f"{_DOCUMENT}, Bank data endpoints", _BANK
+    ),
+    "legacy_bank_accounts.get": Route(
+        "GET",
+        _LEGACY_BANK + "/{accountId}",
+        f"{_DOCUMENT}, Bank data endpoints",
+        _BANK + "/{accountId}",
+    ),
+    "legacy_bank_accounts.transactions": Route(
+        "GET",
+        _LEGACY_BANK + "/{accountId}/transactions",
+        f"{_DOCUMENT}, Bank data endpoints",
+        _BANK + "/{accountId}/bankTransactions",
+    ),
+    # Not shown in the document
+    "companies.get": Route("GET", _COMPANY),
+    "companies.update": Route("PUT", _COMPANY),
+    "companies.delete": Route("DELETE", _COMPANY),
+    "connections.list": Route("GET", _COMPANY + "/connections"),
+    "connections.get": Route("GET", _CONNECTION),
+    "options.update": Route(
+        "GET",
+        _CONNECTION + "/dataTypes/{dataType}/options/PUT",
+        "Assumed: not shown in the document; the create path's sibling, published in 2021.",
+    ),
+    "push.update": Route("PUT", _CONNECTION + "/push/{dataType}/{recordId}"),
+    "push.delete": Route("DELETE", _CONNECTION + "/push/{dataType}/{recordId}"),
+    "push.attach": Route("POST", _CONNECTION + "/push/{dataType}/{recordId}/attachment"),
+    "push.attach.bills": Route("POST", _CONNECTION + "/push/{dataType}/{recordId}/attachments"),
+    "pushes.list": Route("GET", _COMPANY + "/push"),
+    "pushes.get": Route("GET", _COMPANY + "/push/{pushOperationKey}"),
+}
+
+_PUBLISHED_OPTIONS: Final = Route("GET", _CONNECTION + "/options/{dataType}")
+
+
+@frozen(kw_only=True)
+class Dialect:
+    """One version of the service.
+
+    Attributes:
+        name: For messages.
+        routes: By operation, such as ``push.create``.
+        path_names: Data types that the push path spells in its own way.
+            Assumed: options and operations say ``chartOfAccounts``, the push
+            path ``accounts``.
+        query_parameter: Carries a filter. Assumed: the document leaves its syntax open.
+        order_by_parameter: Carries the ordering. Assumed, as above.
+        timeout_parameter: Carries the deadline of a push, in minutes. Assumed:
+            the document does not show how it is supplied.
+        force_update_parameter: Overwrites a record that changed meanwhile. Assumed.
+        newest_first: Value of *order_by_parameter* that lists the latest pushes first.
+        idempotency_header: Names a push so that the service carries it out once;
+            None where the service has no such thing (the document's).
+        refuses_with_503: Whether a 503 with the documented error body means that
+            nothing was done. Document, "Status codes": "temporarily offline".
+        timed_out_may_take_effect: Whether a TimedOut push can still reach the
+            platform. Document: guaranteed not; published: it may.
+    """
+
+    name: str
+    routes: Mapping[str, Route] = field(default=_DOCUMENT_ROUTES, repr=False)
+    path_names: Mapping[str, str] = field(factory=lambda: {"chartOfAccounts": "accounts"})
+    query_parameter: str = "query"
+    order_by_parameter: str = "orderBy"
+    timeout_parameter: str = "timeoutInMinutes"
+    force_update_parameter: str = "forceUpdate"
+    newest_first: str = "-requestedOnUtc"
+    idempotency_header: str | None = None
+    refuses_with_503: bool = True
+    timed_out_may_take_effect: bool = False
+
+    @classmethod
+    def document(cls) -> Dialect:
+        """The interface document, with the published API where it is silent."""
+        return cls(name="document")
+
+    @classmethod
+    def published(cls) -> Dialect:
+        """The public API of today, where it differs from the document."""
+        return cls(
+            name="published",
+            routes={
+                **_DOCUMENT_ROUTES,
+                "options.create": _PUBLISHED_OPTIONS,
+                "options.update": _PUBLISHED_OPTIONS,
+            },
+            idempotency_header="Idempotency-Key",
+            timed_out_may_take_effect=True,
+        )
+
+    def with_routes(self, routes: Mapping[str, Route]) -> Dialect:
+        """Return a dialect in which *routes* replace those of the same name."""
+        return evolve(self, routes={**self.routes, **routes})

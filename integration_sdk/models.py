@@ -1,0 +1,358 @@
+"""The shapes of the interface document, as frozen values.
+
+Names are the service's own in snake_case: ``pushOperationKey`` is read as
+``push_operation_key``. What the document does not name is kept in ``extra``, so
+a newer service loses nothing on its way through an older SDK. Records
+(invoices, customers, companies) have no shape in the document and stay plain
+dicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+from attrs import Factory, field, frozen
+
+T = TypeVar("T")
+Extra = Mapping[str, Any]
+
+
+# Pages
+
+
+@frozen(kw_only=True)
+class Links:
+    """The navigation links of a page, as the service wrote them (usually relative).
+
+    Source: "Page envelope", ``_links``.
+    """
+
+    self_: str | None = None
+    current: str | None = None
+    next: str | None = None
+    previous: str | None = None
+
+
+@frozen(kw_only=True)
+class Page(Generic[T]):
+    """One page of a list.
+
+    Attributes:
+        results: Up to ``page_size`` items, in the service's order.
+        page_number: Counted from 1.
+        page_size: As answered; the service may cap what was asked for.
+        total_results: Records in the whole result set, after any filter.
+        links: Where the neighbours are; ``links.next`` is None on the last page.
+        extra: Envelope fields that the document does not name.
+
+    Source: "Page envelope (list responses)".
+    """
+
+    results: Sequence[T]
+    page_number: int
+    page_size: int
+    total_results: int
+    links: Links = Links()
+    extra: Extra = Factory(dict)
+
+
+# Validation, in error bodies and push operations
+
+
+@frozen(kw_only=True)
+class ValidationItem:
+    """One validation decision: which item, what about it, and who says so."""
+
+    message: str | None = None
+    item_id: str | None = None
+    validator_name: str | None = None
+    extra: Extra = Factory(dict)
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.item_id, self.message) if part) or "no message"
+
+
+@frozen(kw_only=True)
+class Validation:
+    """Validation decisions; ``errors`` explain a failure, ``warnings`` do not stop a push.
+
+    Source: "Error body" and "Push operation". Assumed: a push operation's
+    ``validation`` has the members of the error body's, as the service publishes.
+    """
+
+    errors: Sequence[ValidationItem] = ()
+    warnings: Sequence[ValidationItem] = ()
+    extra: Extra = Factory(dict)
+
+
+@frozen(kw_only=True)
+class ErrorBody:
+    """The body of an answer that is no success.
+
+    ``status_code`` is what the body claims; the HTTP status is what counts.
+    Quote ``correlation_id`` when you write to support.
+
+    Source: "Error body".
+    """
+
+    status_code: int | None = None
+    service: str | None = None
+    error: str | None = None
+    correlation_id: str | None = None
+    validation: Validation | None = None
+    can_be_retried: str | None = None
+    detailed_error_code: int | None = None
+    extra: Extra = Factory(dict)
+
+
+# Pushes
+
+
+class PushStatus(StrEnum):
+    """The state of a push operation. Source: "States and transitions"."""
+
+    PENDING = "Pending"
+    SUCCESS = "Success"
+    FAILED = "Failed"
+    TIMED_OUT = "TimedOut"
+    UNKNOWN = "Unknown"
+    """Assumed: a status not known here is not final; ``raw_status`` holds it."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the service has said its last word."""
+        return self in _FINAL
+
+
+_FINAL = frozenset({PushStatus.SUCCESS, PushStatus.FAILED, PushStatus.TIMED_OUT})
+
+
+@frozen(kw_only=True)
+class RecordRef:
+    """A record of the accounting platform."""
+
+    id: str | None = None
+    data_type: str | None = None
+    extra: Extra = Factory(dict)
+
+
+@frozen(kw_only=True)
+class PushChange:
+    """What a push did to one record.
+
+    ``type`` is Created, Modified, Deleted, AttachmentUploaded or Unknown.
+    Assumed: not in the document; published by the service.
+    """
+
+    type: str | None = None
+    record_ref: RecordRef | None = None
+    attachment_id: str | None = None
+    extra: Extra = Factory(dict)
+
+
+@frozen(kw_only=True)
+class PushOperation:
+    """One push, as the service last described it.
+
+    Attributes:
+        push_operation_key: Identifies the push; persist it.
+        company_id: The company the push belongs to.
+        status: See `PushStatus`; ``raw_status`` as the service wrote it.
+        data_connection_id: The connection it goes through (some schemas call
+            it ``dataConnectionKey``).
+        data_type: For example ``invoices``.
+        requested_on_utc: Aware, UTC.
+        completed_on_utc: Aware, UTC; None while Pending.
+        data: The pushed object; after Success as it stands in the platform,
+            with the fields that the platform generated. None where the answer
+            has no such member, empty while Pending.
+        validation: Why a push failed.
+        timeout_in_minutes: Deadline, in minutes after the request; None for none.
+        status_code, error_message, changes: Assumed: published by the service,
+            not in the document.
+
+    Source: "Push operation".
+    """
+
+    push_operation_key: str
+    company_id: str
+    status: PushStatus
+    data_connection_id: str | None = None
+    data_type: str | None = None
+    raw_status: str = Factory(lambda self: self.status.value, takes_self=True)
+    requested_on_utc: datetime | None = None
+    completed_on_utc: datetime | None = None
+    data: Mapping[str, Any] | None = None
+    validation: Validation | None = None
+    timeout_in_minutes: int | None = None
+    status_code: int | None = None
+    error_message: str | None = None
+    changes: Sequence[PushChange] = ()
+    extra: Extra = Factory(dict)
+
+    @property
+    def key(self) -> str:
+        """Short for ``push_operation_key``."""
+        return self.push_operation_key
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the status will not change any more."""
+        return self.status.is_final
+
+
+@frozen
+class PushRequest:
+    """One record to push: what goes where.
+
+    Attributes:
+        company_id, connection_id, data_type: The lane the record goes through.
+        record: The record: a mapping, or an attrs, dataclass or Struct instance.
+        reference: Your own name for this push. With a journal a reference is
+            pushed once, however often the program runs.
+        record_id: Set for an update of this record, None for a create.
+        timeout_minutes: The service gives up on a push that is still Pending then.
+        natural_key: Path of a field that identifies the record, such as
+            ``invoiceNumber``; it finds the push again if its answer is lost.
+    """
+
+    company_id: str
+    connection_id: str
+    data_type: str
+    record: Any
+    reference: str | None = field(default=None, kw_only=True)
+    record_id: str | None = field(default=None, kw_only=True)
+    timeout_minutes: int | None = field(default=None, kw_only=True)
+    natural_key: str | None = field(default=None, kw_only=True)
+
+
+class OutcomeStatus(StrEnum):
+    """How a push of the coordinator ended."""
+
+    SUCCESS = "SUCCESS"
+    FAILED = "FAILED"
+    """The platform rejected the record; ``operation.validation`` says why."""
+    TIMED_OUT = "TIMED_OUT"
+    """The service's deadline (``timeout_minutes``) passed."""
+    REJECTED = "REJECTED"
+    """The service refused the request; ``error`` holds its answer. No push exists."""
+    INVALID = "INVALID"
+    """The record cannot be right; nothing was sent."""
+    IN_DOUBT = "IN_DOUBT"
+    """The answer was lost and listing did not settle it. Never sent again by itself."""
+    PENDING = "PENDING"
+    """The caller's wait ended first; the push goes on."""
+
+
+@frozen(kw_only=True)
+class PushOutcome:
+    """What became of one `PushRequest`.
+
+    Attributes:
+        status: See `OutcomeStatus`.
+        request: What was asked for.
+        operation: Last state seen; None where no push exists or none was found.
+        error: Set for all but SUCCESS: the exception that says why.
+    """
+
+    status: OutcomeStatus
+    request: PushRequest
+    operation: PushOperation | None = None
+    error: Exception | None = None
+
+    @property
+    def reference(self) -> str | None:
+        """The request's reference."""
+        return self.request.reference
+
+    @property
+    def key(self) -> str | None:
+        """The push operation's key, where there is one."""
+        return self.operation.push_operation_key if self.operation else None
+
+    def raise_for_status(self) -> PushOutcome:
+        """Return self if the push succeeded, else raise ``error``."""
+        if self.error is not None:
+            raise self.error
+        return self
+
+
+# Push options
+
+
+@frozen(kw_only=True)
+class OptionEntry:
+    """A choice: show ``display_name``, submit ``value``. Source: "Option entry"."""
+
+    value: str | int | float | bool | None = None
+    type: str | None = None
+    display_name: str | None = None
+    extra: Extra = Factory(dict)
+
+
+@frozen(kw_only=True)
+class OptionRule:
+    """A rule in words about ``field``, such as a length bound. Informative.
+
+    Source: "Property description", ``validation``.
+    """
+
+    field: str | None = None
+    details: str | None = None
+    ref: str | None = None
+    extra: Extra = Factory(dict)
+
+
+@frozen(kw_only=True)
+class OptionRules:
+    """The rules of one property. Assumed: ``information`` is published beside ``warnings``."""
+
+    warnings: Sequence[OptionRule] = ()
+    information: Sequence[OptionRule] = ()
+    extra: Extra = Factory(dict)
+
+
+@frozen(kw_only=True)
+class PropertyDescription:
+    """One property of a record that can be pushed; properties nest.
+
+    Attributes:
+        type: Object, String, and as published also Array, Number, Boolean,
+            DateTime, File and MultiPart.
+        properties: By name. For an Array they describe one element.
+        required: Must be populated, if the parent is present.
+        options: The only values allowed, if not empty.
+        validation: Rules in words.
+
+    Source: "Push options description (response of the options endpoint)".
+    """
+
+    type: str | None = None
+    display_name: str | None = None
+    description: str | None = None
+    required: bool = False
+    properties: Mapping[str, PropertyDescription] = Factory(dict)
+    options: Sequence[OptionEntry] = ()
+    validation: OptionRules = OptionRules()
+    extra: Extra = Factory(dict)
+
+
+# What the service says of its limits
+
+
+@frozen(kw_only=True)
+class Quota:
+    """The last ``X-Rate-Limit-*`` headers seen. Assumed: published, not in the document.
+
+    Attributes:
+        limit: Requests allowed in the period.
+        remaining: Requests left of them.
+        reset: When the period ends, aware; None where it was not said.
+    """
+
+    limit: int | None = None
+    remaining: int | None = None
+    reset: datetime | None = None

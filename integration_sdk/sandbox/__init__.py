@@ -1,0 +1,224 @@
+"""A service to test against: the Data Integration Service API on a port of this machine.
+
+    async with Sandbox(companies=3, invoices=20_000) as sandbox:
+        sandbox.faults.rate_limit(per_second=100)
+        client = ...  # anything that speaks HTTP: sandbox.base_url, sandbox.api_key
+
+The sandbox reads the interface document for itself: it shares no line with the client in this
+package, so that a misspelt field cannot cancel out on both sides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import date, datetime
+from functools import partial
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from integration_sdk.sandbox._call import Call, encode
+from integration_sdk.sandbox._clock import Clock
+from integration_sdk.sandbox._companies import Company, Connection
+from integration_sdk.sandbox._data_calls import REMOVAL
+from integration_sdk.sandbox._datasets import DataSet
+from integration_sdk.sandbox._faults import Faults
+from integration_sdk.sandbox._pushes import Operation
+from integration_sdk.sandbox._records import Ids
+from integration_sdk.sandbox._routes import router
+from integration_sdk.sandbox._rules import Rule
+from integration_sdk.sandbox._server import Seen, Server
+from integration_sdk.sandbox._service import Service
+from integration_sdk.sandbox._settings import Settings
+
+__all__ = [
+    "Company",
+    "Connection",
+    "DataSet",
+    "Faults",
+    "Operation",
+    "Rule",
+    "Sandbox",
+    "Seen",
+    "serve",
+]
+
+
+class Sandbox:
+    """The service on a loopback port, with generated books, for as long as the block lasts.
+
+    Args:
+        companies: Companies that are there from the start, each connected to four platforms:
+            one that answers pushes later, one at once, one never (offline), one strict.
+        invoices: Invoices in each company's books; a million cost no memory.
+        seed: The same seed gives the same books, identifiers and faults.
+        dialect: ``document`` (the interface document's) or ``published`` (today's public API).
+        spelling: Name of an operation's connection field; None for the dialect's own.
+        api_key: None for one made from the seed.
+        free_plan: An account of the free plan: 50 companies, a sync a day, 365 days.
+        account_age_days: Age of the account at the start.
+        legacy_removed: Whether, or after which day, the legacy bank endpoints are gone.
+        push_seconds: How long platforms that answer later take for a push, between two times.
+        daily_quota: Requests a day, True for the published 1,000 x (1 + companies); None does
+            not count them.
+        starts: What the service's clock shows at the start; None for the time of day.
+        remember: How many of the latest requests `requests` keeps; 0 for none.
+        host: Where to listen.
+        port: 0 for any that is free.
+    """
+
+    def __init__(
+        self,
+        companies: int = 3,
+        invoices: int = 20_000,
+        *,
+        seed: int = 0,
+        dialect: Literal["document", "published"] = "document",
+        spelling: Literal["dataConnectionId", "dataConnectionKey"] | None = None,
+        api_key: str | None = None,
+        free_plan: bool = False,
+        account_age_days: float = 0,
+        legacy_removed: bool | date = REMOVAL,
+        push_seconds: tuple[float, float] = (0.05, 0.3),
+        daily_quota: int | bool | None = None,
+        starts: datetime | None = None,
+        remember: int = 50_000,
+        host: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
+        self._settings = Settings(
+            companies=companies,
+            invoices=invoices,
+            seed=seed,
+            dialect=dialect,
+            spelling=spelling,
+            api_key=api_key or f"sandbox-{Ids(seed, 'key')[seed]}",
+            free_plan=free_plan,
+            account_age_days=account_age_days,
+            legacy_removed=legacy_removed,
+            push_seconds=push_seconds,
+            daily_quota=1_000 * (1 + companies) if daily_quota is True else daily_quota or None,
+            remember=remember,
+            host=host,
+            port=port,
+        )
+        self.clock = Clock(starts)
+        find = router(published=self._settings.published).find
+        self._service = Service(self._settings, self.clock, find)
+        make_call = partial(Call, self._service)
+        self._server = Server(make_call, self._service.respond, self.clock, remember)
+        self._bound: int | None = None
+
+    # ------------------------------------------------------------------ serving
+
+    async def start(self) -> Self:
+        """Listen; OSError says so if the port is taken."""
+        if self._bound is not None:
+            raise RuntimeError("the sandbox is already started")
+        self._bound = await self._server.start(self._settings.host, self._settings.port)
+        self.clock.follow(asyncio.get_running_loop())
+        return self
+
+    async def stop(self) -> None:
+        """Close every connection; neither task nor socket stays behind."""
+        if self._bound is not None:
+            self._bound = None
+            self.clock.rest()
+            await self._server.stop()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    # ------------------------------------------------------------------ what to connect to
+
+    @property
+    def base_url(self) -> str:
+        """``http://127.0.0.1:PORT``, without a slash at the end."""
+        if self._bound is None:
+            raise RuntimeError("the sandbox is not started: use `async with Sandbox() as sandbox`")
+        host = self._settings.host
+        host = f"[{host}]" if ":" in host else host
+        return f"http://{host}:{self._bound}"
+
+    @property
+    def api_key(self) -> str:
+        """The only key it accepts."""
+        return self._settings.api_key
+
+    # ------------------------------------------------------------------ what it holds
+
+    @property
+    def faults(self) -> Faults:
+        """What goes wrong, on command."""
+        return self._service.faults
+
+    @property
+    def companies(self) -> list[Company]:
+        """The companies there are, oldest first."""
+        return list(self._service.companies.values())
+
+    @property
+    def pushes(self) -> list[Operation]:
+        """Every push it has recorded, oldest first, as of now."""
+        self._service.ledger.settle(self.clock.now())
+        return list(self._service.ledger)
+
+    @property
+    def sync_settings(self) -> dict[str, Any] | None:
+        """The last sync settings that were accepted."""
+        return self._service.sync_settings
+
+    def data_set(self, company_id: str, data_type: str) -> DataSet:
+        """The records of *data_type* in a company's books, to compare with or to change."""
+        self._service.ledger.settle(self.clock.now())
+        return self._service.data_set(company_id, data_type)
+
+    def push(self, connection: Connection, data_type: str, record: dict[str, Any]) -> Operation:
+        """Push as somebody else would, past the network and the faults."""
+        path = ["companies", connection.company_id, "connections", connection.id, "push", data_type]
+        return self._service.push_by_another(path, encode(record))
+
+    def bring_online(self, connection: Connection) -> None:
+        """Let an offline platform come back: what is Pending is then worked off."""
+        self._service.bring_online(connection)
+
+    # ------------------------------------------------------------------ what it saw
+
+    @property
+    def requests(self) -> list[Seen]:
+        """The latest requests (`remember`), newest last; yours to clear."""
+        return self._server.seen
+
+    @property
+    def served(self) -> int:
+        """Requests answered since the start, remembered or not."""
+        return self._server.served
+
+    @property
+    def most_in_flight(self) -> int:
+        """The most requests that were ever being answered at once."""
+        return self._server.most_in_flight
+
+    def count(self, method: str | None = None, path: str = "", status: int | None = None) -> int:
+        """How many remembered requests had this method, *path* as part of theirs, this status."""
+        return sum(
+            method in {None, seen.method} and path in seen.path and status in {None, seen.status}
+            for seen in self.requests
+        )
+
+
+async def serve(sandbox: Sandbox, say: Callable[[str], object] | None = None) -> None:
+    """Run *sandbox* until cancelled, having said where it is and which key it takes."""
+    say = say or partial(print, flush=True)
+    async with sandbox:
+        say(f"Sandbox: {sandbox.base_url}")
+        say(f"API key: {sandbox.api_key}")
+        await asyncio.Event().wait()

@@ -1,0 +1,173 @@
+"""What goes through the sandbox: a call comes in, an answer goes out, or the call is refused.
+
+A handler gets a `Call` and returns an `Answer` or raises `Refused`, which becomes the documented
+error body. An answer is a plain value, cuts included: only `_server` knows about sockets.
+
+Source: "Resources and their fields", Error body; "Errors", Other rules 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from attrs import define, field, frozen
+
+if TYPE_CHECKING:
+    from integration_sdk.sandbox._service import Service
+
+JSON = "application/json; charset=utf-8"
+NOTHING: Mapping[str, str] = {}
+
+encode = msgspec.json.Encoder(decimal_format="number").encode
+_decoder = msgspec.json.Decoder(float_hook=Decimal)
+
+
+def decode(body: bytes) -> Any:
+    """JSON to plain values, with every fraction an exact Decimal."""
+    return _decoder.decode(body)
+
+
+@frozen
+class Answer:
+    """What the service says.
+
+    Args:
+        body: The bytes, or pieces of them in order (a big page is never joined twice).
+        cut: Bytes of the body after which the connection is cut; -1 sends nothing at all.
+        processed: False if the call never reached the service.
+    """
+
+    status: int = 200
+    body: bytes | tuple[bytes, ...] = b""
+    headers: Mapping[str, str] = NOTHING
+    content_type: str = JSON
+    cut: int | None = None
+    processed: bool = True
+
+
+def answer(value: object, status: int = 200, headers: Mapping[str, str] = NOTHING) -> Answer:
+    """*value* as JSON."""
+    return Answer(status, encode(value), headers)
+
+
+@frozen
+class Problem:
+    """An entry of ``validation.errors``: which item, what is wrong, who says so."""
+
+    item: str | None
+    message: str
+    validator: str | None = None
+
+    def body(self) -> dict[str, str | None]:
+        """The entry as the service writes it; parts that are None are left out."""
+        entry = {
+            "itemId": self.item,
+            "message": self.message,
+            "validatorName": self.validator,
+        }
+        return {name: value for name, value in entry.items() if value is not None}
+
+
+class Refused(Exception):
+    """The service says no; becomes the documented error body.
+
+    Args:
+        status: HTTP status, repeated in the body.
+        error: The error text.
+        problems: Entries of ``validation.errors``; without any there is no ``validation``.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        error: str,
+        problems: Sequence[Problem] = (),
+        *,
+        headers: Mapping[str, str] = NOTHING,
+    ) -> None:
+        super().__init__(status, error)
+        self.status = status
+        self.error = error
+        self.problems = problems
+        self.headers = headers
+
+    def answer(self, correlation_id: str) -> Answer:
+        """The error body, to be quoted by *correlation_id*."""
+        body: dict[str, object] = {
+            "statusCode": self.status,
+            "service": "Sandbox",
+            "error": self.error,
+            "correlationId": correlation_id,
+        }
+        if self.problems:
+            errors = [problem.body() for problem in self.problems]
+            body["validation"] = {"errors": errors, "warnings": []}
+        body |= {"canBeRetried": "Unknown", "detailedErrorCode": 0}
+        return answer(body, self.status, self.headers)
+
+
+def bad_request(item: str, message: str, validator: str = "Request") -> Refused:
+    """400 that names the *item* at fault."""
+    return Refused(400, f"Bad request: {message}", [Problem(item, message, validator)])
+
+
+def not_found(what: str) -> Refused:
+    """404 for a thing that is not there."""
+    return Refused(404, f"NotFound: {what}")
+
+
+@define
+class Call:
+    """One request, and what the faults in force have changed about the world for it.
+
+    Args:
+        path: As sent, without the query.
+        params: Query parameters, decoded, in the order sent.
+        names: Values of the route's ``{placeholders}``.
+    """
+
+    service: Service
+    method: str
+    path: str
+    params: list[tuple[str, str]]
+    headers: Mapping[str, str]
+    body: bytes
+    segments: list[str]
+    names: dict[str, str] = field(factory=dict)
+    page_size_cap: int = 5000
+    list_lag: float = 0.0
+    push_failure: Problem | None = None
+    push_seconds: Callable[[], float] | None = None
+
+    @property
+    def company_id(self) -> str | None:
+        """The company the path speaks of, if any."""
+        parts = self.segments
+        return parts[1] if len(parts) > 1 and parts[0] == "companies" else None
+
+    @property
+    def now(self) -> float:
+        """The service's time."""
+        return self.service.clock.now()
+
+    def param(self, name: str) -> str | None:
+        """The query parameter *name*, the last one if there are several."""
+        found = [value for key, value in self.params if key == name]
+        return found[-1] if found else None
+
+    def json(self) -> Any:
+        """The body as JSON, or 400."""
+        try:
+            return decode(self.body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise bad_request("body", f"the body is not JSON ({error})") from None
+
+    def json_object(self) -> dict[str, Any]:
+        """The body as a JSON object, or 400."""
+        value = self.json()
+        if not isinstance(value, dict):
+            raise bad_request("body", "the body must be a JSON object")
+        return value

@@ -1,0 +1,313 @@
+"""Ten data types and four invented platforms: what each lets clients push.
+
+Ledgerline answers later, as most do. Swiftbooks answers at once. Deskledger runs on somebody's
+own computer, which is off: pushes stay Pending. Strictbooks takes nothing that is not described.
+
+Source: "Push options"; "States and transitions", rule 1 (offline) and the synchronous row.
+Assumed: which platforms and data types there are ("published elsewhere", What the service does 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from attrs import evolve, field, frozen
+
+from integration_sdk.sandbox._options import Shape
+
+
+def _text(name: str, about: str = "", **more: Any) -> Shape:
+    return Shape("String", name, about, **more)
+
+
+def _choice(name: str, about: str, *values: str, **more: Any) -> Shape:
+    choices = {value: _label(value) for value in values}
+    return Shape("String", name, about, choices=choices, **more)
+
+
+def _number(name: str, about: str = "", **more: Any) -> Shape:
+    return Shape("Number", name, about, **more)
+
+
+def _date(name: str, about: str = "", **more: Any) -> Shape:
+    return Shape("DateTime", name, about, **more)
+
+
+def _flag(name: str, about: str = "") -> Shape:
+    return Shape("Boolean", name, about)
+
+
+def _object(label: str, about: str, /, **properties: Shape) -> Shape:
+    return Shape("Object", label, about, properties=properties)
+
+
+def _array(label: str, about: str, /, **properties: Shape) -> Shape:
+    return Shape("Array", label, about, properties=properties)
+
+
+def _required(shape: Shape) -> Shape:
+    return evolve(shape, required=True)
+
+
+def _ref(name: str) -> Shape:
+    identifier = _text("Identifier", f"Identifier of the {name.lower()}", required=True)
+    return _object(f"{name} reference", "", id=identifier, name=_text("Name"))
+
+
+def _label(value: str) -> str:
+    return "".join(f" {c.lower()}" if c.isupper() and n else c for n, c in enumerate(value))
+
+
+_CURRENCY = _choice("Currency", "ISO 4217 code of the currency", "GBP", "EUR", "USD")
+_CUSTOMER = _required(
+    _object(
+        "Customer reference",
+        "The customer this is issued to",
+        id=_text("Customer identifier", required=True),
+        companyName=_text("Company name"),
+    )
+)
+_SUPPLIER = _required(
+    _object(
+        "Supplier reference",
+        "The supplier this comes from",
+        id=_text("Supplier identifier", required=True),
+        supplierName=_text("Supplier name"),
+    )
+)
+_LINES = _required(
+    _array(
+        "Line items",
+        "What is charged, one entry for each line",
+        description=_text("Description", most=4000),
+        unitAmount=_number("Unit amount", "Price of one unit, without tax", required=True),
+        quantity=_number("Quantity", "Number of units", required=True),
+        discountAmount=_number("Discount"),
+        subTotal=_number("Sub-total"),
+        taxAmount=_number("Tax"),
+        totalAmount=_number("Total"),
+        accountRef=_ref("Account"),
+        taxRateRef=_ref("Tax rate"),
+        itemRef=_ref("Item"),
+    )
+)
+_ADDRESSES = _array(
+    "Addresses",
+    "Postal addresses",
+    type=_choice("Type", "What the address is for", "Billing", "Delivery", required=True),
+    line1=_text("Line 1", most=500),
+    city=_text("City", most=255),
+    country=_text("Country", most=50),
+    postalCode=_text("Postal code", most=30),
+)
+_TOTALS = {
+    "subTotal": _number("Sub-total", "Without tax"),
+    "totalAmount": _number("Total", "With tax"),
+}
+
+
+def _party(name: str, label: str) -> dict[str, Shape]:
+    return {
+        name: _text(label, "Name as it appears in the books", required=True, most=100),
+        "contactName": _text("Contact", most=100),
+        "emailAddress": _text("E-mail address", most=100),
+        "phone": _text("Telephone", most=30),
+        "defaultCurrency": _CURRENCY,
+        "addresses": _ADDRESSES,
+        "status": _choice("Status", "Whether still in use", "Active", "Archived", required=True),
+    }
+
+
+DATA_TYPES: Mapping[str, Shape] = {
+    "invoices": _object(
+        "Invoice",
+        "An invoice is an itemised record of goods sold or services provided to a customer",
+        invoiceNumber=_text("Invoice number", "Unique in the books", most=21),
+        customerRef=_CUSTOMER,
+        issueDate=_date("Issue date", "The date of the invoice", required=True),
+        dueDate=_date("Due date", "The date it is to be paid by"),
+        currency=_CURRENCY,
+        currencyRate=_number("Currency rate"),
+        lineItems=_LINES,
+        totalDiscount=_number("Discount"),
+        totalTaxAmount=_number("Tax"),
+        amountDue=_number("Amount due"),
+        status=_choice("Status", "State of the invoice", "Draft", "Submitted", required=True),
+        note=_text("Note", most=1000),
+        **_TOTALS,
+    ),
+    "bills": _object(
+        "Bill",
+        "A bill is an itemised record of goods or services bought from a supplier",
+        reference=_text("Reference", most=255),
+        supplierRef=_SUPPLIER,
+        issueDate=_date("Issue date", required=True),
+        dueDate=_date("Due date", required=True),
+        currency=_CURRENCY,
+        lineItems=_LINES,
+        taxAmount=_number("Tax"),
+        status=_choice("Status", "State of the bill", "Open", "Draft", required=True),
+        note=_text("Note", most=1000),
+        **_TOTALS,
+    ),
+    "customers": _object(
+        "Customer",
+        "A customer is somebody that goods or services are sold to",
+        **_party("customerName", "Customer name"),
+    ),
+    "suppliers": _object(
+        "Supplier",
+        "A supplier is somebody that goods or services are bought from",
+        **_party("supplierName", "Supplier name"),
+    ),
+    "chartOfAccounts": _object(
+        "Account",
+        "An account is a category in the books of a business",
+        nominalCode=_text("Nominal code", "Unique in the books", required=True, most=10),
+        name=_text("Name", required=True, most=150),
+        description=_text("Description", most=4000),
+        currency=_CURRENCY,
+        type=_choice("Type", "Kind", "Asset", "Expense", "Income", "Liability", required=True),
+        status=_choice("Status", "Whether still in use", "Active", "Archived"),
+        isBankAccount=_flag("Bank account"),
+    ),
+    "items": _object(
+        "Item",
+        "An item is a product or service that is bought or sold",
+        code=_text("Code", required=True, most=30),
+        name=_text("Name", required=True, most=50),
+        type=_choice("Type", "Kind of item", "Inventory", "NonInventory", "Service"),
+        isBillItem=_flag("Can be bought"),
+        isInvoiceItem=_flag("Can be sold"),
+        invoiceItem=_object(
+            "Sales details",
+            "How it is sold",
+            unitPrice=_number("Unit price", required=True),
+            accountRef=_required(_ref("Account")),
+        ),
+        itemStatus=_choice("Status", "Whether still in use", "Active", "Archived", required=True),
+    ),
+    "payments": _object(
+        "Payment",
+        "A payment is money received from a customer",
+        customerRef=_CUSTOMER,
+        accountRef=_required(_ref("Account")),
+        totalAmount=_number("Amount", required=True),
+        currency=_CURRENCY,
+        date=_date("Date", "When it was received", required=True),
+        reference=_text("Reference", most=255),
+        lines=_array(
+            "Lines",
+            "What it pays for",
+            amount=_number("Amount", required=True),
+            links=_array(
+                "Links",
+                "Documents paid",
+                type=_choice("Type", "Kind of document", "Invoice", "CreditNote", required=True),
+                id=_text("Identifier", required=True),
+                amount=_number("Amount", required=True),
+            ),
+        ),
+    ),
+    "creditNotes": _object(
+        "Credit note",
+        "A credit note takes back all or part of an invoice",
+        creditNoteNumber=_text("Credit note number", most=21),
+        customerRef=_CUSTOMER,
+        issueDate=_date("Issue date", required=True),
+        currency=_CURRENCY,
+        lineItems=_LINES,
+        status=_choice("Status", "State", "Draft", "Submitted", required=True),
+        **_TOTALS,
+    ),
+    "journalEntries": _object(
+        "Journal entry",
+        "A journal entry moves amounts between accounts",
+        description=_text("Description", most=255),
+        postedOn=_date("Posted on", required=True),
+        journalLines=_required(
+            _array(
+                "Lines",
+                "Amounts moved; they add up to nothing",
+                description=_text("Description", most=255),
+                netAmount=_number("Amount", required=True),
+                currency=_CURRENCY,
+                accountRef=_required(_ref("Account")),
+            )
+        ),
+    ),
+    "directCosts": _object(
+        "Direct cost",
+        "A direct cost is a purchase paid for at once",
+        reference=_text("Reference", most=255),
+        contactRef=_ref("Supplier"),
+        issueDate=_date("Issue date", required=True),
+        currency=_CURRENCY,
+        lineItems=_LINES,
+        taxAmount=_number("Tax"),
+        **_TOTALS,
+    ),
+}
+"""What can be pushed, by the name that options and operations use."""
+
+
+@frozen(eq=False)
+class Platform:
+    """An accounting package that a company may have connected.
+
+    Args:
+        key: The four letters that the service knows it by.
+        pace: ``later``, ``at once`` or ``never``: when it answers a push.
+        strict: Refuses whatever its description does not list.
+        needs: Properties it requires beyond the usual, by data type.
+        lacks: Data types that cannot be pushed to it.
+    """
+
+    name: str
+    key: str
+    pace: str = field(default="later", kw_only=True)
+    strict: bool = field(default=False, kw_only=True)
+    needs: Mapping[str, tuple[str, ...]] = field(factory=dict, kw_only=True)
+    lacks: frozenset[str] = field(default=frozenset(), kw_only=True)
+
+    def shape(self, data_type: str) -> Shape | None:
+        """What this platform lets clients push as *data_type*."""
+        return self._shapes.get(data_type)
+
+    @cached_property
+    def _shapes(self) -> dict[str, Shape]:
+        return {
+            data_type: _requiring(shape, self.needs.get(data_type, ()))
+            for data_type, shape in DATA_TYPES.items()
+            if data_type not in self.lacks
+        }
+
+
+def _requiring(shape: Shape, names: tuple[str, ...]) -> Shape:
+    needed = {name: _required(shape.properties[name]) for name in names}
+    return evolve(shape, properties={**shape.properties, **needed})
+
+
+PLATFORMS = (
+    Platform("Ledgerline", "ldgl"),
+    Platform("Swiftbooks", "swft", pace="at once", lacks=frozenset({"journalEntries"})),
+    Platform("Deskledger", "dskl", pace="never", needs={"invoices": ("dueDate",)}),
+    Platform(
+        "Strictbooks",
+        "strb",
+        strict=True,
+        needs={"invoices": ("invoiceNumber", "dueDate", "currency"), "bills": ("reference",)},
+    ),
+)
+
+
+def option_name(data_type: str) -> str:
+    """The name of *data_type* in options and operations; the push path says ``accounts``."""
+    return "chartOfAccounts" if data_type == "accounts" else data_type
+
+
+def list_name(data_type: str) -> str:
+    """The name of *data_type* in push paths and data lists."""
+    return "accounts" if data_type == "chartOfAccounts" else data_type

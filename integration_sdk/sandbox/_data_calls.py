@@ -1,0 +1,93 @@
+"""Reading a company's books: data lists, and bank data by its new and its legacy paths.
+
+Source: "Pagination"; "Bank data endpoints"; "Versioning", rule 2; "Other rules", rule 4.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time
+
+from attrs import evolve
+
+from integration_sdk.sandbox._account_calls import connection_of
+from integration_sdk.sandbox._call import Answer, Call, Refused, not_found
+from integration_sdk.sandbox._clock import http_date
+from integration_sdk.sandbox._companies import Connection
+from integration_sdk.sandbox._datasets import DataSet
+
+REMOVAL = date(2023, 4, 10)
+
+
+async def list_records(call: Call) -> Answer:
+    """``GET /companies/{companyId}/data/{dataType}``: a page of records."""
+    return await _records(call).answer(call)
+
+
+async def get_record(call: Call) -> Answer:
+    """``GET /companies/{companyId}/data/{dataType}/{recordId}``."""
+    return _one(_records(call), call.names["recordId"])
+
+
+async def list_bank_accounts(call: Call) -> Answer:
+    """``GET .../connections/{connectionId}/data/bankAccounts``."""
+    return await call.service.bank_accounts(connection_of(call)).answer(call)
+
+
+async def get_bank_account(call: Call) -> Answer:
+    """``GET .../connections/{connectionId}/data/bankAccounts/{accountId}``."""
+    return _one(call.service.bank_accounts(connection_of(call)), call.names["accountId"])
+
+
+async def list_bank_transactions(call: Call) -> Answer:
+    """``GET .../data/bankAccounts/{accountId}/bankTransactions``."""
+    account_id = call.names["accountId"]
+    return await call.service.bank_transactions(connection_of(call), account_id).answer(call)
+
+
+async def legacy_bank_accounts(call: Call) -> Answer:
+    """``GET /companies/{companyId}/data/bankAccounts``, until its removal."""
+    connection = _legacy_connection(call)
+    return _deprecated(call, await call.service.bank_accounts(connection).answer(call))
+
+
+async def legacy_bank_account(call: Call) -> Answer:
+    """``GET /companies/{companyId}/data/bankAccounts/{accountId}``, until its removal."""
+    accounts = call.service.bank_accounts(_legacy_connection(call))
+    return _deprecated(call, _one(accounts, call.names["accountId"]))
+
+
+async def legacy_bank_transactions(call: Call) -> Answer:
+    """``GET .../data/bankAccounts/{accountId}/transactions``, until its removal."""
+    account_id = call.names["accountId"]
+    transactions = call.service.bank_transactions(_legacy_connection(call), account_id)
+    return _deprecated(call, await transactions.answer(call))
+
+
+def _records(call: Call) -> DataSet:
+    return call.service.data_set(call.names["companyId"], call.names["dataType"])
+
+
+def _one(records: DataSet, identifier: str) -> Answer:
+    row = records.get(identifier)
+    if row is None:
+        raise not_found(f"there is no record {identifier}")
+    return Answer(200, row)
+
+
+def _legacy_connection(call: Call) -> Connection:
+    # "After the removal date, calls to legacy bank endpoints return 404 with the error body
+    # (error text NotFound, canBeRetried Unknown, detailedErrorCode 0)."
+    if call.service.legacy_removed():
+        raise Refused(404, "NotFound")
+    company = call.service.company(call.names["companyId"])
+    if not company.connections:
+        raise Refused(409, "Conflict: the data set bankAccounts is not ready")
+    return company.connections[0]
+
+
+def _deprecated(call: Call, answer: Answer) -> Answer:
+    setting = call.service.settings.legacy_removed
+    removal = REMOVAL if isinstance(setting, bool) else setting
+    moment = datetime.combine(removal, time(), UTC).timestamp()
+    headers = {"Deprecation": f"@{int(moment)}", "Sunset": http_date(moment)}
+    return evolve(answer, headers={**answer.headers, **headers})

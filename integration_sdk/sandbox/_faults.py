@@ -1,0 +1,333 @@
+"""Faults on command: everything that goes wrong between a client and the service.
+
+Each method of `Faults` adds a rule (`_rules`) and returns it. All take ``route``, ``skip``,
+``times`` and ``probability``, which say when it applies (`Scope`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, Unpack
+
+from attrs import define, evolve
+
+from integration_sdk.sandbox._call import (
+    JSON,
+    NOTHING,
+    Answer,
+    Call,
+    Problem,
+    Refused,
+    decode,
+    encode,
+)
+from integration_sdk.sandbox._clock import http_date
+from integration_sdk.sandbox._companies import new_uuid
+from integration_sdk.sandbox._limits import account_expired, rate_headers
+from integration_sdk.sandbox._rules import Proceed, Rule, Rules, Scope, Seconds
+
+PUSHES = re.compile(r"(POST|PUT|DELETE) .*/push/")
+PUSH_LIST = re.compile(r"GET /companies/[^/]+/push$")
+DATA_LISTS = re.compile(r"GET /companies/[^/]+/data/(?!bankAccounts)[^/]+$")
+HTML = "text/html; charset=utf-8"
+ERRORS = {
+    400: "Bad request",
+    401: "Unauthorized",
+    402: "Payment Required",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "Method not allowed",
+    409: "Conflict: the data set is not ready",
+    429: "Too many requests",
+    500: "Internal server error",
+    503: "Service unavailable",
+}
+
+
+class Faults(Rules):
+    """The faults in force. Each method adds one and returns its `Rule`, for `remove`."""
+
+    # ------------------------------------------------------------------ refusals
+
+    def status(
+        self,
+        code: int,
+        body: object = None,
+        *,
+        headers: Mapping[str, str] = NOTHING,
+        content_type: str = JSON,
+        processed: bool = False,
+        **scope: Unpack[Scope],
+    ) -> Rule:
+        """Answer *code*.
+
+        A *body* of bytes or text is sent as it is, any other value as JSON, None gives the
+        documented error body. With *processed* the work is done first: a push is recorded and
+        its answer replaced.
+        """
+
+        async def act(call: Call, proceed: Proceed) -> Answer:
+            if processed:
+                await proceed()
+            if body is None:
+                raise Refused(code, ERRORS.get(code, "Error"), headers=headers)
+            return Answer(code, _bytes(body), headers, content_type)
+
+        return self.add(act, **scope)
+
+    def html_from_proxy(self, status: int = 502, **scope: Unpack[Scope]) -> Rule:
+        """A proxy in front answers with a page of HTML."""
+        page = f"<html><head><title>{status}</title></head><body>{status} from proxy</body></html>"
+        return self.status(status, page, content_type=HTML, **scope)
+
+    def not_ready(self, seconds: float | None = None, **scope: Unpack[Scope]) -> Rule:
+        """409: the data set is not ready, for *seconds* of the service's time or for good."""
+        return self._window(seconds, lambda call: Refused(409, ERRORS[409]), scope)
+
+    def unavailable(
+        self,
+        seconds: float | None = None,
+        *,
+        delay: float = 0.0,
+        retry_after: float | str | None = None,
+        **scope: Unpack[Scope],
+    ) -> Rule:
+        """503 for *seconds* of the service's time, beginning in *delay*; None for good."""
+
+        def refusal(call: Call) -> Refused:
+            return Refused(503, ERRORS[503], headers=_retry_after(retry_after))
+
+        return self._window(seconds, refusal, scope, delay)
+
+    def expire_account(self, **scope: Unpack[Scope]) -> Rule:
+        """402 to any request: the free account has expired."""
+        return self._window(None, lambda call: account_expired(), scope)
+
+    def no_push_list(self, status: int = 404, **scope: Unpack[Scope]) -> Rule:
+        """There is no list of pushes (404 or 405)."""
+        scope.setdefault("route", PUSH_LIST)
+        return self.status(status, **scope)
+
+    def rate_limit(
+        self,
+        per_second: float = 100,
+        *,
+        burst: float | None = None,
+        retry_after: float | str | None = None,
+        form: Literal["seconds", "date", "none"] = "seconds",
+        **scope: Unpack[Scope],
+    ) -> Rule:
+        """429 to what exceeds a token bucket.
+
+        The bucket holds *burst* tokens, one second's worth if None. ``Retry-After`` tells
+        *retry_after* or, if None, the time until the next token, in the *form* of whole
+        seconds or an HTTP date, or not at all.
+        """
+        bucket = _Bucket(per_second, per_second if burst is None else burst)
+
+        async def act(call: Call, proceed: Proceed) -> Answer:
+            wait = bucket.take(call.now)
+            headers = rate_headers(int(per_second), bucket.tokens, call.now + bucket.until_full())
+            if wait > 0:
+                told = wait if retry_after is None else retry_after
+                headers |= _retry_after(None if form == "none" else told, form, call.now)
+                raise Refused(429, ERRORS[429], headers=headers)
+            answer = await proceed()
+            return evolve(answer, headers={**headers, **answer.headers})
+
+        return self.add(act, **scope)
+
+    def concurrency_limit(
+        self,
+        total: int | None = None,
+        *,
+        per_company: int | None = None,
+        retry_after: float | str | None = 1,
+        **scope: Unpack[Scope],
+    ) -> Rule:
+        """429 to what exceeds so many requests at once, in *total* or *per_company*."""
+        limit = total if total is not None else per_company
+        if limit is None:
+            raise ValueError("say total= or per_company=")
+        working: dict[str | None, int] = {}
+
+        async def act(call: Call, proceed: Proceed) -> Answer:
+            lane = call.company_id if total is None else None
+            if working.get(lane, 0) >= limit:
+                raise Refused(429, ERRORS[429], headers=_retry_after(retry_after))
+            working[lane] = working.get(lane, 0) + 1
+            try:
+                return await proceed()
+            finally:
+                working[lane] -= 1
+
+        # Outermost, so that time spent in other faults counts as work.
+        return self.add(act, outermost=True, **scope)
+
+    # ------------------------------------------------------------------ time and transport
+
+    def latency(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
+        """Every call takes *seconds* before it is looked at."""
+        draw = self._draw(seconds)
+
+        async def act(call: Call, proceed: Proceed) -> Answer:
+            await asyncio.sleep(draw())
+            return await proceed()
+
+        return self.add(act, **scope)
+
+    def late_answer(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
+        """The work is done at once, the answer leaves *seconds* later."""
+        draw = self._draw(seconds)
+
+        async def act(call: Call, proceed: Proceed) -> Answer:
+            answer = await proceed()
+            await asyncio.sleep(draw())
+            return answer
+
+        return self.add(act, **scope)
+
+    def drop_connection(self, *, before: bool = True, **scope: Unpack[Scope]) -> Rule:
+        """Cut the connection instead of answering, *before* or after the work."""
+
+        async def act(call: Call, proceed: Proceed) -> Answer:
+            answer = Answer(processed=False) if before else await proceed()
+            return evolve(answer, cut=-1)
+
+        return self.add(act, **scope)
+
+    def lose_answer(self, **scope: Unpack[Scope]) -> Rule:
+        """The push is recorded and its answer lost."""
+        scope.setdefault("route", PUSHES)
+        return self.drop_connection(before=False, **scope)
+
+    def truncate(self, at_byte: int, **scope: Unpack[Scope]) -> Rule:
+        """Cut the connection *at_byte* of the answer's body."""
+
+        async def act(call: Call, proceed: Proceed) -> Answer:
+            return evolve(await proceed(), cut=at_byte)
+
+        return self.add(act, **scope)
+
+    # ------------------------------------------------------------------ the world of one call
+
+    def cap_page_size(self, size: int = 2000, **scope: Unpack[Scope]) -> Rule:
+        """Pages hold at most *size* items, whatever was asked for."""
+
+        def change(call: Call) -> None:
+            call.page_size_cap = size
+
+        return self._changed(change, scope)
+
+    def list_lag(self, seconds: float, **scope: Unpack[Scope]) -> Rule:
+        """Pushes appear in the list *seconds* after their request."""
+
+        def change(call: Call) -> None:
+            call.list_lag = seconds
+
+        return self._changed(change, scope)
+
+    def push_seconds(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
+        """Asynchronous platforms take *seconds* for a push."""
+        draw = self._draw(seconds)
+
+        def change(call: Call) -> None:
+            call.push_seconds = draw
+
+        return self._changed(change, scope)
+
+    def fail_next_push(
+        self, message: str, *, item: str | None = None, **scope: Unpack[Scope]
+    ) -> Rule:
+        """The next push (or ``times=``) fails for the reason *message*."""
+
+        def change(call: Call) -> None:
+            call.push_failure = Problem(item, message, "PlatformValidator")
+
+        scope.setdefault("times", 1)
+        scope.setdefault("route", PUSHES)
+        return self._changed(change, scope)
+
+    def foreign_writer(
+        self, record: Mapping[str, Any], *, before: bool = True, **scope: Unpack[Scope]
+    ) -> Rule:
+        """Somebody else pushes *record* in the lane of a push, *before* or after it."""
+        scope.setdefault("times", 1)
+        scope.setdefault("route", PUSHES)
+
+        async def act(call: Call, proceed: Proceed) -> Answer:
+            if before:
+                call.service.push_by_another(call.segments, encode(record))
+            answer = await proceed()
+            if not before:
+                call.service.push_by_another(call.segments, encode(record))
+            return answer
+
+        return self.add(act, **scope)
+
+    def drift(
+        self,
+        *,
+        insert: int = 0,
+        delete: int = 0,
+        at: Literal["front", "end", "anywhere"] = "front",
+        **scope: Unpack[Scope],
+    ) -> Rule:
+        """Records come (*insert*) and go (*delete*) in a data list before each read of it."""
+        scope.setdefault("route", DATA_LISTS)
+        chance = random.Random(self._chance.random())
+
+        def place(length: int) -> int:
+            return {"front": 0, "end": length, "anywhere": chance.randrange(length + 1)}[at]
+
+        def change(call: Call) -> None:
+            records = call.service.data_set(call.segments[1], call.segments[3])
+            for _ in range(min(delete, len(records))):
+                records.delete_at(min(place(len(records)), len(records) - 1))
+            for _ in range(insert):
+                like = decode(records.sample())
+                records.insert(place(len(records)), like | {"id": new_uuid(chance)})
+
+        return self._changed(change, scope)
+
+
+@define
+class _Bucket:
+    """A token bucket; *tokens* are there at *at*."""
+
+    per_second: float
+    holds: float
+    tokens: float = 0.0
+    at: float | None = None
+
+    def take(self, now: float) -> float:
+        """Take a token and return 0, or the seconds until there is one."""
+        since = self.holds if self.at is None else (now - self.at) * self.per_second
+        self.tokens, self.at = min(self.holds, self.tokens + since), now
+        if self.tokens >= 1:
+            self.tokens -= 1
+            return 0.0
+        return (1 - self.tokens) / self.per_second
+
+    def until_full(self) -> float:
+        """Seconds until the bucket is full again."""
+        return (self.holds - self.tokens) / self.per_second
+
+
+def _retry_after(
+    value: float | str | None, form: str = "seconds", now: float = 0.0
+) -> dict[str, str]:
+    if value is None:
+        return {}
+    if isinstance(value, str):
+        return {"Retry-After": value}
+    return {"Retry-After": http_date(now + value) if form == "date" else str(int(-(-value // 1)))}
+
+
+def _bytes(body: object) -> bytes:
+    if isinstance(body, str):
+        return body.encode()
+    return body if isinstance(body, bytes) else encode(body)

@@ -1,0 +1,168 @@
+"""Push options: how a record to be pushed is described, and what is wrong with one that is not so.
+
+Source: "Push options description" and its rules; "Rules" 1-4. Assumed beyond String and Object
+(the document shows no others): Array, Number, Boolean, DateTime, nested as published; an Array's
+properties describe one element; what an optional parent requires is asked only if it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from attrs import field, frozen
+
+from integration_sdk.sandbox._call import Problem
+
+
+@frozen
+class Shape:
+    """What one property (or the whole record) must look like.
+
+    Args:
+        choices: Values to choose from, each with the label to show; empty for any value.
+        most: The longest text; told as an informative rule.
+    """
+
+    kind: str
+    name: str
+    about: str = ""
+    required: bool = field(default=False, kw_only=True)
+    properties: Mapping[str, Shape] = field(factory=dict, kw_only=True)
+    choices: Mapping[str, str] = field(factory=dict, kw_only=True)
+    most: int | None = field(default=None, kw_only=True)
+
+
+def describe(shape: Shape, name: str = "", *, published: bool = False) -> dict[str, Any]:
+    """The options description of *shape*, the property *name*.
+
+    Written as *published*, warnings have PascalCase field names and an ``information`` list
+    beside them, and ``required`` is true at the top.
+    """
+    body: dict[str, Any] = {
+        "type": shape.kind,
+        "displayName": shape.name,
+        "description": shape.about or shape.name,
+    }
+    if shape.properties:
+        body["properties"] = {
+            key: describe(child, key, published=published)
+            for key, child in shape.properties.items()
+        }
+    if shape.choices:
+        body["options"] = [
+            {"value": value, "type": "String", "displayName": label}
+            for value, label in shape.choices.items()
+        ]
+    body["required"] = shape.required or (published and not name)
+    if shape.most:
+        body["validation"] = _length_rule(shape.most, name, published=published)
+    return body
+
+
+def _length_rule(most: int, name: str, *, published: bool) -> dict[str, Any]:
+    details = f"Must be no longer than {most} characters."
+    if not published:
+        return {"warnings": [{"field": name, "details": details}]}
+    return {
+        "warnings": [{"field": name[:1].upper() + name[1:], "details": details}],
+        "information": [],
+    }
+
+
+def problems(shape: Shape, record: Any, *, strict: bool) -> Iterator[Problem]:
+    """What keeps a platform from taking *record*.
+
+    Every platform asks for what is required and for one of the listed choices; a *strict* one
+    also for types, lengths and no unlisted field.
+    """
+    yield from _Check(strict).value(shape, record, "")
+    for path in unlisted(shape, record) if strict else ():
+        yield Problem(path, "is not a field of this platform", "UnlistedValidator")
+
+
+def unlisted(shape: Shape, record: Any) -> Iterator[str]:
+    """Paths of the fields of *record* that *shape* does not list."""
+    return _unlisted(shape, record, "")
+
+
+def without_unlisted(shape: Shape, record: Any) -> Any:
+    """*record* as a platform keeps it: without the fields that *shape* does not list."""
+    if isinstance(record, list):
+        return [without_unlisted(shape, entry) for entry in record]
+    if not shape.properties or not isinstance(record, dict):
+        return record
+    return {
+        key: without_unlisted(shape.properties[key], value)
+        for key, value in record.items()
+        if key in shape.properties
+    }
+
+
+@frozen
+class _Check:
+    strict: bool
+
+    def value(self, shape: Shape, value: Any, path: str) -> Iterator[Problem]:
+        if self.strict and not _is(shape.kind, value):
+            yield Problem(path or "record", f"must be of type {shape.kind}", "TypeValidator")
+        elif shape.choices and not _is_choice(shape, value):
+            listed = ", ".join(shape.choices)
+            yield Problem(path, f"must be one of: {listed}", "OptionsValidator")
+        elif self.strict and shape.most and len(str(value)) > shape.most:
+            message = f"must be no longer than {shape.most} characters"
+            yield Problem(path, message, "LengthValidator")
+        elif isinstance(value, list):
+            for n, entry in enumerate(value):
+                yield from self.fields(shape, entry, f"{path}[{n}]")
+        else:
+            yield from self.fields(shape, value, path)
+
+    def fields(self, shape: Shape, record: Any, path: str) -> Iterator[Problem]:
+        if not isinstance(record, dict):
+            if self.strict and shape.properties:
+                yield Problem(path or "record", "must be of type Object", "TypeValidator")
+            return
+        for name, child in shape.properties.items():
+            where = f"{path}.{name}" if path else name
+            if record.get(name) in (None, "", []):
+                if child.required:
+                    yield Problem(where, f"{child.name} is required", "RequiredValidator")
+            else:
+                yield from self.value(child, record[name], where)
+
+
+def _unlisted(shape: Shape, value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, list):
+        for n, entry in enumerate(value):
+            yield from _unlisted(shape, entry, f"{path}[{n}]")
+    elif isinstance(value, dict) and shape.properties:
+        for name, inner in value.items():
+            where = f"{path}.{name}" if path else name
+            if name in shape.properties:
+                yield from _unlisted(shape.properties[name], inner, where)
+            else:
+                yield where
+
+
+def _is_choice(shape: Shape, value: Any) -> bool:
+    return isinstance(value, str) and value in shape.choices
+
+
+def _is(kind: str, value: Any) -> bool:
+    if kind == "Number":
+        return isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
+    if kind == "DateTime":
+        return isinstance(value, str) and _is_moment(value)
+    kinds = {"String": str, "Boolean": bool, "Array": list, "Object": dict}
+    return isinstance(value, kinds.get(kind, object))
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,84 @@
+"""Pages: which one is wanted, and the envelope around it.
+
+Source: "Resources and their fields", Page envelope; "Endpoints", Pagination; "Limits".
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote, urlencode
+
+from attrs import frozen
+
+from integration_sdk.sandbox._call import Answer, Call, bad_request, encode
+
+DEFAULT_PAGE_SIZE = 100
+MAXIMUM_PAGE_SIZE = 5000
+MAXIMUM_PAGE = 2**31 - 1
+
+
+@frozen
+class Page:
+    """The page a call asked for."""
+
+    number: int
+    size: int
+
+    @property
+    def start(self) -> int:
+        """Index of its first item."""
+        return (self.number - 1) * self.size
+
+    @property
+    def stop(self) -> int:
+        """Index behind its last item."""
+        return self.number * self.size
+
+
+def wanted_page(call: Call) -> Page:
+    """The page *call* asks for, or 400.
+
+    Source: "Limits", default page 1, default page size 100, maximum page size 5000.
+    """
+    number = _whole(call, "page", 1, MAXIMUM_PAGE)
+    size = _whole(call, "pageSize", DEFAULT_PAGE_SIZE, MAXIMUM_PAGE_SIZE)
+    return Page(number, min(size, call.page_size_cap))
+
+
+def _whole(call: Call, name: str, default: int, most: int) -> int:
+    text = call.param(name)
+    if text is None:
+        return default
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 12 else 0
+    if not 1 <= number <= most:
+        raise bad_request(name, f"{name} must be a whole number from 1 to {most}", "Paging")
+    return number
+
+
+def page_answer(call: Call, page: Page, total: int, results: bytes) -> Answer:
+    """The page envelope around *results*, which are JSON items joined by commas."""
+    head = b'{"results":['
+    links = encode(_links(call, page, total))
+    tail = b'],"pageNumber":%d,"pageSize":%d,"totalResults":%d,"_links":%b}' % (
+        page.number,
+        page.size,
+        total,
+        links,
+    )
+    return Answer(200, (head, results, tail))
+
+
+def _links(call: Call, page: Page, total: int) -> dict[str, dict[str, str]]:
+    last = -(-total // page.size)
+    links = {"self": call.path, "current": _href(call, page, page.number)}
+    if page.number < last:
+        links["next"] = _href(call, page, page.number + 1)
+    if page.number > 1:
+        links["previous"] = _href(call, page, page.number - 1)
+    return {name: {"href": href} for name, href in links.items()}
+
+
+def _href(call: Call, page: Page, number: int) -> str:
+    ours = {"page": str(number), "pageSize": str(page.size)}
+    given = [(name, ours.get(name, value)) for name, value in call.params]
+    added = [(name, value) for name, value in ours.items() if call.param(name) is None]
+    return f"{call.path}?{urlencode(given + added, quote_via=quote)}"

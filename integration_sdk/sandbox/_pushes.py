@@ -1,0 +1,251 @@
+"""The life of a push: recorded, Pending, then Success, Failed or TimedOut.
+
+What will become of a push is settled when it is accepted: at which moment and how it ends. Its
+state is then a question of the clock, so ten thousand open pushes cost nothing until they end.
+
+Source: "Push operation"; "States and transitions".
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import random
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from itertools import count
+from math import inf
+from typing import Any
+
+from attrs import define, field
+
+from integration_sdk.sandbox._call import Problem, decode, encode
+from integration_sdk.sandbox._catalogue import option_name
+from integration_sdk.sandbox._clock import iso
+from integration_sdk.sandbox._companies import new_uuid
+from integration_sdk.sandbox._options import Shape, problems, unlisted, without_unlisted
+
+CHANGES = {
+    "POST": "Created",
+    "PUT": "Modified",
+    "DELETE": "Deleted",
+    "ATTACH": "AttachmentUploaded",
+}
+
+
+@define(eq=False)
+class Operation:
+    """One push as the service has recorded it.
+
+    Args:
+        key: ``pushOperationKey``.
+        company: Identifier of the company.
+        connection: Identifier of the connection.
+        data_type: As the push path names it.
+        verb: POST, PUT, DELETE or ATTACH.
+        record_id: The record that is changed; for a create, the one that came of it.
+        sent: The body as it arrived.
+        shape: What the platform lets clients push.
+        requested: Service time of the request, in seconds.
+        ends: When the platform will be done; infinite if it never will.
+        deadline: When it times out; infinite without ``timeoutInMinutes``.
+        problems: Why it fails; empty if it succeeds.
+        foreign: Pushed by somebody else (`Faults.foreign_writer`).
+        status: Pending, Success, Failed or TimedOut, as of the last look.
+        completed: Service time at which it ended, or None.
+        data: The record as it appears in the platform, after Success.
+    """
+
+    key: str
+    company: str
+    connection: str
+    data_type: str
+    verb: str
+    record_id: str | None
+    sent: bytes = field(repr=False)
+    shape: Shape = field(repr=False)
+    requested: float
+    ends: float
+    timeout_minutes: int | None = None
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+    foreign: bool = False
+    status: str = "Pending"
+    completed: float | None = None
+    data: bytes = field(default=b"{}", repr=False)
+    row: bytes | None = field(default=None, repr=False)
+
+    @property
+    def deadline(self) -> float:
+        """When it times out."""
+        if self.timeout_minutes is None:
+            return inf
+        return self.requested + self.timeout_minutes * 60
+
+    @property
+    def record(self) -> Any:
+        """The record that was sent, or None where there was none."""
+        return json.loads(self.sent) if self.sent and self.verb != "ATTACH" else None
+
+    def judge(self, *, strict: bool) -> None:
+        """Note what keeps the platform from taking the record, and what it drops of it."""
+        record = decode(self.sent)
+        self.problems = tuple(problems(self.shape, record, strict=strict))
+        self.warnings = tuple(
+            Problem(path, "is not a field of this platform and is dropped", "Unlisted")
+            for path in unlisted(self.shape, record)
+        )
+
+    def as_kept(self, new_id: Callable[[], str]) -> dict[str, Any]:
+        """The record as it appears in the platform, with what the platform fills in."""
+        record: dict[str, Any] = without_unlisted(self.shape, decode(self.sent))
+        self.record_id = self.record_id or new_id()
+        stamp = iso(self.ends, digits=0)
+        return record | {
+            "id": self.record_id,
+            "modifiedDate": stamp,
+            "sourceModifiedDate": stamp,
+            "metadata": {"isDeleted": False},
+        }
+
+
+@define
+class Wording:
+    """How operations are written: which the dialects do differently.
+
+    Args:
+        connection_name: ``dataConnectionId`` or ``dataConnectionKey``.
+        published: No ``data``; ``statusCode``, ``errorMessage`` and ``changes`` beside the rest.
+    """
+
+    connection_name: str = "dataConnectionId"
+    published: bool = False
+
+    def row(self, operation: Operation) -> bytes:
+        """*operation* as JSON, written once for each state."""
+        if operation.row is None:
+            operation.row = self._write(operation)
+        return operation.row
+
+    def _write(self, op: Operation) -> bytes:
+        completed = op.completed
+        body: dict[str, Any] = {
+            "pushOperationKey": op.key,
+            "companyId": op.company,
+            self.connection_name: op.connection,
+            "dataType": option_name(op.data_type),
+            "status": op.status,
+            "requestedOnUtc": iso(op.requested, digits=7),
+            "completedOnUtc": None if completed is None else iso(completed, digits=7),
+            "validation": self._validation(op),
+        }
+        if op.timeout_minutes is not None:
+            body["timeoutInMinutes"] = op.timeout_minutes
+        if self.published:
+            return encode(body | _published_parts(op))
+        return encode(body)[:-1] + b',"data":' + op.data + b"}"
+
+    def _validation(self, op: Operation) -> dict[str, Any]:
+        failed = op.problems if op.status == "Failed" else ()
+        warned = op.warnings if op.status in {"Failed", "Success"} else ()
+        parts = {
+            "errors": [problem.body() for problem in failed],
+            "warnings": [problem.body() for problem in warned],
+        }
+        if self.published:
+            return {name: entries or None for name, entries in parts.items()}
+        return parts
+
+
+def _published_parts(op: Operation) -> dict[str, Any]:
+    codes = {"Pending": 202, "Success": 200, "Failed": 400, "TimedOut": 408}
+    parts: dict[str, Any] = {"statusCode": codes[op.status], "changes": None}
+    if op.status == "Failed":
+        parts["errorMessage"] = op.problems[0].message
+    if op.status == "Success":
+        reference = {"id": op.record_id, "dataType": option_name(op.data_type)}
+        change: dict[str, Any] = {"type": CHANGES[op.verb], "recordRef": reference}
+        if op.verb == "ATTACH":
+            change["attachmentId"] = op.key
+        parts["changes"] = [change]
+    return parts
+
+
+class Ledger:
+    """Every push the service has recorded, in the order of their requests.
+
+    Args:
+        chance: Fixes keys and identifiers.
+        succeeded: Called once with each push that ends in Success; gives the record as it
+            appears in the platform, as JSON.
+    """
+
+    def __init__(self, chance: random.Random, succeeded: Callable[[Operation], bytes]) -> None:
+        self._chance = chance
+        self._succeeded = succeeded
+        self._ending: list[tuple[float, int, Operation]] = []
+        self._turns = count()
+        self._of_company: dict[str, list[Operation]] = {}
+        self._by_key: dict[str, Operation] = {}
+
+    def __iter__(self) -> Iterator[Operation]:
+        return iter(self._by_key.values())
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def new_key(self) -> str:
+        """A ``pushOperationKey`` not used before."""
+        return new_uuid(self._chance)
+
+    def record(self, operation: Operation) -> None:
+        """Take *operation* in; it ends at its time."""
+        self._by_key[operation.key] = operation
+        self._of_company.setdefault(operation.company, []).append(operation)
+        self._note_end(operation)
+
+    def hurry(self, operation: Operation, ends: float) -> None:
+        """Let an open *operation* be done at *ends*, its platform being back, say."""
+        if operation.status == "Pending":
+            operation.ends = ends
+            self._note_end(operation)
+
+    def settle(self, now: float) -> None:
+        """End all pushes whose time has come, in the order of their ends."""
+        while self._ending and self._ending[0][0] <= now:
+            at, _, operation = heapq.heappop(self._ending)
+            if operation.status == "Pending" and at == _end(operation):
+                self._finish(operation, at)
+
+    def find(self, company: str, key: str) -> Operation | None:
+        """The push *key* of *company*."""
+        operation = self._by_key.get(key)
+        return operation if operation is not None and operation.company == company else None
+
+    def of_company(self, company: str, *, until: float = inf) -> list[Operation]:
+        """The pushes of *company* requested up to *until*, oldest first."""
+        operations = self._of_company.get(company, [])
+        if until == inf:
+            return operations
+        return operations[: bisect_right(operations, until, key=lambda op: op.requested)]
+
+    def _note_end(self, operation: Operation) -> None:
+        end = _end(operation)
+        if end < inf:
+            heapq.heappush(self._ending, (end, next(self._turns), operation))
+
+    def _finish(self, operation: Operation, at: float) -> None:
+        # "The service guarantees the operation is not processed after the deadline."
+        if operation.ends > operation.deadline:
+            operation.status = "TimedOut"
+        elif operation.problems:
+            operation.status = "Failed"
+        else:
+            operation.status = "Success"
+            operation.data = self._succeeded(operation)
+        operation.completed = at
+        operation.row = None
+
+
+def _end(operation: Operation) -> float:
+    return min(operation.ends, operation.deadline)

@@ -1,0 +1,62 @@
+"""Idempotency keys, which the published service knows and the document does not.
+
+The answer to a POST is kept for 90 minutes under its ``Idempotency-Key`` and given again to the
+same request, answers of 5xx included. A 429 is not kept. The same key with another body is 422,
+one still at work 409.
+
+Assumed: the published behaviour; the document shows no such header and its dialect ignores it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from attrs import define, evolve, field
+
+from integration_sdk.sandbox._call import Answer, Call, Refused
+
+KEPT_SECONDS = 90 * 60
+
+
+@define
+class _Kept:
+    request: tuple[str, bytes]
+    at: float
+    answer: Answer | None = None
+
+
+@define
+class Replays:
+    """Answers kept, by idempotency key."""
+
+    kept: dict[str, _Kept] = field(factory=dict)
+
+    async def through(self, call: Call, handle: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Answer *call* from what is kept, or by *handle* and keep that."""
+        key = call.headers.get("Idempotency-Key")
+        if call.method != "POST" or not key:
+            return await handle()
+        known = self._known(key, call)
+        if known is not None:
+            return known
+        entry = self.kept[key] = _Kept((call.path, call.body), call.now)
+        try:
+            entry.answer = await handle()
+        finally:
+            if not _keeps(entry.answer) and self.kept.get(key) is entry:
+                del self.kept[key]
+        return entry.answer
+
+    def _known(self, key: str, call: Call) -> Answer | None:
+        entry = self.kept.get(key)
+        if entry is None or call.now - entry.at > KEPT_SECONDS:
+            return None
+        if entry.request != (call.path, call.body):
+            raise Refused(422, "The Idempotency-Key was used for another request")
+        if entry.answer is None:
+            raise Refused(409, "Conflict: a request with this Idempotency-Key is at work")
+        return evolve(entry.answer, cut=None)
+
+
+def _keeps(answer: Answer | None) -> bool:
+    return answer is not None and answer.processed and answer.status != 429

@@ -1,0 +1,219 @@
+"""The sandbox on a socket: requests become calls, answers become bytes, cuts become cut lines.
+
+Built on ``aiohttp.web.Server``, below its routes and middlewares: the sandbox has its own, and a
+benchmark should not measure two of each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from aiohttp import web
+from attrs import field, frozen
+
+from integration_sdk.sandbox._call import Answer, Call, Refused
+from integration_sdk.sandbox._clock import Clock, http_date
+
+LARGEST_BODY = 64 * 2**20
+PIECE = 2**18
+# Longer than any test: a connection that the server closes while idle is a fault to ask for.
+KEEP_ALIVE = 24 * 3600.0
+FAILURE = "00000000-0000-4000-8000-000000000000"
+logger = logging.getLogger("integration_sdk.sandbox")
+
+Respond = Callable[[Call], Awaitable[Answer]]
+
+
+@frozen
+class Seen:
+    """A request that the sandbox got, and the status it answered.
+
+    Args:
+        path: As sent, without the query.
+        query: Query parameters, decoded.
+        status: 0 where the connection was cut before any answer.
+        at: The service's time of arrival.
+    """
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: Mapping[str, str] = field(repr=False)
+    status: int
+    body: bytes = field(repr=False)
+    at: float
+
+
+class Server:
+    """Serves *respond* on a port of *host*.
+
+    Args:
+        remember: How many of the latest requests are kept (up to twice as many at times).
+    """
+
+    def __init__(
+        self, make_call: Callable[..., Call], respond: Respond, clock: Clock, remember: int
+    ) -> None:
+        self._make_call = make_call
+        self._respond = respond
+        self._clock = clock
+        self._remember = remember
+        self._runner: web.ServerRunner | None = None
+        self._date = (0, "")
+        self.seen: list[Seen] = []
+        self.served = 0
+        self.in_flight = 0
+        self.most_in_flight = 0
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen, and return the port; 0 asks for a free one."""
+        server = web.Server(
+            self._handle,
+            request_factory=_request,
+            access_log=None,
+            keepalive_timeout=KEEP_ALIVE,
+            handler_cancellation=False,
+        )
+        self._runner = web.ServerRunner(server, shutdown_timeout=0.1)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host, port).start()
+        except OSError as error:
+            await self.stop()
+            message = f"the sandbox cannot listen on {host}:{port}: {error.strerror or error}"
+            raise OSError(error.errno, message) from None
+        bound: int = self._runner.addresses[0][1]
+        return bound
+
+    async def stop(self) -> None:
+        """Close every connection and the port."""
+        if self._runner is not None:
+            runner, self._runner = self._runner, None
+            await runner.cleanup()
+            # Transports close in the loop's next turns.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            return await self._served(request)
+        finally:
+            self.in_flight -= 1
+
+    async def _served(self, request: web.BaseRequest) -> web.StreamResponse:
+        at = self._clock.now()
+        call = self._call(request)
+        try:
+            call.body = await request.read() if request.body_exists else b""
+        except ConnectionError:
+            # The request broke off: nobody is there to be answered, and nothing was asked.
+            return web.Response()
+        except web.HTTPRequestEntityTooLarge:
+            answer = Refused(413, "The body is too large").answer(FAILURE)
+        else:
+            answer = await self._answered(call)
+        self.served += 1
+        self._note(call, answer, at)
+        return await self._send(request, answer)
+
+    async def _answered(self, call: Call) -> Answer:
+        try:
+            return await self._respond(call)
+        except Exception:
+            logger.exception("the sandbox failed on %s %s", call.method, call.path)
+            return Refused(500, "Internal server error").answer(FAILURE)
+
+    def _call(self, request: web.BaseRequest) -> Call:
+        target = request.raw_path
+        if not target.startswith("/"):
+            target = urlsplit(target)._replace(scheme="", netloc="").geturl()
+        path, _, query = target.partition("?")
+        params = parse_qsl(query, keep_blank_values=True) if query else []
+        segments = [unquote(part) for part in path.split("/")[1:]]
+        return self._make_call(
+            method=request.method,
+            path=path,
+            params=params,
+            headers=request.headers,
+            body=b"",
+            segments=segments,
+        )
+
+    def _note(self, call: Call, answer: Answer, at: float) -> None:
+        if not self._remember:
+            return
+        status = 0 if answer.cut == -1 else answer.status
+        self.seen.append(
+            Seen(call.method, call.path, dict(call.params), call.headers, status, call.body, at)
+        )
+        if len(self.seen) > 2 * self._remember:
+            del self.seen[: -self._remember]
+
+    async def _send(self, request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
+        headers = {"Content-Type": answer.content_type, "Date": self._today(), **answer.headers}
+        if answer.status == 204:
+            del headers["Content-Type"]
+        if answer.cut is not None:
+            return await _cut(request, answer, headers)
+        pieces = answer.body if isinstance(answer.body, tuple) else (answer.body,)
+        if sum(map(len, pieces)) <= PIECE:
+            return web.Response(status=answer.status, body=b"".join(pieces), headers=headers)
+        response = await _begin(request, answer.status, headers, sum(map(len, pieces)))
+        for piece in pieces:
+            await _write(response, piece)
+        return response
+
+    def _today(self) -> str:
+        second = int(self._clock.now())
+        if self._date[0] != second:
+            self._date = second, http_date(second)
+        return self._date[1]
+
+
+async def _begin(
+    request: web.BaseRequest, status: int, headers: Mapping[str, str], length: int
+) -> web.StreamResponse:
+    response = web.StreamResponse(status=status, headers=headers)
+    response.content_length = length
+    await response.prepare(request)
+    return response
+
+
+async def _write(response: web.StreamResponse, piece: bytes) -> None:
+    whole = memoryview(piece)
+    for start in range(0, len(piece), PIECE):
+        await response.write(whole[start : start + PIECE])
+
+
+async def _cut(
+    request: web.BaseRequest, answer: Answer, headers: Mapping[str, str]
+) -> web.StreamResponse:
+    """Send what comes before the cut, then close the line."""
+    transport = request.transport
+    body = b"".join(answer.body) if isinstance(answer.body, tuple) else answer.body
+    response: web.StreamResponse = web.Response()
+    if answer.cut is not None and answer.cut >= 0:
+        response = await _begin(request, answer.status, headers, len(body))
+        await _write(response, body[: answer.cut])
+        if transport is not None:
+            transport.close()
+    elif transport is not None:
+        transport.abort()
+    return response
+
+
+class _Request(web.BaseRequest):
+    """A request that may carry a large body."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs, client_max_size=LARGEST_BODY)
+
+
+def _request(*parts: Any) -> web.BaseRequest:
+    return _Request(*parts, asyncio.get_running_loop())

@@ -1,0 +1,255 @@
+"""The service itself: its account, companies, books and pushes, and how it answers a call.
+
+An answer passes through, from the outside in: kept idempotent answers, the faults in force, the
+key, the account's limits, the route. It knows nothing of sockets.
+"""
+
+from __future__ import annotations
+
+import random
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from math import inf
+from typing import Any
+
+from attrs import define, evolve, field
+
+from integration_sdk.sandbox._books import SIZES, Books
+from integration_sdk.sandbox._call import Answer, Call, Problem, Refused, encode, not_found
+from integration_sdk.sandbox._catalogue import list_name, option_name
+from integration_sdk.sandbox._clock import Clock
+from integration_sdk.sandbox._companies import Company, Connection, found_company, new_uuid
+from integration_sdk.sandbox._datasets import DataSet
+from integration_sdk.sandbox._faults import Faults
+from integration_sdk.sandbox._limits import Plan, Quota
+from integration_sdk.sandbox._options import Shape
+from integration_sdk.sandbox._pushes import Ledger, Operation, Wording
+from integration_sdk.sandbox._replay import Replays
+from integration_sdk.sandbox._settings import Settings
+
+Handler = Callable[[Call], Awaitable[Answer]]
+
+
+@define(eq=False)
+class Service:
+    """One account of the service, all in memory."""
+
+    settings: Settings
+    clock: Clock
+    find: Callable[[str, list[str]], tuple[Handler, dict[str, str]]]
+    chance: random.Random = field(init=False)
+    companies: dict[str, Company] = field(init=False)
+    faults: Faults = field(init=False)
+    ledger: Ledger = field(init=False)
+    plan: Plan = field(init=False)
+    quota: Quota = field(init=False)
+    wording: Wording = field(init=False)
+    replays: Replays = field(factory=Replays)
+    sync_settings: dict[str, Any] | None = None
+    _authorization: str = field(init=False, repr=False)
+    _data: dict[tuple[str, str], DataSet] = field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        settings, seed, now = self.settings, self.settings.seed, self.clock.now()
+        self.chance = random.Random(f"{seed}/pushes")
+        founding = random.Random(f"{seed}/companies")
+        founded = (found_company(n, founding, now) for n in range(settings.companies))
+        self.companies = {company.id: company for company in founded}
+        self.faults = Faults(self.clock, random.Random(f"{seed}/faults"), self._refuse)
+        self.ledger = Ledger(random.Random(f"{seed}/keys"), self._take_effect)
+        self.plan = Plan(settings.free_plan, now - settings.account_age_days * 86_400)
+        self.quota = Quota(settings.daily_quota)
+        self.wording = Wording(settings.connection_name, settings.published)
+        self._authorization = b64encode(settings.api_key.encode()).decode()
+
+    # ------------------------------------------------------------------ answering
+
+    async def respond(self, call: Call) -> Answer:
+        """Answer *call*, with the documented error body where the service says no."""
+        if not self.settings.published:
+            return await self._faulty(call)
+        try:
+            return await self.replays.through(call, lambda: self._faulty(call))
+        except Refused as refused:
+            return self._refuse(refused)
+
+    def _refuse(self, refused: Refused) -> Answer:
+        return refused.answer(new_uuid(self.chance))
+
+    async def _faulty(self, call: Call) -> Answer:
+        return await self.faults.through(call, self._handle)
+
+    async def _handle(self, call: Call) -> Answer:
+        self._check_key(call.headers.get("Authorization", ""))
+        now = self.clock.now()
+        self.plan.check_age(now)
+        counted = self.quota.count(now)
+        self.ledger.settle(now)
+        handler, call.names = self.find(call.method, call.segments)
+        answer = await handler(call)
+        return evolve(answer, headers={**counted, **answer.headers}) if counted else answer
+
+    def _check_key(self, authorization: str) -> None:
+        scheme, _, credential = authorization.partition(" ")
+        if scheme.lower() != "basic" or credential.strip() != self._authorization:
+            problem = Problem("Authorization", "The API key is incorrect", "Authentication")
+            headers = {"WWW-Authenticate": "Basic"}
+            raise Refused(401, "Unauthorized", [problem], headers=headers)
+
+    # ------------------------------------------------------------------ what is there
+
+    def company(self, company_id: str) -> Company:
+        """The company *company_id*, or 404."""
+        company = self.companies.get(company_id)
+        if company is None:
+            raise not_found(f"there is no company {company_id}")
+        return company
+
+    def connection(self, company_id: str, connection_id: str) -> Connection:
+        """The connection *connection_id* of that company, or 404."""
+        connection = self.company(company_id).connection(connection_id)
+        if connection is None:
+            raise not_found(f"company {company_id} has no connection {connection_id}")
+        return connection
+
+    def data_set(self, company_id: str, kind: str) -> DataSet:
+        """The records of *kind* in a company's books; 409 until it has connected a platform."""
+        company, kind = self.company(company_id), list_name(kind)
+        if kind not in {"invoices", *SIZES} or kind == "bankAccounts":
+            raise not_found(f"there is no data type {kind}")
+        if not company.connections:
+            raise Refused(409, f"Conflict: the data set {kind} is not ready")
+        return self._kept((company_id, kind), lambda books: books.source(kind), company_id)
+
+    def bank_accounts(self, connection: Connection) -> DataSet:
+        """The bank accounts behind *connection*."""
+        key = (connection.id, "bankAccounts")
+        return self._kept(key, lambda books: books.source("bankAccounts"), connection.id)
+
+    def bank_transactions(self, connection: Connection, account_id: str) -> DataSet:
+        """The transactions of one bank account, or 404."""
+        account = self._books(connection.id).bank_ids.index(account_id)
+        if account is None or self.bank_accounts(connection).get(account_id) is None:
+            raise not_found(f"there is no bank account {account_id}")
+        key = (connection.id, f"bankTransactions/{account}")
+        return self._kept(key, lambda books: books.transactions(account), connection.id)
+
+    def _books(self, scope: str) -> Books:
+        return Books(self.settings.seed, scope, self.settings.invoices)
+
+    def _kept(self, key: tuple[str, str], source: Callable[[Books], Any], scope: str) -> DataSet:
+        if key not in self._data:
+            self._data[key] = DataSet(source(self._books(scope)))
+        return self._data[key]
+
+    # ------------------------------------------------------------------ pushing
+
+    def push(
+        self,
+        connection: Connection,
+        data_type: str,
+        verb: str,
+        sent: bytes = b"",
+        *,
+        record_id: str | None = None,
+        timeout_minutes: int | None = None,
+        failure: Problem | None = None,
+        seconds: Callable[[], float] | None = None,
+        foreign: bool = False,
+    ) -> Operation:
+        """Accept a push and settle what will become of it.
+
+        Source: "States and transitions", the three rows from (none) and Pending.
+        """
+        now = self.clock.now()
+        operation = Operation(
+            key=self.ledger.new_key(),
+            company=connection.company_id,
+            connection=connection.id,
+            data_type=list_name(data_type),
+            verb=verb,
+            record_id=record_id,
+            sent=sent,
+            shape=self.shape(connection, data_type),
+            requested=now,
+            ends=self._end(connection, now, seconds),
+            timeout_minutes=timeout_minutes,
+            foreign=foreign,
+        )
+        if verb in {"POST", "PUT"}:
+            operation.judge(strict=connection.package.strict)
+        operation.problems += self._further_problems(operation, failure)
+        self.ledger.record(operation)
+        self.ledger.settle(now)
+        return operation
+
+    def shape(self, connection: Connection, data_type: str) -> Shape:
+        """What *connection* lets clients push as *data_type*, or 404."""
+        shape = connection.package.shape(option_name(data_type))
+        if shape is None:
+            raise not_found(f"{connection.platform} cannot be pushed {data_type}")
+        return shape
+
+    def push_by_another(self, segments: Sequence[str], sent: bytes) -> Operation:
+        """Somebody else's push in the lane that the path *segments* of a push name."""
+        connection = self.connection(segments[1], segments[3])
+        return self.push(connection, segments[5], "POST", sent, foreign=True)
+
+    def bring_online(self, connection: Connection) -> None:
+        """Let an offline platform come back; what is Pending is then worked off."""
+        now = self.clock.now()
+        self.ledger.settle(now)
+        connection.online = True
+        for operation in self.ledger.of_company(connection.company_id):
+            if operation.connection == connection.id and operation.ends == inf:
+                self.ledger.hurry(operation, self._end(connection, now, None))
+
+    def _end(
+        self, connection: Connection, now: float, seconds: Callable[[], float] | None
+    ) -> float:
+        if not connection.online:
+            return inf
+        if connection.package.pace == "at once":
+            return now
+        return now + (seconds() if seconds else self.chance.uniform(*self.settings.push_seconds))
+
+    def _further_problems(
+        self, operation: Operation, failure: Problem | None
+    ) -> tuple[Problem, ...]:
+        if failure is not None:
+            return (failure,)
+        if operation.record_id is None:
+            return ()
+        if self.data_set(operation.company, operation.data_type).get(operation.record_id) is None:
+            return (Problem("id", f"there is no record {operation.record_id}", "RecordExists"),)
+        return ()
+
+    def _take_effect(self, operation: Operation) -> bytes:
+        """Do to the books what *operation* says, and give the record as it now appears."""
+        changed = operation.verb in {"POST", "PUT"}
+        record = operation.as_kept(lambda: new_uuid(self.chance)) if changed else {}
+        # The company may have been deleted, or the record by another push, since the request.
+        if operation.company in self.companies:
+            records = self.data_set(operation.company, operation.data_type)
+            _change(records, operation.verb, operation.record_id or "", record)
+        return encode(record)
+
+    # ------------------------------------------------------------------ legacy endpoints
+
+    def legacy_removed(self) -> bool:
+        """Whether the legacy bank endpoints are gone at this time."""
+        removed = self.settings.legacy_removed
+        if isinstance(removed, bool):
+            return removed
+        return datetime.fromtimestamp(self.clock.now(), UTC).date() > removed
+
+
+def _change(records: DataSet, verb: str, record_id: str, record: dict[str, Any]) -> None:
+    if verb == "POST":
+        records.append(record)
+    elif records.get(record_id) is not None:
+        if verb == "PUT":
+            records.replace(record_id, record)
+        elif verb == "DELETE":
+            records.delete(record_id)

@@ -1,0 +1,93 @@
+"""Test kit: a pytest plugin, virtual time and an aioresponses that works.
+
+Copy this into a test file; there is nothing to import or configure. (Under pytest-asyncio's
+strict mode put ``@pytest.mark.asyncio`` on the tests, under anyio ``@pytest.mark.anyio`` and
+a fixture ``anyio_backend`` that returns ``"asyncio"``.)
+
+::
+
+    import pytest
+
+    SUPPLIER = {"supplierName": "Toft Timber", "status": "Active"}
+
+    async def test_a_rejected_push_is_shown(integration_sandbox, integration_client):
+        company = integration_sandbox.companies[0]
+        books = integration_client.company(company.id).connection(company.connections[0].id)
+        integration_sandbox.faults.fail_next_push("the period is closed")
+
+        operation = await integration_client.wait(await books.push("suppliers", SUPPLIER))
+
+        assert operation.status == "Failed"
+        assert operation.validation.errors[0].message == "the period is closed"
+
+    @pytest.mark.virtual_time
+    @pytest.mark.integration_sandbox(companies=1, push_seconds=(7200, 10_800))
+    @pytest.mark.integration_faults("status", 503, route="GET", probability=0.2)
+    async def test_a_slow_day_passes_at_once(integration_sandbox, integration_client):
+        company = integration_sandbox.companies[0]
+        books = integration_client.company(company.id).connection(company.connections[0].id)
+
+        operation = await integration_client.wait(await books.push("suppliers", SUPPLIER))
+
+        assert operation.status == "Success"
+
+Installed with the SDK, the plugin is there in every pytest run and costs nothing until
+it is asked for:
+
+* ``integration_sandbox``: a running `integration_sdk.sandbox.Sandbox`, fresh for each test.
+  The marker ``integration_sandbox(...)`` takes its options, ``integration_faults(name, ...)``
+  calls that method of ``sandbox.faults`` before the test and may be repeated.
+* ``integration_client``: an `integration_sdk.Client` connected to that sandbox.
+* ``integration_aioresponses``: an ``aioresponses`` mock, repaired for aiohttp 3.14.
+* ``@pytest.mark.virtual_time``: the test and its fixtures run on a `VirtualTimeLoop`.
+
+They work under pytest-asyncio in strict and in auto mode and under anyio's plugin, on the
+loop of the test whatever its scope; the markers and the mock need neither of them.
+`run_virtual` and `patched_aioresponses` do the same outside of pytest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from integration_sdk.testing._plugin import (
+    integration_aioresponses,
+    integration_client,
+    integration_sandbox,
+    on_anyio_client,
+    on_anyio_sandbox,
+    pytest_configure,
+    pytest_generate_tests,
+)
+
+if TYPE_CHECKING:
+    from integration_sdk.testing._aioresponses import patched_aioresponses
+    from integration_sdk.testing._virtual_time import (
+        VirtualTimeLoop,
+        VirtualTimeStalled,
+        run_virtual,
+    )
+
+__all__ = [
+    "VirtualTimeLoop",
+    "VirtualTimeStalled",
+    "integration_aioresponses",
+    "integration_client",
+    "integration_sandbox",
+    "on_anyio_client",
+    "on_anyio_sandbox",
+    "patched_aioresponses",
+    "pytest_configure",
+    "pytest_generate_tests",
+    "run_virtual",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: a pytest run that uses none of this must not pay for it."""
+    from importlib import import_module  # noqa: PLC0415
+
+    home = "_aioresponses" if name == "patched_aioresponses" else "_virtual_time"
+    if name in __all__:
+        return getattr(import_module(f"integration_sdk.testing.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,67 @@
+"""aioresponses on any aiohttp that the SDK supports.
+
+aioresponses 0.7.9 builds responses by hand and knows nothing of two things that came
+with aiohttp 3.14: ``ClientResponse`` wants a ``stream_writer``, and a ``StreamReader``
+that holds more than 131,072 bytes pauses its protocol, which a mocked one has no
+transport to do. Both are supplied here while the mock is active and taken back after.
+On aiohttp 3.13 nothing needs to be changed and nothing is.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import aiohttp
+import aioresponses
+import aioresponses.core
+from aiohttp.client_proto import ResponseHandler
+
+
+@contextmanager
+def patched_aioresponses(**options: Any) -> Iterator[aioresponses.aioresponses]:
+    """Return an active ``aioresponses`` mock that works on this version of aiohttp.
+
+    Args:
+        options: Passed on: ``passthrough=[...]``, ``passthrough_unmatched=True``.
+    """
+    with ExitStack() as stack:
+        if _responses_want_a_writer():
+            stack.enter_context(_writer_by_default())
+            stack.enter_context(patch.object(aioresponses.core, "stream_reader_factory", _reader))
+        yield stack.enter_context(aioresponses.aioresponses(**options))
+
+
+def _responses_want_a_writer() -> bool:
+    parameter = inspect.signature(aiohttp.ClientResponse.__init__).parameters.get("stream_writer")
+    return parameter is not None and parameter.default is parameter.empty
+
+
+def _writer_by_default() -> Any:
+    original = aiohttp.ClientResponse.__init__
+
+    @functools.wraps(original)
+    def with_writer(self: aiohttp.ClientResponse, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("stream_writer", SimpleNamespace(output_size=0))
+        original(self, *args, **kwargs)
+
+    return patch.object(aiohttp.ClientResponse, "__init__", with_writer)
+
+
+class _NeverPauses(ResponseHandler):
+    """The protocol of a response that is already here in full."""
+
+    def pause_reading(self) -> None:
+        """Do nothing: there is no transport to hold back."""
+
+    def resume_reading(self, *args: Any, **kwargs: Any) -> None:
+        """Do nothing: there is no transport to let go."""
+
+
+def _reader(loop: Any = None) -> aiohttp.StreamReader:
+    return aiohttp.StreamReader(_NeverPauses(loop=loop), limit=2**16, loop=loop)

@@ -1,0 +1,184 @@
+"""The pytest plugin: markers, fixtures, and on whose event loop they run.
+
+A fixture that holds connections has to live on the loop of the test that uses it, and
+that loop belongs to whichever plugin runs the test. So `integration_sandbox` and
+`integration_client` are plain fixtures which find out who that is and ask for the
+variant made for it: ``_on_anyio_*`` below, ``_on_asyncio_*_loop_*`` in `_asyncio_fixtures`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from aioresponses import aioresponses
+
+    from integration_sdk import Client
+    from integration_sdk.sandbox import Sandbox
+
+MARKERS = (
+    "virtual_time: run this async test and its fixtures on a loop that jumps instead of sleeping",
+    "integration_sandbox(**options): make this test's integration_sandbox with these options",
+    "integration_faults(name, *args, **options): call sandbox.faults.<name> before the test; "
+    "may be repeated",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Announce the markers; add the fixtures that need pytest-asyncio if it is there."""
+    for marker in MARKERS:
+        config.addinivalue_line("markers", marker)
+    if _has_pytest_asyncio(config):
+        config.pluginmanager.import_plugin("integration_sdk.testing._asyncio_fixtures")
+
+
+def _has_pytest_asyncio(config: pytest.Config) -> bool:
+    return any(map(config.pluginmanager.hasplugin, ("asyncio", "pytest_asyncio.plugin")))
+
+
+# ---- whose loop ----
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, object, object]:
+    """Give a test marked ``virtual_time`` its loop, through the plugin that runs the test."""
+    if metafunc.definition.get_closest_marker("virtual_time") is None:
+        return (yield)
+    from integration_sdk.testing._virtual_time import VirtualTimeLoop  # noqa: PLC0415 - on use
+
+    if "anyio_backend" in metafunc.fixturenames:
+        backend = ("asyncio", {"loop_factory": VirtualTimeLoop})
+        metafunc.parametrize("anyio_backend", [backend], ids=["virtual"])
+        return (yield)
+    with _loop_factory(metafunc.config, VirtualTimeLoop) as offer:
+        result = yield
+    if not offer.taken and iscoroutinefunction(metafunc.function):
+        pytest.fail(
+            f"{metafunc.definition.nodeid}: virtual_time works where pytest-asyncio 1.4 or newer, "
+            "or anyio, runs the test",
+            pytrace=False,
+        )
+    return result
+
+
+class _Offer:
+    """A loop factory for pytest-asyncio, there for one test only: others keep their loop."""
+
+    def __init__(self, factory: type) -> None:
+        self._factory = factory
+        self.taken = False
+
+    @pytest.hookimpl(tryfirst=True, optionalhook=True)
+    def pytest_asyncio_loop_factories(self) -> dict[str, type]:
+        self.taken = True
+        return {"virtual": self._factory}
+
+
+@contextmanager
+def _loop_factory(config: pytest.Config, factory: type) -> Iterator[_Offer]:
+    offer = _Offer(factory)
+    config.pluginmanager.register(offer)
+    try:
+        yield offer
+    finally:
+        config.pluginmanager.unregister(offer)
+
+
+def _variant(request: pytest.FixtureRequest, what: str) -> Any:
+    """Return the fixture *what* made on the loop that the requesting test runs on."""
+    if "anyio_backend" in request.fixturenames:
+        _refuse_trio(request.getfixturevalue("anyio_backend_name"))
+        return request.getfixturevalue(f"_on_anyio_{what}")
+    if not _has_pytest_asyncio(request.config):
+        raise pytest.UsageError(
+            f"integration_{what} needs an event loop: install pytest-asyncio, or mark the test "
+            "with pytest.mark.anyio"
+        )
+    marker = request.node.get_closest_marker("asyncio")
+    scope = marker and marker.kwargs.get("loop_scope")
+    scope = scope or request.config.getini("asyncio_default_test_loop_scope")
+    return request.getfixturevalue(f"_on_asyncio_{scope}_loop_{what}")
+
+
+def _refuse_trio(backend: str) -> None:
+    if backend != "asyncio":
+        raise pytest.UsageError(
+            "integration_sdk runs on asyncio: give this test a fixture anyio_backend that "
+            f'returns "asyncio", not "{backend}"'
+        )
+
+
+# ---- what users ask for ----
+
+
+@pytest.fixture
+def integration_sandbox(request: pytest.FixtureRequest) -> Sandbox:
+    """Return a running `Sandbox`, made with the options of the marker of the same name."""
+    sandbox: Sandbox = _variant(request, "sandbox")
+    return sandbox
+
+
+@pytest.fixture
+def integration_client(request: pytest.FixtureRequest, integration_sandbox: Sandbox) -> Client:
+    """Return a `Client` connected to `integration_sandbox`."""
+    client: Client = _variant(request, "client")
+    return client
+
+
+@pytest.fixture
+def integration_aioresponses() -> Iterator[aioresponses]:
+    """Return an active ``aioresponses`` mock that works on every aiohttp the SDK supports."""
+    from integration_sdk.testing._aioresponses import patched_aioresponses  # noqa: PLC0415 - on use
+
+    with patched_aioresponses() as mock:
+        yield mock
+
+
+# ---- how they are made ----
+
+
+@asynccontextmanager
+async def running_sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
+    """Start the sandbox that the test's markers describe."""
+    from integration_sdk.sandbox import Sandbox  # noqa: PLC0415 - on use
+
+    marker = request.node.get_closest_marker("integration_sandbox")
+    async with Sandbox(**(marker.kwargs if marker else {})) as sandbox:
+        for marked in reversed(list(request.node.iter_markers("integration_faults"))):
+            _add_fault(sandbox, *marked.args, **marked.kwargs)
+        yield sandbox
+
+
+def _add_fault(sandbox: Sandbox, name: str, /, *args: Any, **options: Any) -> None:
+    faults = [fault for fault in dir(sandbox.faults) if not fault.startswith("_")]
+    if name not in faults:
+        raise pytest.UsageError(f"integration_faults knows no {name!r}, only {', '.join(faults)}")
+    getattr(sandbox.faults, name)(*args, **options)
+
+
+@asynccontextmanager
+async def connected_client(sandbox: Sandbox) -> AsyncIterator[Client]:
+    """Connect a client to *sandbox*."""
+    from integration_sdk import Client  # noqa: PLC0415 - on use
+
+    async with Client(api_key=sandbox.api_key, base_url=sandbox.base_url) as client:
+        yield client
+
+
+@pytest.fixture(name="_on_anyio_sandbox")
+async def on_anyio_sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
+    """Return the sandbox on anyio's loop."""
+    async with running_sandbox(request) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(name="_on_anyio_client")
+async def on_anyio_client(integration_sandbox: Sandbox) -> AsyncIterator[Client]:
+    """Return the client on anyio's loop."""
+    async with connected_client(integration_sandbox) as client:
+        yield client

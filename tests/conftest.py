@@ -1,0 +1,56 @@
+"""What every test of this suite may count on: the SDK's own plugin, and no leaks.
+
+The plugin arrives by its entry point where the SDK is installed and is registered here
+where it is not. A test that leaves a task or a socket behind fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from integration_sdk import testing
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not config.pluginmanager.is_registered(testing):
+        config.pluginmanager.register(testing, "integration_sdk")
+
+
+@pytest.fixture(autouse=True)
+def no_socket_left_open() -> Iterator[None]:
+    """Fail a test that leaves a socket open once its loop is closed."""
+    before = open_sockets()
+    yield
+    leaked = open_sockets() - before
+    assert not leaked, f"sockets left open: {sorted(leaked)}"
+
+
+@pytest.fixture(autouse=True)
+def no_task_left_running(request: pytest.FixtureRequest, no_socket_left_open: None) -> None:
+    """Fail an async test that leaves a task running on its loop."""
+    if request.node.get_closest_marker("asyncio"):
+        request.getfixturevalue("every_task_ended")
+
+
+@pytest.fixture
+async def every_task_ended() -> AsyncIterator[None]:
+    """Look when all other fixtures are gone: set up first, so torn down last."""
+    yield
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    assert not left, f"tasks left running: {left}"
+
+
+def open_sockets() -> set[str]:
+    names = (target(descriptor) for descriptor in Path("/proc/self/fd").iterdir())
+    return {name for name in names if name.startswith("socket:")}
+
+
+def target(descriptor: Path) -> str:
+    try:
+        return str(descriptor.readlink())
+    except FileNotFoundError:  # the descriptor that lists the directory is gone by now
+        return ""

@@ -1,0 +1,185 @@
+"""Servers that page as they please, and what a patient link-follower reads from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import msgspec
+from attrs import Factory, frozen
+from hypothesis import strategies as st
+
+from integration_sdk._sansio.requests import Params, Request, listing
+from integration_sdk.dialect import Dialect
+
+PATH = "/companies"
+HOST = "https://service.test/api"
+FAULTS = (
+    *("empty", "null", "missing", "no_links", "self", "back", "wrong_number", "repeat"),
+    *("skip", "absolute", "whole_url", "relative", "foreign_host", "foreign_path", "opaque"),
+    *("strings", "no_number", "no_size", "no_total", "total_high", "total_low", "renamed"),
+)
+
+
+def first_request(page_size: int = 3) -> Request:
+    return listing(Dialect.document(), "companies.list", page_size=page_size, query="status=paid")
+
+
+@frozen
+class World:
+    """A list and how its server misbehaves, page by page.
+
+    *hidden* items count in the arithmetic and are not shown: pages come short, or empty.
+    """
+
+    count: int
+    cap: int = 5000
+    hidden: frozenset[int] = frozenset()
+    faults: Mapping[int, frozenset[str]] = Factory(dict)
+
+    def answer(self, params: Params) -> dict[str, Any]:
+        """The page envelope for one query; a pure function, so any walk may ask twice."""
+        query = dict(params)
+        asked = int(query.get("pageSize", 100))
+        size = min(asked, self.cap)
+        number = int(query["token"][1:]) if "token" in query else int(query.get("page", 1))
+        faults = self.faults.get(number, frozenset())
+        page: dict[str, Any] = {
+            "results": self._results(number, size, faults),
+            "pageNumber": max(number - 1, 1) if "wrong_number" in faults else number,
+            "pageSize": size,
+            "totalResults": self._total(faults),
+            "_links": self._links(number, size, query, faults),
+        }
+        for fault, name in (("no_number", "pageNumber"), ("no_size", "pageSize")):
+            if fault in faults:
+                del page[name]
+        if "no_total" in faults:
+            page["totalResults"] = None
+        if "strings" in faults:
+            page |= {k: str(v) for k, v in page.items() if isinstance(v, int)}
+        if "no_links" in faults:
+            del page["_links"]
+        return page
+
+    def _results(self, number: int, size: int, faults: frozenset[str]) -> list[dict[str, str]]:
+        if "empty" in faults:
+            return []
+        shown = number - 1 if "repeat" in faults and number > 1 else number
+        listed = range(self.count)[(shown - 1) * size : shown * size]
+        return [{"id": str(index)} for index in listed if index not in self.hidden]
+
+    def _total(self, faults: frozenset[str]) -> int:
+        if "total_high" in faults:
+            return self.count + 20
+        return self.count // 2 if "total_low" in faults else self.count
+
+    def _links(
+        self, number: int, size: int, query: dict[str, str], faults: frozenset[str]
+    ) -> dict[str, Any]:
+        links: dict[str, Any] = {"current": {"href": _href(PATH, query)}}
+        if number * size < self.count and "missing" not in faults:
+            following = {**query, "page": str(_next_number(number, faults))}
+            following.pop("token", None)
+            if "renamed" in faults:
+                following["Limit"] = following.pop("pageSize", "3")
+                following["pageSize"] = str(size)
+            if "opaque" in faults:
+                following = {"token": f"t{number + 1}", "pageSize": query.get("pageSize", "3")}
+            links["next"] = {"href": _written(following, faults)}
+        if "null" in faults:
+            links["next"] = None if number % 2 else {"href": None}
+        return links
+
+    def body(self, params: Params) -> bytes:
+        return msgspec.json.encode(self.answer(params))
+
+
+def _next_number(number: int, faults: frozenset[str]) -> int:
+    if "self" in faults:
+        return number
+    if "back" in faults:
+        return max(number - 2, 1)
+    return number + 2 if "skip" in faults else number + 1
+
+
+def _written(query: dict[str, str], faults: frozenset[str]) -> str:
+    if "foreign_host" in faults:
+        return _href("https://elsewhere.test/api" + PATH, query)
+    if "foreign_path" in faults:
+        return _href("/profile", query)
+    if "whole_url" in faults:
+        return _href(HOST + PATH, query)
+    if "absolute" in faults:
+        return _href("/api" + PATH, query)
+    return _href("" if "relative" in faults else PATH, query)
+
+
+def _href(path: str, query: Mapping[str, str]) -> str:
+    return f"{path}?{urlencode(query)}"
+
+
+class Stuck(Exception):
+    """The follower cannot go on: ``args`` are the page it happened at and why."""
+
+
+def follow(world: World, params: Params) -> Iterator[str]:
+    """What a patient link-follower reads: the law that every walk is held to."""
+    read, guessed, seen = set[tuple[Any, ...]](), False, 0
+    while True:
+        page, asked = world.answer(params), int(dict(params).get("page") or 0)
+        number, size, total = (_int(page[n] if n in page else None) for n in NUMBERS)
+        if asked and number is not None and number != asked:
+            raise Stuck(asked, "number")
+        yield from (item["id"] for item in page["results"])
+        seen, here = seen + len(page["results"]), asked or number
+        read.add(tuple(sorted(params)))
+        if href := ((page.get("_links") or {}).get("next") or {}).get("href"):
+            if "elsewhere" in href or "profile" in href:
+                raise Stuck(here, "unsafe")
+            params, guessed = tuple(parse_qsl(urlsplit(href).query)), False
+            onward = int(dict(params).get("page") or 0)
+            if tuple(sorted(params)) in read or (onward and here and onward <= here):
+                raise Stuck(here, "back")
+        elif not (asked and size and total is not None and total > max(asked * size, seen)):
+            return
+        elif guessed and not page["results"]:
+            return
+        else:
+            guessed = True
+            params = (*((k, v) for k, v in params if k != "page"), ("page", str(asked + 1)))
+
+
+NUMBERS = ("pageNumber", "pageSize", "totalResults")
+
+
+def _int(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+HARMLESS = ("whole_url", "absolute", "relative", "strings", "no_number", "total_high", "total_low")
+
+
+@st.composite
+def honest_worlds(draw: st.DrawFn) -> World:
+    """Lists whose pages hold the same items in whatever size they are asked for."""
+    style = draw(st.frozensets(st.sampled_from(HARMLESS), max_size=2))
+    return World(
+        count=draw(st.integers(0, 60)),
+        cap=draw(st.sampled_from([5000, 2, 4, 5])),
+        hidden=draw(st.frozensets(st.integers(0, 60), max_size=20)),
+        faults=dict.fromkeys(range(1, 70), style),
+    )
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    """Lists of up to 40 items with up to four troubled pages; the calm ones come first."""
+    faults = st.frozensets(st.sampled_from(FAULTS), min_size=1, max_size=3)
+    return World(
+        count=draw(st.integers(0, 40)),
+        cap=draw(st.sampled_from([5000, 2])),
+        hidden=draw(st.frozensets(st.integers(0, 40), max_size=12)),
+        faults=draw(st.dictionaries(st.integers(1, 14), faults, max_size=4)),
+    )

@@ -1,0 +1,271 @@
+"""Service, weather and disk of the simulated histories: what is true, and what is heard of it.
+
+The service makes pushes, loses, delays, refuses and mangles requests and answers, lists with a
+lag, cut short or not at all, echoes or does not, keeps answers by idempotency key, and its clock
+steps. The disk is the journal that survives the process, and watches what is written to it.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from random import Random
+from typing import Any, NamedTuple, TypeVar
+
+from attrs import Factory, define, evolve, field, frozen
+
+from integration_sdk._journal import MemoryJournal
+from integration_sdk._sansio.evidence import Listing
+from integration_sdk._sansio.intents import Answer, Intent, Lane, Phase, State
+
+T = TypeVar("T")
+KEPT_FOR = 90 * 60.0
+"""Seconds for which an idempotent service keeps its answers."""
+
+
+@frozen(kw_only=True)
+class Weather:
+    """What one history is up against; chances are per effect."""
+
+    lag: float = 0.0
+    echo: str = "full"
+    trouble: float = 0.5
+    strangers: int = 0
+    steps: bool = False
+    crash: float = 0.0
+    disk: float = 0.0
+    unlisted: float = 0.0
+    cut: float = 0.0
+    exclusive: bool = False
+    idempotent: bool = False
+    natural: bool = True
+    twins: float = 0.3
+    newest: int | None = None
+
+    @classmethod
+    def roll(cls, dice: Random) -> "Weather":
+        steps = dice.random() < 0.3
+        return cls(
+            lag=dice.choice([0.0, 0.0, 5.0, 60.0]),
+            echo=dice.choice(["full", "full", "single", "none"]),
+            trouble=dice.choice([0.3, 0.6, 0.9]),
+            strangers=dice.choice([0, 2, 5]),
+            steps=steps,
+            crash=dice.choice([0.0, 0.03, 0.1]),
+            disk=dice.choice([0.0, 0.0, 0.05]),
+            unlisted=dice.choice([0.0, 0.0, 0.3]),
+            cut=dice.choice([0.0, 0.3]),
+            exclusive=dice.random() < 0.4,
+            idempotent=dice.random() < 0.3,
+            natural=dice.random() < 0.5,
+            newest=None if steps else dice.choice([None, None, 2]),
+        )
+
+
+@define(eq=False)
+class Push:
+    """A push at the service. *of*: whose it truly is; None for a stranger's."""
+
+    push_operation_key: str
+    data_connection_id: str
+    data_type: str
+    of: str | None
+    record: dict[str, object]
+    order: float
+    visible_at: float
+    final_at: float
+    ends: str
+    echoes: bool
+    status: str = "Pending"
+    data: dict[str, object] = Factory(dict)
+
+    @property
+    def is_final(self) -> bool:
+        return self.status != "Pending"
+
+    def at(self, now: float, *, with_data: bool) -> "Push":
+        if now < self.final_at:
+            return self
+        echo = {**self.record, "id": self.push_operation_key} if self.echoes else {}
+        data = echo if with_data and self.ends == "Success" else {}
+        return evolve(self, status=self.ends, data=data)
+
+
+class Fate(NamedTuple):
+    """What becomes of one transmission: does it arrive, and what is heard of it."""
+
+    name: str
+    arrives: float
+    answer: Callable[["Service", Push | None], Answer]
+
+
+ERROR_BODY = {"correlationId": "c", "statusCode": 0, "error": "refused"}
+
+
+def _heard(status: int, body: dict[str, object] | None) -> Answer:
+    return Answer(Phase.ANSWERED, status=status, body=body)
+
+
+def _lost(service: "Service", push: Push | None) -> Answer:
+    return Answer(Phase.MAY_HAVE_LEFT, cause="reset")
+
+
+def _acked(service: "Service", push: Push | None) -> Answer:
+    assert push is not None
+    return _heard(service.dice.choice([200, 202]), {"pushOperationKey": push.push_operation_key})
+
+
+def _stale(service: "Service", push: Push | None) -> Answer:
+    """A cache answers with a key we have seen: listed before we sent, or on record."""
+    others = service.seen - {push.push_operation_key if push else ""}
+    key = service.dice.choice(sorted(others)) if others else ""
+    return _heard(200, {"pushOperationKey": key})
+
+
+def _status(*statuses: int, body: dict[str, object] | None) -> Callable[..., Answer]:
+    return lambda service, push: _heard(service.dice.choice(statuses), body)
+
+
+TROUBLES = (
+    Fate("never left", 0.0, lambda service, push: Answer(Phase.NEVER_LEFT, cause="refused")),
+    Fate("throttled", 0.0, _status(429, 503, body=ERROR_BODY)),
+    Fate("refused", 0.0, _status(400, 401, 403, 404, 409, 422, body=ERROR_BODY)),
+    Fate("proxy's 4xx", 0.5, _status(400, 404, 413, 429, 503, body=None)),
+    Fate("500", 0.5, _status(500, body=ERROR_BODY)),
+    Fate("gateway", 0.5, _status(502, 504, body=None)),
+    Fate("408", 0.5, _status(408, body=ERROR_BODY)),
+    Fate("redirect", 0.5, _status(302, 307, body=None)),
+    Fate("lost answer", 1.0, _lost),
+    Fate("lost request", 0.0, _lost),
+    Fate("late request", 1.0, _lost),
+    Fate("truncated", 1.0, _status(200, body=None)),
+    Fate("keyless", 0.5, _status(200, body={})),
+    Fate("another's key", 0.5, _stale),
+)
+FAIR = Fate("acked", 1.0, _acked)
+
+
+@define(eq=False)
+class Service:
+    """The truth: which pushes exist, and for whom."""
+
+    dice: Random
+    weather: Weather
+    now: float = 0.0
+    clock: float = 0.0
+    pushes: list[Push] = Factory(list)
+    kept: dict[str, tuple[float, Answer | None, Push | None]] = Factory(dict)
+    fates: Counter[str] = Factory(Counter)
+    seen: set[str] = Factory(set)
+
+    def create(self, lane: Lane, record: dict[str, object], of: str | None) -> Push:
+        if self.weather.steps and self.dice.random() < 0.3:
+            self.clock += self.dice.choice([-7200.0, -60.0, 3600.0])
+        push = Push(
+            push_operation_key=f"key-{len(self.pushes)}",
+            data_connection_id=lane.connection_id,
+            data_type=lane.data_type,
+            of=of,
+            record=record,
+            order=self.now + self.clock,
+            visible_at=self.now + self.dice.random() * self.weather.lag,
+            final_at=self.now + self.dice.choice([0.0, 5.0, 40.0, 300.0]),
+            ends=self.dice.choice(["Success", "Success", "Success", "Failed"]),
+            echoes=self.weather.echo != "none",
+        )
+        self.pushes.append(push)
+        return push
+
+    def receive(self, intent: Intent) -> Iterator[tuple[float, Callable[[], Answer | None]]]:
+        """One transmission: steps to run so many seconds from now; one of them answers."""
+        fate = self.dice.choice(TROUBLES) if self.dice.random() < self.weather.trouble else FAIR
+        self.fates[fate.name] += 1
+        if fate.name == "late request":
+            yield 10.0, lambda: _lost(self, None)
+            yield self.dice.choice([11.0, 60.0, 200.0]), lambda: self._arrive(intent, None)
+        elif self.dice.random() < fate.arrives:
+            yield self.dice.random() * 5, lambda: self._arrive(intent, fate)
+        else:
+            yield self.dice.random() * 5, lambda: self._keep(intent, fate.answer(self, None), fate)
+
+    def _keep(self, intent: Intent, answer: Answer, fate: Fate) -> Answer:
+        """An idempotent service keeps what it said itself, 429 excepted."""
+        if intent.idempotency_key and fate.name == "refused":
+            kept = self._kept(intent)
+            if kept is not None:
+                return kept[1] or answer
+            self.kept[intent.idempotency_key] = (self.now, answer, None)
+        return answer
+
+    def _kept(self, intent: Intent) -> tuple[float, Answer | None, Push | None] | None:
+        kept = self.kept.get(intent.idempotency_key or "")
+        return kept if kept and self.now - kept[0] < KEPT_FOR else None
+
+    def _arrive(self, intent: Intent, fate: Fate | None) -> Answer | None:
+        kept = self._kept(intent)
+        if kept is not None:
+            if fate is None:
+                return None
+            if fate is not FAIR and fate.name != "500":  # spoilt on its way back
+                return fate.answer(self, kept[2])
+            return kept[1] or (_acked(self, kept[2]) if kept[2] else _heard(409, ERROR_BODY))
+        record = json.loads(intent.payload or b"{}")
+        push = self.create(intent.lane, record, intent.id)
+        answer = fate.answer(self, push) if fate else None
+        if intent.idempotency_key:
+            own = answer if fate is not None and fate.name == "500" else None
+            self.kept[intent.idempotency_key] = (self.now, own, push)
+        return answer
+
+    def listing(self, *, may_be_cut: bool = True) -> Listing | None:
+        if self.dice.random() < self.weather.unlisted:
+            return None
+        seen = [one for one in self.pushes if one.visible_at <= self.now]
+        seen.sort(key=lambda one: -one.order)
+        with_data = self.weather.echo == "full"
+        shown = [one.at(self.now, with_data=with_data) for one in seen]
+        if may_be_cut and self.dice.random() < self.weather.cut:
+            return Listing(shown[: self.dice.randrange(len(shown) + 1)], whole=False)
+        return Listing(shown, whole=True)
+
+    def read(self, key: str) -> Push | None:
+        found = (one for one in self.pushes if one.push_operation_key == key)
+        return next((one.at(self.now, with_data=True) for one in found), None)
+
+
+def done(awaitable: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never waits."""
+    try:
+        awaitable.send(None)
+    except StopIteration as stop:
+        value: T = stop.value
+        return value
+    raise RuntimeError("the memory journal waited")
+
+
+@define(eq=False)
+class Disk:
+    """The journal as it survives the process, watched."""
+
+    journal: MemoryJournal = field(factory=lambda: MemoryJournal(remember=10**9))
+    finals: dict[str, Intent] = Factory(dict)
+    violations: list[str] = Factory(list)
+    sent: set[tuple[str, int]] = Factory(set)
+
+    def commit(self, rows: tuple[Intent, ...]) -> None:
+        done(self.journal.commit(rows))
+        for row in rows:
+            before = self.finals.get(row.id)
+            if before and (before.key, before.status) != (row.key, row.status):
+                self.violations.append(f"final changed: {row.id}")
+            if row.state is State.FINAL:
+                self.finals[row.id] = row
+
+    def watch_send(self, intent: Intent) -> None:
+        """No byte without a SENDING row of its own on disk."""
+        rows = done(self.journal.rows(ids=[intent.id]))
+        on_disk = [row for row in rows if row.state is State.SENDING]
+        if not on_disk or on_disk[0].attempts != intent.attempts:
+            self.violations.append(f"sent without a row: {intent.id}")
+        if (intent.id, intent.attempts) in self.sent:
+            self.violations.append(f"row used twice: {intent.id}")
+        self.sent.add((intent.id, intent.attempts))

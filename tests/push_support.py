@@ -1,0 +1,49 @@
+"""Short ways to a poller and a coordinator over `push_model.Model`."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from push_model import Model, request
+
+from integration_sdk._coordinator import Coordinator
+from integration_sdk._poller import Poller
+from integration_sdk.dialect import Dialect
+from integration_sdk.models import PushOutcome, PushRequest
+
+DOCUMENT = Dialect.document()
+
+
+def poller(model: Model, **options: Any) -> Poller:
+    return Poller(model.send, DOCUMENT, chance=random.Random(7).random, **options)
+
+
+@asynccontextmanager
+async def coordinator(model: Model, **options: Any) -> AsyncIterator[Coordinator]:
+    polls = poller(model)
+    try:
+        async with Coordinator(
+            model.send,
+            polls,
+            options.pop("dialect", DOCUMENT),
+            chance=random.Random(8).random,
+            **options,
+        ) as pushes:
+            yield pushes
+    finally:
+        await polls.aclose()
+
+
+def requests(count: int, **options: Any) -> list[PushRequest]:
+    return [request(number, **options) for number in range(count)]
+
+
+async def collect(outcomes: AsyncIterator[PushOutcome]) -> list[PushOutcome]:
+    return [outcome async for outcome in outcomes]
+
+
+def numbers(outcomes: Sequence[PushOutcome]) -> list[int]:
+    return [outcome.request.record["number"] for outcome in outcomes]

@@ -1,0 +1,222 @@
+"""What the tests of the session layer share: requests, a raw server, a service in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from attrs import define, field
+
+from integration_sdk._sansio.requests import Request, Safety
+from integration_sdk._sansio.responses import Response
+from integration_sdk._session import CallOptions, RetryPolicy, Session
+from integration_sdk._session.transport import Failure, Transmission
+
+KEY = "test-key-0123456789"
+QUICK = RetryPolicy(base=0.001, throttled_base=0.001)
+ONE_CALL = CallOptions(timeout=10, retry=QUICK)
+
+
+def read(path: str = "/companies", **facts: Any) -> Request:
+    return Request(operation="test", method="GET", path=path, **facts)
+
+
+def write(path: str = "/companies", *, method: str = "POST", **facts: Any) -> Request:
+    facts = {"body": b'{"name": "A"}', "safety": Safety.WRITE, **facts}
+    return Request(operation="test", method=method, path=path, **facts)
+
+
+def error_body(status: int) -> bytes:
+    return json.dumps({"statusCode": status, "error": "no", "correlationId": "c-1"}).encode()
+
+
+def answer(status: int = 200, body: bytes = b"{}", **headers: str) -> bytes:
+    """Return a whole HTTP answer as bytes."""
+    lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(body)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+# A server that can fail in any phase
+
+
+Connection = Callable[["RawServer", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@define
+class RawServer:
+    """Speaks bytes: *serve* is called for each connection; `requests` holds what arrived."""
+
+    serve: Connection
+    port: int = 0
+    connections: int = 0
+    requests: list[bytes] = field(factory=list, repr=False)
+    _open: set[asyncio.Task[None]] = field(factory=set)
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._open.add(task)
+        self.connections += 1
+        try:
+            await self.serve(self, reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the client went first, or the test is over
+        finally:
+            self._open.discard(task)
+            writer.close()
+
+    async def receive(self, reader: asyncio.StreamReader) -> bytes:
+        """Read one whole request, and count it."""
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = 0
+        for line in head.split(b"\r\n"):
+            if line.lower().startswith(b"content-length:"):
+                length = int(line.partition(b":")[2])
+        request = head + await reader.readexactly(length)
+        self.requests.append(request)
+        return request
+
+    async def end(self) -> None:
+        for task in list(self._open):
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """Close with RST in place of FIN."""
+    connection = writer.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.close()
+
+
+@asynccontextmanager
+async def raw_server(serve: Connection) -> AsyncIterator[RawServer]:
+    raw = RawServer(serve)
+    server = await asyncio.start_server(raw.connected, "127.0.0.1", 0)
+    raw.port = server.sockets[0].getsockname()[1]
+    try:
+        yield raw
+    finally:
+        server.close()
+        await raw.end()
+        await server.wait_closed()
+
+
+def always(reply: bytes) -> Connection:
+    """Answer every request on a connection with *reply*."""
+
+    async def serve(
+        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        while True:
+            await server.receive(reader)
+            writer.write(reply)
+            await writer.drain()
+
+    return serve
+
+
+def in_turn(*replies: bytes) -> Connection:
+    """Answer the n-th request of all with the n-th reply; the last one stays."""
+
+    async def serve(
+        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        while True:
+            await server.receive(reader)
+            writer.write(replies[min(len(server.requests), len(replies)) - 1])
+            await writer.drain()
+
+    return serve
+
+
+@asynccontextmanager
+async def session_on(server: RawServer | str, **settings: Any) -> AsyncIterator[Session]:
+    base_url = server if isinstance(server, str) else server.base_url
+    session = Session(**{"base_url": base_url, "api_key": KEY, **settings})
+    try:
+        yield session
+    finally:
+        await session.aclose()
+
+
+# A service in virtual time
+
+
+Verdict = tuple[int, dict[str, str]] | Failure | None
+Rule = Callable[["VirtualService", Request, float], Verdict]
+
+
+@define
+class VirtualService:
+    """Stands in for `Transport`: *rule* says what to answer, None for success.
+
+    Attributes:
+        latency: Seconds that a success takes; a refusal takes a tenth of it.
+        log: (time of arrival, status, request) of each transmission; status 0 for none.
+    """
+
+    rule: Rule = lambda service, request, now: None  # noqa: E731 (a default in one line)
+    latency: float = 0.05
+    in_flight: int = 0
+    log: list[tuple[float, int, Request]] = field(factory=list)
+
+    def open(self) -> None:
+        """Nothing to open."""
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    async def send(self, transmission: Transmission, key: object) -> Response | Failure:
+        now = asyncio.get_running_loop().time()
+        transmission.may_have_left = True
+        self.in_flight += 1
+        try:
+            verdict = self.rule(self, transmission.request, now)
+            status = 200 if verdict is None else 0
+            if isinstance(verdict, tuple):
+                status = verdict[0]
+            self.log.append((now, status, transmission.request))
+            await asyncio.sleep(self.latency if verdict is None else self.latency / 10)
+        finally:
+            self.in_flight -= 1
+        if isinstance(verdict, Failure):
+            return verdict
+        headers = verdict[1] if verdict is not None else {}
+        body = b"{}" if status == 200 else error_body(status)
+        return Response(status=status, headers=headers, body=body)
+
+    def count(self, status: int, begin: float = 0.0, end: float = float("inf")) -> int:
+        return sum(begin <= at < end and seen == status for at, seen, _ in self.log)
+
+    def sent(self, begin: float = 0.0, end: float = float("inf")) -> int:
+        return sum(begin <= at < end for at, _, _ in self.log)
+
+
+def virtual_session(service: VirtualService, *, seed: int = 1, **settings: Any) -> Session:
+    chance = random.Random(seed)
+    return Session(
+        base_url="http://localhost",
+        api_key=KEY,
+        transport=service,
+        jitter=lambda most: most * chance.random(),
+        **settings,
+    )
+
+
+def errors_of(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield *error* and everything chained to it."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

@@ -1,0 +1,520 @@
+"""Journeys: every method of the client, over a real socket, against the sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import attrs
+import pytest
+
+import integration_sdk as sdk
+from integration_sdk import Client, Dialect, OutcomeStatus, PushRequest, PushStatus, errors
+from integration_sdk.sandbox import Sandbox
+
+INVOICES = 230
+RECORD = {
+    "customerRef": {"id": "1"},
+    "issueDate": "2022-01-31T00:00:00Z",
+    "currency": "GBP",
+    "status": "Submitted",
+    "lineItems": [{"description": "Advice", "quantity": 1, "unitAmount": 10}],
+}
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[Sandbox]:
+    async with Sandbox(companies=2, invoices=INVOICES, push_seconds=(0.01, 0.05)) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
+    async with Client(sandbox.api_key, sandbox.base_url) as connected:
+        yield connected
+
+
+def books(client: Client, sandbox: Sandbox, platform: int = 0) -> Any:
+    company = sandbox.companies[0]
+    return client.company(company.id).connection(company.connections[platform].id)
+
+
+# Making one
+
+
+def test_client_needs_a_key_and_a_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is missing is named, with the argument and the variable that would give it."""
+    monkeypatch.delenv("INTEGRATION_SDK_API_KEY", raising=False)
+    monkeypatch.delenv("INTEGRATION_SDK_BASE_URL", raising=False)
+
+    with pytest.raises(errors.ConfigurationError, match=r"api_key= or set .*_API_KEY"):
+        Client(base_url="https://api.example")
+    with pytest.raises(errors.ConfigurationError, match=r"base_url= or set .*_BASE_URL"):
+        Client("key")
+
+
+@pytest.mark.parametrize(
+    ("key", "url", "message"),
+    [
+        ("key", "http://api.example", "https"),
+        ("key", "ftp://api.example", "http"),
+        ("key", "api.example", "http"),
+        ("key", "https://user:pw@api.example", "credentials|user"),
+        ("key", "https://api.example/?a=1", "query"),
+        ("  ", "https://api.example", "empty"),
+        ("a\nb", "https://api.example", "line break"),
+        ("Basic abc", "https://api.example", "bare"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(key: str, url: str, message: str) -> None:
+    """Each bad setting has its own error, before anything is sent."""
+    with pytest.raises(errors.ConfigurationError, match=message):
+        Client(key, url)
+
+
+@pytest.mark.parametrize(
+    "options", [{"numbers": "exact"}, {"timeout": 0}, {"rate": 0}, {"per_company": 0}]
+)
+def test_odd_options_are_refused(options: dict[str, Any]) -> None:
+    """Options are checked where they are given, not at the first call."""
+    with pytest.raises(errors.ConfigurationError):
+        Client("key", "https://api.example", **options)
+
+
+async def test_settings_come_from_the_environment(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Client() alone reads both variables."""
+    monkeypatch.setenv("INTEGRATION_SDK_API_KEY", sandbox.api_key)
+    monkeypatch.setenv("INTEGRATION_SDK_BASE_URL", sandbox.base_url)
+
+    async with Client() as client:
+        assert (await client.companies.list()).total_results == 2
+
+
+async def test_wrong_key_is_unauthorized(sandbox: Sandbox) -> None:
+    """ "Authentication", 3: 401, and the error says which setting to look at."""
+    async with Client("wrong", sandbox.base_url) as client:
+        with pytest.raises(errors.Unauthorized, match="INTEGRATION_SDK_API_KEY") as caught:
+            await client.companies.list()
+
+    assert caught.value.correlation_id
+    assert "wrong" not in str(caught.value)
+
+
+async def test_closed_client_says_so(sandbox: Sandbox) -> None:
+    """After the block no call is possible, and the error is the SDK's own."""
+    async with Client(sandbox.api_key, sandbox.base_url) as client:
+        await client.companies.list()
+
+    with pytest.raises(errors.ClientClosed):
+        await client.companies.list()
+
+
+@pytest.mark.parametrize("odd", ["", "../x", "a?b", "%2f", "."])
+async def test_odd_ids_send_nothing(sandbox: Sandbox, client: Client, odd: str) -> None:
+    """An id that could lead elsewhere is refused by every call that takes one."""
+    company = client.company("c")
+    for use in (
+        lambda: client.company(odd),
+        lambda: company.data(odd),
+        lambda: company.connection(odd),
+        lambda: company.legacy_bank_accounts.transactions(odd),
+    ):
+        with pytest.raises(errors.ConfigurationError):
+            use()
+    for call in (company.pushes.get(odd), company.connection("k").options(odd)):
+        with pytest.raises(errors.ConfigurationError):
+            await call
+
+    assert sandbox.requests == []
+
+
+# Lists
+
+
+async def test_companies_are_listed_and_created(sandbox: Sandbox, client: Client) -> None:
+    """GET and POST /companies."""
+    created = await client.companies.create("Acme", description="new")
+
+    names = [company["name"] async for company in client.companies.list()]
+    assert created["name"] == "Acme"
+    assert "Acme" in names
+    assert len(names) == 3
+
+
+async def test_every_record_of_a_list_is_streamed(sandbox: Sandbox, client: Client) -> None:
+    """Items are plain dicts, in order, each once; nothing was asked for twice."""
+    data = client.company(sandbox.companies[0].id).data("invoices")
+
+    invoices = data.list(page_size=25, prefetch=4)
+    seen = [invoice["id"] async for invoice in invoices]
+
+    assert len(seen) == len(set(seen)) == INVOICES
+    assert invoices.report.pages == sandbox.count("GET", "/data/invoices") == 10
+
+
+async def test_first_page_is_awaited(sandbox: Sandbox, client: Client) -> None:
+    """Awaiting a list gives its first page, with all of the envelope."""
+    page = await client.company(sandbox.companies[0].id).data("invoices").list(page_size=100)
+
+    assert isinstance(page, sdk.Page)
+    assert (page.page_number, page.page_size, page.total_results) == (1, 100, INVOICES)
+    assert len(page.results) == 100
+    assert page.links.next
+    assert page.links.previous is None
+
+
+async def test_lists_are_filtered_and_ordered(sandbox: Sandbox, client: Client) -> None:
+    """Rule 4: totalResults counts what the filter lets through."""
+    data = client.company(sandbox.companies[0].id).data("invoices")
+
+    paid = await data.list(query="status=Paid", order_by="-issueDate").collect()
+
+    assert 0 < len(paid) < INVOICES
+    assert {invoice["status"] for invoice in paid} == {"Paid"}
+    dates = [invoice["issueDate"] for invoice in paid]
+    assert dates == sorted(dates, reverse=True)
+
+
+@attrs.frozen
+class Invoice:
+    id: str
+    invoice_number: str
+    total_amount: float
+
+
+async def test_items_become_models(sandbox: Sandbox, client: Client) -> None:
+    """``model=`` takes an attrs class with Python names."""
+    data = client.company(sandbox.companies[0].id).data("invoices")
+
+    [first] = await data.list(model=Invoice).collect(limit=1)
+
+    assert isinstance(first, Invoice)
+    assert first.invoice_number
+
+
+async def test_reading_goes_on_behind_a_cursor(sandbox: Sandbox, client: Client) -> None:
+    """A cursor taken at any item continues behind it, in another client too."""
+    data = client.company(sandbox.companies[0].id).data("invoices")
+    pager = data.list(page_size=20)
+    head = []
+    async for invoice in pager:
+        head.append(invoice["id"])
+        if len(head) == 33:
+            break
+
+    async with Client(sandbox.api_key, sandbox.base_url) as other:
+        again = other.company(sandbox.companies[0].id).data("invoices")
+        tail = [i["id"] async for i in again.list(page_size=20, cursor=pager.cursor)]
+
+    assert head + tail == [i["id"] async for i in data.list(page_size=20)]
+
+
+@pytest.mark.parametrize("size", [0, 5001])
+async def test_page_sizes_outside_the_limits_send_nothing(
+    sandbox: Sandbox, client: Client, size: int
+) -> None:
+    """ "Limits": 1 to 5000, checked before anything is sent."""
+    with pytest.raises(errors.ConfigurationError, match="page_size"):
+        client.companies.list(page_size=size)
+
+    assert sandbox.requests == []
+
+
+# Bank data
+
+
+async def test_bank_data_is_read_through_the_connection(sandbox: Sandbox, client: Client) -> None:
+    """The replacement endpoints: accounts, one account, its transactions."""
+    accounts = books(client, sandbox).bank_accounts
+
+    first = await accounts.list().first()
+    again = await accounts.get(first["id"])
+    transactions = await accounts.transactions(first["id"]).list().collect()
+
+    assert again["id"] == first["id"]
+    assert transactions
+
+
+async def test_removed_endpoints_name_their_replacement(sandbox: Sandbox, client: Client) -> None:
+    """ "Versioning": the legacy endpoints answer 404, and the error says where to go."""
+    legacy = client.company(sandbox.companies[0].id).legacy_bank_accounts
+
+    with pytest.raises(errors.EndpointRemoved, match=r"connections/{connectionId}/data/bankAcc"):
+        await legacy.list()
+    with pytest.raises(errors.EndpointRemoved):
+        await legacy.get("a")
+    with pytest.raises(errors.EndpointRemoved, match="bankTransactions"):
+        await legacy.transactions("a").list().collect()
+
+
+# Pushes
+
+
+async def test_push_is_made_in_three_steps(sandbox: Sandbox, client: Client) -> None:
+    """ "What the service does", 3: options, push, monitor."""
+    connection = books(client, sandbox)
+
+    options = await connection.options("invoices")
+    assert [problem for problem in options.check(RECORD) if problem.is_error] == []
+    operation = await connection.push("invoices", RECORD, timeout_minutes=60)
+    assert operation.status is PushStatus.PENDING
+    assert operation.timeout_in_minutes == 60
+    operation = await client.wait(operation, timeout=5)
+
+    assert operation.status is PushStatus.SUCCESS
+    assert operation.data is not None
+    assert operation.data["currency"] == "GBP"
+    assert operation.completed_on_utc is not None
+
+
+async def test_failed_push_is_returned(sandbox: Sandbox, client: Client) -> None:
+    """A push that the platform rejects is an answer, not an exception."""
+    sandbox.faults.fail_next_push("amount must be positive")
+
+    operation = await client.wait(await books(client, sandbox).push("invoices", RECORD))
+
+    assert operation.status is PushStatus.FAILED
+    assert operation.validation is not None
+    assert "amount must be positive" in str(operation.validation.errors[0])
+
+
+async def test_synchronous_platform_needs_no_poll(sandbox: Sandbox, client: Client) -> None:
+    """ "States", (none) to Success: the push answer is the last word."""
+    operation = await client.wait(await books(client, sandbox, platform=1).push("invoices", RECORD))
+
+    assert operation.status is PushStatus.SUCCESS
+    assert sandbox.count("GET", "/push") == 0
+
+
+async def test_deadline_ends_an_offline_push(sandbox: Sandbox, client: Client) -> None:
+    """ "Deadline expires": a Pending push with timeoutInMinutes becomes TimedOut."""
+    operation = await books(client, sandbox, platform=2).push("invoices", RECORD, timeout_minutes=1)
+    with pytest.raises(errors.WaitExpired):
+        await client.wait(operation, timeout=0.05)
+    sandbox.clock.advance(minutes=2)
+
+    operation = await client.wait(operation, timeout=10)
+
+    assert operation.status is PushStatus.TIMED_OUT
+
+
+async def test_update_is_a_push_too(sandbox: Sandbox, client: Client) -> None:
+    """PUT of a record returns an operation that is waited for like any other."""
+    invoice = await client.company(sandbox.companies[0].id).data("invoices").list().first()
+    assert invoice is not None
+
+    operation = await books(client, sandbox).update("invoices", invoice["id"], RECORD)
+
+    assert (await client.wait(operation)).status is PushStatus.SUCCESS
+    assert sandbox.count("PUT", f"/push/invoices/{invoice['id']}") == 1
+
+
+async def test_pushes_are_listed_and_looked_up(sandbox: Sandbox, client: Client) -> None:
+    """The two monitor endpoints: the list, newest first, and a single one by key."""
+    connection = books(client, sandbox)
+    first = await connection.push("invoices", RECORD)
+    second = await connection.push("invoices", RECORD)
+    pushes = client.company(sandbox.companies[0].id).pushes
+
+    listed = [operation.key async for operation in pushes.list()]
+    single = await pushes.get(first.key)
+
+    assert listed == [second.key, first.key]
+    assert single.key == first.key
+    with pytest.raises(errors.NotFound):
+        await pushes.get("00000000-0000-0000-0000-000000000000")
+
+
+async def test_waiting_by_key_needs_the_company(sandbox: Sandbox, client: Client) -> None:
+    """A key from an earlier run is enough, together with its company."""
+    operation = await books(client, sandbox).push("invoices", RECORD)
+
+    with pytest.raises(errors.ConfigurationError, match="company_id="):
+        await client.wait(operation.key)
+    ended = await client.wait(operation.key, company_id=operation.company_id)
+
+    assert ended.is_final
+
+
+async def test_many_waiters_cost_one_poll(sandbox: Sandbox, client: Client) -> None:
+    """Fifty tasks that wait for one push ask no more often than one does."""
+    operation = await books(client, sandbox).push("invoices", RECORD)
+
+    ended = await asyncio.gather(*(client.wait(operation) for _ in range(50)))
+
+    assert {push.status for push in ended} == {PushStatus.SUCCESS}
+    assert sandbox.count("GET", "/push") < 10
+
+
+async def test_options_are_checked_before_a_push(sandbox: Sandbox, client: Client) -> None:
+    """``check="options"`` refuses a record that lacks what is required, and sends nothing."""
+    connection = books(client, sandbox)
+
+    with pytest.raises(errors.InvalidRecord, match="not sent") as caught:
+        await connection.push("invoices", {}, check="options")
+
+    assert caught.value.problems
+    assert sandbox.count("POST", "/push/") == 0
+
+
+async def test_options_are_asked_for_once(sandbox: Sandbox, client: Client) -> None:
+    """Many tasks share one request, and its answer is remembered until a refresh is asked for."""
+    connection = books(client, sandbox)
+
+    await asyncio.gather(*(connection.options("invoices") for _ in range(20)))
+    await connection.options("invoices")
+    assert sandbox.count("GET", "/options/") == 1
+
+    await connection.options("invoices", refresh=True)
+    assert sandbox.count("GET", "/options/") == 2
+
+
+@pytest.mark.parametrize("record", [None, 3, "text", ["a"]])
+async def test_record_that_is_no_object_sends_nothing(
+    sandbox: Sandbox, client: Client, record: Any
+) -> None:
+    """The error says what a record is."""
+    with pytest.raises(errors.InvalidRecord, match="must be an object"):
+        await books(client, sandbox).push("invoices", record)
+
+    assert sandbox.requests == []
+
+
+async def test_bulk_push_settles_every_request(sandbox: Sandbox, client: Client) -> None:
+    """Outcomes are values: each request has one, failures and invalid records among them."""
+    sandbox.faults.fail_next_push("no", times=3)
+    company = sandbox.companies[0]
+    connection_id = company.connections[0].id
+
+    def requests() -> Any:
+        for number in range(100):
+            record = RECORD if number != 50 else {}
+            yield PushRequest(
+                company.id, connection_id, "invoices", record, reference=f"INV-{number}"
+            )
+
+    seen: dict[str | None, OutcomeStatus] = {}
+    async with client.coordinator(check="options") as pushes:
+        async for outcome in pushes.run(requests()):
+            seen[outcome.reference] = outcome.status
+
+    assert len(seen) == 100
+    assert seen["INV-50"] is OutcomeStatus.INVALID
+    assert list(seen.values()).count(OutcomeStatus.FAILED) == 3
+    assert list(seen.values()).count(OutcomeStatus.SUCCESS) == 96
+
+
+# Limits
+
+
+async def test_account_limits_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ "Account limit errors (402)": each of the three has its own class."""
+    async with (
+        Sandbox(companies=50, invoices=0, free_plan=True) as sandbox,
+        Client(sandbox.api_key, sandbox.base_url) as client,
+    ):
+        with pytest.raises(errors.CompanyLimitReached):
+            await client.companies.create("One too many")
+        with pytest.raises(errors.SyncScheduleNotAllowed):
+            await client.profile.set_sync_settings(
+                {"settings": [{"dataType": "invoices", "syncSchedule": 1}]}
+            )
+        sandbox.clock.advance(hours=24 * 366)
+        with pytest.raises(errors.AccountExpired):
+            await client.companies.list()
+
+
+async def test_sync_settings_are_set(sandbox: Sandbox, client: Client) -> None:
+    """POST /profile/syncSettings with a schedule that the plan allows."""
+    settings = {"settings": [{"dataType": "invoices", "syncSchedule": 24}]}
+
+    await client.profile.set_sync_settings(settings)
+
+    assert sandbox.sync_settings is not None
+
+
+# Everything else
+
+
+async def test_published_dialect_reads_the_public_api() -> None:
+    """With the other dialect the same methods speak today's public API."""
+    async with (
+        Sandbox(companies=1, invoices=10, dialect="published") as sandbox,
+        Client(sandbox.api_key, sandbox.base_url, dialect=Dialect.published()) as client,
+    ):
+        company = client.company(sandbox.companies[0].id)
+        connection = await company.connections.list().first()
+        assert connection is not None
+        assert (await company.get())["id"] == company.id
+        operation = await company.connection(connection["id"]).push("invoices", RECORD)
+        assert operation.data_connection_id == connection["id"]
+        assert (await client.wait(operation)).status is PushStatus.SUCCESS
+        await company.delete()
+        with pytest.raises(errors.NotFound):
+            await company.get()
+
+
+async def test_door_for_everything_else(sandbox: Sandbox, client: Client) -> None:
+    """``request`` returns decoded JSON and raises the same errors."""
+    page = await client.request("GET", "/companies", params={"page": 1, "pageSize": 1})
+
+    assert page["totalResults"] == 2
+    with pytest.raises(errors.NotFound):
+        await client.request("GET", "/nothing/here")
+
+
+async def test_settings_can_differ_by_call(sandbox: Sandbox, client: Client) -> None:
+    """``with_options`` shares everything but the settings it changes."""
+    sandbox.faults.latency(0.3)
+    impatient = client.with_options(timeout=0.05)
+
+    with pytest.raises(errors.TransportError, match=r"0\.05"):
+        await impatient.companies.list()
+    assert (await client.companies.list()).total_results == 2
+
+
+async def test_money_is_exact_on_request(sandbox: Sandbox) -> None:
+    """numbers="decimal" reads every fraction digit by digit."""
+    from decimal import Decimal
+
+    async with Client(sandbox.api_key, sandbox.base_url, numbers="decimal") as client:
+        invoice = await client.company(sandbox.companies[0].id).data("invoices").list().first()
+
+    assert invoice is not None
+    assert isinstance(invoice["totalAmount"], Decimal)
+
+
+async def test_every_call_can_be_looked_at(sandbox: Sandbox, client: Client) -> None:
+    """``calls()`` shows attempts and waits; ``stats()`` and ``quota`` the account's state."""
+    sandbox.faults.status(503, times=1)
+    with client.calls() as calls:
+        await client.companies.list()
+
+    assert [(call.status, call.attempts) for call in calls] == [(200, 2)]
+    assert client.stats().requests == 1
+    assert client.stats().attempts == 2
+
+
+def test_client_works_over_several_loops() -> None:
+    """A client made at module level serves one ``asyncio.run`` after the other."""
+
+    async def journey(make: Any) -> int:
+        async with Sandbox(companies=2, invoices=0, port=port) as sandbox:
+            made = make(sandbox)
+            page = await made.companies.list()
+            clients.append(made)
+            return int(page.total_results)
+
+    clients: list[Client] = []
+    port = 0
+
+    async def last(made: Client) -> None:
+        await made.aclose()
+
+    assert asyncio.run(journey(lambda s: Client(s.api_key, s.base_url))) == 2
+    port = int(repr(clients[0]).split("127.0.0.1:")[1].split(",")[0])
+    assert asyncio.run(journey(lambda _: clients[0])) == 2
+    asyncio.run(last(clients[0]))

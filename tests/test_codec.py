@@ -1,0 +1,277 @@
+"""Bytes to values: strict where it matters, tolerant where the document is silent."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from integration_sdk._sansio import codec
+from integration_sdk.errors import InvalidRecord, MalformedResponse
+from integration_sdk.models import ErrorBody, PropertyDescription, PushStatus
+
+OPERATION = {
+    "pushOperationKey": "0b5e2a0c-0000-4000-8000-000000000001",
+    "companyId": "c1",
+    "dataConnectionId": "d1",
+    "dataType": "invoices",
+    "status": "Pending",
+    "requestedOnUtc": "2022-03-04T05:06:07Z",
+    "completedOnUtc": None,
+    "data": {},
+    "validation": {},
+    "timeoutInMinutes": 60,
+}
+ERROR = {
+    "statusCode": 402,
+    "service": "ClientApi",
+    "error": "CompanyValidationException: company limit exceeded",
+    "correlationId": "7f3a",
+    "validation": {
+        "errors": [{"itemId": "Company", "message": "limit", "validatorName": "CreateCompany"}],
+        "warnings": [],
+    },
+    "canBeRetried": "Unknown",
+    "detailedErrorCode": 0,
+}
+plain_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+def test_every_field_of_a_push_operation_is_read() -> None:
+    """Each row of "Push operation" has its place, dates aware and in UTC."""
+    operation = codec.read_operation(OPERATION)
+
+    assert operation.key == OPERATION["pushOperationKey"]
+    assert (operation.company_id, operation.data_connection_id) == ("c1", "d1")
+    assert operation.data_type == "invoices"
+    assert operation.status is PushStatus.PENDING
+    assert not operation.is_final
+    assert operation.requested_on_utc == datetime(2022, 3, 4, 5, 6, 7, tzinfo=UTC)
+    assert operation.completed_on_utc is None
+    assert operation.data == {}
+    assert operation.timeout_in_minutes == 60
+    assert operation.extra == {}
+
+
+@pytest.mark.parametrize("spelling", ["dataConnectionId", "dataConnectionKey"])
+def test_both_spellings_of_the_connection_are_one_field(spelling: str) -> None:
+    """The document and the published schemas name the connection differently."""
+    given_ = {k: v for k, v in OPERATION.items() if k != "dataConnectionId"} | {spelling: "d9"}
+
+    assert codec.read_operation(given_).data_connection_id == "d9"
+
+
+def test_unknown_status_is_kept_and_is_not_final() -> None:
+    """A status that appears one day must not break those who poll."""
+    operation = codec.read_operation({**OPERATION, "status": "Queued"})
+
+    assert operation.status is PushStatus.UNKNOWN
+    assert operation.raw_status == "Queued"
+    assert not operation.is_final
+
+
+@given(st.dictionaries(st.text(min_size=1).filter(lambda n: n not in OPERATION), plain_json))
+def test_unknown_fields_are_kept(unknown: dict[str, Any]) -> None:
+    """What the document does not name reaches the caller in ``extra``."""
+    unknown.pop("rawStatus", None)
+    ours = {"dataConnectionKey", "statusCode", "errorMessage", "changes"}
+    unknown = {name: value for name, value in unknown.items() if name not in ours}
+
+    assert codec.read_operation({**OPERATION, **unknown}).extra == unknown
+
+
+@given(plain_json)
+def test_any_validation_member_is_readable(validation: Any) -> None:
+    """The document leaves its inside open, so no shape of it may lose an operation."""
+    operation = codec.read_operation({**OPERATION, "validation": validation})
+
+    assert operation.key == OPERATION["pushOperationKey"]
+
+
+def test_validation_that_fits_is_read_item_by_item() -> None:
+    """Errors and warnings carry item, message and validator; either part may be null."""
+    error = {"itemId": "amount", "message": "must be positive", "validatorName": "Amount"}
+    operation = codec.read_operation(
+        {**OPERATION, "validation": {"errors": [error, "odd"], "warnings": None}}
+    )
+
+    assert operation.validation is not None
+    first, second = operation.validation.errors
+    assert (first.item_id, first.message, first.validator_name) == tuple(error.values())
+    assert second.message == "odd"
+    assert str(first) == "amount: must be positive"
+    assert operation.validation.warnings == ()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pushOperationKey": None},
+        {"pushOperationKey": 7},
+        {"companyId": None},
+        {"status": None},
+        {"status": True},
+        {"requestedOnUtc": 1646370367},
+        {"timeoutInMinutes": True},
+        {"data": "text"},
+    ],
+)
+def test_operation_that_is_none_is_refused(change: dict[str, Any]) -> None:
+    """A wrong type is an error, never a guess: no "None" as a key, no True as 1."""
+    with pytest.raises(MalformedResponse):
+        codec.read_operation({**OPERATION, **change})
+
+
+@pytest.mark.parametrize("value", [None, [], "text", 3])
+def test_operation_must_be_an_object(value: Any) -> None:
+    """An answer that is no object is told as such."""
+    with pytest.raises(MalformedResponse, match="object"):
+        codec.read_operation(value)
+
+
+@given(
+    st.datetimes(min_value=datetime(1900, 1, 2), max_value=datetime(2900, 1, 1)),  # noqa: DTZ001 (naive on purpose)
+    st.integers(-14 * 60, 14 * 60),
+)
+def test_dates_become_utc(moment: datetime, minutes: int) -> None:
+    """With Z, with an offset, or bare (read as UTC): the same moment comes out."""
+    zone = timezone(timedelta(minutes=minutes))
+
+    assert codec.parse_utc(moment.isoformat()) == moment.replace(tzinfo=UTC)
+    assert codec.parse_utc(moment.isoformat() + "Z") == moment.replace(tzinfo=UTC)
+    there = moment.replace(tzinfo=zone)
+    assert codec.parse_utc(there.isoformat()) == there
+    assert codec.parse_utc(there.isoformat()).tzinfo is UTC
+
+
+def test_fractions_of_seven_digits_are_read() -> None:
+    """The platform writes ticks; what is beyond microseconds is cut."""
+    assert codec.parse_utc("2022-01-01T00:00:00.1234567Z").microsecond == 123456
+
+
+def test_every_field_of_an_error_body_is_read() -> None:
+    """Each row of "Error body" has its place."""
+    body = codec.read_error_body(codec.encode_value(ERROR))
+
+    assert isinstance(body, ErrorBody)
+    assert (body.status_code, body.service, body.correlation_id) == (402, "ClientApi", "7f3a")
+    assert (body.can_be_retried, body.detailed_error_code) == ("Unknown", 0)
+    assert body.validation is not None
+    assert body.validation.errors[0].validator_name == "CreateCompany"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"<html>502</html>",
+        b"[]",
+        b"{}",
+        b'{"type": "about:blank", "title": "Bad Gateway", "status": 502}',
+        b'{"correlationId": "x"}',
+        b'{"statusCode": 503, "error": "x"}',
+        b"\xff\xfe",
+    ],
+)
+def test_proxy_pages_are_no_error_body(text: bytes) -> None:
+    """Only an object with a correlation id and an error or code is the service's own."""
+    assert codec.read_error_body(text) is None
+
+
+def test_options_are_read_with_all_they_nest() -> None:
+    """Properties nest, choices may lack a value, rules come in two kinds."""
+    described = codec.structure(
+        {
+            "type": "Object",
+            "displayName": "Invoice",
+            "required": True,
+            "properties": {
+                "lineItems": {
+                    "type": "Array",
+                    "properties": {"quantity": {"type": "Number", "required": True}},
+                },
+                "currency": {
+                    "type": "String",
+                    "options": [{"value": "GBP", "type": "String"}, {"displayName": "None"}],
+                    "validation": {"warnings": [{"field": "Currency", "details": "3 letters"}]},
+                },
+            },
+        },
+        PropertyDescription,
+    )
+
+    assert described.properties["lineItems"].properties["quantity"].required
+    assert [entry.value for entry in described.properties["currency"].options] == ["GBP", None]
+    assert described.properties["currency"].validation.warnings[0].details == "3 letters"
+
+
+# JSON
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"\xff", b"NaN", b"{'a': 1}", b"[" * 1_000_000])
+def test_unreadable_json_is_one_kind_of_error(text: bytes) -> None:
+    """Whatever is wrong with a text, callers see MalformedResponse."""
+    with pytest.raises(MalformedResponse):
+        codec.decode_json(text)
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**12), max_value=10**12))
+def test_money_survives_exactly(amount: Decimal) -> None:
+    """A Decimal is written digit by digit and read back as the same number."""
+    text = codec.encode_record({"amount": amount})
+    back = codec.decode_json(text, exact=True)["amount"]
+
+    assert Decimal(back) == amount
+
+
+@pytest.mark.parametrize(
+    "number", [float("nan"), float("inf"), Decimal("NaN"), Decimal("-Infinity")]
+)
+@pytest.mark.parametrize("wrap", [lambda n: {"a": n}, lambda n: {"a": [{"b": (n,)}]}])
+def test_numbers_that_json_cannot_say_are_refused(number: Any, wrap: Any) -> None:
+    """NaN would become null, and a record would lose its amount."""
+    with pytest.raises(InvalidRecord, match=r"\$\.a"):
+        codec.encode_record(wrap(number))
+
+
+@attrs.frozen
+class Line:
+    amount: float
+
+
+def test_nan_is_found_inside_objects() -> None:
+    """An attrs class hides its numbers no better than a dict."""
+    with pytest.raises(InvalidRecord, match=r"\$\.lines\[0\]\.amount is nan"):
+        codec.encode_record({"lines": [Line(float("nan"))]})
+    with pytest.raises(InvalidRecord, match=r"\$\.amount is inf"):
+        codec.encode_record(Line(float("inf")))
+
+
+@attrs.frozen
+class Invoice:
+    number: str
+    due: datetime
+
+
+def test_records_may_be_objects_of_any_common_kind() -> None:
+    """Attrs classes are records too; dates become ISO 8601."""
+    record = Invoice("INV-1", datetime(2022, 1, 1, tzinfo=UTC))
+
+    written = codec.decode_json(codec.encode_record(record))
+    assert written == {"number": "INV-1", "due": "2022-01-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize("record", [None, 3, "text", [], [{"a": 1}], object(), {"a": object()}])
+def test_record_that_is_no_object_is_refused(record: Any) -> None:
+    """The message says what would be right, and nothing can have been sent."""
+    with pytest.raises(InvalidRecord):
+        codec.encode_record(record)

@@ -1,0 +1,613 @@
+"""Promises of the push coordinator: one outcome for each record, and no surprises."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from attrs import evolve
+from push_model import Model, error, request
+from push_support import collect, coordinator, numbers, requests
+
+from integration_sdk._push import PushEvent
+from integration_sdk._sansio.outcomes import GRACE
+from integration_sdk._sansio.requests import Request
+from integration_sdk._sansio.responses import Response
+from integration_sdk.dialect import Dialect
+from integration_sdk.errors import (
+    AccountExpired,
+    AnswerLost,
+    BadRequest,
+    ClientClosed,
+    ConfigurationError,
+    InvalidRecord,
+    NotSent,
+    PushFailed,
+    PushInDoubt,
+    WaitExpired,
+)
+from integration_sdk.models import OutcomeStatus, PushRequest, PushStatus
+
+pytestmark = pytest.mark.virtual_time
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def posts(model: Model) -> int:
+    return model.counts["push.create"]
+
+
+# One push
+
+
+async def test_a_push_has_its_key_when_submit_returns() -> None:
+    """submit() returns with the service's key; awaiting gives the outcome."""
+    async with coordinator(Model()) as pushes:
+        push = await pushes.submit(request(reference="INV-17"))
+        assert push.key
+        assert push.outcome is None
+        outcome = await push
+
+    assert outcome.status is OutcomeStatus.SUCCESS
+    assert outcome.reference == "INV-17"
+    assert outcome.key == push.key
+    assert outcome.raise_for_status() is outcome
+
+
+async def test_any_number_may_await_a_push() -> None:
+    """Every awaiter gets the same outcome; cancelling one leaves the others alone."""
+    async with coordinator(Model()) as pushes:
+        push = await pushes.submit(request())
+
+        async def awaiting() -> Any:
+            return await push
+
+        first, *others = [asyncio.ensure_future(awaiting()) for _ in range(5)]
+        await asyncio.sleep(0.5)
+        first.cancel()
+        outcomes = await asyncio.gather(*others)
+
+    assert {id(outcome) for outcome in outcomes} == {id(push.outcome)}
+
+
+async def test_events_show_each_state_and_end_with_the_outcome() -> None:
+    """events() yields Pending, then the final state, then ends."""
+    async with coordinator(Model()) as pushes:
+        push = await pushes.submit(request())
+        seen = [operation.status async for operation in push.events()]
+
+    assert seen == [PushStatus.PENDING, PushStatus.SUCCESS]
+
+
+async def test_a_failed_push_is_a_value_with_its_reasons() -> None:
+    """FAILED carries the operation; only raise_for_status() raises."""
+    async with coordinator(Model(status=lambda _: "Failed")) as pushes:
+        outcome = await (await pushes.submit(request()))
+
+    assert outcome.status is OutcomeStatus.FAILED
+    with pytest.raises(PushFailed) as caught:
+        outcome.raise_for_status()
+    assert caught.value.operation is outcome.operation
+
+
+@pytest.mark.parametrize(
+    ("dialect", "says"),
+    [(Dialect.document(), "guarantees"), (Dialect.published(), "may still take effect")],
+)
+async def test_a_timed_out_push_says_what_the_dialect_knows_of_late_effects(
+    dialect: Dialect, says: str
+) -> None:
+    """TIMED_OUT tells whether the record can still turn up."""
+    async with coordinator(Model(status=lambda _: "TimedOut"), dialect=dialect) as pushes:
+        outcome = await (await pushes.submit(request()))
+
+    assert outcome.status is OutcomeStatus.TIMED_OUT
+    assert says in str(outcome.error)
+
+
+async def test_a_synchronous_answer_settles_at_once() -> None:
+    """A push that the platform answers at once costs no poll."""
+    model = Model(lambda _: 0.0)
+    async with coordinator(model) as pushes:
+        outcome = await (await pushes.submit(request()))
+
+    assert outcome.status is OutcomeStatus.SUCCESS
+    assert model.counts["pushes.get"] == 0
+
+
+async def test_a_refused_push_is_rejected_with_the_services_error() -> None:
+    """A 4xx is REJECTED, sent once, and carries the error."""
+    model = Model(answer=lambda r: error(400, "bad") if r.operation == "push.create" else None)
+    async with coordinator(model) as pushes:
+        outcome = await (await pushes.submit(request()))
+
+    assert outcome.status is OutcomeStatus.REJECTED
+    assert isinstance(outcome.error, BadRequest)
+    assert posts(model) == 1
+
+
+async def test_a_busy_service_is_asked_again() -> None:
+    """429 with the error body did nothing: the push is sent again, not before Retry-After."""
+    sent: list[float] = []
+
+    def answer(call: Request) -> Response | None:
+        if call.operation == "push.create":
+            sent.append(now())
+            return error(429, after=7) if len(sent) == 1 else None
+        return None
+
+    async with coordinator(Model(answer=answer)) as pushes:
+        outcome = await (await pushes.submit(request()))
+
+    assert outcome.status is OutcomeStatus.SUCCESS
+    assert len(sent) == 2
+    assert sent[1] - sent[0] >= 7
+
+
+async def test_what_never_left_is_sent_again_and_then_given_up() -> None:
+    """A push that cannot leave is tried a few times, and is REJECTED, since none exists."""
+    model = Model(answer=lambda r: NotSent("no route") if r.operation == "push.create" else None)
+    async with coordinator(model) as pushes:
+        outcome = await (await pushes.submit(request()))
+
+    assert outcome.status is OutcomeStatus.REJECTED
+    assert isinstance(outcome.error, NotSent)
+    assert 2 <= posts(model) <= 10
+
+
+# Doubt
+
+
+def losing(model: Model, *, carried_out: bool) -> None:
+    """Lose the answer of the first push."""
+    inner = model._create
+
+    def create(call: Request) -> Response | BaseException:
+        first = posts(model) == 1
+        answer = inner(call) if carried_out or not first else None
+        return AnswerLost("reset") if first or answer is None else answer
+
+    model._create = create  # type: ignore[method-assign, assignment]  # the model as a bad line
+
+
+async def test_a_lost_answer_is_found_in_the_list() -> None:
+    """A push whose answer was lost is not sent again; the list shows what became of it."""
+    model = Model()
+    losing(model, carried_out=True)
+    async with coordinator(model) as pushes:
+        push = await pushes.submit(request(5))
+        assert push.key is None
+        outcome = await push
+
+    assert outcome.status is OutcomeStatus.SUCCESS
+    assert outcome.key in model.by_key
+    assert posts(model) == 1
+
+
+async def test_a_lost_push_that_is_nowhere_is_in_doubt() -> None:
+    """Where no list shows it, the push is IN_DOUBT, and never sent again by itself."""
+    model = Model()
+    losing(model, carried_out=False)
+    async with coordinator(model) as pushes:
+        outcome = await (await pushes.submit(request(5)))
+
+    assert outcome.status is OutcomeStatus.IN_DOUBT
+    assert isinstance(outcome.error, PushInDoubt)
+    assert outcome.error.intent
+    assert posts(model) == 1
+
+
+async def test_a_push_in_doubt_that_turns_up_late_is_told() -> None:
+    """After IN_DOUBT the push is still looked for, and followed to its end when found."""
+    model = Model()
+    losing(model, carried_out=False)
+    events: list[PushEvent] = []
+    async with coordinator(model, on_event=events.append) as pushes:
+        push = await pushes.submit(request(5))
+        assert (await push).status is OutcomeStatus.IN_DOUBT
+        late = model.add("company-0", "connection-0", "invoices", {"number": 5})
+        await asyncio.sleep(5)
+        pushes.notify(late.key)
+        await asyncio.sleep(20)
+
+    assert events[-1].what == "found"
+    assert push.key == late.key
+    assert push.operation
+    assert push.operation.is_final
+
+
+async def test_a_doubt_can_be_decided() -> None:
+    """decide() sends once more, or leaves it, on record; anything else is refused."""
+    model = Model()
+    losing(model, carried_out=False)
+    async with coordinator(model) as pushes:
+        push = await pushes.submit(request(5))
+        await push
+        with pytest.raises(ConfigurationError):
+            await pushes.decide(str(push.intent))
+        again = await pushes.decide(str(push.intent), "resend")
+        assert again
+        assert (await again).status is OutcomeStatus.SUCCESS
+
+    assert posts(model) == 2
+
+
+# Bad input
+
+
+@pytest.mark.parametrize("record", [None, [1], "text", {"amount": float("nan")}])
+async def test_a_record_that_cannot_be_right_is_not_sent(record: Any) -> None:
+    """submit() raises for it, run() makes it the outcome INVALID; neither sends it."""
+    model = Model()
+    wrong = PushRequest("company", "books", "invoices", record)
+    async with coordinator(model) as pushes:
+        with pytest.raises(InvalidRecord):
+            await pushes.submit(wrong)
+        outcomes = await collect(pushes.run([wrong, request()]))
+
+    assert {outcome.status for outcome in outcomes} == {
+        OutcomeStatus.INVALID,
+        OutcomeStatus.SUCCESS,
+    }
+    assert posts(model) == 1
+
+
+async def test_an_id_that_cannot_be_right_is_not_sent() -> None:
+    """An id that would lead elsewhere raises ConfigurationError from submit()."""
+    async with coordinator(Model()) as pushes:
+        with pytest.raises(ConfigurationError, match="company"):
+            await pushes.submit(evolve(request(), company_id="../x"))
+        (outcome,) = await collect(pushes.run([evolve(request(), company_id="a?b")]))
+
+    assert outcome.status is OutcomeStatus.INVALID
+
+
+async def test_a_record_that_fails_the_check_is_not_sent() -> None:
+    """What check= finds makes the record INVALID, with the problems."""
+
+    async def check(one: PushRequest) -> list[str]:
+        return ["number must be even"] if one.record["number"] % 2 else []
+
+    model = Model()
+    async with coordinator(model, check=check) as pushes:
+        outcomes = await collect(pushes.run(requests(4), ordered=True))
+
+    assert [outcome.status for outcome in outcomes[:2]] == [
+        OutcomeStatus.SUCCESS,
+        OutcomeStatus.INVALID,
+    ]
+    assert isinstance(outcomes[1].error, InvalidRecord)
+    assert outcomes[1].error.problems == ("number must be even",)
+    assert posts(model) == 2
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"leave": "stay"}, {"max_open": 0}, {"max_in_flight": -1}, {"max_open": True}]
+)
+async def test_options_that_cannot_work_are_refused(wrong: dict[str, Any]) -> None:
+    """A coordinator with an option that makes no sense is not made."""
+    with pytest.raises(ConfigurationError):
+        async with coordinator(Model(), **wrong):
+            pass
+
+
+# Many
+
+
+async def test_every_request_has_one_outcome() -> None:
+    """run() yields an outcome for each request, each with its own request."""
+    model = Model(lambda record: 1 + record["number"] % 7)
+    async with coordinator(model) as pushes:
+        outcomes = await collect(pushes.run(requests(500, companies=5)))
+
+    assert sorted(numbers(outcomes)) == list(range(500))
+    assert posts(model) == 500
+
+
+async def test_outcomes_come_as_they_complete() -> None:
+    """Without ordered= the quick ones come first."""
+    model = Model(lambda record: 30.0 if record["number"] < 5 else 2.0)
+    async with coordinator(model) as pushes:
+        outcomes = await collect(pushes.run(requests(10)))
+
+    assert sorted(numbers(outcomes[:5])) == [5, 6, 7, 8, 9]
+
+
+async def test_ordered_outcomes_come_in_the_order_of_the_input() -> None:
+    """With ordered= they come as they were given."""
+    model = Model(lambda record: 30.0 - record["number"])
+    async with coordinator(model) as pushes:
+        outcomes = await collect(pushes.run(requests(20), ordered=True))
+
+    assert numbers(outcomes) == list(range(20))
+
+
+async def test_input_is_pulled_no_further_than_there_are_places() -> None:
+    """Never more than max_open requests are pulled beyond the outcomes taken."""
+    pulled = taken = most = 0
+
+    def endless() -> Iterator[PushRequest]:
+        nonlocal pulled
+        while pulled < 200:
+            yield request(pulled)
+            pulled += 1
+
+    async with coordinator(Model(), max_open=10) as pushes:
+        async for _ in pushes.run(endless()):
+            taken += 1
+            most = max(most, pulled - taken)
+            await asyncio.sleep(0.2)
+
+    assert taken == 200
+    assert most <= 10
+
+
+async def test_submit_waits_for_a_place() -> None:
+    """The push after max_open open ones waits until one has its outcome."""
+    async with coordinator(Model(lambda _: 10.0), max_open=2) as pushes:
+        await pushes.submit(request(0))
+        await pushes.submit(request(1))
+        await pushes.submit(request(2))
+        assert now() >= 10
+
+
+async def test_no_more_are_in_flight_than_allowed() -> None:
+    """max_in_flight bounds what is being sent at the same time."""
+    model = Model(latency=1.0)
+    flying = most = 0
+    send = model.send
+
+    async def counting(call: Request, **options: Any) -> Response:
+        nonlocal flying, most
+        flying += call.operation == "push.create"
+        most = max(most, flying)
+        try:
+            return await send(call, **options)
+        finally:
+            flying -= call.operation == "push.create"
+
+    model.send = counting  # type: ignore[method-assign]  # counts what is in flight
+    async with coordinator(model, max_in_flight=7) as pushes:
+        await collect(pushes.run(requests(50)))
+
+    assert most == 7
+
+
+async def test_an_exception_in_the_input_comes_after_the_outcomes() -> None:
+    """What was sent is drained, then the input's own exception surfaces."""
+
+    async def breaks() -> AsyncIterator[PushRequest]:
+        for number in range(5):
+            yield request(number)
+        raise OSError("file ended badly")
+
+    outcomes = []
+    async with coordinator(Model()) as pushes:
+        with pytest.raises(OSError, match="ended badly"):
+            async for outcome in pushes.run(breaks()):
+                outcomes.append(outcome)  # noqa: PERF401  # the exception must not lose them
+
+    assert sorted(numbers(outcomes)) == [0, 1, 2, 3, 4]
+
+
+async def test_leaving_early_pulls_nothing_more_and_drains_what_was_sent() -> None:
+    """After a break no further request is pulled; the block waits for what was sent."""
+    model = Model()
+    pulled = 0
+
+    def endless() -> Iterator[PushRequest]:
+        nonlocal pulled
+        while True:
+            yield request(pulled)
+            pulled += 1
+
+    async with coordinator(model, max_open=20) as pushes:
+        run = pushes.run(endless())
+        async for _ in run:
+            break
+        await run.aclose()  # type: ignore[attr-defined]  # an async generator
+        stopped_at = pulled
+
+    assert pulled == stopped_at
+    assert pushes.progress.open == 0
+    assert pushes.progress.ended == posts(model)
+
+
+@pytest.mark.parametrize("raise_on", ["first", "end"])
+async def test_raise_on_turns_outcomes_into_exceptions(raise_on: Any) -> None:
+    """ "first" raises at once and pulls nothing more; "end" yields everything first."""
+    model = Model(status=lambda record: "Failed" if record["number"] == 3 else "Success")
+    outcomes = []
+    async with coordinator(model, max_open=4) as pushes:
+        with pytest.raises(PushFailed):
+            async for outcome in pushes.run(requests(40), raise_on=raise_on):
+                outcomes.append(outcome)  # noqa: PERF401  # the exception must not lose them
+
+    assert len(outcomes) == 40 if raise_on == "end" else len(outcomes) < 40
+
+
+async def test_an_expired_account_stops_the_run_with_one_error() -> None:
+    """402 on an expired account: what was pulled has an outcome, the rest is not pulled."""
+    model = Model()
+    pulled = 0
+
+    def many() -> Iterator[PushRequest]:
+        nonlocal pulled
+        for pulled in range(1, 5001):  # noqa: B007  # counted after the loop
+            yield request(pulled)
+
+    model.answer = lambda _: (
+        error(402, "Payment Required", message="account expired") if posts(model) > 100 else None
+    )
+    outcomes = []
+    async with coordinator(model, max_in_flight=8) as pushes:
+        with pytest.raises(AccountExpired):
+            async for outcome in pushes.run(many()):
+                outcomes.append(outcome)  # noqa: PERF401  # the exception must not lose them
+        with pytest.raises(AccountExpired):
+            await pushes.submit(request())
+
+    assert sorted(numbers(outcomes)) == list(range(1, pulled + 1))
+    assert pulled < 150
+    refused = [one for one in outcomes if one.status is OutcomeStatus.REJECTED]
+    assert len(refused) <= 8
+    assert posts(model) <= 108
+
+
+# Waits
+
+
+async def test_a_wait_that_ends_is_pending() -> None:
+    """wait= ends the wait at its time, not the push."""
+    async with coordinator(Model(lambda _: 100.0)) as pushes:
+        push = await pushes.submit(request(), wait=10)
+        began = now()
+        outcome = await push
+
+        assert now() - began == pytest.approx(10)
+    assert outcome.status is OutcomeStatus.PENDING
+    assert isinstance(outcome.error, WaitExpired)
+    assert outcome.key == push.key
+
+
+async def test_a_push_with_a_deadline_is_not_awaited_for_ever() -> None:
+    """A service that forgets its own deadline does not make anybody hang."""
+    async with coordinator(Model(lambda _: float("inf"))) as pushes:
+        outcome = await (await pushes.submit(request(timeout_minutes=5)))
+        assert now() == pytest.approx(300 + GRACE, abs=1)
+
+    assert outcome.status is OutcomeStatus.PENDING
+
+
+# The end of the block
+
+
+async def test_leaving_the_block_drains_by_default() -> None:
+    """Everything open has its outcome when the block is left."""
+    async with coordinator(Model(lambda _: 60.0)) as pushes:
+        push = await pushes.submit(request())
+
+    assert push.outcome
+    assert push.outcome.status is OutcomeStatus.SUCCESS
+
+
+@pytest.mark.parametrize("leave", ["detach", "cancel"])
+async def test_leaving_the_block_without_waiting(leave: str) -> None:
+    """ "detach" and "cancel" do not wait; open pushes are PENDING, "detach" keeps the keys."""
+    async with coordinator(Model(lambda _: 60.0), leave=leave) as pushes:
+        push = await pushes.submit(request())
+
+    assert now() < 1
+    assert (await push).status is OutcomeStatus.PENDING
+    assert pushes.detached == ((push.key,) if leave == "detach" else ())
+    with pytest.raises(ClientClosed):
+        await pushes.submit(request())
+
+
+async def test_an_exception_in_the_block_does_not_wait() -> None:
+    """A block left by an exception keeps the open keys and raises at once."""
+    with pytest.raises(ZeroDivisionError):
+        async with coordinator(Model(lambda _: 60.0)) as pushes:
+            push = await pushes.submit(request())
+            raise ZeroDivisionError
+
+    assert now() < 1
+    assert pushes.detached == (push.key,)
+
+
+async def test_a_cancelled_submit_leaves_the_push_to_the_coordinator() -> None:
+    """Cancelling submit() ends the wait; the push is sent to its end and drained."""
+    model = Model(latency=1.0)
+    async with coordinator(model) as pushes:
+        submitting = asyncio.ensure_future(pushes.submit(request()))
+        await asyncio.sleep(1.5)
+        submitting.cancel()
+
+    assert posts(model) == 1
+    assert pushes.progress.outcomes == {OutcomeStatus.SUCCESS: 1}
+
+
+# Watching
+
+
+async def test_progress_counts_by_state_and_says_how_long() -> None:
+    """Progress has what is open, what ended how, a rate, and the time left."""
+    model = Model(lambda record: 10.0 + record["number"] / 10)
+    async with coordinator(model) as pushes:
+        run = asyncio.ensure_future(collect(pushes.run(requests(100))))
+        await asyncio.sleep(15)
+        half = pushes.progress
+        await run
+        done = pushes.progress
+
+    assert half.total == done.total == 100
+    assert half.open + half.ended == 100
+    assert half.rate > 0
+    assert half.eta == pytest.approx((100 - half.ended) / half.rate)
+    assert done.outcomes == {OutcomeStatus.SUCCESS: 100}
+    assert done.eta == 0
+
+
+async def test_events_tell_of_each_push_and_may_fail() -> None:
+    """on_event hears "sent" and "ended" of every push; its errors stop nothing."""
+    heard: list[str] = []
+
+    def listen(event: PushEvent) -> None:
+        heard.append(event.what)
+        raise RuntimeError("a listener's bug")
+
+    async with coordinator(Model(), on_event=listen) as pushes:
+        await collect(pushes.run(requests(3)))
+
+    assert sorted(heard) == ["ended"] * 3 + ["sent"] * 3
+
+
+async def test_a_hint_wakes_one_push() -> None:
+    """notify() makes a push that has ended known at once."""
+    model = Model(lambda _: 300.0)
+    async with coordinator(model) as pushes:
+        push = await pushes.submit(request())
+        await asyncio.sleep(100)
+        model.by_key[str(push.key)].ends = now()
+        pushes.notify(str(push.key))
+        await asyncio.sleep(0.1)
+        assert push.outcome
+
+
+async def test_nothing_is_logged_of_records(caplog: pytest.LogCaptureFixture) -> None:
+    """No record's content appears in the log at INFO or above."""
+    caplog.set_level("INFO")
+    model = Model(status=lambda _: "Failed")
+    losing(model, carried_out=True)
+    async with coordinator(model) as pushes:
+        await collect(
+            pushes.run([PushRequest("c", "b", "invoices", {"number": 0, "iban": "SECRET"})])
+        )
+
+    assert "SECRET" not in caplog.text
+
+
+async def test_a_stream_of_pushes_leaves_nothing_behind() -> None:
+    """Memory stays flat however many records go through run()."""
+
+    def objects() -> int:
+        gc.collect()
+        return len(gc.get_objects())
+
+    counts: list[int] = []
+    model = Model(lambda _: 0.5, latency=0.01)
+
+    async with coordinator(model, max_open=100) as pushes:
+        for _ in range(3):
+            async for _ in pushes.run(requests(1500)):
+                pass
+            model.pushes.clear()
+            model.by_key.clear()
+            counts.append(objects())
+
+    assert counts[2] - counts[1] < 1500 * 10

@@ -1,0 +1,229 @@
+"""Errors say what happened and what to do, and travel anywhere."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from integration_sdk import errors
+from integration_sdk._sansio.codec import encode_value
+from integration_sdk._sansio.requests import Request, Safety
+from integration_sdk._sansio.responses import (
+    Response,
+    check,
+    read_error,
+    read_json,
+    read_push,
+)
+from integration_sdk.models import ErrorBody, PushOperation, PushStatus
+
+READ = Request(operation="companies.list", method="GET", path="/companies")
+WRITE = Request(operation="push.create", method="POST", path="/p", safety=Safety.WRITE)
+LEGACY = Request(operation="x", method="GET", path="/old", replacement="/new/{connectionId}")
+NOON = datetime(2022, 1, 1, 12, tzinfo=UTC)
+ALL = [kind for _, kind in inspect.getmembers(errors, inspect.isclass)]
+TREE = [kind for kind in ALL if issubclass(kind, errors.IntegrationError)]
+
+
+def body(
+    *items: dict[str, str], status: int = 402, error: str = "Payment Required"
+) -> dict[str, Any]:
+    return {
+        "statusCode": status,
+        "service": "ClientApi",
+        "error": error,
+        "correlationId": "7f3a",
+        "validation": {"errors": list(items), "warnings": []},
+        "canBeRetried": "Unknown",
+        "detailedErrorCode": 0,
+    }
+
+
+def answer(status: int, content: Any = None, **headers: str) -> Response:
+    raw = content if isinstance(content, bytes) else encode_value(content or body(status=status))
+    return Response(
+        status=status,
+        body=raw,
+        headers={name.replace("_", "-"): value for name, value in headers.items()},
+        received_at=NOON.timestamp(),
+        attempts=3,
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, errors.BadRequest),
+        (401, errors.Unauthorized),
+        (402, errors.PaymentRequired),
+        (403, errors.Forbidden),
+        (404, errors.NotFound),
+        (405, errors.MethodNotAllowed),
+        (409, errors.Conflict),
+        (429, errors.TooManyRequests),
+        (500, errors.InternalServerError),
+        (503, errors.ServiceUnavailable),
+        (418, errors.ApiError),
+        (302, errors.ApiError),
+    ],
+)
+def test_each_status_has_its_own_error(status: int, kind: type[errors.ApiError]) -> None:
+    """ "Status codes": one class each, with all that is known about the call."""
+    error = read_error(READ, answer(status))
+
+    assert type(error) is kind
+    assert (error.status, error.method, error.path, error.attempts) == (
+        status,
+        "GET",
+        "/companies",
+        3,
+    )
+    assert error.correlation_id == "7f3a"
+    assert error.body.service == "ClientApi"
+    assert f"GET /companies answered {status}" in str(error)
+    assert "7f3a" in str(error)
+    with pytest.raises(kind):
+        check(READ, answer(status))
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (
+            body({"itemId": "Company", "message": "no", "validatorName": "CreateCompany"}),
+            errors.CompanyLimitReached,
+        ),
+        (body(error="Company validation exception: company limit exceeded"),
+         errors.CompanyLimitReached),
+        (
+            body({"itemId": "SyncSettings", "message": "no", "validatorName": "SyncSettings"}),
+            errors.SyncScheduleNotAllowed,
+        ),
+        (body({"message": "Your free account expired"}), errors.AccountExpired),
+        (body(), errors.PaymentRequired),
+        (b"<html>", errors.PaymentRequired),
+    ],
+)  # fmt: skip
+def test_the_kinds_of_402_are_told_apart(content: Any, kind: type[errors.ApiError]) -> None:
+    """ "Account limit errors (402)": the body states which limit."""
+    error = read_error(READ, answer(402, content))
+
+    assert type(error) is kind
+    assert isinstance(error, errors.PaymentRequired)
+
+
+def test_removed_legacy_endpoint_names_the_replacement() -> None:
+    """ "Other rules", 4: a 404 of a legacy bank endpoint says where to go."""
+    error = read_error(LEGACY, answer(404, body(status=404, error="NotFound")))
+
+    assert isinstance(error, errors.EndpointRemoved)
+    assert error.replacement == "/new/{connectionId}"
+    assert "use GET /new/{connectionId}" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("header", "at"),
+    [
+        ("90", datetime(2022, 1, 1, 12, 1, 30, tzinfo=UTC)),
+        ("Sat, 01 Jan 2022 12:02:00 GMT", datetime(2022, 1, 1, 12, 2, tzinfo=UTC)),
+        ("-5", NOON),
+        ("1e300", datetime.max.replace(tzinfo=UTC)),
+        ("soon", None),
+        ("nan", None),
+    ],
+)
+def test_error_says_when_to_come_back(header: str, at: datetime | None) -> None:
+    """Retry-After in either form becomes one aware moment; nonsense becomes None."""
+    error = read_error(READ, answer(429, Retry_After=header))
+
+    assert error.retry_at == at
+    assert at is None or f"{at:%H:%M:%S} UTC" in str(error)
+
+
+def test_status_counts_whatever_the_body_claims() -> None:
+    """Samples disagree between the two, so the HTTP status decides."""
+    assert type(read_error(READ, answer(404, body(status=500)))) is errors.NotFound
+
+
+def test_write_that_broke_says_to_look_first() -> None:
+    """A push that was answered 500 may exist; the message does not invite a repeat."""
+    assert "may have been carried out" in str(read_error(WRITE, answer(500)))
+    assert "may have been carried out" not in str(read_error(READ, answer(500)))
+
+
+def test_call_held_back_says_that_it_was_not_sent() -> None:
+    """A gate closed by others' 429 gives the same error, with no attempt made."""
+    error = read_error(READ, answer(429), sent=False)
+
+    assert error.attempts == 0
+    assert "was not sent" in str(error)
+
+
+def test_success_without_json_names_the_call() -> None:
+    """An answer that cannot be read says which call it belongs to."""
+    with pytest.raises(errors.MalformedResponse, match="GET /companies answered 200") as caught:
+        read_json(READ, answer(200, b"<html>"))
+    with pytest.raises(errors.MalformedResponse, match="object"):
+        read_push(WRITE, answer(200, b"[]"))
+
+    assert caught.value.status == 200
+    assert read_json(READ, Response(status=204)) is None
+
+
+# Every class of the tree
+
+
+def make(kind: type[errors.IntegrationError]) -> errors.IntegrationError:
+    """One error with every fact that its class takes."""
+    facts: dict[str, Any] = {
+        "method": "POST", "path": "/companies", "attempts": 2, "correlation_id": "7f3a",
+        "status": 402, "body": ErrorBody(error="no"), "retry_at": NOON, "replacement": "/new",
+        "limit": 3, "page": 4, "index": 5, "item_path": "$.a", "raw": b"{}", "problems": ("p",),
+        "intent": "i", "candidates": ("k",),
+        "operation": PushOperation(
+            push_operation_key="k", company_id="c", status=PushStatus.FAILED
+        ),
+    }  # fmt: skip
+    taken = {
+        name
+        for base in kind.__mro__
+        if "__init__" in vars(base)
+        for name in inspect.signature(base.__init__).parameters
+    }
+    return kind("what happened", **{name: facts[name] for name in facts if name in taken})
+
+
+@pytest.mark.parametrize("kind", TREE)
+@pytest.mark.parametrize(
+    "travel", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))]  # noqa: S301 (our own bytes)
+)  # fmt: skip
+def test_errors_survive_pickle_and_copy(kind: type[errors.IntegrationError], travel: Any) -> None:
+    """Workers in other processes see the same error with the same facts."""
+    error = make(kind)
+    error.cursor = "c1"
+
+    back = travel(error)
+
+    assert type(back) is kind
+    assert str(back) == "what happened"
+    assert vars(back) == vars(error)
+
+
+def test_tree_is_drawn_as_it_is() -> None:
+    """The drawing at the head of ``errors`` names every class, and each has a docstring."""
+    drawing = errors.__doc__ or ""
+
+    for kind in TREE:
+        assert f" {kind.__name__}" in drawing or kind is errors.IntegrationError
+        assert kind.__doc__
+
+
+def test_one_except_is_enough() -> None:
+    """Everything is an IntegrationError; wrong arguments are ValueErrors as well."""
+    assert issubclass(errors.ConfigurationError, ValueError)
+    assert len(TREE) == 34

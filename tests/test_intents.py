@@ -1,0 +1,341 @@
+"""What an answer proves, which steps there are, and what each machine asks of its driver."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from integration_sdk._sansio import effects, protocol
+from integration_sdk._sansio.effects import Commit, Ledger, Machine, Policy, Send, Sleep
+from integration_sdk._sansio.intents import (
+    TRANSITIONS,
+    Answer,
+    IllegalTransition,
+    Intent,
+    KeyClaimed,
+    Lane,
+    Phase,
+    Snapshot,
+    State,
+    classify,
+    intend,
+)
+from integration_sdk.errors import JournalError
+from integration_sdk.models import PushOperation, PushStatus
+from tests import protocol_simulator as simulator
+
+LANE = Lane("company", "books", "invoices")
+ERROR_BODY = {"correlationId": "7f3a", "statusCode": 500, "error": "no"}
+ACKED = Answer(Phase.ANSWERED, status=200, body={"pushOperationKey": "key-1"})
+THROTTLED = Answer(Phase.ANSWERED, status=429, body=ERROR_BODY, retry_after=7.0)
+LOST = Answer(Phase.MAY_HAVE_LEFT, cause="reset")
+NEVER_LEFT = Answer(Phase.NEVER_LEFT, cause="refused")
+GIVE_UP = None
+"""What a driver reports to a Sleep that is not to go on."""
+
+bodies: st.SearchStrategy[dict[str, Any] | None] = st.one_of(
+    st.none(),
+    st.just({}),
+    st.just(ERROR_BODY),
+    st.just({"pushOperationKey": "key-1"}),
+    st.dictionaries(st.sampled_from(["error", "statusCode", "correlationId"]), st.none()),
+)
+answers = st.builds(
+    Answer,
+    st.sampled_from(Phase),
+    status=st.one_of(st.none(), st.integers(100, 599)),
+    body=bodies,
+)
+
+
+def intent(**facts: Any) -> Intent:
+    return intend(LANE, b'{"invoiceNumber":"INV-1","amount":10.50}', id="i", **facts)
+
+
+def operation(key: str, **facts: Any) -> PushOperation:
+    known = {"status": PushStatus.SUCCESS, "data_connection_id": "books", **facts}
+    return PushOperation(
+        push_operation_key=key, company_id="company", data_type="invoices", **known
+    )
+
+
+def drive(machine: Machine[Any], *reports: Any) -> tuple[list[effects.Effect], Any]:
+    """Run a machine on given reports (errors are thrown in); return its effects and result."""
+    asked: list[effects.Effect] = []
+    waiting = iter(reports)
+    try:
+        asked.append(next(machine))
+        for report in waiting:
+            thrown = isinstance(report, Exception)
+            asked.append(machine.throw(report) if thrown else machine.send(report))
+    except StopIteration as stop:
+        assert not list(waiting)
+        return asked, stop.value
+    return asked, None
+
+
+def transmit(*reports: Any, ledger: Ledger | None = None, **facts: Any) -> Any:
+    policy = facts.pop("policy", Policy())
+    machine = protocol.transmit(
+        ledger or Ledger(), intent(**facts), None, policy=policy, chance=lambda: 0.5
+    )
+    return drive(machine, *reports)
+
+
+# The table of answers
+
+
+@given(answers, st.booleans(), st.booleans(), st.booleans())
+def test_only_the_services_own_word_excludes_an_effect(
+    answer: Answer, known: bool, replay: bool, refuses: bool
+) -> None:
+    """NOT_SENT and REJECTED need proof; whatever proves nothing is AMBIGUOUS."""
+    state = classify(answer, key_is_known=known, replay=replay, unavailable_is_refusal=refuses)
+
+    if state is State.NOT_SENT:
+        assert answer.phase is Phase.NEVER_LEFT
+    if state is State.REJECTED:
+        assert answer.phase is Phase.ANSWERED
+        assert 400 <= (answer.status or 0) < 500 or (answer.status == 503 and refuses)
+        assert "correlationId" in (answer.body or {})
+    if state is State.ACKED:
+        assert answer.status in (200, 202)
+        assert not known
+    assert state in {State.NOT_SENT, State.REJECTED, State.ACKED, State.AMBIGUOUS}
+
+
+@pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 405, 409, 413, 415, 422, 429, 503])
+def test_documented_refusals_are_believed_with_their_body_only(status: int) -> None:
+    """The same status is the service's word with its error body, and a proxy's without."""
+    own = Answer(Phase.ANSWERED, status=status, body=ERROR_BODY)
+    proxys = Answer(Phase.ANSWERED, status=status, body=None)
+
+    assert classify(own, key_is_known=False) is State.REJECTED
+    assert classify(proxys, key_is_known=False) is State.AMBIGUOUS
+
+
+@pytest.mark.parametrize("status", [201, 204, 301, 302, 307, 308, 408, 418, 500, 501, 502, 504])
+def test_every_other_status_is_ambiguous(status: int) -> None:
+    """What the document does not say refuses, may have been done."""
+    answer = Answer(Phase.ANSWERED, status=status, body={**ERROR_BODY, "pushOperationKey": "k"})
+
+    assert classify(answer, key_is_known=False) is State.AMBIGUOUS
+
+
+def test_a_dialect_may_doubt_503() -> None:
+    """Where a 503 does not prove that nothing was done, it is ambiguous."""
+    answer = Answer(Phase.ANSWERED, status=503, body=ERROR_BODY)
+
+    assert classify(answer, key_is_known=False, unavailable_is_refusal=False) is State.AMBIGUOUS
+
+
+@given(answers)
+def test_a_replay_is_settled_by_a_key_alone(answer: Answer) -> None:
+    """No refusal of a replay says anything about the first transmission."""
+    state = classify(answer, key_is_known=False, replay=True)
+
+    assert state in {State.ACKED, State.AMBIGUOUS}
+
+
+# The table of states
+
+
+@given(st.sampled_from(State), st.sampled_from(State))
+def test_only_the_steps_of_the_table_can_be_taken(here: State, there: State) -> None:
+    """A step the table does not have raises, from whichever state."""
+    at = Intent(id="i", lane=LANE, state=here)
+
+    if there in TRANSITIONS[here]:
+        assert at.to(there).state is there
+    else:
+        with pytest.raises(IllegalTransition, match="does not lead to"):
+            at.to(there)
+
+
+def test_final_leads_nowhere() -> None:
+    """A final state never changes."""
+    assert not TRANSITIONS[State.FINAL]
+
+
+def test_a_natural_key_must_name_a_value() -> None:
+    """A natural key that is not in the record is refused before anything is sent."""
+    with pytest.raises(ValueError, match="names no single value"):
+        intent(natural_key="invoiceNo")
+
+
+# Sending
+
+
+def test_the_row_is_committed_before_the_send_and_the_outcome_after() -> None:
+    """Commit SENDING, send, commit the outcome: in this order, with nothing between."""
+    asked, sent = transmit(None, ACKED, None)
+
+    assert [type(one) for one in asked] == [Commit, Send, Commit]
+    assert [one.rows[0].state for one in asked if isinstance(one, Commit)] == ["SENDING", "ACKED"]
+    assert (sent.key, sent.evidence, sent.payload) == ("key-1", "E3", None)
+
+
+def test_a_failed_commit_sends_nothing() -> None:
+    """Without a row on disk there is no Send, however often it is tried."""
+    asked, unsent = transmit(JournalError("full"), GIVE_UP, None)
+
+    assert [type(one) for one in asked] == [Commit, Sleep, Commit]
+    assert unsent.state is State.NOT_SENT
+
+
+def test_a_lost_answer_is_never_sent_again() -> None:
+    """A doubt ends the machine; nothing but a listing settles it."""
+    asked, sent = transmit(None, LOST, None)
+
+    assert sum(isinstance(one, Send) for one in asked) == 1
+    assert sent.state is State.AMBIGUOUS
+
+
+def test_retry_after_is_a_floor() -> None:
+    """A throttled push waits at least as long as the service asked."""
+    asked, sent = transmit(None, THROTTLED, None, 100.0, None, ACKED, None)
+
+    assert [one.seconds for one in asked if isinstance(one, Sleep)] == [7.0]
+    assert (sent.state, sent.attempts) == (State.ACKED, 2)
+
+
+def test_tries_are_bounded() -> None:
+    """A service that always throttles is asked `tries` times, then the refusal stands."""
+    reports = [None, THROTTLED, None, 100.0] * 2 + [None, THROTTLED, None, None]
+
+    asked, sent = transmit(*reports, policy=Policy(tries=3))
+
+    assert sum(isinstance(one, Send) for one in asked) == 3
+    assert (sent.state, sent.retry, sent.is_settled) == (State.REJECTED, False, True)
+
+
+def test_a_known_key_is_not_ours() -> None:
+    """An answer with a key that was listed before the send is a cache's."""
+    snapshot = Snapshot(frozenset({"key-1"}))
+    machine = protocol.transmit(Ledger(), intent(), snapshot, policy=Policy(), chance=lambda: 0.5)
+
+    _, sent = drive(machine, None, ACKED, None)
+
+    assert (sent.state, sent.key) == (State.AMBIGUOUS, None)
+
+
+def test_a_claimed_key_leaves_the_answer_in_doubt() -> None:
+    """Where the journal knows the key's owner, the answer is not believed."""
+    asked, sent = transmit(None, ACKED, KeyClaimed("key-1 is another's"), None)
+
+    assert [type(one) for one in asked] == [Commit, Send, Commit, Commit]
+    assert (sent.state, sent.key) == (State.AMBIGUOUS, None)
+
+
+def test_a_key_is_replayed_only_while_the_service_remembers_it() -> None:
+    """Past the replay window an idempotency key could make a second push."""
+    began = Answer(Phase.MAY_HAVE_LEFT, at=1000.0)
+    soon, _ = transmit(None, began, None, 1000.0 + 3599, idempotency_key="k")
+    late, sent = transmit(None, began, None, 1000.0 + 3601, idempotency_key="k")
+
+    assert isinstance(soon[-1], Commit)
+    assert soon[-1].rows[0].state is State.SENDING
+    assert isinstance(late[-1], Sleep)
+    assert sent.state is State.AMBIGUOUS
+
+
+def test_what_a_listing_settled_is_not_replayed() -> None:
+    """A doubt that a listing ends between two replays stays ended."""
+    ledger = Ledger()
+    machine = protocol.transmit(
+        ledger, intent(idempotency_key="k"), None, policy=Policy(), chance=lambda: 0.5
+    )
+    drive(machine, None, LOST, None)
+    ledger.note(ledger.doubted()[0].to(State.RESOLVED, key="key-1"))
+
+    with pytest.raises(StopIteration) as ended:
+        machine.send(2.0)
+
+    assert ended.value.value.state is State.RESOLVED
+
+
+def test_a_doubt_of_an_earlier_process_cannot_be_transmitted() -> None:
+    """Nobody knows how old its idempotency key is."""
+    doubt = Intent(id="i", lane=LANE, state=State.AMBIGUOUS, idempotency_key="k")
+    machine = protocol.transmit(Ledger(), doubt, None, policy=Policy(), chance=lambda: 0.5)
+
+    with pytest.raises(IllegalTransition, match="reconciled instead"):
+        next(machine)
+
+
+def test_an_outcome_the_disk_refused_is_kept_and_caught_up() -> None:
+    """What happened is known here at once and on disk as soon as it takes it."""
+    ledger = Ledger()
+    _, sent = transmit(None, ACKED, JournalError("full"), ledger=ledger)
+
+    assert sent.state is State.ACKED
+    assert ledger.unrecorded == {"i": sent}
+    asked, _ = drive(protocol.catch_up(ledger), None)
+    assert asked == [Commit((sent,))]
+    assert not ledger.unrecorded
+
+
+def test_what_the_disk_still_refuses_is_still_unrecorded() -> None:
+    """A failed attempt to catch up keeps the outcome for the next one, and says so."""
+    ledger = Ledger()
+    _, sent = transmit(None, ACKED, JournalError("full"), ledger=ledger)
+    machine = protocol.catch_up(ledger)
+    next(machine)
+
+    with pytest.raises(JournalError):
+        machine.throw(JournalError("still full"))
+    assert ledger.unrecorded == {"i": sent}
+
+
+def test_a_settled_push_that_is_not_on_disk_keeps_its_claim() -> None:
+    """Until the disk knows the end of a push, nobody else can be given its key."""
+    ledger = Ledger()
+    transmit(None, ACKED, None, ledger=ledger)
+    settle = protocol.settle(ledger, "i", operation("key-1"))
+
+    final = drive(settle, JournalError("full"))[1]
+
+    assert final.state is State.FINAL
+    assert ledger.owner("key-1") == "i"
+    drive(protocol.catch_up(ledger), None)
+    assert ledger.owner("key-1") is None
+
+
+def test_a_driver_that_does_not_answer_is_told() -> None:
+    """A Send is reported with an Answer, whatever happened to it."""
+    with pytest.raises(TypeError, match="must report an Answer"):
+        transmit(None, None)
+
+
+def test_a_poll_settles_once_and_for_all() -> None:
+    """A final answer settles; what comes after it finds nothing to change."""
+    ledger = Ledger()
+    transmit(None, ACKED, None, ledger=ledger)
+    pending = operation("key-1", status=PushStatus.PENDING)
+
+    assert drive(protocol.settle(ledger, "i", pending))[1].state is State.ACKED
+    assert drive(protocol.settle(ledger, "i", operation("another")))[1].state is State.ACKED
+    final = drive(protocol.settle(ledger, "i", operation("key-1")), None)[1]
+    assert (final.state, final.status) == (State.FINAL, "Success")
+    assert drive(protocol.settle(ledger, "i", pending)) == ([], None)
+
+
+# The proof
+
+
+def test_seeded_histories_hold_every_promise() -> None:
+    """2,000 histories with crashes at every effect: nothing doubled, mislinked or lost."""
+    tally = simulator.simulate(range(2000))
+
+    assert not tally.violations
+    assert tally.crashes > 2000
+    assert {"E1", "E2", "E3"} <= tally.links.keys()
+    assert {"FINAL", "ABSENT", "UNRESOLVED", "REJECTED", "DECIDED"} <= tally.states.keys()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_many_seeded_histories_hold_every_promise() -> None:
+    """100,000 histories of the same world."""
+    assert not simulator.simulate(range(1_000_000, 1_100_000)).violations

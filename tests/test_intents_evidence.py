@@ -1,0 +1,352 @@
+"""What a listing proves about a push whose answer was lost, and what it does not."""
+
+import json
+import time
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from integration_sdk._sansio.agreement import agrees, has_leaves, leaf, natural_value, value_at
+from integration_sdk._sansio.evidence import (
+    Listing,
+    Match,
+    Verdict,
+    View,
+    in_lane,
+    judge,
+    match,
+    new_since,
+    reaches_back,
+)
+from integration_sdk._sansio.intents import Evidence, Intent, Lane, Snapshot, State, intend
+from integration_sdk.models import PushOperation, PushStatus
+
+LANE = Lane("company", "books", "invoices")
+RECORD = {"invoiceNumber": "INV-1", "amount": 10.5, "lines": [{"net": 1}]}
+keys = st.sampled_from("abcdefgh")
+leaves = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.decimals(allow_nan=False), st.text(max_size=5)
+)
+records = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def doubt(record: Any = RECORD, *, natural: str | None = None, name: str = "i") -> Intent:
+    intent = intend(LANE, json.dumps(record).encode(), id=name, natural_key=natural)
+    return intent.to(State.SENDING, snapshot=Snapshot(frozenset())).to(State.AMBIGUOUS)
+
+
+def push(key: str, data: Any = None, status: PushStatus = PushStatus.SUCCESS) -> PushOperation:
+    return PushOperation(
+        push_operation_key=key,
+        company_id="company",
+        data_connection_id="books",
+        data_type="invoices",
+        status=status,
+        data=data,
+    )
+
+
+def seen(*fresh: PushOperation, back: bool = True) -> View:
+    return View(fresh, back)
+
+
+def verdict(intent: Intent, view: View, *rivals: Intent, **facts: bool) -> Verdict | None:
+    return judge(intent, view, rivals, **{"exclusive": False, "quiet": True, **facts})
+
+
+ECHO = {**RECORD, "id": "17", "amount": Decimal("10.50")}
+OTHER = {**RECORD, "invoiceNumber": "INV-2"}
+
+
+# Agreement
+
+
+@given(records)
+def test_a_record_agrees_with_itself(record: object) -> None:
+    """Whatever we send, its own copy agrees."""
+    assert agrees(record, record)
+
+
+@given(st.dictionaries(st.text(max_size=3), records, max_size=3), records)
+def test_what_the_platform_adds_does_not_matter(record: dict[str, object], more: object) -> None:
+    """An echo may say more than we sent."""
+    assert agrees(record, {"platform's own": more, **record})
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False))
+def test_numbers_agree_as_exact_decimals(number: Decimal) -> None:
+    """Trailing zeros and notation do not matter; one digit more does."""
+    assert leaf(number) == leaf(Decimal(f"{number:f}" if "." in f"{number:f}" else f"{number:f}.0"))
+    assert leaf(number) != leaf(Decimal(f"{number:f}" + ("1" if "." in f"{number:f}" else ".1")))
+
+
+@pytest.mark.parametrize(
+    ("sent", "echo"),
+    [
+        (10, Decimal("10.00")),
+        (0, Decimal("-0.0")),
+        (Decimal("1e3"), 1000),
+        ("2024-01-31", "2024-01-31T00:00:00"),
+        ("2024-01-31T00:00:00Z", "2024-01-31T00:00:00.0000000"),
+        ("2024-01-31T01:00:00+01:00", "2024-01-31T00:00:00Z"),
+        (None, "filled in"),
+        ({"a": {}}, {"a": None}),
+        ({"lines": []}, {}),
+    ],
+)
+def test_equal_meanings_agree(sent: object, echo: object) -> None:
+    """The platform spells values in its own way."""
+    assert agrees(sent, echo)
+
+
+def test_an_unqualified_time_is_utc_wherever_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's own time zone has no say in whether two records are the same."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Pacific/Auckland")
+        time.tzset()
+        same = agrees("2024-01-31T00:00:00", "2024-01-31T00:00:00Z")
+    time.tzset()
+
+    assert same
+
+
+@pytest.mark.parametrize(
+    ("sent", "echo"),
+    [
+        (10.5, 10.51),
+        (0.1, Decimal("0.1000000000000000055")),
+        ("INV-1", "INV-10"),
+        ("20240131", "2024-01-31"),
+        ("2024-01-31", "2024-02-01"),
+        ("2024-13-45", "2024-13-46"),
+        ("10", 10),
+        (True, 1),
+        (True, "True"),
+        ({"a": 1}, {}),
+        ({"a": 1}, [1]),
+        ([1, 2], [1]),
+        ([1, 2], [2, 1]),
+        ([1], {"0": 1}),
+        (1, {"value": 1}),
+    ],
+)
+def test_different_meanings_do_not_agree(sent: object, echo: object) -> None:
+    """A record that differs in one leaf is another record."""
+    assert not agrees(sent, echo)
+
+
+def test_nothing_sent_agrees_with_nothing() -> None:
+    """A record without a single value cannot be recognised."""
+    assert not has_leaves({"a": None, "b": [], "c": {}})
+    assert match(doubt({"a": None}), push("k", {"b": 1})) is Match.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [("a.b", 1), ("lines.1.c", 2), ("lines.2.c", None), ("a.b.c", None), ("x", None)],
+)
+def test_natural_keys_are_dotted_paths(path: str, value: object) -> None:
+    """A path leads through objects and lists, or nowhere."""
+    assert value_at({"a": {"b": 1}, "lines": [{}, {"c": 2}]}, path) == value
+
+
+@pytest.mark.parametrize("path", ["x", "lines", "none", "lines.7"])
+def test_a_natural_key_without_a_value_is_refused(path: str) -> None:
+    """A key that tells nothing apart is a mistake to hear about before sending."""
+    with pytest.raises(ValueError, match="names no single value"):
+        natural_value(b'{"lines": [], "none": null}', path)
+
+
+def test_the_natural_key_alone_decides() -> None:
+    """With a natural key other leaves may have been rewritten, without one none may."""
+    rewritten = push("k", {**RECORD, "amount": 99})
+
+    assert match(doubt(natural="invoiceNumber"), rewritten) is Match.YES
+    assert match(doubt(), rewritten) is Match.NO
+    assert match(doubt(natural="invoiceNumber"), push("k", OTHER)) is Match.NO
+    assert match(doubt(natural="invoiceNumber"), push("k", {"id": "17"})) is Match.UNKNOWN
+    assert match(doubt(), push("k", {})) is Match.UNKNOWN
+
+
+# What is new
+
+
+@given(st.lists(keys, unique=True), st.sets(keys), st.booleans())
+def test_new_is_a_set_difference(listed: list[str], known: set[str], whole: bool) -> None:
+    """Nothing that was listed before is new, and no clock is asked."""
+    listing = Listing([push(key) for key in listed], whole=True)
+
+    new = {one.push_operation_key for one in new_since(Snapshot(frozenset(known), whole), listing)}
+
+    assert not new & known
+    if whole:
+        assert new == set(listed) - known
+
+
+def test_below_a_partial_snapshot_nothing_is_new() -> None:
+    """A snapshot of the newest keys says nothing of what is older than all of them."""
+    listing = Listing([push(key) for key in "abcdef"], whole=True)
+
+    new = new_since(Snapshot(frozenset("bd"), whole=False), listing)
+
+    assert [one.push_operation_key for one in new] == ["a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("known", "listed", "whole", "proven"),
+    [
+        ("", "", True, True),
+        ("", "ab", True, True),
+        ("", "ab", False, False),
+        ("cd", "abcd", False, True),
+        ("cd", "abc", False, False),
+        ("cd", "abc", True, True),
+        ("cd", "ab", True, False),
+    ],
+)
+def test_a_listing_reaches_back_when_it_shows_the_snapshot(
+    known: str, listed: str, whole: bool, proven: bool
+) -> None:
+    """Read to the end, or every known key seen; a list that shares none proves nothing."""
+    listing = Listing([push(key) for key in listed], whole=whole)
+
+    assert reaches_back(Snapshot(frozenset(known)), listing) is proven
+
+
+def test_an_empty_page_is_no_snapshot() -> None:
+    """A list cut off before its first entry says nothing of what is there."""
+    assert Listing([], whole=False).snapshot() is None
+    assert Listing([], whole=True).snapshot() == Snapshot(frozenset())
+    assert Listing([push("a"), push("b")], whole=True).snapshot(1) == Snapshot(
+        frozenset("a"), whole=False
+    )
+
+
+def test_a_lane_is_a_connection_and_a_type() -> None:
+    """Names are compared without case and through the dialect's path names; none given is any."""
+    accounts = Lane("company", "books", "accounts")
+    names = {"chartOfAccounts": "accounts"}
+
+    def listed(connection: str | None, data_type: str | None) -> PushOperation:
+        return PushOperation(
+            push_operation_key="k",
+            company_id="company",
+            status=PushStatus.PENDING,
+            data_connection_id=connection,
+            data_type=data_type,
+        )
+
+    assert in_lane(listed("BOOKS", "chartOfAccounts"), accounts, names)
+    assert in_lane(listed(None, None), accounts, names)
+    assert not in_lane(listed("shop", "accounts"), accounts, names)
+    assert not in_lane(listed("books", "invoices"), accounts, names)
+
+
+# Verdicts
+
+
+def test_one_agreeing_echo_is_enough() -> None:
+    """E2 needs neither the quiet period nor an exclusive lane."""
+    found = verdict(doubt(), seen(push("a", OTHER), push("b", ECHO)), quiet=False)
+
+    assert found == Verdict(State.RESOLVED, "b", Evidence.AGREEING_ECHO)
+
+
+@pytest.mark.parametrize("natural", [None, "invoiceNumber"])
+def test_equal_payloads_are_not_guessed_at(natural: str | None) -> None:
+    """A rival with the same record leaves both unresolved, however many arrived."""
+    one, twin = doubt(natural=natural), doubt(natural=natural, name="twin")
+    for arrived in ([push("a", ECHO)], [push("a", ECHO), push("b", ECHO)]):
+        found = verdict(one, seen(*arrived), twin)
+        assert found is not None
+        assert (found.state, found.key) == (State.UNRESOLVED, None)
+        assert set(found.candidates) == {push.push_operation_key for push in arrived}
+
+
+def test_a_rival_without_a_payload_may_be_anybody() -> None:
+    """A rival nobody can compare blocks E2."""
+    blank = Intent(id="blank", lane=LANE, payload_hash="x", state=State.AMBIGUOUS)
+
+    found = verdict(doubt(), seen(push("a", ECHO)), blank)
+
+    assert found is not None
+    assert found.state is State.UNRESOLVED
+
+
+def test_a_silent_newcomer_blocks_agreement_on_leaves_only() -> None:
+    """It could turn out to agree as well, unless a natural key tells records apart."""
+    view = seen(push("a", ECHO), push("b", {}, PushStatus.PENDING))
+
+    assert verdict(doubt(), view, quiet=False) is None
+    found = verdict(doubt(natural="invoiceNumber"), view, quiet=False)
+    assert found is not None
+    assert found.key == "a"
+
+
+def test_the_only_new_push_of_an_exclusive_lane_is_ours() -> None:
+    """E1 wants the caller's word, the quiet period, no rival, and one newcomer."""
+    view = seen(push("a", {}, PushStatus.PENDING))
+
+    found = verdict(doubt(), view, exclusive=True)
+    assert found is not None
+    assert (found.key, found.evidence) == ("a", "E1")
+    assert verdict(doubt(), view, exclusive=True, quiet=False) is None
+    for other in (
+        verdict(doubt(), view),
+        verdict(doubt(), view, doubt(name="rival"), exclusive=True),
+        verdict(doubt(), seen(push("a"), push("b")), exclusive=True),
+        verdict(doubt(), seen(push("a"), back=False), exclusive=True),
+        verdict(doubt(natural="invoiceNumber"), seen(push("a", OTHER)), exclusive=True),
+    ):
+        assert other is not None
+        assert (other.state, other.key) == (State.UNRESOLVED, None)
+
+
+@pytest.mark.parametrize("fresh", [[], [push("a", OTHER)]])
+def test_absent_wants_a_proven_list_and_a_quiet_period(fresh: list[PushOperation]) -> None:
+    """Absent: nothing new but what is somebody else's, in a list that reaches back."""
+    absent = verdict(doubt(), seen(*fresh))
+
+    assert absent == Verdict(State.ABSENT)
+    assert verdict(doubt(), seen(*fresh), quiet=False) is None
+    unproven = verdict(doubt(), seen(*fresh, back=False))
+    assert unproven is not None
+    assert unproven.state is State.UNRESOLVED
+
+
+@given(
+    st.lists(st.tuples(keys, st.sampled_from([None, ECHO, OTHER])), unique_by=lambda one: one[0]),
+    st.booleans(),
+    st.fixed_dictionaries({"exclusive": st.booleans(), "quiet": st.booleans()}),
+    st.booleans(),
+    st.sampled_from([None, "invoiceNumber"]),
+)
+def test_no_verdict_links_on_less_than_the_evidence(
+    listed: list[tuple[str, Any]],
+    back: bool,
+    promised: dict[str, bool],
+    contested: bool,
+    natural: str | None,
+) -> None:
+    """A key is given only with a list that reaches back, one newcomer in question, no rival."""
+    fresh = [push(key, data) for key, data in listed]
+    rivals = [doubt(name="rival", natural=natural)] if contested else []
+
+    found = judge(doubt(natural=natural), View(tuple(fresh), back), rivals, **promised)
+
+    if found is not None and found.key is not None:
+        agreeing = [one for one in fresh if one.data == ECHO]
+        assert back
+        assert not contested
+        assert len(agreeing) == 1 or (all(promised.values()) and len(fresh) == 1)
+    if found is None:
+        assert not promised["quiet"]

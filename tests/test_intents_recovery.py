@@ -1,0 +1,180 @@
+"""Where rows go on after a crash, what can be decided, and how a doubt is looked into."""
+
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from integration_sdk._sansio import reconcile
+from integration_sdk._sansio.effects import Commit, Ledger, List, Policy, Sleep
+from integration_sdk._sansio.evidence import Listing
+from integration_sdk._sansio.intents import (
+    IN_DOUBT,
+    Intent,
+    Snapshot,
+    State,
+)
+from integration_sdk.errors import ConfigurationError, JournalError
+from tests.test_intents import GIVE_UP, LANE, drive, intent, operation
+
+# Recovery and decisions
+
+
+def recovered(*rows: Intent) -> tuple[tuple[Intent, ...], reconcile.Recovered]:
+    """What recovery commits, and where it says each row goes on."""
+    machine = reconcile.recover(Ledger(), rows)
+    written: tuple[Intent, ...] = ()
+    try:
+        effect = next(machine)
+        assert isinstance(effect, Commit)
+        written = effect.rows
+        machine.send(None)
+    except StopIteration as stop:
+        found = stop.value
+        assert isinstance(found, reconcile.Recovered)
+        return written, found
+    raise AssertionError("recovery wants one commit at most")
+
+
+def test_recovery_sends_each_row_where_it_belongs() -> None:
+    """Never left: send; may have left: reconcile; has a key: poll; in doubt: surface."""
+    rows = {
+        state: Intent(id=state, lane=LANE, payload=b"1", payload_hash="x", state=state)
+        for state in (State.INTENT, State.SENDING, State.AMBIGUOUS, State.ABSENT)
+    }
+    acked = Intent(id="acked", lane=LANE, state=State.ACKED, key="key-1")
+
+    written, found = recovered(*rows.values(), acked)
+
+    assert [(row.id, row.state) for row in written] == [("SENDING", State.AMBIGUOUS)]
+    assert [row.id for row in found.send] == ["INTENT"]
+    assert found.poll == (acked,)
+    assert found.companies == ("company",)
+    assert [row.id for row in found.in_doubt] == ["ABSENT"]
+
+
+def test_a_throttled_row_is_sent_again_after_a_crash_and_a_refused_one_is_not() -> None:
+    """Recovery goes on where the process was about to try again."""
+    throttled = Intent(id="a", lane=LANE, payload=b"1", state=State.REJECTED, retry=True)
+    refused = Intent(id="b", lane=LANE, payload=b"1", state=State.REJECTED)
+
+    _, found = recovered(throttled, refused)
+
+    assert [row.id for row in found.send] == ["a"]
+
+
+def test_what_cannot_be_sent_for_want_of_its_payload_is_said() -> None:
+    """A journal without payloads gives up what never left, and says so."""
+    bare = Intent(id="a", lane=LANE, payload=None, payload_hash="x")
+
+    written, found = recovered(bare)
+
+    assert found.unsendable == written
+    assert written[0].state is State.NOT_SENT
+    assert "submit it again" in str(written[0].error)
+
+
+@pytest.mark.parametrize("state", [one for one in State if one not in IN_DOUBT])
+def test_only_what_is_in_doubt_can_be_decided(state: State) -> None:
+    """There is nothing to decide about a push whose fate is known or still looked into."""
+    ledger = Ledger()
+    ledger.note(Intent(id="i", lane=LANE, state=state))
+
+    for machine in (
+        reconcile.abandon(ledger, "i"),
+        reconcile.bind(ledger, "i", "key"),
+        reconcile.resend(ledger, "i", new_id="j"),
+    ):
+        with pytest.raises(ConfigurationError, match="can be decided"):
+            next(machine)
+
+
+def test_a_decision_to_resend_is_one_commit_of_two_rows() -> None:
+    """The old row and the new one are on disk together, and the old one stays a rival."""
+    ledger = Ledger()
+    doubt = Intent(id="i", lane=LANE, payload=b"1", state=State.ABSENT, reference="r", attempts=1)
+    ledger.note(doubt)
+
+    asked, again = drive(reconcile.resend(ledger, "i", new_id="j"), None)
+
+    assert isinstance(asked[0], Commit)
+    assert [row.id for row in asked[0].rows] == ["i", "j"]
+    assert (again.parent, again.reference, again.attempts) == ("i", "r", 0)
+    assert [one.id for one in ledger.rivals(again)] == ["i"]
+
+
+def test_a_push_without_its_payload_cannot_be_sent_again() -> None:
+    """Where the journal keeps no payloads, a resend is a new push of the caller's."""
+    ledger = Ledger()
+    ledger.note(Intent(id="i", lane=LANE, payload_hash="x", state=State.ABSENT))
+
+    with pytest.raises(ConfigurationError, match="submit it anew"):
+        next(reconcile.resend(ledger, "i", new_id="j"))
+
+
+def test_a_decision_that_is_not_recorded_is_not_made() -> None:
+    """The caller hears of it, and the push is in doubt as before."""
+    ledger = Ledger()
+    ledger.note(Intent(id="i", lane=LANE, state=State.ABSENT))
+    machine = reconcile.abandon(ledger, "i")
+    next(machine)
+
+    with pytest.raises(JournalError):
+        machine.throw(JournalError("full"))
+    assert [row.state for row in ledger.doubted()] == [State.ABSENT]
+
+
+# Looking for what is in doubt
+
+
+def ambiguous(ledger: Ledger, snapshot: Collection[str] = ()) -> Intent:
+    doubt = intent(natural_key="invoiceNumber")
+    row = doubt.to(State.SENDING, snapshot=Snapshot(frozenset(snapshot))).to(State.AMBIGUOUS)
+    ledger.note(row)
+    return row
+
+
+def test_a_listing_settles_a_doubt_at_the_first_look() -> None:
+    """Sleep, list, ask for owners, commit; then nothing is left to look for."""
+    ledger = Ledger()
+    ambiguous(ledger, ["old"])
+    ours = operation("new", data={"invoiceNumber": "INV-1", "id": "17"})
+    listing = Listing([ours, operation("old")], whole=True)
+
+    asked, _ = drive(
+        reconcile.reconcile(ledger, "company", policy=Policy()), 0.5, listing, set(), None
+    )
+
+    assert [type(one).__name__ for one in asked] == ["Sleep", "List", "Owners", "Commit"]
+    row = ledger.get("i")
+    assert row is not None
+    assert (row.state, row.key, row.evidence) == (State.RESOLVED, "new", "E2")
+
+
+def test_a_doubt_is_surfaced_when_its_quiet_period_has_passed() -> None:
+    """Looks are spaced, and the one after the quiet period decides."""
+    ledger = Ledger()
+    ambiguous(ledger)
+    machine = reconcile.reconcile(ledger, "company", policy=Policy(quiet_period=30.0))
+    report: Any = None
+    waited = 0.0
+    effect = next(machine)
+    while not isinstance(effect, Commit):
+        if isinstance(effect, Sleep):
+            waited += effect.seconds
+        report = Listing((), whole=True) if isinstance(effect, List) else frozenset[str]()
+        effect = machine.send(1.0 if isinstance(effect, Sleep) else report)
+
+    assert effect.rows[0].state is State.ABSENT
+    assert 30.0 <= waited <= 45.0
+
+
+def test_closing_leaves_a_doubt_for_the_next_process() -> None:
+    """A driver that gives up sleeping ends the search; the row stays AMBIGUOUS on disk."""
+    ledger = Ledger()
+    row = ambiguous(ledger)
+
+    asked, _ = drive(reconcile.reconcile(ledger, "company", policy=Policy()), GIVE_UP)
+
+    assert [type(one) for one in asked] == [Sleep]
+    assert ledger.doubted() == [row]

@@ -1,0 +1,232 @@
+"""The referee is refereed: each bug that could be made is made, and the simulator must see it.
+
+A bug is a patch of the rules, the journal or the driver. The same histories run twice: with
+the bug some history must show the violation named, without it none may.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from integration_sdk._journal import MemoryJournal
+from integration_sdk._sansio import agreement, effects, evidence, intents, protocol, reconcile
+from integration_sdk._sansio.evidence import Listing, Match, Operation, Verdict
+from integration_sdk._sansio.intents import Answer, Intent, Phase, Snapshot, State
+from tests.seeded_bugs import Patch, assert_caught
+
+
+def misread(patch: Patch, condition: Callable[[Answer], bool], state: State) -> None:
+    """Let the table say *state* for some answers."""
+    right = intents.classify
+
+    def wrong(answer: Answer, **facts: bool) -> State:
+        return state if condition(answer) else right(answer, **facts)
+
+    patch.setattr(protocol, "classify", wrong)
+
+
+def retried(*statuses: int) -> Callable[[Patch], None]:
+    return lambda patch: misread(patch, lambda one: one.status in statuses, State.NOT_SENT)
+
+
+# What an answer proves
+
+
+def test_retry_on_500_is_caught() -> None:
+    """A 500 taken for "not done" is sent again although it was done."""
+    assert_caught("double send", retried(500))
+
+
+def test_retry_on_gateway_errors_is_caught() -> None:
+    """A 502 or 504 is the gateway's word, not the service's."""
+    assert_caught("double send", retried(502, 504))
+
+
+def test_retry_on_408_is_caught() -> None:
+    """A 408 may follow a request that was carried out."""
+    assert_caught("double send", retried(408))
+
+
+def test_followed_redirect_is_caught() -> None:
+    """A redirect followed sends the record a second time."""
+    assert_caught("double send", retried(302, 307))
+
+
+def test_retry_of_a_lost_answer_is_caught() -> None:
+    """A disconnect taken for a failure to connect is sent again."""
+
+    def bug(patch: Patch) -> None:
+        misread(patch, lambda one: one.phase is Phase.MAY_HAVE_LEFT, State.NOT_SENT)
+
+    assert_caught("double send", bug)
+
+
+def test_retry_of_a_truncated_success_is_caught() -> None:
+    """A 200 that cannot be read was still a 200."""
+
+    def bug(patch: Patch) -> None:
+        misread(patch, lambda one: one.status == 200 and one.body is None, State.NOT_SENT)
+
+    assert_caught("double send", bug)
+
+
+def test_believing_a_proxys_refusal_is_caught() -> None:
+    """A 4xx without the documented error body is a proxy's, and proves nothing."""
+    assert_caught(
+        "silent loss", lambda patch: patch.setattr(intents, "is_error_body", lambda body: True)
+    )
+
+
+def test_retry_after_a_proxys_429_is_caught() -> None:
+    """A 429 without the documented error body is not sent again."""
+    assert_caught(
+        "double send", lambda patch: patch.setattr(intents, "is_error_body", lambda body: True)
+    )
+
+
+def test_success_without_a_key_taken_for_refusal_is_caught() -> None:
+    """A 200 without a key may have made a push."""
+
+    def bug(patch: Patch) -> None:
+        misread(patch, lambda one: one.status == 200 and not one.key, State.REJECTED)
+
+    assert_caught("silent loss", bug)
+
+
+def test_claim_check_off_is_caught() -> None:
+    """A key that was listed before we sent cannot be ours, whatever the answer says."""
+    assert_caught(
+        "wrong link", lambda patch: patch.setattr(protocol, "_is_known", lambda *facts: False)
+    )
+
+
+# What a listing proves
+
+
+def judged_with(patch: Patch, **changed: object) -> None:
+    right = evidence.judge
+
+    def wrong(
+        intent: Intent, view: evidence.View, rivals: Collection[Intent], **facts: Any
+    ) -> Verdict | None:
+        return right(intent, view, changed.get("rivals", rivals), **{**facts, **_but(changed)})  # type: ignore[arg-type]  # a bug may be anything
+
+    patch.setattr(reconcile, "judge", wrong)
+
+
+def _but(changed: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in changed.items() if name != "rivals"}
+
+
+def test_no_rivals_rule_is_caught() -> None:
+    """Two pushes with equal payloads, one arrived: nobody can say whose it is."""
+    assert_caught("wrong link", lambda patch: judged_with(patch, rivals=()), twins=1.0, echo="full")
+
+
+def test_no_rivals_rule_in_an_exclusive_lane_is_caught() -> None:
+    """The only new push may be another intent's, without any echo to tell."""
+    assert_caught(
+        "wrong link", lambda patch: judged_with(patch, rivals=()), exclusive=True, echo="none"
+    )
+
+
+def test_forgetting_decided_rivals_is_caught() -> None:
+    """What the caller gave up may still turn up, and must not be taken for another's."""
+
+    def bug(patch: Patch) -> None:
+        patch.setattr(intents, "_MAY_OWN", intents._MAY_OWN - {State.DECIDED})
+
+    assert_caught("wrong link", bug, twins=1.0, trouble=0.9, lag=60.0)
+
+
+def test_forgetting_absent_rivals_is_caught() -> None:
+    """Absent is evidence, not proof: it stays a rival."""
+
+    def bug(patch: Patch) -> None:
+        patch.setattr(intents, "_MAY_OWN", intents._MAY_OWN - {State.ABSENT, State.UNRESOLVED})
+
+    assert_caught("wrong link", bug, twins=1.0, trouble=0.9, lag=60.0)
+
+
+def test_only_one_new_without_exclusive_is_caught() -> None:
+    """In a shared lane the only new push may be a stranger's."""
+    assert_caught("wrong link", lambda patch: judged_with(patch, exclusive=True), strangers=5)
+
+
+def test_no_snapshot_is_caught() -> None:
+    """What was there before we sent cannot be ours."""
+
+    def everything(snapshot: Snapshot | None, listing: Listing) -> Sequence[Operation]:
+        return listing.operations
+
+    assert_caught(
+        "wrong link",
+        lambda patch: patch.setattr(reconcile, "new_since", everything),
+        exclusive=True,
+    )
+
+
+def test_evidence_without_a_snapshot_is_caught() -> None:
+    """Where the list was not to be had before the send, nothing can be told to be new."""
+    assert_caught(
+        "wrong link",
+        lambda patch: patch.setattr(reconcile, "reaches_back", lambda *facts: True),
+        exclusive=True,
+        unlisted=0.5,
+    )
+
+
+def test_mixed_lanes_are_caught() -> None:
+    """A push through another connection or of another type is not ours."""
+    assert_caught(
+        "wrong link",
+        lambda patch: patch.setattr(reconcile, "in_lane", lambda *facts: True),
+        exclusive=True,
+        strangers=5,
+    )
+
+
+def test_silence_taken_for_agreement_is_caught() -> None:
+    """A push that echoes nothing does not agree."""
+
+    def bug(patch: Patch) -> None:
+        right = evidence.match
+
+        def wrong(intent: Intent, operation: Operation) -> Match:
+            said = right(intent, operation)
+            return Match.YES if said is Match.UNKNOWN else said
+
+        patch.setattr(evidence, "match", wrong)
+
+    assert_caught("wrong link", bug, strangers=5)
+
+
+def test_agreement_on_one_leaf_is_caught() -> None:
+    """Two records with the same amount are two records."""
+
+    def bug(patch: Patch) -> None:
+        def wrong(sent: Any, echo: Any) -> bool:
+            return agreement.leaf(sent["amount"]) == agreement.leaf(echo["amount"])
+
+        patch.setattr(evidence, "agrees", wrong)
+
+    assert_caught("wrong link", bug, strangers=5, natural=False)
+
+
+def test_no_late_sweep_is_caught() -> None:
+    """What a late request or a lagging list brings after the verdict must be found."""
+    assert_caught(
+        "silent loss", lambda patch: patch.setattr(effects, "DOUBTED", {State.AMBIGUOUS}), lag=60.0
+    )
+
+
+def test_claimed_keys_offered_again_are_caught() -> None:
+    """A push that settled another intent is no candidate, though the lagging list shows it late."""
+
+    def bug(patch: Patch) -> None:
+        async def nobody(self: MemoryJournal, keys: Collection[str]) -> dict[str, str]:
+            return {}
+
+        patch.setattr(MemoryJournal, "owners", nobody)
+        patch.setattr(MemoryJournal, "_check", lambda self, rows: None)
+
+    assert_caught("wrong link", bug, twins=1.0, lag=60.0, crash=0.0)

@@ -1,0 +1,227 @@
+"""Seeded bugs in what is sent again and what is on disk; see ``test_intents_seeded_bugs``."""
+
+from collections.abc import Callable
+from typing import Any
+
+from attrs import evolve
+
+from integration_sdk._journal import MemoryJournal
+from integration_sdk._journal import _memory as memory
+from integration_sdk._sansio import intents, protocol, reconcile
+from integration_sdk._sansio.effects import Commit, Ledger, Machine
+from integration_sdk._sansio.evidence import Operation
+from integration_sdk._sansio.intents import Intent, State
+from integration_sdk.errors import JournalError
+from tests import protocol_history as history
+from tests.seeded_bugs import Patch, assert_caught
+
+# What is sent again
+
+
+def test_replay_without_idempotency_is_caught() -> None:
+    """Without an idempotency key a doubt is never asked again."""
+
+    def bug(patch: Patch) -> None:
+        patch.setattr(
+            protocol,
+            "_may_go_again",
+            lambda intent: intent.retry or intent.state is State.AMBIGUOUS,
+        )
+
+    assert_caught("double send", bug, idempotent=False)
+
+
+def test_new_idempotency_key_per_transmission_is_caught() -> None:
+    """The key is the intent's, not the transmission's."""
+
+    def bug(patch: Patch) -> None:
+        right = Intent.to
+
+        def wrong(self: Intent, state: State, **changes: object) -> Intent:
+            taken = right(self, state, **changes)
+            fresh = f"{taken.id} {taken.attempts}"
+            return evolve(taken, idempotency_key=fresh) if taken.idempotency_key else taken
+
+        patch.setattr(Intent, "to", wrong)
+
+    assert_caught("double send", bug, idempotent=True)
+
+
+def test_believing_the_refusal_of_a_replay_is_caught() -> None:
+    """A replay that is refused says nothing about the first transmission."""
+
+    def bug(patch: Patch) -> None:
+        right = intents.classify
+        patch.setattr(
+            protocol,
+            "classify",
+            lambda answer, **facts: right(answer, **{**facts, "replay": False}),
+        )
+
+    assert_caught("silent loss", bug, idempotent=True)
+
+
+def test_resending_what_seems_absent_is_caught() -> None:
+    """Absent is never sent again without the caller's word."""
+
+    def bug(patch: Patch) -> None:
+        right = reconcile._examined
+        patch.setattr(
+            reconcile,
+            "_examined",
+            lambda row: (
+                evolve(row, state=State.NOT_SENT, retry=True)
+                if row.state is State.ABSENT
+                else right(row)
+            ),
+        )
+
+    assert_caught("double send", bug, crash=0.03, lag=60.0)
+
+
+def test_resending_what_was_being_sent_is_caught() -> None:
+    """A row in SENDING may have left before the crash."""
+
+    def bug(patch: Patch) -> None:
+        right = reconcile._examined
+        patch.setattr(
+            reconcile,
+            "_examined",
+            lambda row: (
+                evolve(row, state=State.NOT_SENT, retry=True)
+                if row.state is State.SENDING
+                else right(row)
+            ),
+        )
+
+    assert_caught("double send", bug, crash=0.1)
+
+
+def test_transport_that_sends_again_is_caught() -> None:
+    """A transport that re-sends a PUT by itself breaks one transmission per row."""
+
+    def bug(patch: Patch) -> None:
+        right = history.History._send
+
+        def twice(self: history.History, intent: Intent, report: Callable[[Any], None]) -> None:
+            right(self, intent, report)
+            if self.dice.random() < 0.2:
+                right(self, intent, lambda answer: None)
+
+        patch.setattr(history.History, "_send", twice)
+
+    assert_caught("row used twice", bug)
+    assert_caught("double send", bug, idempotent=False)
+
+
+def test_reference_not_unique_is_caught() -> None:
+    """The same file pushed again after a crash makes no second push."""
+
+    def bug(patch: Patch) -> None:
+        async def no_references(self: MemoryJournal, **wanted: Any) -> list[Intent]:
+            rows = list(self._rows.values())
+            ids = wanted.get("ids")
+            return [] if "references" in wanted else [r for r in rows if not ids or r.id in ids]
+
+        patch.setattr(MemoryJournal, "rows", no_references)
+        patch.setattr(memory, "_refuse_second", lambda *facts: None)
+
+    assert_caught("double send", bug, crash=0.03)
+
+
+# What is on disk
+
+
+def without_commit(wanted: Callable[[Intent], bool]) -> Callable[[Patch], None]:
+    """Rows that are never written."""
+
+    def bug(patch: Patch) -> None:
+        right = protocol.write
+
+        def wrong(ledger: Ledger, *rows: Intent) -> Machine[None]:
+            kept = [row for row in rows if not wanted(row)]
+            if kept:
+                yield from right(ledger, *kept)
+
+        patch.setattr(protocol, "write", wrong)
+
+    return bug
+
+
+def test_send_before_commit_is_caught() -> None:
+    """No byte leaves without a row on disk."""
+    bug = without_commit(lambda row: row.state is State.SENDING)
+    assert_caught("sent without a row", bug)
+
+
+def test_retry_without_a_row_of_its_own_is_caught() -> None:
+    """Each transmission has its own SENDING row."""
+    bug = without_commit(lambda row: row.state is State.SENDING and row.attempts > 1)
+    assert_caught("sent without a row", bug)
+
+
+def test_ignored_commit_failure_is_caught() -> None:
+    """A failed commit sends nothing."""
+
+    def bug(patch: Patch) -> None:
+        def wrong(ledger: Ledger, *rows: Intent) -> Machine[None]:
+            try:
+                yield Commit(rows)
+            except JournalError:
+                return
+
+        patch.setattr(protocol, "write", wrong)
+
+    assert_caught("sent without a row", bug, disk=0.05)
+
+
+def test_stale_outcome_written_over_a_new_row_is_caught() -> None:
+    """An outcome the disk refused is out of date once the intent went on."""
+
+    def bug(patch: Patch) -> None:
+        def wrong(ledger: Ledger, *rows: Intent) -> Machine[None]:
+            yield Commit(rows)
+
+        patch.setattr(protocol, "write", wrong)
+
+    assert_caught("double send", bug, disk=0.3, crash=0.03, trouble=0.9)
+
+
+def test_writing_on_after_a_failed_sync_is_caught() -> None:
+    """After a failed sync nobody knows what is on disk: the journal takes nothing more."""
+
+    def bug(patch: Patch) -> None:
+        patch.setattr(
+            history.History,
+            "_disk_is_broken",
+            property(lambda self: False, lambda self, value: None),
+        )
+
+    assert_caught("silent loss", bug, disk=0.3, trouble=0.9)
+
+
+def test_rows_left_in_sending_by_recovery_are_caught() -> None:
+    """After recovery every row that may have left is being looked into."""
+    assert_caught(
+        "unexamined",
+        lambda patch: patch.setattr(reconcile, "_examined", lambda row: row),
+        crash=0.1,
+    )
+
+
+def test_final_rows_that_change_are_caught() -> None:
+    """A final state never changes again, whatever a later poll says."""
+
+    def bug(patch: Patch) -> None:
+        patch.setattr(memory, "_refuse_change_of_final", lambda before, row: None)
+        right = protocol.settle
+
+        def wrong(ledger: Ledger, intent_id: str, operation: Operation) -> Machine[Intent | None]:
+            final = yield from right(ledger, intent_id, operation)
+            if final is not None and final.state is State.FINAL:
+                yield Commit((evolve(final, status="TimedOut"),))
+            return final
+
+        patch.setattr(protocol, "settle", wrong)
+
+    assert_caught("final changed", bug)

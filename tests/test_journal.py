@@ -1,0 +1,345 @@
+"""What every journal promises, and what a file adds."""
+
+import asyncio
+import os
+import sqlite3
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from integration_sdk._journal import Journal, MemoryJournal, SqliteJournal
+from integration_sdk._sansio.intents import (
+    Evidence,
+    Intent,
+    KeyClaimed,
+    Lane,
+    Snapshot,
+    State,
+    intend,
+)
+from integration_sdk.errors import JournalError
+
+LANE = Lane("company", "books", "invoices")
+SNAPSHOT = Snapshot(frozenset({"old-1", "old-2"}), whole=False)
+
+
+def sending(name: str, **facts: Any) -> Intent:
+    known = {"reference": f"ref-{name}", "natural_key": "n", **facts}
+    lane = known.pop("lane", LANE)
+    intent = intend(lane, b'{"n":"secret-%s"}' % name.encode(), id=name, **known)
+    return intent.to(State.SENDING, attempts=1, snapshot=SNAPSHOT)
+
+
+def acked(name: str, key: str | None = None, **facts: Any) -> Intent:
+    known = {"key": key or f"key-{name}", "evidence": Evidence.OWN_ANSWER}
+    return sending(name, **facts).to(State.ACKED, **known)
+
+
+def final(name: str, **facts: Any) -> Intent:
+    return acked(name, **facts).to(State.FINAL, status="Success")
+
+
+def prepare(path: Path, mode: int = 0o600) -> None:
+    path.touch(mode)
+
+
+def content(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "pushes.db"
+
+
+@pytest.fixture
+async def file(path: Path) -> AsyncIterator[SqliteJournal]:
+    journal = await SqliteJournal.open(path)
+    yield journal
+    await journal.close()
+
+
+@pytest.fixture(params=["memory", "file"])
+async def journal(request: pytest.FixtureRequest, path: Path) -> AsyncIterator[Journal]:
+    one: Journal = MemoryJournal() if request.param == "memory" else await SqliteJournal.open(path)
+    yield one
+    await one.close()
+
+
+# Every journal
+
+
+async def test_rows_come_back_as_they_were_committed(journal: Journal) -> None:
+    """What is read equals what was written, field by field, and the latest state counts."""
+    row = sending("a", record_id="r", idempotency_key="k", timeout_minutes=60)
+    doubt = row.to(State.AMBIGUOUS, error="reset", http_status=502)
+    surfaced = doubt.to(State.UNRESOLVED, candidates=("x", "y"))
+    for step in (row, doubt, surfaced):
+        await journal.commit([step])
+        assert await journal.rows(ids=["a"]) == [step]
+
+
+async def test_rows_are_found_by_state_reference_key_and_lane(journal: Journal) -> None:
+    """Conditions narrow each other; the order is that of acceptance."""
+    bills = Lane("company", "books", "bills")
+    rows = [acked("a"), sending("b"), acked("c", lane=bills), final("d")]
+    await journal.commit(rows)
+
+    async def ids(**wanted: Any) -> list[str]:
+        return [row.id for row in await journal.rows(**wanted)]
+
+    assert await ids() == ["a", "b", "c", "d"]
+    assert await ids(states=[State.ACKED]) == ["a", "c"]
+    assert await ids(states=[State.ACKED], lane=bills) == ["c"]
+    assert await ids(references=["ref-b", "ref-d", "unknown"]) == ["b", "d"]
+    assert await ids(keys=["key-d", "unknown"]) == ["d"]
+    assert await ids(ids=[]) == []
+    assert [row.id for row in await journal.unsettled()] == ["a", "b", "c"]
+    assert await journal.owners(["key-a", "key-d", "x"]) == {"key-a": "a", "key-d": "d"}
+    assert await journal.owners([]) == {}
+
+
+async def test_unsettled_is_what_the_rules_call_so(journal: Journal) -> None:
+    """Recovery is given exactly the rows that are not settled."""
+    rows = [
+        evolve(sending(f"{state}-{retry}"), state=state, retry=retry, key=None)
+        for state in State
+        for retry in (False, True)
+    ]
+    await journal.commit(rows)
+
+    assert await journal.unsettled() == [row for row in rows if not row.is_settled]
+
+
+async def test_a_key_has_one_owner(journal: Journal) -> None:
+    """A second claim is refused, with everything else in its commit."""
+    await journal.commit([acked("a", "key-1")])
+
+    with pytest.raises(KeyClaimed):
+        await journal.commit([sending("b"), acked("c", "key-1")])
+
+    assert [row.id for row in await journal.rows()] == ["a"]
+
+
+async def test_a_reference_stands_for_one_push(journal: Journal) -> None:
+    """A second push of a reference is refused, unless the first was re-sent by decision."""
+    doubt = sending("a", reference="r").to(State.AMBIGUOUS).to(State.ABSENT)
+    await journal.commit([doubt])
+
+    with pytest.raises(JournalError):
+        await journal.commit([sending("b", reference="r")])
+    decided = doubt.to(State.DECIDED, decision="resend")
+    await journal.commit([decided, sending("b", reference="r")])
+
+    assert [row.id for row in await journal.rows(references=["r"])] == ["a", "b"]
+
+
+async def test_a_final_row_never_changes(journal: Journal) -> None:
+    """Writing it again as it is does no harm; any other state, key or status is refused."""
+    await journal.commit([final("a")])
+    await journal.commit([final("a")])
+
+    for change in ({"status": "Failed"}, {"key": "another"}, {"state": State.ACKED}):
+        with pytest.raises(JournalError):
+            await journal.commit([evolve(final("a"), **change)])
+
+    assert [(row.status, row.key) for row in await journal.rows()] == [("Success", "key-a")]
+
+
+async def test_a_refused_commit_harms_no_other(journal: Journal) -> None:
+    """Commits that go to disk together fail apart."""
+    await journal.commit([acked("a", "key-1")])
+    commits = [journal.commit([sending("b")]), journal.commit([acked("c", "key-1")])]
+
+    results = await asyncio.gather(*commits, journal.commit([sending("d")]), return_exceptions=True)
+
+    assert [type(one) for one in results] == [type(None), KeyClaimed, type(None)]
+    assert [row.id for row in await journal.rows()] == ["a", "b", "d"]
+
+
+async def test_memory_stays_flat() -> None:
+    """Settled rows are forgotten, the oldest first; open ones never."""
+    journal = MemoryJournal(remember=10)
+    await journal.commit([sending("open")])
+    for number in range(100):
+        await journal.commit([final(str(number))])
+
+    rows = await journal.rows()
+    assert [row.id for row in rows] == ["open", *map(str, range(90, 100))]
+    assert await journal.owners(["key-0", "key-99"]) == {"key-99": "99"}
+    await journal.commit([sending("again", reference="ref-0")])
+
+
+# A file
+
+
+async def test_a_file_outlives_its_process(path: Path) -> None:
+    """Rows, snapshots and claims are there when the file is opened again."""
+    rows = [sending("a"), acked("b"), final("c")]
+    first = await SqliteJournal.open(path)
+    await first.commit(rows)
+    await first.close()
+
+    second = await SqliteJournal.open(path)
+    read = await second.rows()
+    await second.close()
+
+    assert [evolve(row, payload=None) for row in read] == [
+        evolve(row, payload=None) for row in rows
+    ]
+    assert read[0].payload == rows[0].payload
+    assert read[0].snapshot == SNAPSHOT
+
+
+async def test_commits_that_wait_together_go_together(file: SqliteJournal) -> None:
+    """64 pushes at once cost a few transactions, not 64."""
+    await asyncio.gather(*(file.commit([sending(str(number))]) for number in range(64)))
+
+    assert len(await file.rows()) == 64
+    assert file._file._commits == 2
+
+
+async def test_a_snapshot_is_stored_once_and_dropped_when_nobody_needs_it(path: Path) -> None:
+    """A batch shares one snapshot; it goes when every row of it has its key."""
+    journal = await SqliteJournal.open(path)
+    await journal.commit([sending(str(number)) for number in range(50)])
+    await journal.close()
+    assert count(path, "snapshots") == 1
+
+    journal = await SqliteJournal.open(path)
+    await journal.commit([acked(str(number)) for number in range(50)])
+    await journal.close()
+    assert count(path, "snapshots") == 0
+
+
+def count(path: Path, table: str) -> int:
+    db = sqlite3.connect(path)
+    ((rows,),) = db.execute(f"SELECT count(*) FROM {table}").fetchall()  # noqa: S608  # a test's
+    db.close()
+    return int(rows)
+
+
+async def test_cancelling_a_commit_does_not_take_it_back(file: SqliteJournal) -> None:
+    """A cancelled caller's rows are on disk, and the next commits go on."""
+    task = asyncio.create_task(file.commit([sending("a")]))
+    await asyncio.sleep(0)
+    task.cancel()
+    await file.commit([sending("b")])
+
+    assert task.cancelled()
+    assert [row.id for row in await file.rows()] == ["a", "b"]
+
+
+async def test_closing_finishes_what_was_handed_in(path: Path) -> None:
+    """Close waits for the writer; afterwards the journal says that it is closed."""
+    journal = await SqliteJournal.open(path)
+    waiting = [asyncio.create_task(journal.commit([sending(str(n))])) for n in range(3)]
+    await asyncio.sleep(0)
+    await journal.close()
+    await journal.close()
+    await asyncio.gather(*waiting)
+
+    with pytest.raises(JournalError, match="is closed"):
+        await journal.commit([sending("late")])
+    assert count(path, "intents") == 3
+
+
+async def test_without_payloads_no_record_is_on_disk(path: Path) -> None:
+    """Hash and natural key are kept, the record is not."""
+    journal = await SqliteJournal.open(path, store_payloads=False)
+    row = evolve(sending("a"), natural_value="text INV-1")
+    await journal.commit([row])
+    [read] = await journal.rows()
+    on_disk = b"".join(one.read_bytes() for one in path.parent.iterdir())
+    await journal.close()
+
+    assert b"secret" not in on_disk
+    assert (read.payload, read.has_body) == (None, False)
+    assert (read.payload_hash, read.natural_value) == (row.payload_hash, "text INV-1")
+
+
+async def test_files_are_their_owners_alone(path: Path) -> None:
+    """Mode 0600 for the journal and all that stands beside it, whatever it was before."""
+    prepare(path, mode=0o644)
+    journal = await SqliteJournal.open(path)
+    await journal.commit([sending("a")])
+    modes = {one.name: stat.S_IMODE(one.stat().st_mode) for one in path.parent.iterdir()}
+    await journal.close()
+
+    assert modes == dict.fromkeys(
+        ["pushes.db", "pushes.db-lock", "pushes.db-wal", "pushes.db-shm"], 0o600
+    )
+
+
+@pytest.mark.parametrize("name", ["pushes.db", "pushes.db-lock", "pushes.db-wal"])
+async def test_symbolic_links_are_refused(path: Path, tmp_path: Path, name: str) -> None:
+    """A journal is never written through a link, which may lead to a file of somebody else's."""
+    target = tmp_path / "target"
+    target.touch()
+    path.with_name(name).symlink_to(target)
+
+    with pytest.raises(JournalError, match="not a regular file"):
+        await SqliteJournal.open(path)
+    assert target.stat().st_size == 0
+
+
+async def test_files_of_others_are_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that another user could have prepared is not trusted."""
+    prepare(path)
+    stranger = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: stranger)
+
+    with pytest.raises(JournalError, match="belongs to user"):
+        await SqliteJournal.open(path)
+
+
+async def test_a_directory_that_is_not_there_is_said(tmp_path: Path) -> None:
+    """The path is named, and what the system said."""
+    with pytest.raises(JournalError, match=r"cannot be opened: No such file or directory"):
+        await SqliteJournal.open(tmp_path / "missing" / "pushes.db")
+
+
+async def test_a_journal_has_one_owner(path: Path, file: SqliteJournal) -> None:
+    """A second owner is refused, in this process as in any other, until the first one closes."""
+    with pytest.raises(JournalError, match="in use by another"):
+        await SqliteJournal.open(path)
+    await file.close()
+
+    again = await SqliteJournal.open(path)
+    await again.close()
+
+
+async def test_a_strangers_database_is_left_alone(path: Path) -> None:
+    """A SQLite file that is no journal is refused and not touched."""
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE mine (x)")
+    db.commit()
+    db.close()
+    before = content(path)
+
+    with pytest.raises(JournalError, match="not a journal of this SDK"):
+        await SqliteJournal.open(path)
+    assert content(path) == before
+
+
+async def test_odd_file_names_are_just_names(tmp_path: Path) -> None:
+    """What means something in an address means nothing in a path."""
+    path = tmp_path / "a?mode=memory#100%25.db"
+    journal = await SqliteJournal.open(path)
+    await journal.commit([sending("a")])
+    await journal.close()
+
+    assert count(path, "intents") == 1
+
+
+def test_a_journal_belongs_to_its_loop(path: Path) -> None:
+    """Used from another event loop it says so, instead of hanging."""
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        journal = first.run(SqliteJournal.open(path))
+        with pytest.raises(JournalError, match="another process or event loop"):
+            second.run(journal.commit([sending("a")]))
+        first.run(journal.close())

@@ -1,0 +1,89 @@
+"""Journal files of older and newer SDKs, and the settings durability rests on."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from integration_sdk._journal import SqliteJournal, _schema
+from integration_sdk._journal._file import JournalFile
+from integration_sdk._sansio.intents import (
+    Intent,
+)
+from integration_sdk.errors import JournalError
+from tests.test_journal import acked, count, final, sending
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "pushes.db"
+
+
+async def written(path: Path) -> list[Intent]:
+    journal = await SqliteJournal.open(path)
+    await journal.commit([sending("a"), acked("b"), final("c")])
+    rows = await journal.rows()
+    await journal.close()
+    return rows
+
+
+def with_migration(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    monkeypatch.setattr(_schema, "MIGRATIONS", (*_schema.MIGRATIONS, script))
+
+
+async def test_an_older_file_is_migrated(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of an older SDK is brought up to date when it is opened, and loses nothing."""
+    rows = await written(path)
+    with_migration(monkeypatch, "CREATE TABLE notes (id TEXT); INSERT INTO notes VALUES ('a');")
+
+    journal = await SqliteJournal.open(path)
+    assert await journal.rows() == rows
+    await journal.close()
+
+    assert count(path, "notes") == 1
+    assert version(path) == 2
+
+
+def version(path: Path) -> int:
+    db = sqlite3.connect(path)
+    ((number,),) = db.execute("PRAGMA user_version").fetchall()
+    db.close()
+    return int(number)
+
+
+async def test_a_failed_migration_changes_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a migration is none: the file is as the older SDK left it."""
+    rows = await written(path)
+    with monkeypatch.context() as patch:
+        with_migration(patch, "CREATE TABLE notes (id TEXT); INSERT INTO missing VALUES (1);")
+        with pytest.raises(JournalError, match="cannot be trusted"):
+            await SqliteJournal.open(path)
+
+    journal = await SqliteJournal.open(path)
+    assert await journal.rows() == rows
+    await journal.close()
+    assert version(path) == 1
+
+
+async def test_a_newer_file_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of a newer SDK is not guessed at."""
+    with monkeypatch.context() as patch:
+        with_migration(patch, "CREATE TABLE notes (id TEXT);")
+        await written(path)
+
+    with pytest.raises(JournalError, match="open it with the newer SDK"):
+        await SqliteJournal.open(path)
+
+
+def test_full_synchronous_write_ahead_logging(path: Path) -> None:
+    """The settings durability rests on are in force on the connection that writes."""
+    file = JournalFile(path)
+    settings = {
+        name: file._db.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("journal_mode", "synchronous")
+    }
+    file.close()
+
+    assert settings == {"journal_mode": "wal", "synchronous": 2}

@@ -1,0 +1,270 @@
+"""What `PushOptions.json_schema` and `PushOptions.form` promise."""
+
+import json
+import re
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import attrs
+from hypothesis import event, example, given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it ships no types
+
+from integration_sdk._sansio.codec import encode_record, structure
+from integration_sdk._sansio.option_fields import DATE_TIME
+from integration_sdk._sansio.options import PushOptions
+from integration_sdk.models import (
+    OptionEntry,
+    OptionRule,
+    OptionRules,
+    PropertyDescription,
+)
+
+INVOICE = PushOptions.of(
+    structure(
+        {
+            "type": "Object",
+            "displayName": "Invoice",
+            "description": "What is owed",
+            "required": True,
+            "properties": {
+                "issueDate": {"type": "DateTime", "displayName": "Issue Date", "required": True},
+                "paid": {"type": "Boolean"},
+                "scan": {"type": "File"},
+                "status": {
+                    "type": "String",
+                    "description": "How far it got",
+                    "options": [
+                        {"value": "d", "displayName": "Draft"},
+                        {"value": "s", "displayName": "Submitted"},
+                    ],
+                },
+                "currency": {"type": "String", "required": True, "options": [{"value": "GBP"}]},
+                "customerRef": {
+                    "type": "Object",
+                    "properties": {"id": {"type": "String", "required": True}},
+                },
+                "lineItems": {
+                    "type": "Array",
+                    "displayName": "Line Items",
+                    "validation": {"warnings": [{"details": "Only one line is supported"}]},
+                    "properties": {
+                        "quantity": {
+                            "type": "Number",
+                            "description": "How many",
+                            "validation": {"information": [{"details": "Must be positive"}]},
+                        }
+                    },
+                },
+                "tags": {"type": "Array", "options": [{"value": "a"}]},
+                "terms": {"type": "String", "options": [{"value": "net"}]},
+                "vessel": {"type": "Vessel", "properties": {"id": {"type": "String"}}},
+            },
+        },
+        PropertyDescription,
+    )
+)
+
+# Any description, any record
+
+NAMES = st.sampled_from(["id", "status", "Id", "line items", "a.b"])
+TEXTS = ["", "x", "20", "true", "2024-02-29", "2023-02-29", "2024-05-31T09:30:00Z"]
+NUMBERS = [0, 1, 20, -1, 1.5, 20.0, Decimal("0.10"), 2**60]
+SCALARS: st.SearchStrategy[Any] = st.sampled_from([None, True, False, *TEXTS, *NUMBERS])
+JSON = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=6,
+)
+TYPES = st.sampled_from(
+    ["Object", "Array", "String", "Number", "Boolean", "DateTime", "File", "Duration", None]
+)
+CHOICES = st.builds(
+    OptionEntry,
+    value=st.sampled_from([None, "x", "20", "True", "", 1, True, 0.1, 20.0]),
+    display_name=st.sampled_from([None, "x", "Label"]),
+)
+RULES = st.builds(
+    OptionRule,
+    field=st.sampled_from([None, "Id", "Status.Id"]),
+    details=st.sampled_from([None, "Max length of 1 characters", "Must be positive", "Be nice"]),
+)
+DESCRIPTIONS: st.SearchStrategy[PropertyDescription] = st.deferred(
+    lambda: st.builds(
+        PropertyDescription,
+        type=TYPES,
+        display_name=st.sampled_from([None, "Shown"]),
+        description=st.sampled_from([None, "Said"]),
+        required=st.booleans(),
+        properties=st.just({}) | st.dictionaries(NAMES, DESCRIPTIONS, max_size=3),
+        options=st.just([]) | st.just([]) | st.lists(CHOICES, max_size=3),
+        validation=st.builds(OptionRules, warnings=st.lists(RULES, max_size=1)),
+    )
+)
+OPTIONS = DESCRIPTIONS.map(PushOptions.of)
+PLAIN = {"String": "x", "Number": Decimal("1.5"), "Boolean": True, "DateTime": "2024-02-29"}
+
+
+def fitting(described: PropertyDescription) -> st.SearchStrategy[Any]:
+    """Values that are mostly right for *described*, so that verdicts fall both ways."""
+    listed = [entry.value for entry in described.options if entry.value is not None]
+    plain: Any = PLAIN.get(described.type or "", {})
+    right: st.SearchStrategy[Any] = st.sampled_from(listed or [plain])
+    if described.properties:
+        right = fitting_object(described)
+    if described.type == "Array":
+        right = st.lists(right, min_size=1, max_size=2)
+    return st.integers(0, 9).flatmap(lambda die: JSON if die == 0 else right)
+
+
+def fitting_object(described: PropertyDescription) -> st.SearchStrategy[dict[str, Any]]:
+    members = {name: fitting(member) for name, member in described.properties.items()}
+    needed = {name: m for name, m in members.items() if described.properties[name].required}
+    free = {name: m for name, m in members.items() if name not in needed}
+    return st.fixed_dictionaries(needed, optional={**free, "surplus": SCALARS})
+
+
+@given(st.data(), OPTIONS)
+def test_schema_refuses_what_the_check_calls_an_error(
+    data: st.DataObject, options: PushOptions
+) -> None:
+    """For any options and any record, JSON Schema and check give the same verdict."""
+    wild = st.dictionaries(NAMES, JSON, max_size=4)
+    record = data.draw(fitting_object(options) | wild)
+
+    refused = any(problem.is_error for problem in options.check(record))
+
+    event("refused" if refused else "accepted")
+    schema = Draft202012Validator(options.json_schema())
+    assert schema.is_valid(json.loads(encode_record(record))) is not refused
+
+
+@given(OPTIONS)
+def test_schema_is_valid_and_plain_json(options: PushOptions) -> None:
+    """Any options give a schema that meets Draft 2020-12 and survives JSON."""
+    schema = options.json_schema()
+
+    Draft202012Validator.check_schema(schema)
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert json.loads(json.dumps(schema)) == schema
+
+
+@given(OPTIONS)
+def test_form_has_a_control_for_each_property(options: PushOptions) -> None:
+    """Any options give controls, nested like the properties, that are plain data."""
+    controls = options.form()
+
+    assert [control.name for control in controls] == list(options.properties)
+    assert [control.required for control in controls] == [
+        described.required for described in options.properties.values()
+    ]
+    json.dumps([attrs.asdict(control) for control in controls])
+
+
+@given(st.integers(0, 9999), st.integers(0, 13), st.integers(0, 32))
+@example(1900, 2, 29)
+@example(2000, 2, 29)
+def test_dates_of_the_schema_are_the_days_that_exist(year: int, month: int, day: int) -> None:
+    """The pattern for a DateTime takes a day if, and only if, the calendar has it."""
+    text = f"{year:04}-{month:02}-{day:02}"
+    try:
+        exists = bool(date.fromisoformat(text))
+    except ValueError:
+        exists = False
+
+    assert bool(re.search(DATE_TIME, text)) is exists
+    assert bool(re.search(DATE_TIME, f"{text}T23:59:59.1234567+05:30")) is exists
+    assert not re.search(DATE_TIME, f"{text}\n")
+
+
+# What they look like
+
+
+def test_schema_reads_as_one_would_write_it() -> None:
+    """Titles, descriptions, rules, choices and requirements end up where JSON Schema has them."""
+    schema = INVOICE.json_schema()
+    properties = schema["properties"]
+
+    assert (schema["title"], schema["description"]) == ("Invoice", "What is owed")
+    assert schema["required"] == ["issueDate", "currency"]
+    assert properties["status"] == {
+        "description": "How far it got",
+        "oneOf": [
+            {"const": "d", "title": "Draft"},
+            {"const": "s", "title": "Submitted"},
+            {"const": None, "title": "(none)"},
+        ],
+    }
+    assert properties["currency"] == {"enum": ["GBP"]}
+    assert properties["customerRef"] == {
+        "type": ["object", "null"],
+        "properties": {"id": {"type": "string", "minLength": 1}},
+        "required": ["id"],
+    }
+    assert properties["terms"] == {"enum": ["net", None]}
+    assert properties["lineItems"] == {
+        "title": "Line Items",
+        "description": "Only one line is supported",
+        "type": ["array", "null"],
+        "items": {
+            "title": "Line Items",
+            "type": "object",
+            "properties": {
+                "quantity": {
+                    "type": ["number", "null"],
+                    "description": "How many\nMust be positive",
+                }
+            },
+        },
+    }
+
+
+def test_value_less_choices_are_examples() -> None:
+    """Where a choice's value is not told the schema lists what is known, and enforces nothing."""
+    entry = OptionEntry(display_name="Invoice")
+    kind = PropertyDescription(type="String", options=[entry])
+
+    schema = PushOptions(properties={"type": kind}).json_schema()
+
+    assert schema["properties"]["type"] == {"type": ["string", "null"], "examples": ["Invoice"]}
+
+
+def test_form_draws_each_type_as_its_control() -> None:
+    """A property with choices is a selection; the others follow their type, entries nested."""
+    controls = {control.name: control for control in INVOICE.form()}
+
+    assert {name: control.kind.value for name, control in controls.items()} == {
+        "issueDate": "date",
+        "paid": "checkbox",
+        "scan": "file",
+        "status": "selection",
+        "currency": "selection",
+        "customerRef": "group",
+        "lineItems": "list",
+        "tags": "list",
+        "terms": "selection",
+        "vessel": "group",
+    }
+    assert (controls["issueDate"].label, controls["issueDate"].required) == ("Issue Date", True)
+    assert controls["status"].choices == (("d", "Draft"), ("s", "Submitted"))
+    assert controls["status"].help == "How far it got"
+    assert controls["tags"].choices == (("a", "a"),)
+
+
+def test_form_nests_and_carries_the_rules() -> None:
+    """The controls of one entry stand inside the list, with path, help and rules in words."""
+    (lines,) = (control for control in INVOICE.form() if control.name == "lineItems")
+    (quantity,) = lines.controls
+
+    assert attrs.asdict(quantity) == {
+        "kind": "number",
+        "name": "quantity",
+        "path": "lineItems[].quantity",
+        "label": "quantity",
+        "help": "How many",
+        "required": False,
+        "choices": (),
+        "rules": ("Must be positive",),
+        "controls": (),
+    }

@@ -1,0 +1,107 @@
+"""The law of pagination: a walk hands out what a patient link-follower reads."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from integration_sdk._sansio.cursor import Position, read_cursor, write_cursor
+from integration_sdk._sansio.items import ItemReader
+from integration_sdk._sansio.line import Ask, Line
+from integration_sdk._sansio.page_size import PageSize
+from integration_sdk._sansio.paging import PageWalk
+from integration_sdk._sansio.requests import MIB
+from integration_sdk.errors import PaginationError, UnsafeLink
+from tests.paging_worlds import (
+    HOST,
+    Stuck,
+    World,
+    first_request,
+    follow,
+    honest_worlds,
+    worlds,
+)
+
+READER = ItemReader.of()
+Outcome = tuple[list[str], tuple[Any, str] | None]
+
+
+def expected(world: World, page_size: int) -> Outcome:
+    items: list[str] = []
+    try:
+        items.extend(follow(world, first_request(page_size).params))
+    except Stuck as stuck:
+        return items, (stuck.args[0], "unsafe" if stuck.args[1] == "unsafe" else "other")
+    return items, None
+
+
+def walked(world: World, walk: PageWalk, seed: int = 0, *, cuts: bool = False) -> Outcome:
+    """Drive *walk* with answers that come in any order; a few requests fail."""
+    chance = Random(seed)
+    items: list[str] = []
+    on_its_way: list[Ask] = []
+    arrived: dict[Ask, bytes] = {}
+    try:
+        while (head := walk.head) is not None:
+            on_its_way += walk.to_fetch(waiting=True)
+            while head not in arrived:
+                ask = on_its_way.pop(chance.randrange(len(on_its_way)))
+                if chance.random() < 0.1:
+                    walk.line.failed(ask, throttled=chance.random() < 0.5)
+                    if cuts and ask is head and chance.random() < 0.5 and walk.too_much():
+                        head = walk.line.asks[0]
+                        on_its_way, arrived = [], {}
+                    on_its_way += walk.to_fetch(waiting=True)
+                    continue
+                arrived[ask] = world.body(ask.params)
+                walk.line.arrived(ask, len(arrived[ask]))
+            body = arrived.pop(head)
+            sheet = READER.open(body)
+            skip = walk.opened(sheet, len(body))
+            if skip is not None:
+                items += [item["id"] for item in READER.values(iter(sheet.raws[skip:]))]
+            on_its_way = [ask for ask in on_its_way if walk.is_wanted(ask)]
+            arrived = {ask: body for ask, body in arrived.items() if walk.is_wanted(ask)}
+            on_its_way += walk.to_fetch(waiting=False)
+        if problem := walk.resume_behind_problem():
+            raise problem
+    except PaginationError as error:
+        return items, (error.page, "unsafe" if isinstance(error, UnsafeLink) else "other")
+    return items, None
+
+
+def walk_of(page_size: int = 3, **options: Any) -> PageWalk:
+    request = first_request(page_size)
+    line = Line(options.pop("prefetch", 4), options.pop("max_bytes", 64 * MIB))
+    sizes = options.pop("sizes", None) or PageSize(page_size)
+    start = options.pop("start", None) or Position(params=request.params)
+    return PageWalk(request=request, start=start, line=line, sizes=sizes, **options)
+
+
+SIZES = st.sampled_from([1, 2, 3, 7, 12, 100])
+
+
+@settings(max_examples=800, deadline=None)
+@given(worlds(), SIZES, st.integers(0, 9), st.integers(0))
+def test_any_walk_reads_what_a_link_follower_reads(
+    world: World, page_size: int, prefetch: int, seed: int
+) -> None:
+    """Whatever the server, the window and the order of arrival: same items, same error."""
+    walk = walk_of(page_size, base_url=HOST, prefetch=prefetch)
+
+    assert walked(world, walk, seed) == expected(world, page_size)
+
+
+@settings(max_examples=500, deadline=None)
+@given(honest_worlds(), SIZES, st.integers(0, 9), st.integers(0))
+def test_a_page_asked_for_in_another_size_loses_and_doubles_nothing(
+    world: World, page_size: int, prefetch: int, seed: int
+) -> None:
+    """Sizes that shrink on time-outs and grow back hand out the same items in the same order."""
+    walk = walk_of(page_size, base_url=HOST, prefetch=prefetch)
+
+    assert walked(world, walk, seed, cuts=True) == expected(world, page_size)

@@ -1,0 +1,317 @@
+"""Promises of the one loop that polls for everybody."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from attrs import evolve
+from push_model import Held, Model, error
+from push_support import poller
+
+from integration_sdk._sansio.requests import Request
+from integration_sdk._sansio.responses import Response
+from integration_sdk.errors import (
+    ClientClosed,
+    Forbidden,
+    NotFound,
+    PollingStopped,
+    Unauthorized,
+    WaitExpired,
+)
+from integration_sdk.models import PushStatus
+
+pytestmark = pytest.mark.virtual_time
+
+
+def held(model: Model, number: int = 0, company: str = "company") -> Held:
+    return model.add(company, "books", "invoices", {"number": number})
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def polling_tasks() -> int:
+    return sum(task.get_name() == "integration_sdk poller" for task in asyncio.all_tasks())
+
+
+async def test_many_waiters_of_one_push_cost_what_one_costs() -> None:
+    """A hundred waiters of a key send no request more than one does."""
+    alone, crowd = Model(lambda _: 5.0), Model(lambda _: 5.0)
+    await poller(alone).wait("company", held(alone).key)
+
+    polls = poller(crowd)
+    key = held(crowd).key
+    ended = await asyncio.gather(*(polls.wait("company", key) for _ in range(100)))
+
+    assert {operation.status for operation in ended} == {PushStatus.SUCCESS}
+    assert crowd.counts == alone.counts
+
+
+async def test_ten_thousand_waits_are_one_task() -> None:
+    """However many pushes are awaited, one task polls for all of them, and ends with them."""
+    model = Model(lambda _: 3.0)
+    polls = poller(model)
+    keys = [held(model, number).key for number in range(1000)]
+    waits = [asyncio.ensure_future(polls.wait("company", key)) for key in keys]
+    await asyncio.sleep(1)
+
+    assert polling_tasks() == 1
+    await asyncio.gather(*waits)
+    await asyncio.sleep(0)
+    assert polling_tasks() == 0
+
+
+async def test_a_late_waiter_gets_the_known_result() -> None:
+    """Whoever waits for a push that has ended gets the result without a request."""
+    model = Model(lambda _: 1.0)
+    polls = poller(model)
+    key = held(model).key
+    first = await polls.wait("company", key)
+    asked = model.counts.total()
+
+    assert await polls.wait("company", key) is first
+    assert model.counts.total() == asked
+
+
+async def test_known_results_are_bounded() -> None:
+    """No more finals are remembered than asked for."""
+    model = Model(lambda _: 1.0)
+    polls = poller(model, remember=2)
+    keys = [held(model, number).key for number in range(5)]
+    await asyncio.gather(*(polls.wait("company", key) for key in keys))
+
+    assert len(polls._finished) == 2
+
+
+async def test_cancelling_a_waiter_leaves_the_others() -> None:
+    """A cancelled wait is that caller's affair; others of the same key go on."""
+    model = Model(lambda _: 5.0)
+    polls = poller(model)
+    key = held(model).key
+    leaves = asyncio.ensure_future(polls.wait("company", key))
+    stays = asyncio.ensure_future(polls.wait("company", key))
+    await asyncio.sleep(1)
+    leaves.cancel()
+
+    assert (await stays).status is PushStatus.SUCCESS
+    assert leaves.cancelled()
+
+
+async def test_nobody_waiting_means_nobody_polling() -> None:
+    """When the last waiter has gone, polling ends."""
+    model = Model(lambda _: float("inf"))
+    polls = poller(model)
+    wait = asyncio.ensure_future(polls.wait("company", held(model).key))
+    await asyncio.sleep(5)
+    wait.cancel()
+    await asyncio.sleep(0.1)
+    asked = model.counts.total()
+    await asyncio.sleep(1000)
+
+    assert model.counts.total() == asked
+    assert polling_tasks() == 0
+
+
+async def test_an_expired_wait_says_so_and_the_push_goes_on() -> None:
+    """A wait that ends first raises WaitExpired at its time; a later wait finds the end."""
+    model = Model(lambda _: 100.0)
+    polls = poller(model)
+    key = held(model).key
+    began = now()
+    with pytest.raises(WaitExpired, match="still Pending after 10 seconds") as caught:
+        await polls.wait("company", key, timeout=10)
+
+    assert now() - began == 10
+    assert caught.value.operation is None or not caught.value.operation.is_final
+    assert (await polls.wait("company", key)).status is PushStatus.SUCCESS
+
+
+async def test_an_unknown_push_is_not_found() -> None:
+    """A key that the service does not know raises NotFound after one request."""
+    model = Model()
+    with pytest.raises(NotFound):
+        await poller(model).wait("company", "no-such-key")
+    assert model.counts.total() == 1
+
+
+async def test_a_failed_push_is_an_answer() -> None:
+    """Failed is returned, not raised."""
+    model = Model(lambda _: 1.0, status=lambda _: "Failed")
+    operation = await poller(model).wait("company", held(model).key)
+    assert operation.status is PushStatus.FAILED
+
+
+async def test_a_crash_fails_every_waiter_and_the_next_wait_starts_afresh() -> None:
+    """A broken loop is a typed error for all who wait, with its cause, and no hang."""
+    model = Model(lambda _: 5.0)
+    crash: list[BaseException] = [ZeroDivisionError("a bug")]
+    model.answer = lambda _: crash[0] if crash else None
+    polls = poller(model)
+    keys = [held(model, number, f"company-{number}").key for number in range(3)]
+    waits = [polls.wait(f"company-{number}", key) for number, key in enumerate(keys)]
+    ended = await asyncio.gather(*waits, return_exceptions=True)
+
+    assert [type(one) for one in ended] == [PollingStopped] * 3
+    assert all(isinstance(one.__cause__, ZeroDivisionError) for one in ended)  # type: ignore[union-attr]  # checked above
+
+    crash.clear()
+    assert (await polls.wait("company-0", keys[0])).status is PushStatus.SUCCESS
+
+
+async def test_a_final_state_never_changes_back() -> None:
+    """An answer that is older than the final one changes nothing."""
+    model = Model(lambda _: 1.0)
+    polls = poller(model)
+    key = held(model).key
+    final = await polls.wait("company", key)
+    model.by_key[key].status = "Failed"
+    polls.remember(evolve(final, status=PushStatus.FAILED))
+
+    assert (await polls.wait("company", key)).status is PushStatus.SUCCESS
+
+
+async def test_a_hint_is_followed_at_once() -> None:
+    """notify() on a push that has ended wakes its waiter within one answer's time."""
+    model = Model(lambda _: 300.0)
+    polls = poller(model)
+    push = held(model)
+    wait = asyncio.ensure_future(polls.wait("company", push.key))
+    await asyncio.sleep(100)
+    push.ends = now()
+    polls.notify(push.key)
+    await asyncio.sleep(0.05)
+
+    assert wait.done()
+    assert (await wait).status is PushStatus.SUCCESS
+
+
+async def test_a_wrong_hint_does_no_harm() -> None:
+    """Hints for unknown keys, or before the time, change nothing but speed."""
+    model = Model(lambda _: 20.0)
+    polls = poller(model)
+    push = held(model)
+    wait = asyncio.ensure_future(polls.wait("company", push.key))
+    for _ in range(10):
+        await asyncio.sleep(1)
+        polls.notify(push.key)
+        polls.notify("nobody's")
+
+    assert (await wait).status is PushStatus.SUCCESS
+    assert now() < 25
+
+
+async def test_closing_tells_who_waits() -> None:
+    """aclose() ends the loop, and waiters get ClientClosed."""
+    model = Model(lambda _: float("inf"))
+    polls = poller(model)
+    wait = asyncio.ensure_future(polls.wait("company", held(model).key))
+    await asyncio.sleep(1)
+    await polls.aclose()
+
+    with pytest.raises(ClientClosed):
+        await wait
+    assert polling_tasks() == 0
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 405])
+async def test_a_service_without_a_list_is_polled_singly(status: int) -> None:
+    """Where the list is missing or forbidden every push is read by itself, and ends."""
+    model = Model(lambda record: 2.0 + record["number"] / 10)
+    model.answer = lambda request: error(status) if request.operation == "pushes.list" else None
+    polls = poller(model)
+    keys = [held(model, number).key for number in range(40)]
+    ended = await asyncio.gather(*(polls.wait("company", key) for key in keys))
+
+    assert all(operation.status is PushStatus.SUCCESS for operation in ended)
+    assert model.counts["pushes.list"] == 1
+    assert now() < 10
+
+
+async def test_a_list_that_lags_is_made_up_for() -> None:
+    """Pushes that a lagging list does not show yet are read singly."""
+    model = Model(lambda _: 2.0, list_lag=60.0)
+    polls = poller(model)
+    keys = [held(model, number).key for number in range(10)]
+    await asyncio.gather(*(polls.wait("company", key) for key in keys))
+
+    assert now() < 8
+
+
+async def test_a_list_that_is_cut_short_is_made_up_for() -> None:
+    """Pushes that the list never shows are read singly."""
+    model = Model(lambda _: 2.0)
+    polls = poller(model)
+    keys = [held(model, number).key for number in range(20)]
+    model.pushes["company"] = model.pushes["company"][10:]
+    await asyncio.gather(*(polls.wait("company", key) for key in keys))
+
+    assert now() < 8
+
+
+async def test_data_is_fetched_singly_where_a_list_lacks_it() -> None:
+    """A waiter gets ``data`` even where the list of pushes does not hold it."""
+    model = Model(lambda _: 2.0, list_has_data=False)
+    polls = poller(model)
+    keys = [held(model, number).key for number in range(10)]
+    ended = await asyncio.gather(*(polls.wait("company", key) for key in keys))
+
+    assert all(operation.data and "id" in operation.data for operation in ended)
+    assert model.counts["pushes.get"] == 10
+
+
+@pytest.mark.parametrize(("status", "kind"), [(401, Unauthorized), (403, Forbidden)])
+async def test_a_refusal_reaches_the_waiter(status: int, kind: type[Exception]) -> None:
+    """An account that may not ask is told so; its waits do not hang."""
+    model = Model(lambda _: 5.0)
+    model.answer = lambda _: error(status)
+    with pytest.raises(kind):
+        await poller(model).wait("company", held(model).key)
+
+
+async def test_the_services_word_on_when_to_come_back_counts() -> None:
+    """After a 429 with Retry-After nothing is asked of that company any sooner."""
+    model = Model(lambda _: 1.0)
+    asked: list[float] = []
+
+    def answer(request: Request) -> Response | None:
+        asked.append(now())
+        return error(429, after=30) if len(asked) == 1 else None
+
+    model.answer = answer
+    await poller(model).wait("company", held(model).key)
+
+    assert len(asked) == 2
+    assert asked[1] >= asked[0] + 30
+
+
+async def test_failing_polls_come_less_often() -> None:
+    """A service that answers nothing but 500 is asked ever more rarely, and recovers."""
+    model = Model(lambda _: 1.0)
+    model.answer = lambda _: error(500) if now() < 600 else None
+    await poller(model).wait("company", held(model).key)
+
+    assert model.counts.total() < 40
+    assert now() < 700
+
+
+async def test_one_bad_row_does_not_spoil_a_page(caplog: Any) -> None:
+    """A row that cannot be read is read singly; the others of its page are believed."""
+    model = Model(lambda _: 2.0)
+    polls = poller(model)
+    keys = [held(model, number).key for number in range(10)]
+    shown = model.shown
+
+    def spoilt(one: Held, **options: Any) -> dict[str, Any]:
+        row = shown(one, **options)
+        if options.get("listed") and one.key == keys[3]:
+            row["requestedOnUtc"] = "yesterday"
+        return row
+
+    model.shown = spoilt  # type: ignore[method-assign]  # one bad row
+    ended = await asyncio.gather(*(polls.wait("company", key) for key in keys))
+
+    assert len(ended) == 10
+    assert now() < 8

@@ -1,0 +1,249 @@
+"""Calls become requests, and no argument can lead one astray."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from integration_sdk._sansio import requests
+from integration_sdk._sansio.requests import Priority, Safety
+from integration_sdk.dialect import Dialect, Route
+from integration_sdk.errors import ConfigurationError
+
+DOCUMENT = Dialect.document()
+PUBLISHED = Dialect.published()
+NAMES = {
+    "companyId": "c",
+    "connectionId": "k",
+    "dataType": "invoices",
+    "accountId": "a",
+    "recordId": "r",
+    "pushOperationKey": "p",
+}
+SHOWN_IN_THE_DOCUMENT = {
+    "companies.list": "GET /companies",
+    "companies.create": "POST /companies",
+    "data.list": "GET /companies/c/data/invoices",
+    "options.create": "GET /companies/c/connections/k/dataTypes/invoices/options/POST",
+    "push.create": "POST /companies/c/connections/k/push/invoices",
+    "sync_settings.set": "POST /profile/syncSettings",
+    "bank_accounts.list": "GET /companies/c/connections/k/data/bankAccounts",
+    "bank_accounts.get": "GET /companies/c/connections/k/data/bankAccounts/a",
+    "bank_accounts.transactions": (
+        "GET /companies/c/connections/k/data/bankAccounts/a/bankTransactions"
+    ),
+    "legacy_bank_accounts.list": "GET /companies/c/data/bankAccounts",
+    "legacy_bank_accounts.get": "GET /companies/c/data/bankAccounts/a",
+    "legacy_bank_accounts.transactions": "GET /companies/c/data/bankAccounts/a/transactions",
+}
+
+
+def names_of(route: Route) -> dict[str, str]:
+    return {name: value for name, value in NAMES.items() if "{" + name + "}" in route.path}
+
+
+@pytest.mark.parametrize(("operation", "call"), SHOWN_IN_THE_DOCUMENT.items())
+def test_shown_routes_are_as_the_document_writes_them(operation: str, call: str) -> None:
+    """ "Endpoints": methods and paths are the document's, to the letter."""
+    request = requests.to_route(DOCUMENT, operation, **names_of(DOCUMENT.routes[operation]))
+
+    assert f"{request.method} {request.path}" == call
+
+
+@pytest.mark.parametrize("dialect", [DOCUMENT, PUBLISHED])
+def test_every_route_names_its_source(dialect: Dialect) -> None:
+    """A route comes from a section of the document, or says that it is assumed."""
+    for operation, route in dialect.routes.items():
+        shown = operation in SHOWN_IN_THE_DOCUMENT and dialect is DOCUMENT
+        assert route.source.startswith("Endpoints") or "Assumed" in route.source
+        assert not shown or route.source.startswith("Endpoints")
+        assert requests.to_route(dialect, operation, **names_of(route)).path.startswith("/")
+
+
+def test_legacy_routes_name_their_replacement() -> None:
+    """ "Versioning": clients must move to the connection-scoped endpoints."""
+    request = requests.to_route(
+        DOCUMENT, "legacy_bank_accounts.transactions", companyId="c", accountId="a"
+    )
+
+    assert request.replacement == (
+        "/companies/c/connections/{connectionId}/data/bankAccounts/a/bankTransactions"
+    )
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "  ",
+        "..",
+        ".",
+        "../x",
+        "a?b",
+        "%2f",
+        "a/b",
+        "a\\b",
+        "a#b",
+        "a;b",
+        "a\nb",
+        "\x00",
+        None,
+        7,
+    ],
+)
+def test_odd_ids_are_refused(value: Any) -> None:
+    """An id that could lead elsewhere gets an error that says what to pass."""
+    with pytest.raises(ConfigurationError, match="company_id"):
+        requests.segment("company_id", value)
+
+
+@given(st.text())
+def test_segment_stays_one_segment(value: str) -> None:
+    """Whatever is let through comes back as one path segment with the same text."""
+    try:
+        quoted = requests.segment("id", value)
+    except ConfigurationError:
+        return
+
+    path = urlsplit(f"https://host/a/{quoted}/b").path
+    assert path == f"/a/{quoted}/b"
+    assert [unquote(part) for part in path.split("/")] == ["", "a", value, "b"]
+
+
+@pytest.mark.parametrize("size", [0, -1, 5001, True, 10.0, "100", None])
+def test_page_size_outside_the_limits_is_refused(size: Any) -> None:
+    """ "Limits": 1 to 5000 results a page."""
+    with pytest.raises(ConfigurationError, match="page_size must be a whole number from 1 to 5000"):
+        requests.listing(DOCUMENT, "companies.list", page_size=size)
+
+
+def test_lists_name_their_page() -> None:
+    """Older servers required ``page``, so it is always sent; filters are quoted on the wire."""
+    request = requests.listing(
+        DOCUMENT,
+        "data.list",
+        page_size=5000,
+        query="status=paid&&customerRef.companyName~A B",
+        order_by="-issueDate",
+        companyId="c",
+        dataType="invoices",
+    )
+
+    assert request.target == (
+        "/companies/c/data/invoices?page=1&pageSize=5000"
+        "&query=status%3Dpaid%26%26customerRef.companyName~A%20B&orderBy=-issueDate"
+    )
+    assert request.company_id == "c"
+    assert request.safety is Safety.READ
+
+
+def test_overlong_filters_are_refused() -> None:
+    """The service takes filters under 2048 characters."""
+    with pytest.raises(ConfigurationError, match="2048"):
+        requests.listing(DOCUMENT, "companies.list", query="x" * 2048)
+
+
+@given(st.lists(st.tuples(st.text(min_size=1), st.text()), max_size=5))
+def test_query_of_a_link_survives(params: list[tuple[str, str]]) -> None:
+    """A link's query is sent on as it was meant, whatever is in it."""
+    request = requests.to_route(DOCUMENT, "companies.list")
+    first = request.with_query("&".join(f"{quote_(n)}={quote_(v)}" for n, v in params))
+
+    assert list(first.params) == params
+    assert parse_qsl(urlsplit(first.target).query, keep_blank_values=True) == params
+
+
+def quote_(text: str) -> str:
+    from urllib.parse import quote
+
+    return quote(text, safe="")
+
+
+# Pushes
+
+
+def test_create_and_update_are_different_requests() -> None:
+    """A create is a POST, an update a PUT of the record; both go at push priority, once."""
+    create = requests.push(DOCUMENT, "c", "k", "invoices", {"a": 1}, timeout_minutes=60)
+    update = requests.push(DOCUMENT, "c", "k", "invoices", {"a": 1}, record_id="r")
+
+    assert create.target == "/companies/c/connections/k/push/invoices?timeoutInMinutes=60"
+    assert (update.method, update.path) == ("PUT", "/companies/c/connections/k/push/invoices/r")
+    assert create.body == b'{"a":1}'
+    assert {create.safety, update.safety} == {Safety.WRITE}
+    assert create.priority is Priority.PUSH
+
+
+def test_push_path_has_its_own_names() -> None:
+    """Options and operations say chartOfAccounts, the push path accounts."""
+    request = requests.push(DOCUMENT, "c", "k", "chartOfAccounts", {})
+
+    assert request.path.endswith("/push/accounts")
+
+
+def test_idempotency_keys_go_where_they_are_honoured() -> None:
+    """The published service has the header, on POST; the document's has none."""
+    published = requests.push(PUBLISHED, "c", "k", "invoices", {}, idempotency_key="x")
+    update = requests.push(PUBLISHED, "c", "k", "invoices", {}, record_id="r", idempotency_key="x")
+    document = requests.push(DOCUMENT, "c", "k", "invoices", {}, idempotency_key="x")
+
+    assert published.headers == {"Idempotency-Key": "x"}
+    assert update.headers == document.headers == {}
+
+
+@pytest.mark.parametrize("minutes", [0, -1, 1.5, True, "60"])
+def test_deadline_that_is_no_number_of_minutes_is_refused(minutes: Any) -> None:
+    """timeoutInMinutes is an integer."""
+    with pytest.raises(ConfigurationError, match="timeout_minutes"):
+        requests.push(DOCUMENT, "c", "k", "invoices", {}, timeout_minutes=minutes)
+
+
+def test_file_is_one_multipart_field() -> None:
+    """Bills have a path of their own; the file goes in the field ``file``."""
+    bare = requests.attach(DOCUMENT, "c", "k", "bills", "r")
+    request = requests.with_file(bare, b"%PDF", filename="a.pdf", content_type="application/pdf")
+
+    assert request.path.endswith("/push/bills/r/attachments")
+    assert request.body is not None
+    assert b'name="file"; filename="a.pdf"\r\nContent-Type: application/pdf\r\n\r\n%PDF\r\n--' in (
+        request.body
+    )
+    assert request.content_type.startswith("multipart/form-data; boundary=")
+    with pytest.raises(ConfigurationError):
+        requests.with_file(bare, b"", filename='a"\r\nX: y', content_type="text/plain")
+
+
+# The door for everything else
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["", "companies", "//evil.example/x", "https://evil.example", "/a?b=1", "/a#b", "/a/../b",
+     "/a/%2e%2E/b", "/a\\b", "/a\nb"],
+)  # fmt: skip
+def test_custom_paths_stay_below_the_base_url(path: str) -> None:
+    """``client.request`` takes a plain path and nothing that could leave the origin."""
+    with pytest.raises(ConfigurationError):
+        requests.custom("GET", path, params=None, json=None)
+
+
+def test_custom_reads_are_reads() -> None:
+    """GET may be repeated; anything else only where it had no effect."""
+    read = requests.custom("get", "/a b/c", params={"page": 1}, json=None)
+    write = requests.custom("PATCH", "/a", params=None, json={"x": 1})
+
+    assert (read.method, read.safety, read.target) == ("GET", Safety.READ, "/a%20b/c?page=1")
+    assert (write.safety, write.body) == (Safety.WRITE, b'{"x":1}')
+
+
+def test_dialects_can_be_corrected() -> None:
+    """What the document does not show is data: one route can be replaced, one can be missing."""
+    dialect = DOCUMENT.with_routes({"pushes.get": Route("GET", "/v2/push/{pushOperationKey}")})
+
+    assert requests.to_route(dialect, "pushes.get", pushOperationKey="p").path == "/v2/push/p"
+    with pytest.raises(ConfigurationError, match="with_routes"):
+        requests.to_route(DOCUMENT, "nothing.there")

@@ -1,0 +1,199 @@
+"""The rules of sending again: the table, the pauses, the budget, ``Retry-After`` and quotas."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from itertools import product
+from typing import Any
+
+import pytest
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+
+from integration_sdk._sansio.quota import read_quota
+from integration_sdk._sansio.requests import Safety
+from integration_sdk._sansio.responses import Response
+from integration_sdk._sansio.retry import (
+    Pauses,
+    Phase,
+    RetryBudget,
+    RetryPolicy,
+    answer_may_repeat,
+    may_repeat,
+)
+from integration_sdk._sansio.retry_after import retry_after
+from integration_sdk.errors import ConfigurationError
+from tests.session_support import error_body, read, write
+
+NOW = 1_700_000_000.0
+STATUSES = st.integers(100, 599)
+JITTERS = st.floats(0, 1, exclude_max=True)
+
+
+# The table
+
+
+@given(STATUSES, st.booleans(), st.booleans())
+def test_a_write_is_repeated_only_where_nothing_was_done(
+    status: int, documented: bool, offline: bool
+) -> None:
+    """Never once it may have left, and after an answer only a documented 429 or 503."""
+    facts: dict[str, Any] = {"status": status, "documented": documented, "offline": offline}
+
+    assert may_repeat(Safety.WRITE, Phase.NEVER_LEFT, **facts)
+    assert not may_repeat(Safety.WRITE, Phase.MAY_HAVE_LEFT, **facts)
+    refused = documented and (status == 429 or (status == 503 and offline))
+    assert may_repeat(Safety.WRITE, Phase.ANSWERED, **facts) == refused
+
+
+@given(STATUSES, st.booleans())
+def test_a_read_is_repeated_where_it_may_help(status: int, documented: bool) -> None:
+    """Reads outlive lost answers and the five passing statuses, whatever their body."""
+    for phase in (Phase.NEVER_LEFT, Phase.MAY_HAVE_LEFT):
+        assert may_repeat(Safety.READ, phase, status=status, documented=documented)
+    again = may_repeat(Safety.READ, Phase.ANSWERED, status=status, documented=documented)
+    assert again == (status in {429, 500, 502, 503, 504})
+
+
+@given(STATUSES, st.sampled_from([b"", b"<html>", b"[]", b"null", b'{"statusCode": 429}']))
+def test_a_page_of_a_proxy_never_repeats_a_write(status: int, body: bytes) -> None:
+    """Without a ``correlationId`` it is not the service that spoke."""
+    answer = Response(status=status, body=body)
+
+    assert not answer_may_repeat(write(), answer, offline=True)
+
+
+def test_the_documented_refusals_repeat_a_write() -> None:
+    """429 always, 503 as the dialect says, nothing else."""
+    again = {
+        (status, offline)
+        for status, offline in product(range(200, 600), (True, False))
+        if answer_may_repeat(
+            write(), Response(status=status, body=error_body(status)), offline=offline
+        )
+    }
+
+    assert again == {(429, True), (429, False), (503, True)}
+
+
+# Policy and pauses
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"attempts": 0},
+        {"attempts": 2.5},
+        {"attempts": True},
+        {"base": -1},
+        {"throttled_base": -0.1},
+        {"cap": float("nan")},
+    ],
+)
+def test_a_policy_that_cannot_work_is_refused(wrong: dict[str, Any]) -> None:
+    """The error names the setting and what would do."""
+    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+        RetryPolicy(**wrong)
+
+
+def test_never_is_one_attempt() -> None:
+    """`RetryPolicy.never` sends once; a policy is a value and evolves."""
+    assert RetryPolicy.never() == RetryPolicy(attempts=1)
+    assert evolve(RetryPolicy.never(), attempts=3) == RetryPolicy()
+
+
+@given(
+    st.floats(0, 10), st.floats(0, 10), st.floats(0, 30), st.lists(JITTERS, min_size=1, max_size=20)
+)
+def test_pauses_are_drawn_below_a_doubling_limit(
+    base: float, throttled_base: float, cap: float, draws: list[float]
+) -> None:
+    """Full jitter: between 0 and the limit, which doubles up to the cap; never a hot loop."""
+    policy = RetryPolicy(base=base, throttled_base=throttled_base, cap=cap)
+    pauses = Pauses(policy)
+    for number, draw in enumerate(draws):
+        throttled = number % 2 == 1
+        limit = min(cap, (throttled_base if throttled else base) * 2**number)
+        pause = pauses.draw(draw.__mul__, throttled=throttled)
+        assert pause == pytest.approx(max(0.01, limit * draw))
+
+
+# The budget
+
+
+@given(st.lists(st.booleans(), max_size=2000))
+def test_an_outage_costs_a_tenth_more_at_most(successes: list[bool]) -> None:
+    """Beyond a full budget of 100, there is one repetition for ten successes."""
+    budget = RetryBudget()
+    repeated = 0
+    for success in successes:
+        if success:
+            budget.earn()
+        else:
+            repeated += budget.spend()
+
+    assert repeated <= 100 + sum(successes) / 10
+    assert 0 <= budget.tokens <= budget.capacity
+
+
+# Retry-After
+
+
+@given(st.floats(allow_nan=True, allow_infinity=True))
+def test_any_number_is_a_floor_or_nothing(seconds: float) -> None:
+    """Negative is zero; what is no finite number says nothing."""
+    told = retry_after(str(seconds), NOW)
+
+    assert told is None or told == max(0.0, seconds)
+
+
+@given(st.integers(-(10**6), 10**8))
+def test_a_date_counts_from_the_services_clock(seconds: int) -> None:
+    """An HTTP date means the seconds until it."""
+    moment = datetime.fromtimestamp(NOW + seconds, UTC)
+
+    assert retry_after(format_datetime(moment, usegmt=True), NOW) == max(0, seconds)
+
+
+@given(st.text(max_size=40))
+def test_nonsense_says_nothing(text: str) -> None:
+    """Whatever a header holds, reading it raises nothing and gives no negative floor."""
+    told = retry_after(text, NOW)
+
+    assert told is None or told >= 0
+
+
+# Quotas
+
+
+def test_the_quota_is_read_in_every_form() -> None:
+    """``Reset`` may be Unix time, seconds from now, ISO 8601 or an HTTP date."""
+    moment = datetime.fromtimestamp(NOW + 60, UTC)
+    forms = [str(int(NOW + 60)), "60", "60.0", moment.isoformat(), format_datetime(moment)]
+    for form in forms:
+        quota = read_quota(
+            {
+                "X-Rate-Limit-Limit": "1000",
+                "X-Rate-Limit-Remaining": "0",
+                "X-Rate-Limit-Reset": form,
+            },
+            NOW,
+        )
+        assert quota is not None
+        assert (quota.limit, quota.remaining, quota.reset) == (1000, 0, moment)
+
+
+@given(st.dictionaries(st.sampled_from(["Limit", "Remaining", "Reset"]), st.text(max_size=30)))
+def test_a_quota_that_cannot_be_read_is_none(headers: dict[str, str]) -> None:
+    """Odd headers raise nothing."""
+    quota = read_quota({f"X-Rate-Limit-{name}": text for name, text in headers.items()}, NOW)
+
+    assert quota is None or (quota.reset is None or quota.reset.tzinfo is not None)
+
+
+def test_no_headers_no_quota() -> None:
+    """Most answers say nothing of limits."""
+    assert read_quota({}, NOW) is None
+    assert answer_may_repeat(read(), Response(status=200), offline=True) is False

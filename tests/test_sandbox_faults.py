@@ -1,0 +1,240 @@
+"""Faults on command, when they apply and what they refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import pytest
+from sandbox_support import DELIVERY, holding, serving, statuses, until
+
+from integration_sdk.sandbox import Rule
+
+# ---------------------------------------------------------------------- when a rule applies
+
+
+async def test_a_rule_is_spent_after_its_times() -> None:
+    """times= counts the calls it applies to, skip= those it lets by first."""
+    async with serving() as http:
+        rule = http.sandbox.faults.status(500, skip=1, times=2)
+
+        assert await statuses(http, 5) == [200, 500, 500, 200, 200]
+    assert rule.hits == 2
+
+
+@pytest.mark.parametrize(
+    ("route", "hit"),
+    [
+        ("", {"GET /companies", "GET push", "POST push"}),
+        ("GET", {"GET /companies", "GET push"}),
+        ("/push", {"GET push", "POST push"}),
+        ("POST /push", {"POST push"}),
+        ("/companies/", {"GET push", "POST push"}),
+        (re.compile(r"/push$"), {"GET push"}),
+        (re.compile(r"^GET /companies$"), {"GET /companies"}),
+    ],
+)
+async def test_a_rule_applies_to_its_route(route: Any, hit: set[str]) -> None:
+    """route= is a method, a part of the path, both, or a pattern over both."""
+    async with serving() as http:
+        http.sandbox.faults.status(500, route=route)
+        replies = {
+            "GET /companies": await http.get("/companies"),
+            "GET push": await http.get(f"{http.company}/push"),
+            "POST push": await http.post(f"{http.at()}/push/invoices", DELIVERY),
+        }
+
+    assert {name for name, reply in replies.items() if reply.status == 500} == hit
+
+
+async def test_chance_is_seeded() -> None:
+    """probability= hits about that share, and the same calls for the same seed."""
+
+    async def draw(seed: int) -> list[int]:
+        async with serving(seed=seed) as http:
+            http.sandbox.faults.status(500, probability=0.25)
+            return await statuses(http, 200)
+
+    first, again, other = await draw(1), await draw(1), await draw(2)
+    assert first == again != other
+    assert 30 <= Counter(first)[500] <= 70
+
+
+async def test_rules_can_be_taken_back() -> None:
+    """remove() ends one fault, clear() all."""
+    async with serving() as http:
+        rule = http.sandbox.faults.status(500)
+        http.sandbox.faults.status(503)
+        http.sandbox.faults.remove(rule)
+        one = await statuses(http, 1)
+        http.sandbox.faults.clear()
+
+        assert one + await statuses(http, 1) == [503, 200]
+        assert list(http.sandbox.faults) == []
+
+
+async def test_odd_scopes_are_refused() -> None:
+    """A fault that could never apply is a mistake in the script."""
+    async with serving() as http:
+        faults = http.sandbox.faults
+        for bad in ({"times": 0}, {"probability": 1.1}, {"probability": -0.1}):
+            with pytest.raises(ValueError, match=next(iter(bad))):
+                faults.status(500, **bad)
+        with pytest.raises(ValueError, match="total= or per_company="):
+            faults.concurrency_limit()
+        with pytest.raises(ValueError, match="seconds"):
+            faults.latency((2, 1))
+        assert list(faults) == []
+
+
+async def test_a_fault_of_ones_own() -> None:
+    """add() takes any function around the rest of the call."""
+    async with serving() as http:
+
+        async def twice(call: Any, proceed: Any) -> Any:
+            answer = await proceed()
+            return type(answer)(answer.status, (answer.body, b" "), {"X-Twice": call.method})
+
+        rule: Rule = http.sandbox.faults.add(twice, route="GET /companies/")
+        reply = await http.get(http.company)
+
+    assert (reply.headers["X-Twice"], rule.hits) == ("GET", 1)
+
+
+# ---------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize("code", [400, 401, 402, 403, 404, 405, 409, 429, 500, 503, 418])
+async def test_any_status_comes_with_the_error_body(code: int) -> None:
+    """status(code) answers in the documented shape."""
+    async with serving() as http:
+        http.sandbox.faults.status(code, headers={"X-Why": "asked"})
+        reply = await http.get("/companies")
+
+    assert (reply.status, reply.body["statusCode"], reply.headers["X-Why"]) == (code, code, "asked")
+    assert reply.body["correlationId"]
+
+
+async def test_a_status_may_come_with_any_body() -> None:
+    """Text, bytes, JSON; a type of its own; a proxy's HTML."""
+    async with serving() as http:
+        faults = http.sandbox.faults
+        faults.status(503, b"", times=1)
+        faults.status(502, {"title": "x"}, content_type="application/problem+json", times=1)
+        faults.html_from_proxy(times=1)
+        empty, problem, html = [await http.get("/companies") for _ in range(3)]
+
+    assert (empty.status, empty.text) == (503, "")
+    assert (problem.text, problem.headers["Content-Type"]) == (
+        '{"title":"x"}',
+        "application/problem+json",
+    )
+    assert html.status == 502
+    assert html.text.startswith("<html>")
+    assert html.headers["Content-Type"].startswith("text/html")
+
+
+@pytest.mark.parametrize("processed", [False, True])
+async def test_an_error_may_hide_that_the_work_was_done(processed: bool) -> None:
+    """processed=True records the push and answers the error all the same."""
+    async with serving() as http:
+        http.sandbox.faults.status(500, processed=processed, route="/push/")
+        reply = await http.post(f"{http.at()}/push/invoices", DELIVERY)
+
+        assert (reply.status, len(http.sandbox.pushes)) == (500, processed)
+
+
+async def test_unavailability_has_a_window() -> None:
+    """503 from delay to delay + seconds of the service's time, with Retry-After."""
+    async with serving() as http:
+        http.sandbox.faults.unavailable(60, delay=30, retry_after=7)
+        found = await statuses(http, 1)
+        http.sandbox.clock.advance(seconds=31)
+        refused = await http.get("/companies")
+        http.sandbox.clock.advance(seconds=60)
+
+        assert [*found, refused.status, *(await statuses(http, 1))] == [200, 503, 200]
+    assert refused.headers["Retry-After"] == "7"
+
+
+async def test_other_refusals() -> None:
+    """not_ready is 409, expire_account 402, no_push_list 404 or 405 for the list alone."""
+    async with serving() as http:
+        faults = http.sandbox.faults
+        faults.not_ready(route="/data/invoices", seconds=10)
+        faults.expire_account(route="/connections/", times=1)
+        faults.no_push_list(405)
+        assert await statuses(http, 1, f"{http.company}/data/invoices") == [409]
+        assert await statuses(http, 1, http.at()) == [402]
+        assert await statuses(http, 1, f"{http.company}/push") == [405]
+        operation = await http.push()
+        assert await http.pushed(operation) == operation
+        http.sandbox.clock.advance(seconds=11)
+        assert await statuses(http, 1, f"{http.company}/data/invoices") == [200]
+
+
+async def test_the_rate_limit_is_a_token_bucket() -> None:
+    """burst at once, then per_second; 429 with Retry-After and X-Rate-Limit headers."""
+    async with serving() as http:
+        http.sandbox.faults.rate_limit(0.1, burst=3)
+        replies = [await http.get("/companies") for _ in range(4)]
+        http.sandbox.clock.advance(seconds=20.5)
+        later = await statuses(http, 3)
+        http.sandbox.clock.advance(hours=1)
+        full = await statuses(http, 4)
+
+    assert [reply.status for reply in replies] == [200, 200, 200, 429]
+    assert [reply.headers["X-Rate-Limit-Remaining"] for reply in replies] == list("2100")
+    assert replies[3].headers["Retry-After"] == "10"
+    assert "Retry-After" not in replies[2].headers
+    assert later == [200, 200, 429]
+    assert full == [200, 200, 200, 429]
+
+
+@pytest.mark.parametrize(
+    ("form", "given", "told"),
+    [("seconds", 2.5, "3"), ("seconds", "soon", "soon"), ("none", 5, None), ("seconds", 0, "0")],
+)
+async def test_retry_after_takes_every_form(form: Any, given: Any, told: str | None) -> None:
+    """Whole seconds rounded up, any text, or no header."""
+    async with serving() as http:
+        http.sandbox.faults.rate_limit(1, burst=0, retry_after=given, form=form)
+        reply = await http.get("/companies")
+
+    assert reply.headers.get("Retry-After") == told
+
+
+async def test_retry_after_may_be_a_date() -> None:
+    """An HTTP date, never before the time it means, by the clock of the Date header."""
+    async with serving() as http:
+        http.sandbox.faults.rate_limit(1, burst=0, retry_after=90, form="date")
+        http.sandbox.clock.advance(days=3)
+        headers = (await http.get("/companies")).headers
+
+    until = parsedate_to_datetime(headers["Retry-After"])
+    assert 90 <= (until - parsedate_to_datetime(headers["Date"])).total_seconds() <= 91
+
+
+@pytest.mark.parametrize(
+    ("total", "per_company", "passed"), [(2, None, 2), (None, 2, 4), (None, 5, 8)]
+)
+async def test_concurrency_is_limited(
+    total: int | None, per_company: int | None, passed: int
+) -> None:
+    """So many at once, in all or for each company; a place freed is a place."""
+    async with serving() as http:
+        gate = asyncio.Event()
+        http.sandbox.faults.add(holding(gate))
+        http.sandbox.faults.concurrency_limit(total, per_company=per_company)
+        paths = [f"/companies/{company.id}" for company in http.sandbox.companies[:2]] * 4
+        calls = [asyncio.create_task(http.get(path)) for path in paths]
+        await until(lambda: http.sandbox.served == len(calls) - passed)
+        gate.set()
+        replies = await asyncio.gather(*calls)
+        after = await statuses(http, 2)
+
+    assert Counter(reply.status for reply in replies)[200] == passed
+    assert after == [200, 200]

@@ -1,0 +1,384 @@
+"""The sandbox as a tool: its data, its clock, what it remembers, how it starts and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sandbox_support import DELIVERY, holding, serving, until
+
+from integration_sdk.sandbox import Sandbox, serve
+from integration_sdk.sandbox._books import SIZES, Books
+from integration_sdk.sandbox._clock import Clock, http_date, iso
+from integration_sdk.sandbox._records import Ids
+
+# ---------------------------------------------------------------------- data
+
+
+def test_an_invoice_looks_like_one() -> None:
+    """26 fields, about 2.1 KB, amounts with two digits that add up to the cent."""
+    rows = Books(0, "company", 500).source("invoices").rows(0, 500)
+    for row in rows:
+        invoice = json.loads(row, parse_float=Decimal)
+        net = sum(line["subTotal"] for line in invoice["lineItems"])
+        assert len(invoice) == 26
+        assert invoice["subTotal"] == net
+        assert invoice["totalAmount"] == net + invoice["totalTaxAmount"]
+        assert invoice["totalAmount"].as_tuple().exponent == -2
+        assert 0 <= invoice["amountDue"] <= invoice["totalAmount"]
+        assert set(invoice["customerRef"]) == {"id", "companyName"}
+        assert invoice["dueDate"] > invoice["issueDate"]
+    assert 1_900 < sum(map(len, rows)) / len(rows) < 2_400
+
+
+def test_references_lead_somewhere() -> None:
+    """An invoice's customer, account and item are in the same books."""
+    books = Books(3, "company", 300)
+    ids = {
+        kind: {json.loads(row)["id"] for row in books.source(kind).rows(0, SIZES[kind])}
+        for kind in SIZES
+    }
+    for row in books.source("invoices").rows(0, 300):
+        invoice = json.loads(row)
+        assert invoice["customerRef"]["id"] in ids["customers"]
+        for line in invoice["lineItems"]:
+            assert line["accountRef"]["id"] in ids["accounts"]
+            assert line["itemRef"]["id"] in ids["items"]
+
+
+@given(st.integers(), st.text(), st.integers(0, 2**48 - 1))
+def test_identifiers_lead_back_to_their_record(seed: int, scope: str, index: int) -> None:
+    """Any identifier can be turned back into its index, and only by its own kind."""
+    ids = Ids(seed, scope)
+
+    assert ids.index(ids[index]) == index
+    assert Ids(seed, scope, "other").index(ids[index]) is None
+    assert ids.index(ids.prefix + "not-hexadec") is None
+
+
+async def test_a_seed_fixes_everything() -> None:
+    """Same seed: same key, companies, records and push keys; another seed: none of them."""
+
+    async def look(seed: int) -> list[Any]:
+        start = datetime(2024, 1, 1, tzinfo=UTC)
+        async with serving(seed=seed, starts=start) as http:
+            kinds = ["invoices", *sorted(SIZES.keys() - {"bankAccounts"})]
+            pages = [(await http.get(f"{http.company}/data/{kind}")).text for kind in kinds]
+            key = (await http.push())["pushOperationKey"]
+            return [http.sandbox.api_key, http.first.id, key, *pages]
+
+    first, again, other = await look(1), await look(1), await look(2)
+    assert first == again
+    assert not set(first) & set(other)
+
+
+async def test_companies_differ() -> None:
+    """No two companies share an identifier or a record."""
+    async with serving(companies=25) as http:
+        page = (await http.get("/companies")).body["results"]
+        rows = [
+            (await http.get(f"/companies/{entry['id']}/data/customers", pageSize=1)).text
+            for entry in page
+        ]
+
+    assert len({entry["id"] for entry in page}) == len(set(rows)) == 25
+    assert len({entry["name"] for entry in page}) == 25
+
+
+async def test_a_million_invoices_are_at_hand() -> None:
+    """The last page of a million is as near as the first, and any record by its identifier."""
+    async with serving(invoices=1_000_000) as http:
+        path = f"{http.company}/data/invoices"
+        last = (await http.get(path, page=200_000, pageSize=5)).body
+        one = await http.get(f"{path}/{last['results'][4]['id']}")
+
+    assert last["totalResults"] == 1_000_000
+    assert "next" not in last["_links"]
+    assert one.body == last["results"][4]
+    assert one.body["invoiceNumber"] == "INV-0999999"
+
+
+async def test_changed_lists_are_still_right() -> None:
+    """After updates, deletes and pushes a page holds what the list holds."""
+    async with serving(invoices=20) as http:
+        records = http.sandbox.data_set(http.first.id, "invoices")
+        ids = records.ids()
+        records.replace(ids[3], {"id": ids[3], "note": "changed"})
+        records.delete(ids[0])
+        records.insert(1, {"id": "new", "note": "inserted"})
+        records.append({"id": "last"})
+        path = f"{http.company}/data/invoices"
+        body = (await http.get(path)).body
+        gone = await http.get(f"{path}/{ids[0]}")
+        with pytest.raises(LookupError):
+            records.delete(ids[0])
+        with pytest.raises(LookupError):
+            records.replace("never", {})
+
+    expected = [ids[1], "new", *ids[2:], "last"]
+    assert [entry["id"] for entry in body["results"]] == expected == records.ids()
+    assert body["results"][3] == {"id": ids[3], "note": "changed"}
+    assert (body["totalResults"], len(records), gone.status) == (21, 21, 404)
+
+
+# ---------------------------------------------------------------------- pushes as it knows them
+
+
+async def test_it_tells_the_truth_about_pushes() -> None:
+    """sandbox.pushes: key, lane, record, state and times, however they were answered."""
+    async with serving(push_seconds=(60, 60)) as http:
+        operation = await http.push()
+        http.sandbox.push(http.connection(1), "bills", {})
+        http.sandbox.clock.advance(minutes=2)
+        first, second = http.sandbox.pushes
+
+    assert (first.key, first.record) == (operation["pushOperationKey"], DELIVERY)
+    assert (first.status, first.foreign, second.status, second.foreign) == (
+        "Success",
+        False,
+        "Failed",
+        True,
+    )
+    assert first.completed == first.requested + 60
+
+
+async def test_pushes_end_without_anybody_asking() -> None:
+    """Records appear in the order of completion, not of asking; deleted companies harm nobody."""
+    async with serving() as http:
+        for number, seconds in enumerate((30, 10, 20)):
+            http.sandbox.faults.push_seconds(seconds, times=1)
+            await http.post(f"{http.at()}/push/invoices", DELIVERY | {"note": str(number)})
+        http.sandbox.push(http.sandbox.companies[2].connections[0], "invoices", DELIVERY)
+        await http.call("DELETE", f"/companies/{http.sandbox.companies[2].id}")
+        http.sandbox.clock.advance(minutes=1)
+        body = (await http.get(f"{http.company}/data/invoices", page=3)).body
+
+    assert [entry["note"] for entry in body["results"][-3:]] == ["1", "2", "0"]
+
+
+async def test_ten_thousand_pushes_pass_in_three_hours() -> None:
+    """Open pushes cost nothing: no task each, and a day is one call of advance()."""
+    async with serving(push_seconds=(3600, 3 * 3600), remember=0) as http:
+        tasks = len(asyncio.all_tasks())
+        for _ in range(10_000):
+            http.sandbox.push(http.connection(), "items", {"code": "x"})
+        assert len(asyncio.all_tasks()) == tasks
+        statuses = []
+        for _ in range(4):
+            body = (await http.get(f"{http.company}/push", query="status=Pending")).body
+            statuses.append(body["totalResults"])
+            http.sandbox.clock.advance(hours=1)
+
+    assert statuses[:2] == [10_000, 10_000]
+    assert 4_500 < statuses[2] < 5_500
+    assert statuses[3] == 0
+
+
+# ---------------------------------------------------------------------- clock
+
+
+class Loop:
+    """A loop whose time is set by hand."""
+
+    def __init__(self) -> None:
+        self.at = 100.0
+
+    def time(self) -> float:
+        return self.at
+
+
+def test_the_clock_follows_its_loop() -> None:
+    """The service's time runs with the loop's, real or virtual, and stands while stopped."""
+    clock, loop = Clock(datetime(2024, 1, 1)), Loop()  # noqa: DTZ001 - read as UTC
+    clock.follow(loop)  # type: ignore[arg-type] # time() is all it asks for
+    loop.at += 3600
+    clock.advance(minutes=30)
+    clock.rest()
+    loop.at += 3600
+
+    assert iso(clock.now()) == "2024-01-01T01:30:00.000Z"
+    with pytest.raises(ValueError, match="negative"):
+        clock.advance(seconds=-1)
+
+
+def test_times_are_written_as_the_service_does() -> None:
+    """Up to 7 digits and Z; HTTP dates are never early."""
+    moment = datetime(2024, 2, 29, 12, 0, 0, 123_456, tzinfo=UTC).timestamp()
+
+    assert iso(moment, digits=7) == "2024-02-29T12:00:00.1234560Z"
+    assert iso(moment, digits=0) == "2024-02-29T12:00:00Z"
+    assert http_date(moment) == "Thu, 29 Feb 2024 12:00:01 GMT"
+
+
+# ---------------------------------------------------------------------- what it remembers
+
+
+async def test_it_remembers_what_it_saw() -> None:
+    """requests: method, path, query, headers, status, body, time; newest last."""
+    async with serving() as http:
+        await http.get("/companies", page=1)
+        await http.post(f"{http.at()}/push/invoices", DELIVERY, timeoutInMinutes=5)
+        first, second = http.sandbox.requests
+        counts = [
+            http.sandbox.count("POST", "/push/"),
+            http.sandbox.count(),
+            http.sandbox.count(status=200, path="/companies"),
+            http.sandbox.count("GET", "/push/"),
+        ]
+        http.sandbox.requests.clear()
+
+        assert http.sandbox.count() == 0
+        assert http.sandbox.served == 2
+    assert (first.method, first.path, first.query, first.status) == (
+        "GET",
+        "/companies",
+        {"page": "1"},
+        200,
+    )
+    assert first.headers["authorization"].startswith("Basic ")
+    assert (json.loads(second.body), second.query) == (DELIVERY, {"timeoutInMinutes": "5"})
+    assert second.at >= first.at
+    assert counts == [1, 2, 2, 0]
+
+
+async def test_what_it_remembers_is_bounded() -> None:
+    """remember=n keeps at least the latest n and at most twice as many; 0 keeps none."""
+    async with serving(remember=3) as some, serving(remember=0) as none:
+        for page in range(1, 21):
+            await some.get("/companies", page=page)
+            assert min(page, 3) <= len(some.sandbox.requests) <= 6
+        await none.get("/companies")
+
+        assert some.sandbox.requests[-1].query == {"page": "20"}
+        assert (some.sandbox.served, none.sandbox.requests, none.sandbox.served) == (20, [], 1)
+
+
+async def test_the_crowd_is_counted() -> None:
+    """most_in_flight: how many requests were being answered at once."""
+    async with serving() as http:
+        gate = asyncio.Event()
+        http.sandbox.faults.add(holding(gate))
+        calls = [asyncio.create_task(http.get("/companies")) for _ in range(7)]
+        await until(lambda: http.sandbox.most_in_flight == 7)
+        gate.set()
+
+        assert [(await call).status for call in calls] == [200] * 7
+
+
+# ---------------------------------------------------------------------- starting and stopping
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"invoices": -1}, "invoices must be a whole number of at least 0, not -1"),
+        ({"companies": 1.5}, "companies must be a whole number"),
+        ({"companies": True}, "companies must be a whole number"),
+        ({"remember": -1}, "remember must be"),
+        ({"port": 70_000}, "port must be at most 65535, not 70000"),
+        ({"port": -1}, "port must be a whole number"),
+        ({"dialect": "klingon"}, "dialect must be 'document' or 'published', not 'klingon'"),
+        ({"spelling": "connection"}, "spelling must be"),
+        ({"push_seconds": (2, 1)}, "push_seconds must be"),
+        ({"daily_quota": -5}, "daily_quota must be"),
+    ],
+)
+def test_odd_settings_are_refused(options: dict[str, Any], message: str) -> None:
+    """A setting that makes no sense is named, before anything is started."""
+    with pytest.raises(ValueError, match=message):
+        Sandbox(**options)
+
+
+async def test_a_taken_port_is_named() -> None:
+    """OSError says which address could not be had, and nothing is left open."""
+    async with Sandbox(invoices=1) as first:
+        port = int(first.base_url.rpartition(":")[2])
+        second = Sandbox(invoices=1, port=port)
+        with pytest.raises(OSError, match=rf"cannot listen on 127\.0\.0\.1:{port}"):
+            await second.start()
+        await second.stop()
+        with pytest.raises(RuntimeError, match="not started"):
+            _ = second.base_url
+
+
+async def test_it_can_be_started_again() -> None:
+    """After stop() the books are as they were; starting twice is a mistake."""
+    sandbox = Sandbox(invoices=1)
+    await sandbox.start()
+    with pytest.raises(RuntimeError, match="already started"):
+        await sandbox.start()
+    sandbox.push(sandbox.companies[0].connections[1], "invoices", DELIVERY)
+    await sandbox.stop()
+    await sandbox.stop()
+    async with sandbox:
+        assert [push.status for push in sandbox.pushes] == ["Success"]
+
+
+async def test_stopping_cuts_what_is_under_way() -> None:
+    """A call that would take an hour does not hold up the end; no task and no socket stay."""
+    async with serving() as http:
+        http.sandbox.faults.latency(3600)
+        waiting = asyncio.create_task(http.get("/companies"))
+        await until(lambda: http.sandbox.most_in_flight)
+        await http.sandbox.stop()
+        (error,) = await asyncio.gather(waiting, return_exceptions=True)
+
+    assert isinstance(error, Exception)
+
+
+async def test_it_serves_until_cancelled() -> None:
+    """serve() says where it is and which key it takes, and ends when cancelled."""
+    said: list[str] = []
+    sandbox = Sandbox(invoices=1, api_key="open-sesame")
+    serving_task = asyncio.create_task(serve(sandbox, said.append))
+    await until(lambda: len(said) == 2)
+    assert said == [f"Sandbox: {sandbox.base_url}", "API key: open-sesame"]
+    serving_task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving_task
+
+
+async def test_a_half_sent_push_is_no_push(caplog: pytest.LogCaptureFixture) -> None:
+    """A body that breaks off is neither recorded nor an error of the sandbox."""
+    async with serving() as http:
+        port = int(http.sandbox.base_url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as line:
+            head = (
+                f"POST {http.at()}/push/invoices HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n"
+            )
+            line.sendall(head.encode() + b'{"a":')
+            await until(lambda: http.sandbox.most_in_flight)
+        assert (await http.get("/companies")).status == 200
+        assert http.sandbox.pushes == []
+    assert not caplog.records
+
+
+async def test_paths_are_decoded_by_segment() -> None:
+    """An encoded slash stays within its segment; absolute targets are understood."""
+    async with serving() as http:
+        odd = await http.get(f"/companies/{http.first.id}%2Fpush")
+        port = int(http.sandbox.base_url.rpartition(":")[2])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET http://elsewhere/companies HTTP/1.1\r\nHost: x\r\n\r\n")
+        line = await reader.readline()
+        writer.close()
+        await writer.wait_closed()
+
+    assert odd.status == 404
+    assert line.split()[1] == b"401"
+
+
+async def test_bodies_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body beyond the limit is 413 with the error body."""
+    monkeypatch.setattr("integration_sdk.sandbox._server.LARGEST_BODY", 1000)
+    async with serving() as http:
+        reply = await http.post(f"{http.at()}/push/invoices", {"note": "x" * 1000})
+
+    assert reply.status == reply.body["statusCode"] == 413

@@ -1,0 +1,353 @@
+"""Opening, closing, cancelling, and which loop and process a session belongs to."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import multiprocessing
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import aiohttp
+import pytest
+
+from integration_sdk._session import CallOptions, Session
+from integration_sdk._session import transport as transport_module
+from integration_sdk.errors import AnswerLost, ClientClosed, IntegrationError, NotSent
+from tests.session_support import (
+    KEY,
+    ONE_CALL,
+    RawServer,
+    VirtualService,
+    always,
+    answer,
+    raw_server,
+    read,
+    session_on,
+    virtual_session,
+    write,
+)
+
+
+def held(release: asyncio.Event) -> Any:
+    """Answer once *release* is set."""
+
+    async def serve(
+        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        while True:
+            await server.receive(reader)
+            await release.wait()
+            writer.write(answer())
+
+    return serve
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def caught(call: Coroutine[Any, Any, Any]) -> Any:
+    try:
+        return await call
+    except IntegrationError as error:
+        return error
+
+
+# Closing
+
+
+async def test_a_closed_session_says_so() -> None:
+    """After `aclose` every call raises `ClientClosed`; closing again does nothing."""
+    async with raw_server(always(answer())) as server:
+        session = Session(base_url=server.base_url, api_key=KEY)
+        await session.send(read(), ONE_CALL)
+        await session.aclose()
+        await session.aclose()
+
+        with pytest.raises(ClientClosed, match="closed"):
+            await session.send(read(), ONE_CALL)
+
+
+async def test_a_session_that_was_never_used_can_be_closed() -> None:
+    """Nothing was opened, so there is nothing to close."""
+    session = Session(base_url="http://localhost", api_key=KEY)
+
+    await session.aclose()
+
+    assert "closed" in repr(session)
+
+
+async def test_closing_ends_calls_under_way_at_once() -> None:
+    """A call whose request may have left is told so; the connection is gone."""
+    async with raw_server(held(asyncio.Event())) as server:
+        session = Session(base_url=server.base_url, api_key=KEY)
+        call = asyncio.create_task(caught(session.send(write(), ONE_CALL)))
+        await until(lambda: bool(server.requests))
+
+        await session.aclose()
+
+        assert isinstance(await call, AnswerLost)
+        assert "closed" in str(call.result())
+
+
+async def test_closing_turns_away_who_is_in_line() -> None:
+    """A call that waits for its turn gets `ClientClosed`; nothing of it was sent."""
+    async with raw_server(held(asyncio.Event())) as server:
+        session = Session(base_url=server.base_url, api_key=KEY, connections=1)
+        calls = [asyncio.create_task(caught(session.send(read(), ONE_CALL))) for _ in range(3)]
+        await until(lambda: session.stats().waiting == 2 and bool(server.requests))
+
+        await session.aclose()
+
+        assert [type(await call) for call in calls] == [AnswerLost, ClientClosed, ClientClosed]
+        assert len(server.requests) == 1
+
+
+async def test_drain_lets_calls_end() -> None:
+    """With *drain*, calls under way and in line end as if nothing had happened."""
+    release = asyncio.Event()
+    async with raw_server(held(release)) as server:
+        session = Session(base_url=server.base_url, api_key=KEY, connections=1)
+        calls = [asyncio.create_task(session.send(read(), ONE_CALL)) for _ in range(3)]
+        await until(lambda: bool(server.requests))
+        closing = asyncio.create_task(session.aclose(drain=5))
+        await asyncio.sleep(0)
+        with pytest.raises(ClientClosed):
+            await session.send(read(), ONE_CALL)
+        release.set()
+        await closing
+
+        assert [(await call).status for call in calls] == [200, 200, 200]
+
+
+@pytest.mark.virtual_time
+async def test_drain_ends_at_its_limit() -> None:
+    """Calls that take longer than *drain* are ended."""
+    service = VirtualService(latency=60)
+    session = virtual_session(service)
+    call = asyncio.create_task(caught(session.send(write(), CallOptions(timeout=None))))
+    await asyncio.sleep(1)
+
+    await session.aclose(drain=5)
+
+    assert asyncio.get_running_loop().time() == 6
+    assert isinstance(await call, AnswerLost)
+
+
+# Cancelling
+
+
+async def test_a_cancelled_call_stops() -> None:
+    """Its place is free again and nothing more is sent on its account."""
+    async with raw_server(held(asyncio.Event())) as server, session_on(server) as session:
+        call = asyncio.create_task(session.send(read(), ONE_CALL))
+        await until(lambda: bool(server.requests))
+
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+        stats = session.stats()
+        assert (stats.in_flight, stats.waiting, stats.requests) == (0, 0, 1)
+        assert len(server.requests) == 1
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("ticks", range(6))
+async def test_a_call_cancelled_in_line_leaves_the_line(ticks: int) -> None:
+    """Whenever the cancellation comes, even with its turn, no place is lost."""
+    service = VirtualService(latency=1)
+    session = virtual_session(service, connections=1)
+    calls = [asyncio.create_task(session.send(read(), ONE_CALL)) for _ in range(3)]
+    await asyncio.sleep(1)
+    for _ in range(ticks):
+        await asyncio.sleep(0)
+
+    calls[1].cancel()
+    results = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert results[0].status == results[2].status == 200  # type: ignore[union-attr]  # answers
+    assert (session.stats().in_flight, session.stats().waiting) == (0, 0)
+    await session.aclose()
+
+
+# Before sending
+
+
+async def test_before_sending_comes_right_before_each_transmission() -> None:
+    """The hook runs once for each transmission, when its turn has come."""
+    seen: list[int] = []
+    async with (
+        raw_server(always(answer(503, b'{"statusCode":503,"correlationId":"c"}'))) as server,
+        session_on(server) as session,
+    ):
+
+        async def hook() -> None:
+            seen.append(len(server.requests))
+
+        await session.send(write(), ONE_CALL, before_sending=hook)
+
+    assert seen == [0, 1, 2]
+
+
+async def test_nothing_is_sent_if_before_sending_fails() -> None:
+    """Its exception goes to the caller, and the place is free for others."""
+
+    async def hook() -> None:
+        raise RuntimeError("the disk is full")
+
+    async with (
+        raw_server(always(answer())) as server,
+        session_on(server, connections=1) as session,
+    ):
+        with pytest.raises(RuntimeError, match="disk is full"):
+            await session.send(write(), ONE_CALL, before_sending=hook)
+        assert not server.requests
+        assert (await session.send(read(), ONE_CALL)).status == 200
+
+
+# Loops and processes
+
+
+def test_one_session_serves_several_loops_in_turn() -> None:
+    """A client at module level works in one ``asyncio.run`` after the other, without a leak."""
+
+    async def main() -> tuple[Session, list[int]]:
+        async with raw_server(always(answer())) as server:
+            session = Session(base_url=server.base_url, api_key=KEY)
+            return session, [(await session.send(read(), ONE_CALL)).status]
+
+    async def again() -> object:
+        async with raw_server(always(answer())) as server:
+            session._transport.base_url = server.base_url  # type: ignore[attr-defined]
+            return await session.send(read(), ONE_CALL)
+
+    session, statuses = asyncio.run(main())
+    for _ in range(3):
+        asyncio.run(again())
+    asyncio.run(session.aclose())
+    gc.collect()
+
+    assert statuses == [200]
+    assert session.stats().requests == 4
+
+
+async def test_another_running_loop_is_refused() -> None:
+    """A second loop in another thread gets a clear error, not a hang."""
+    async with raw_server(always(answer())) as server, session_on(server) as session:
+        await session.send(read(), ONE_CALL)
+        errors: list[object] = []
+
+        def other() -> None:
+            errors.append(asyncio.run(caught(session.send(read(), ONE_CALL))))
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        await asyncio.to_thread(thread.join)
+
+    assert isinstance(errors[0], ClientClosed)
+    assert "loop" in str(errors[0])
+
+
+async def test_a_forked_child_is_refused() -> None:
+    """Sockets shared between processes mix up answers, so a child gets a clear error."""
+    context = multiprocessing.get_context("fork")
+    told = context.SimpleQueue()
+    async with raw_server(always(answer())) as server, session_on(server) as session:
+        await session.send(read(), ONE_CALL)
+
+        def child() -> None:
+            told.put(repr(asyncio.run(caught(session.send(read(), ONE_CALL)))))
+
+        process = context.Process(target=child)
+        process.start()
+        await asyncio.to_thread(process.join)
+
+    assert "ClientClosed" in told.get()
+    assert len(server.requests) == 1
+
+
+# Somebody's own session
+
+
+async def test_a_given_session_is_used_and_never_closed() -> None:
+    """Its connections, headers and traces serve; its cookies and credentials do not."""
+    traced: list[str] = []
+    config = aiohttp.TraceConfig()
+
+    async def note(_: object, __: object, params: aiohttp.TraceRequestStartParams) -> None:
+        traced.append(params.method)
+
+    config.on_request_start.append(note)
+    async with (
+        raw_server(always(answer(200, Set_Cookie="a=b"))) as server,
+        aiohttp.ClientSession(
+            headers={"X-Team": "books", "Authorization": "Bearer other", "Cookie": "c=d"},
+            cookies={"e": "f"},
+            cookie_jar=aiohttp.CookieJar(unsafe=True),
+            trace_configs=[config],
+        ) as own,
+    ):
+        async with session_on(server, session=own) as session:
+            await session.send(read(), ONE_CALL)
+            await session.send(write(), ONE_CALL)
+        assert not own.closed
+        assert server.connections == 1
+
+    for request in server.requests:
+        assert b"X-Team: books" in request
+        assert b"Bearer" not in request
+        assert b"Cookie" not in request
+    assert traced == ["GET", "POST"]
+
+
+async def test_a_given_session_that_is_closed_is_named() -> None:
+    """Closing one's own session under the client gives a clear error."""
+    own = aiohttp.ClientSession()
+    async with raw_server(always(answer())) as server, session_on(server, session=own) as session:
+        await session.send(read(), ONE_CALL)
+        await own.close()
+        with pytest.raises(ClientClosed, match="aiohttp session"):
+            await session.send(read(), ONE_CALL)
+    async with session_on("http://localhost", session=own) as session:
+        with pytest.raises(ClientClosed, match="closed"):
+            await session.send(read(), ONE_CALL)
+
+
+# Connections
+
+
+async def test_pushes_use_connections_that_are_new_or_just_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An idle connection that the server may be closing is for reads only."""
+    monkeypatch.setattr(transport_module, "WRITE_IDLE", 0.0)
+    async with raw_server(always(answer())) as server, session_on(server) as session:
+        for _ in range(3):
+            await session.send(read(), ONE_CALL)
+        assert server.connections == 1
+        for _ in range(3):
+            await session.send(write(), ONE_CALL)
+        assert server.connections == 4
+
+
+@pytest.mark.virtual_time
+async def test_the_deadline_stands_over_waits_too() -> None:
+    """A call that gets no turn in time says so, and that nothing was sent."""
+    service = VirtualService(latency=60)
+    session = virtual_session(service, connections=1)
+    first = asyncio.create_task(session.send(read(), CallOptions(timeout=None)))
+    await asyncio.sleep(0)
+
+    error = await caught(session.send(write(), CallOptions(timeout=5)))
+
+    assert asyncio.get_running_loop().time() == 5
+    assert isinstance(error, NotSent)
+    assert "5 s" in str(error)
+    assert (await first).status == 200
+    assert service.sent() == 1
+    await session.aclose()

@@ -1,0 +1,78 @@
+"""aioresponses works on every aiohttp the SDK supports."""
+
+from __future__ import annotations
+
+import aiohttp
+import pytest
+from aioresponses import aioresponses
+
+from integration_sdk.testing import patched_aioresponses
+
+URL = "https://api.example.com/companies"
+
+
+async def test_a_mocked_answer_is_read(integration_aioresponses: aioresponses) -> None:
+    """The fixture gives a mock whose payload, status and headers arrive."""
+    integration_aioresponses.get(URL, payload={"results": []}, headers={"X-Page": "1"})
+
+    async with aiohttp.ClientSession() as session, session.get(URL) as answer:
+        assert answer.status == 200
+        assert answer.headers["X-Page"] == "1"
+        assert await answer.json() == {"results": []}
+
+
+@pytest.mark.parametrize("size", [0, 1, 131_072, 131_073, 5_000_000])
+async def test_a_body_of_any_size_is_read(
+    integration_aioresponses: aioresponses, size: int
+) -> None:
+    """Bodies beyond a stream's high-water mark arrive whole, at once or in pieces."""
+    integration_aioresponses.get(URL, body=b"x" * size, repeat=True)
+
+    async with aiohttp.ClientSession() as session:
+        async with session.get(URL) as answer:
+            assert len(await answer.read()) == size
+        async with session.get(URL) as answer:
+            assert sum([len(piece) async for piece in answer.content.iter_chunked(4096)]) == size
+
+
+async def test_a_response_class_of_ones_own_works(integration_aioresponses: aioresponses) -> None:
+    """A subclass of ClientResponse is served by the same repair."""
+
+    class Loud(aiohttp.ClientResponse):
+        pass
+
+    integration_aioresponses.get(URL, response_class=Loud)
+
+    async with aiohttp.ClientSession() as session, session.get(URL) as answer:
+        assert type(answer) is Loud
+
+
+async def test_exceptions_and_callbacks_work() -> None:
+    """A mocked failure is raised and a callback answers."""
+    with patched_aioresponses() as mock:
+        mock.post(URL, exception=aiohttp.ServerDisconnectedError())
+        mock.post(URL, status=202)
+        async with aiohttp.ClientSession() as session:
+            with pytest.raises(aiohttp.ServerDisconnectedError):
+                await session.post(URL)
+            async with session.post(URL, json={"amount": 1}) as answer:
+                assert answer.status == 202
+        assert len(mock.requests) == 1
+
+
+async def test_nothing_is_changed_afterwards() -> None:
+    """The repair is gone when the block ends, by an exception too."""
+    before = aiohttp.ClientResponse.__init__, aiohttp.ClientSession._request
+
+    with pytest.raises(KeyError), patched_aioresponses():
+        raise KeyError
+
+    assert (aiohttp.ClientResponse.__init__, aiohttp.ClientSession._request) == before
+
+
+async def test_options_are_passed_on() -> None:
+    """What is not mocked may go through to the network if asked for."""
+    with patched_aioresponses(passthrough=["http://127.0.0.1:9"]):
+        async with aiohttp.ClientSession() as session:
+            with pytest.raises(aiohttp.ClientConnectorError):
+                await session.get("http://127.0.0.1:9/")

@@ -1,0 +1,245 @@
+"""The pytest plugin in other people's projects, run as they would run it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import textwrap
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from integration_sdk import Client, testing
+from integration_sdk.sandbox import Sandbox
+
+ROOT = Path(testing.__file__).parents[2]
+
+STRICT = "pytestmark = pytest.mark.asyncio"
+AUTO = ""
+ANYIO = """
+pytestmark = pytest.mark.anyio
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+"""
+MODES = {  # anyio is nearly always installed, too: httpx and starlette bring it
+    "strict": (STRICT, ["-p", "asyncio", "-p", "anyio", "--asyncio-mode=strict"]),
+    "auto": (AUTO, ["-p", "asyncio", "-p", "anyio", "--asyncio-mode=auto"]),
+    "anyio": (ANYIO, ["-p", "anyio"]),
+    "anyio beside strict": (ANYIO, ["-p", "asyncio", "-p", "anyio", "--asyncio-mode=strict"]),
+}
+OTHERS = """
+import aiohttp
+import asyncio
+
+@pytest.mark.integration_sandbox(companies=1, invoices=3)
+@pytest.mark.integration_faults("status", 503, times=1)
+@pytest.mark.integration_faults("status", 409, times=1)
+async def test_markers_configure_the_sandbox(integration_sandbox):
+    assert len(integration_sandbox.companies) == 1
+    async with aiohttp.ClientSession() as session:
+        statuses = []
+        for _ in range(3):
+            async with session.get(integration_sandbox.base_url + "/companies") as answer:
+                statuses.append(answer.status)
+    assert statuses == [503, 409, 401]
+
+async def test_each_test_has_its_own(integration_sandbox):
+    assert len(integration_sandbox.companies) == 3
+    assert not list(integration_sandbox.faults)
+
+@pytest.mark.virtual_time
+async def test_fixtures_share_the_virtual_loop(integration_sandbox):
+    before = integration_sandbox.clock.now()
+    await asyncio.sleep(86_400)
+    assert integration_sandbox.clock.now() == before + 86_400
+
+async def test_other_tests_keep_their_loop():
+    assert type(asyncio.get_running_loop()).__name__ != "VirtualTimeLoop"
+
+async def test_aioresponses_works(integration_aioresponses):
+    integration_aioresponses.get("https://x.example/", body=b"x" * 200_000)
+    async with aiohttp.ClientSession() as session, session.get("https://x.example/") as answer:
+        assert len(await answer.read()) == 200_000
+"""
+
+
+def documented_example() -> str:
+    """Return the code that the package's docstring tells people to copy."""
+    documentation = testing.__doc__ or ""
+    code = documentation.split("::\n\n", 1)[1].split("\n\nInstalled")[0]
+    return textwrap.dedent(code)
+
+
+def run_pytest(project: Path, *options: str) -> str:
+    """Run pytest in *project*, warnings being errors, and return what it printed."""
+    installed = "integration_sdk" in {plugin.name for plugin in entry_points(group="pytest11")}
+    plugin = "integration_sdk" if installed else "integration_sdk.testing"
+    command = [sys.executable, "-m", "pytest", *options, "-p", plugin, "-p", "no:cacheprovider"]
+    flags = ["-Werror", "--strict-markers", "-o", "asyncio_default_fixture_loop_scope=function"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment.pop("PYTEST_ADDOPTS", None)
+    if "asyncio" not in options:
+        del flags[2:]
+    done = subprocess.run(
+        [*command, *flags],
+        cwd=project,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_documented_example_works(tmp_path: Path, mode: str) -> None:
+    """Copied from the docstring, the example passes in every mode, as do the other features."""
+    prelude, options = MODES[mode]
+    example = documented_example().replace("import pytest\n", f"import pytest\n{prelude}\n", 1)
+    (tmp_path / "test_example.py").write_text(example)
+    (tmp_path / "test_others.py").write_text(f"import pytest\n{prelude}\n{OTHERS}")
+
+    assert "= 7 passed in" in (output := run_pytest(tmp_path, *options)), output
+
+
+@pytest.mark.virtual_time
+@pytest.mark.integration_sandbox(companies=2, invoices=1)
+@pytest.mark.integration_faults("latency", 30)
+async def test_client_and_sandbox_share_the_clock_of_the_test(
+    integration_sandbox: Sandbox, integration_client: Client
+) -> None:
+    """On the virtual loop a slow service costs its delay, exactly."""
+    companies = await integration_client.companies.list().collect()
+
+    assert len(companies) == 2
+    assert asyncio.get_running_loop().time() == 30
+    assert integration_sandbox.served == 1
+
+
+def test_fixtures_follow_the_loop_of_the_test(tmp_path: Path) -> None:
+    """A test on its module's or session's loop gets a sandbox that is served by that loop."""
+    (tmp_path / "test_scopes.py").write_text(
+        textwrap.dedent("""
+            import asyncio
+            import aiohttp
+            import pytest
+
+            @pytest.mark.parametrize("turn", [1, 2])
+            @pytest.mark.asyncio(loop_scope="module")
+            async def test_on_the_modules_loop(turn, integration_sandbox):
+                async with aiohttp.ClientSession() as session:
+                    async with session.get(integration_sandbox.base_url + "/companies") as answer:
+                        assert answer.status == 401
+
+            @pytest.mark.virtual_time
+            @pytest.mark.asyncio(loop_scope="session")
+            async def test_on_a_virtual_session_loop(integration_sandbox):
+                await asyncio.sleep(10_000)
+
+            @pytest.mark.asyncio(loop_scope="session")
+            async def test_on_the_sessions_loop(integration_sandbox):
+                assert type(asyncio.get_running_loop()).__name__ != "VirtualTimeLoop"
+        """)
+    )
+
+    output = run_pytest(tmp_path, "-p", "asyncio", "--asyncio-mode=strict")
+
+    assert "= 4 passed in" in output, output
+
+
+@pytest.mark.parametrize(
+    ("test", "options", "complaint"),
+    [
+        (
+            "def test_it(integration_sandbox): ...",
+            [],
+            "install pytest-asyncio, or mark the test with pytest.mark.anyio",
+        ),
+        (
+            "@pytest.mark.anyio\n"
+            "@pytest.mark.parametrize('anyio_backend', ['trio'])\n"
+            "async def test_it(anyio_backend, integration_sandbox): ...",
+            ["-p", "anyio"],
+            'a fixture anyio_backend that returns "asyncio", not "trio"',
+        ),
+        (
+            "@pytest.mark.asyncio\n@pytest.mark.integration_faults('rate_limits')\n"
+            "async def test_it(integration_sandbox): ...",
+            ["-p", "asyncio"],
+            "integration_faults knows no 'rate_limits', only add, ",
+        ),
+        (
+            "@pytest.mark.virtual_time\nasync def test_it(): ...",
+            ["-p", "asyncio"],
+            "virtual_time works where pytest-asyncio 1.4 or newer, or anyio, runs the test",
+        ),
+    ],
+)
+def test_a_mistake_is_explained(
+    tmp_path: Path, test: str, options: list[str], complaint: str
+) -> None:
+    """A missing async plugin, trio, a misspelt fault, an unrun test: each says what to do."""
+    (tmp_path / "test_it.py").write_text(f"import pytest\n{test}\n")
+
+    output = run_pytest(tmp_path, *options)
+
+    assert complaint in " ".join(output.split()), output
+    assert "passed" not in output
+
+
+def test_the_plugin_is_free_until_it_is_used(tmp_path: Path) -> None:
+    """Loading it imports no event loop, no HTTP and no other plugin beyond the SDK's own."""
+    code = (
+        "import sys, pytest, integration_sdk; before = set(sys.modules);"
+        "import integration_sdk.testing;"
+        "print(*(set(sys.modules) - before))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    assert set(done.stdout.split()) == {
+        "integration_sdk.testing",
+        "integration_sdk.testing._plugin",
+    }
+
+
+LEAKS = """
+import asyncio
+import socket
+
+import pytest
+
+kept = []
+
+async def test_that_leaves_a_task():
+    kept.append(asyncio.create_task(asyncio.sleep(60)))
+
+def test_that_leaves_a_socket():
+    kept.append(socket.socket())
+
+async def test_that_cleans_up():
+    task = asyncio.create_task(asyncio.sleep(60))
+    task.cancel()
+    with socket.socket():
+        await asyncio.sleep(0)
+"""
+
+
+def test_this_suite_notices_leaks(tmp_path: Path) -> None:
+    """Under our own conftest a test that leaves a task or a socket behind is reported."""
+    conftest = Path(__file__).with_name("conftest.py")
+    (tmp_path / "conftest.py").write_text(conftest.read_text())
+    (tmp_path / "test_leaks.py").write_text(LEAKS)
+
+    output = run_pytest(tmp_path, "-p", "asyncio", "--asyncio-mode=auto")
+
+    assert "= 3 passed, 2 errors in" in output, output
+    assert "tasks left running: {<Task pending" in output
+    assert "sockets left open: ['socket:[" in output

@@ -1,0 +1,378 @@
+"""What a crowd does to a service, and a service to a crowd: whole days in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections import Counter
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+from attrs import define, field
+
+from integration_sdk._sansio.requests import Priority, Request
+from integration_sdk._sansio.responses import Response
+from integration_sdk._sansio.retry import Phase
+from integration_sdk._session import CallOptions, RetryPolicy, Session
+from integration_sdk._session.transport import Failure
+from integration_sdk.errors import (
+    AnswerLost,
+    IntegrationError,
+    NotSent,
+    ServiceUnavailable,
+    TooManyRequests,
+)
+from tests.session_support import Rule, Verdict, VirtualService, read, virtual_session, write
+
+pytestmark = pytest.mark.virtual_time
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def outcome_of(session: Session, request: Request, options: CallOptions) -> Any:
+    try:
+        return (await session.send(request, options)).status
+    except IntegrationError as error:
+        return type(error)
+
+
+# Services with limits
+
+
+@define
+class Bucket:
+    """A token bucket, as the sandbox has it; *told* is its ``Retry-After``."""
+
+    rate: float
+    burst: float
+    told: str | None = "1"
+    tokens: float = field(default=math.nan)
+    last: float = 0.0
+
+    def __call__(self, service: VirtualService, request: Request, at: float) -> Verdict:
+        if math.isnan(self.tokens):
+            self.tokens, self.last = self.burst, at
+        self.tokens = min(self.burst, self.tokens + (at - self.last) * self.rate)
+        self.last = at
+        if self.tokens >= 1:
+            self.tokens -= 1
+            return None
+        return 429, {} if self.told is None else {"Retry-After": self.told}
+
+
+@define
+class Windows:
+    """So many in each second of the clock."""
+
+    rate: int
+    told: str | None = "1"
+    seen: Counter[int] = field(factory=Counter)
+
+    def __call__(self, service: VirtualService, request: Request, at: float) -> Verdict:
+        self.seen[int(at)] += 1
+        if self.seen[int(at)] <= self.rate:
+            return None
+        return 429, {} if self.told is None else {"Retry-After": self.told}
+
+
+def at_once(limit: int, told: str | None) -> Rule:
+    """So many at the same time."""
+
+    def rule(service: VirtualService, request: Request, at: float) -> Verdict:
+        if service.in_flight <= limit:
+            return None
+        return 429, {} if told is None else {"Retry-After": told}
+
+    return rule
+
+
+def offline(begin: float, end: float, verdict: Verdict) -> Rule:
+    return lambda service, request, at: verdict if begin <= at < end else None
+
+
+@pytest.mark.parametrize("latency", [0.001, 0.02, 0.1])
+@pytest.mark.parametrize(
+    ("rule", "limit"),
+    [
+        (lambda: Bucket(100, 100), 1.12),
+        (lambda: Bucket(100, 100, told="0.01"), 1.12),
+        (lambda: Bucket(100, 10, told="0.01"), 1.25),
+        (lambda: Windows(100), 1.35),
+        (lambda: Windows(100, told=None), 1.6),
+        (lambda: Bucket(100, 10), 2.6),
+        (lambda: Bucket(100, 10, told=None), 2.2),
+    ],
+    ids=["bucket", "exact", "small exact", "windows", "windows untold", "small", "small untold"],
+)
+async def test_a_crowd_loses_nobody(rule: Any, limit: float, latency: float) -> None:
+    """1,000 calls at once against 100 a second: 0 failed, few 429s, near the ideal 9 seconds."""
+    service = VirtualService(rule(), latency)
+    session = virtual_session(service)
+
+    statuses = await asyncio.gather(
+        *(outcome_of(session, read(), CallOptions(timeout=60)) for _ in range(1000))
+    )
+
+    assert Counter(statuses) == {200: 1000}
+    assert service.count(429) <= 40
+    assert now() <= 9.0 * limit
+    assert session.stats().throttled == service.count(429)
+    await session.aclose()
+
+
+@pytest.mark.parametrize("told", [None, "1"])
+@pytest.mark.parametrize("limit", [5, 10, 50])
+async def test_a_hidden_concurrency_limit_is_found(limit: int, told: str | None) -> None:
+    """Within 5 seconds; from then on at most 3 per cent are refused, and most places are used."""
+    service = VirtualService(at_once(limit, told))
+    session = virtual_session(service)
+
+    async def works() -> None:
+        while now() < 30:
+            await session.send(read(), CallOptions(timeout=60))
+
+    await asyncio.gather(*(works() for _ in range(100)))
+
+    refused, served = service.count(429, 5, 30), service.count(200, 5, 30)
+    assert refused <= 0.03 * (refused + served)
+    assert served >= 0.6 * 25 * limit / service.latency
+    await session.aclose()
+
+
+@pytest.mark.parametrize("lane", ["another company", "the same company, interactive"])
+async def test_bulk_starves_nobody(lane: str) -> None:
+    """5,000 pushes of one company leave others, and interactive calls, as fast as idle."""
+    service = VirtualService()
+    session = virtual_session(service)
+    forever = CallOptions(timeout=None)
+    bulk = read(company_id="bulk", priority=Priority.PUSH)
+    one = read(company_id="other", priority=Priority.PUSH)
+    if lane != "another company":
+        one = read(company_id="bulk", priority=Priority.INTERACTIVE)
+    pushing = [asyncio.create_task(session.send(bulk, forever)) for _ in range(5000)]
+    await asyncio.sleep(0)
+
+    took = []
+    for _ in range(100):
+        began = now()
+        await session.send(one, forever)
+        took.append(now() - began)
+
+    assert sorted(took)[94] <= 1.2 * service.latency
+    assert service.count(200) > 1000, "the bulk went on meanwhile"
+    for task in pushing:
+        task.cancel()
+    await asyncio.gather(*pushing, return_exceptions=True)
+    await session.aclose()
+
+
+LOST = Failure(Phase.MAY_HAVE_LEFT, AnswerLost("lost"))
+REFUSED = Failure(Phase.NEVER_LEFT, NotSent("refused"))
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [(503, {}), (503, {"Retry-After": "10"}), (429, {}), (500, {}), LOST, REFUSED],
+    ids=["503", "503 for 10 s", "429", "500", "lost", "refused"],
+)
+async def test_an_outage_is_not_made_worse(verdict: Verdict) -> None:
+    """60 s of outage, 100 tasks: at most 1.1 requests for each call; full rate within 5 s."""
+    service = VirtualService(offline(10, 70, verdict))
+    session = virtual_session(service)
+    offered = 0
+
+    async def works() -> None:
+        nonlocal offered
+        while now() < 90:
+            offered += 1
+            await outcome_of(session, read(), CallOptions(timeout=60))
+            await asyncio.sleep(0.5)
+
+    await asyncio.gather(*(works() for _ in range(100)))
+
+    assert service.sent() <= 1.1 * offered
+    back = 80 if verdict == (503, {"Retry-After": "10"}) else 70
+    before, after = service.count(200, 5, 10) / 5, service.count(200, back + 5, back + 8) / 3
+    assert after >= 0.8 * before
+    await session.aclose()
+
+
+async def test_a_closed_gate_costs_one_request_a_pause() -> None:
+    """While the service is away a crowd of 100 sends no more than a single task would."""
+    service = VirtualService(offline(0, 60, (503, {})))
+    session = virtual_session(service)
+
+    await asyncio.gather(
+        *(outcome_of(session, read(), CallOptions(timeout=80)) for _ in range(100))
+    )
+
+    first = 20
+    assert service.sent(0, 60) <= first + 60 / 1.0
+    await session.aclose()
+
+
+# Retry-After
+
+
+FUTURE = format_datetime(datetime.fromtimestamp(3600 + 1_000, UTC), usegmt=True)
+DATE = format_datetime(datetime.fromtimestamp(1_000, UTC), usegmt=True)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"Retry-After": "7"}, 7),
+        ({"Retry-After": "7.5"}, 7.5),
+        ({"Retry-After": "0"}, 0),
+        ({"Retry-After": "-5"}, 0),
+        ({"Retry-After": "soon"}, 0),
+        ({"Retry-After": "nan"}, 0),
+        ({}, 0),
+        ({"Retry-After": FUTURE, "Date": DATE}, 3600),
+    ],
+)
+async def test_retry_after_is_a_floor(
+    headers: dict[str, str], seconds: float, status: int
+) -> None:
+    """In every form: never undercut, never jittered down, and without one never a hot loop."""
+    service = VirtualService(offline(0, 0.001, (status, headers)), latency=0.01)
+    session = virtual_session(service)
+
+    response = await session.send(write(), CallOptions(timeout=None))
+
+    (first, _, _), (second, _, _) = service.log
+    assert max(seconds, 0.05) <= second - first <= max(1.0, 1.03 * seconds) + 0.01
+    assert (response.attempts, response.waited) == (2, pytest.approx(second - first, abs=0.01))
+    await session.aclose()
+
+
+@pytest.mark.parametrize("told", ["61", "86400", "1e300", FUTURE])
+@pytest.mark.parametrize(("status", "kind"), [(429, TooManyRequests), (503, ServiceUnavailable)])
+async def test_a_wait_past_the_deadline_ends_at_once(
+    told: str, status: int, kind: type[Exception]
+) -> None:
+    """Nobody sleeps for what cannot be: the answer is handed back, others are not sent at all."""
+    service = VirtualService(lambda *_: (status, {"Retry-After": told, "Date": DATE}))
+    session = virtual_session(service)
+    line = [
+        asyncio.create_task(outcome_of(session, read(), CallOptions(timeout=60)))
+        for _ in range(100)
+    ]
+
+    statuses = Counter(await asyncio.gather(*line))
+
+    assert now() < 1
+    assert statuses == {status: service.sent(), kind: 100 - service.sent()}
+    assert service.sent() <= 20
+    with pytest.raises(kind) as caught:
+        await session.send(write(), CallOptions(timeout=60))
+    error: Any = caught.value
+    assert (error.attempts, error.correlation_id) == (0, "c-1")
+    assert error.retry_at is not None
+    await session.aclose()
+
+
+async def test_retry_after_zero_is_no_hot_loop() -> None:
+    """A service that says 0 for ever gets three requests from one call, with pauses."""
+    service = VirtualService(lambda *_: (429, {"Retry-After": "0"}))
+    session = virtual_session(service)
+
+    assert await outcome_of(session, read(), CallOptions(timeout=60)) == 429
+    assert service.sent() == 3
+    assert now() >= 0.1
+    await session.aclose()
+
+
+# Settings
+
+
+async def test_a_fixed_rate_is_kept() -> None:
+    """``rate=50``: 500 calls take ten seconds, evenly."""
+    service = VirtualService(latency=0.01)
+    session = virtual_session(service, rate=50)
+
+    await asyncio.gather(*(session.send(read(), CallOptions()) for _ in range(500)))
+
+    assert all(service.sent(at, at + 1) <= 56 for at in range(10))
+    assert 9.5 <= now() <= 10.1
+    await session.aclose()
+
+
+async def test_places_for_a_company_can_be_set() -> None:
+    """``per_company=3`` keeps one company's requests to three at once."""
+    service = VirtualService()
+    most = 0
+
+    def rule(service: VirtualService, request: Request, at: float) -> Verdict:
+        nonlocal most
+        most = max(most, service.in_flight)
+        return None
+
+    service.rule = rule
+    session = virtual_session(service, per_company=3)
+
+    await asyncio.gather(
+        *(session.send(read(company_id="a"), CallOptions()) for _ in range(50))
+    )
+
+    assert most == 3
+    await session.aclose()
+
+
+async def test_options_give_another_priority() -> None:
+    """`CallOptions.priority` overrides what suits the request."""
+    service = VirtualService(latency=1)
+    session = virtual_session(service, connections=1)
+    hold = asyncio.create_task(session.send(read(), CallOptions()))
+    await asyncio.sleep(0)
+    late = [
+        session.send(read(f"/{one.name}"), CallOptions(priority=one)) for one in reversed(Priority)
+    ]
+    await asyncio.gather(hold, *late)
+
+    assert [request.path[1:] for _, _, request in service.log[1:]] == [one.name for one in Priority]
+    await session.aclose()
+
+
+async def test_the_budget_is_shared() -> None:
+    """A hundred repetitions for all calls together, then none until calls succeed again."""
+    service = VirtualService(lambda *_: LOST, latency=0.001)
+    session = virtual_session(service)
+
+    for _ in range(300):
+        await outcome_of(session, read(), CallOptions(timeout=60))
+
+    assert service.sent() == 300 + 100
+    assert session.stats().budget < 5
+    await session.aclose()
+
+
+async def test_no_pause_that_cannot_fit() -> None:
+    """A failure close to the deadline is told at once, not slept over first."""
+    service = VirtualService(lambda *_: LOST, latency=10)
+    session = virtual_session(service)
+    patient = RetryPolicy(base=100, cap=100)
+
+    outcome = await outcome_of(session, read(), CallOptions(timeout=5, retry=patient))
+
+    assert outcome is AnswerLost
+    assert now() == pytest.approx(1.0)
+    await session.aclose()
+
+
+async def test_the_answer_of_a_refused_write_is_kept() -> None:
+    """A push refused with 429 and then out of time hands back that 429: it was not done."""
+    service = VirtualService(lambda *_: (429, {"Retry-After": "3"}))
+    session = virtual_session(service)
+
+    response: Response = await session.send(write(), CallOptions(timeout=5))
+
+    assert (response.status, response.attempts) == (429, 2)
+    assert json.loads(response.body)["correlationId"] == "c-1"
+    await session.aclose()

@@ -1,0 +1,254 @@
+"""Virtual time: exact schedules, real sockets, no hang."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from aiohttp import web
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from integration_sdk.testing import VirtualTimeLoop, VirtualTimeStalled, run_virtual
+
+pytestmark = pytest.mark.virtual_time
+
+HOUR = 3600.0
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@pytest.fixture
+async def echo() -> AsyncIterator[str]:
+    """A server that answers after ``?wait=`` seconds with as many bytes as ``?size=`` says."""
+
+    async def answer(request: web.Request) -> web.Response:
+        await asyncio.sleep(float(request.query.get("wait", "0")))
+        return web.Response(body=b"x" * int(request.query.get("size", "1")))
+
+    app = web.Application()
+    app.router.add_get("/", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    await runner.cleanup()
+
+
+async def test_three_hours_pass_at_once() -> None:
+    """A marked test runs on the virtual loop, where sleeping moves the clock exactly."""
+    assert isinstance(asyncio.get_running_loop(), VirtualTimeLoop)
+    started = now()
+
+    await asyncio.sleep(3 * HOUR)
+
+    assert now() - started == 3 * HOUR
+
+
+async def test_timers_fire_in_the_order_of_their_times() -> None:
+    """Sleepers wake by time, not by the order in which they were started."""
+    woken: list[tuple[str, float]] = []
+
+    async def sleeper(name: str, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        woken.append((name, now()))
+
+    await asyncio.gather(sleeper("late", 30), sleeper("early", 0.5), sleeper("middle", 2))
+
+    assert woken == [("early", 0.5), ("middle", 2.0), ("late", 30.0)]
+
+
+async def test_a_time_limit_ends_what_never_ends() -> None:
+    """A time-out fires at its virtual time."""
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(90):
+            await asyncio.Event().wait()
+
+    assert now() == 90
+
+
+async def test_real_sockets_take_no_virtual_time(echo: str) -> None:
+    """Connecting, 4 MB of body and 200 requests leave the clock where it was."""
+    limit = aiohttp.ClientTimeout(total=0.001)
+    async with aiohttp.ClientSession(timeout=limit) as session:
+        for size in (0, 1, 4_000_000, *[100] * 200):
+            async with session.get(echo, params={"size": size}) as answer:
+                assert len(await answer.read()) == size
+
+    assert now() == 0
+
+
+async def test_connections_opened_together_take_no_virtual_time(echo: str) -> None:
+    """200 connections at once, by name and by address, are all made before the clock moves."""
+    connector = aiohttp.TCPConnector(limit=0)
+    limit = aiohttp.ClientTimeout(total=10.5)
+    by_name = echo.replace("127.0.0.1", "localhost")
+    async with aiohttp.ClientSession(connector=connector, timeout=limit) as session:
+
+        async def one(url: str) -> None:
+            async with session.get(url, params={"wait": "10"}) as answer:
+                await answer.read()
+
+        await asyncio.gather(*(one(url) for url in [echo, by_name] * 100))
+
+    assert now() == 10
+
+
+async def test_a_slow_server_costs_exactly_its_delay(echo: str) -> None:
+    """What the server sleeps is what the client waits."""
+    async with aiohttp.ClientSession() as session, session.get(echo, params={"wait": "7.25"}):
+        assert now() == 7.25
+
+
+async def test_a_client_gives_up_on_time(echo: str) -> None:
+    """A client's limit fires before a slower server answers."""
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as session:
+        with pytest.raises(TimeoutError):
+            await session.get(echo, params={"wait": "60"})
+
+    assert now() == 20
+
+
+async def test_the_clock_waits_for_threads() -> None:
+    """A thread's work is done before any timer fires, however short the timer."""
+    release = threading.Event()
+    asyncio.get_running_loop().call_soon(release.set)
+
+    async with asyncio.timeout(1e-6):
+        assert await asyncio.to_thread(release.wait, 5)
+
+    assert now() == 0
+
+
+async def test_the_clock_goes_on_once_a_thread_is_done() -> None:
+    """A finished job holds nothing back."""
+    await asyncio.to_thread(time.monotonic)
+
+    await asyncio.sleep(HOUR)
+
+    assert now() == HOUR
+
+
+def test_a_loop_that_nothing_can_wake_says_so() -> None:
+    """A wait for ever raises, and the message names the task and the line."""
+
+    async def waits_for_ever() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(VirtualTimeStalled, match=r"nobody(?s:.)*waits_for_ever:\d+ > Event\.wait"):
+        run_virtual(waits_for_ever(), patience=0.01)
+
+
+def test_a_timer_that_repeats_for_ever_says_so() -> None:
+    """A wait for ever beside a repeating timer ends at the horizon, and names the waiter."""
+
+    def tick() -> None:
+        asyncio.get_running_loop().call_later(HOUR, tick)
+
+    async def waits_for_ever() -> None:
+        tick()
+        await asyncio.Event().wait()
+
+    with pytest.raises(VirtualTimeStalled, match=r"horizon(?s:.)*waits_for_ever:\d+ > Event\.wait"):
+        run_virtual(waits_for_ever(), start=50, horizon=1000 * HOUR)
+
+
+def test_a_thread_that_never_ends_says_so() -> None:
+    """A thread without an end raises instead of letting timers run ahead of it."""
+    release = threading.Event()
+
+    async def main() -> None:
+        try:
+            async with asyncio.timeout(5):
+                await asyncio.to_thread(release.wait)
+        finally:
+            release.set()  # else the loop's end would wait for the thread, too
+
+    with pytest.raises(VirtualTimeStalled, match="1 x thread"):
+        run_virtual(main(), patience=0.05)
+
+
+def test_a_connection_that_is_never_made_says_so() -> None:
+    """While a connection is being made no timer overtakes it, and for ever is reported."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)  # room for one; the kernel lets the others wait
+
+        async def connect() -> None:
+            for _ in range(3):
+                client = stack.enter_context(socket.socket())
+                client.setblocking(False)
+                async with asyncio.timeout(1e-6):
+                    await asyncio.get_running_loop().sock_connect(client, listener.getsockname())
+
+        with pytest.raises(VirtualTimeStalled, match="1 x connection attempt"):
+            run_virtual(connect(), patience=0.05)
+
+
+def test_the_end_of_a_run_waits_for_its_threads() -> None:
+    """A job that nobody awaits is done when the run is over, without a warning."""
+    done = threading.Event()
+
+    def finish() -> None:
+        time.sleep(0.05)
+        done.set()
+
+    async def main() -> None:
+        asyncio.get_running_loop().run_in_executor(None, finish)
+
+    run_virtual(main())
+
+    assert done.is_set()
+
+
+def test_work_from_another_thread_still_wakes_an_idle_loop() -> None:
+    """A loop without timers waits for a call from outside, up to its patience."""
+
+    async def main() -> str:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[str] = loop.create_future()
+        thread = threading.Thread(
+            target=lambda: loop.call_soon_threadsafe(answer.set_result, "here")
+        )
+        thread.start()
+        result = await answer
+        thread.join()
+        return result
+
+    assert run_virtual(main()) == "here"
+
+
+def test_a_clock_may_start_anywhere() -> None:
+    """*start* is the first reading, and late clocks still end their sleeps."""
+
+    async def main() -> float:
+        for _ in range(100):
+            await asyncio.sleep(0.1)
+        return now()
+
+    assert run_virtual(main(), start=1e9) == pytest.approx(1e9 + 10, abs=1e-3)
+
+
+@given(st.lists(st.floats(0, 1e7), min_size=1, max_size=20))
+@settings(max_examples=50, deadline=None)
+def test_every_sleeper_wakes_no_sooner_than_it_asked(delays: list[float]) -> None:
+    """For any set of sleeps each ends at its own time, to within a rounding."""
+
+    async def sleeper(seconds: float) -> float:
+        await asyncio.sleep(seconds)
+        return now()
+
+    async def main() -> list[float]:
+        return await asyncio.gather(*map(sleeper, delays))
+
+    assert run_virtual(main()) == pytest.approx(delays, abs=1e-6)
