@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from benchmarks._catalogue import questions
 from benchmarks._question import Question
@@ -14,7 +14,7 @@ from benchmarks._runner import ask, summary
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do as told; 1 where ``--check`` finds a goal missed."""
     told = _parser().parse_args(arguments)
-    known = {question.name: question for question in questions()}
+    known = questions()
     if not told.names:
         print(listing(known.values()))
         return 0
@@ -22,19 +22,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         print(f"no question is called {', '.join(unknown)}; there are: {', '.join(known)}, all")
         return 2
-    names = list(known) if "all" in told.names else list(dict.fromkeys(told.names))
-    judged = ask([known[name] for name in names], quick=told.quick)
+    asked = [one for one in known.values() if _is_asked(one, told.names)]
+    judged = ask(asked, quick=told.quick)
     print(f"\n{summary(judged)}")
     return int(told.check and any(one.is_missed for one in judged))
 
 
-def listing(known: Sequence[Question]) -> str:
+def _is_asked(question: Question, names: Sequence[str]) -> bool:
+    return question.name in names or ("all" in names and not question.on_request)
+
+
+def listing(known: Iterable[Question]) -> str:
     """Return the questions and their goals, as lines."""
     lines: list[str] = []
     for question in known:
-        lines.append(f"{question.name:<16}{question.asks}")
-        for goal in question.goals:
-            lines.append(f"{'':<18}{goal.what} {goal.relation} {goal.bound:g}")
+        aside = " (by name only)" if question.on_request else ""
+        lines.append(f"{question.name:<16}{question.asks}{aside}")
+        lines += [f"{'':<18}{goal.what} {goal.relation} {goal.bound:g}" for goal in question.goals]
     return "\n".join(lines)
 
 

@@ -1,11 +1,29 @@
-"""Every question there is, in the order in which they are listed and asked."""
+"""Every question there is: a module of this package plugs in by having `QUESTIONS`."""
 
 from __future__ import annotations
 
-from benchmarks import _pushing, _reading, import_time
+from importlib import import_module
+from pkgutil import iter_modules
+
+import benchmarks
 from benchmarks._question import Question
 
 
-def questions() -> tuple[Question, ...]:
-    """Return all questions."""
-    return (*_reading.QUESTIONS, *_pushing.QUESTIONS, *import_time.QUESTIONS)
+def questions() -> dict[str, Question]:
+    """Return all questions by name, in the order of their modules' names.
+
+    Raises:
+        ValueError: Two have the same name.
+    """
+    found: dict[str, Question] = {}
+    for question in _in_all_modules():
+        if question.name in found:
+            raise ValueError(f"two questions are called {question.name}")
+        found[question.name] = question
+    return found
+
+
+def _in_all_modules() -> list[Question]:
+    names = [module.name for module in iter_modules(benchmarks.__path__)]
+    modules = [import_module(f"benchmarks.{name}") for name in names if name != "__main__"]
+    return [question for module in modules for question in getattr(module, "QUESTIONS", ())]

@@ -1,5 +1,8 @@
 """Pictures of answers; without matplotlib there are none, and a line says so."""
 
+# mypy: disable-error-code="import-not-found"
+# It is an extra.
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,11 +27,12 @@ def lines(
     curves: Mapping[str, Points],
     *,
     logarithmic: bool = False,
+    marker: str = "o",
 ) -> list[Path]:
     """Draw *curves* by name and return the file."""
     with _axes(path, title) as axes:
         for name, points in curves.items():
-            axes.plot([x for x, _ in points], [y for _, y in points], marker="o", label=name)
+            axes.plot([x for x, _ in points], [y for _, y in points], marker=marker, label=name)
         if logarithmic:
             axes.set_xscale("log", base=2)
             axes.set_yscale("log", base=2)

@@ -18,10 +18,10 @@ from benchmarks._push_server import push_server
 from benchmarks._question import Goal, Question, Rows
 
 SDK = Peer("integration_sdk", "sdk_pushing")
-TASKS = Peer("a task per push", "task_per_push")
-GATHER = Peer("gather + sleep", "gather_and_sleep")
-BACKOFF = Peer("bare backoff", "bare_backoff")
-VENDOR_LOOP = Peer("codat SDKs in a loop", "vendor_pushing", VENDOR, share=0.02)
+TASKS = Peer("a task per push", "task_per_push", share=0.2)
+GATHER = Peer("gather + sleep", "gather_and_sleep", share=0.2)
+BACKOFF = Peer("bare backoff", "bare_backoff", share=0.2)
+VENDOR_LOOP = Peer("codat SDKs in a loop", "vendor_pushing", VENDOR, share=0.01)
 CONTENDERS = (SDK, TASKS, GATHER, BACKOFF, VENDOR_LOOP)
 
 COMPANIES = 10
@@ -61,6 +61,7 @@ def _turns(pushes: int) -> Turn:
             raise ContenderFailedError(f"settled {len(known)} of {wanted} pushes")
         delays = [at - served.ended[key] for key, at in known.items()]
         return {
+            "pushes": wanted,
             REQUESTS: served.requests / wanted,
             DELAY: median(delays),
             "delay p95 s": quantiles(delays, n=20)[-1],

@@ -45,12 +45,14 @@ class Row:
         contender: Who.
         figures: By name with unit, for example ``CPU us/item``.
         note: What else is to be known; why there are no figures.
+        series: Points (x, y) by name, for plots; not part of the table.
     """
 
     setting: str
     contender: str
     figures: Mapping[str, Figure] = Factory(dict)
     note: str = ""
+    series: Mapping[str, Sequence[tuple[float, float]]] = Factory(dict)
 
 
 def row(setting: str, contender: str, note: str = "", **figures: float) -> Row:
@@ -145,6 +147,7 @@ class Question:
         goals: What the answer is held to.
         compare: (figure, contender): every row gets its ratio to that contender's figure.
         plot: Draws the rows into a folder; returns the files.
+        on_request: Whether it is asked by name only, since it takes long.
     """
 
     name: str
@@ -153,6 +156,7 @@ class Question:
     goals: Sequence[Goal] = ()
     compare: tuple[str, str] | None = None
     plot: Callable[[Rows, Path], Iterable[Path]] | None = None
+    on_request: bool = False
 
     def judge(self, rows: Rows, *, quick: bool) -> list[Verdict]:
         """Compare *rows* with the goals."""

@@ -19,8 +19,8 @@ def table(question: Question, rows: Rows) -> str:
         setting, last = ("" if row.setting == last else row.setting), row.setting
         cells = [setting, row.contender, *shown]
         lines.append(cells + [_ratio(row, rows, question.compare) for _ in ratio])
-    notes = {f"{row.contender}: {row.note}": None for row in rows.rows if row.note}
-    return "\n".join([*_aligned(lines), *(f"  {note}" for note in notes)])
+    notes = [f"  {row.setting}, {row.contender}: {row.note}" for row in rows.rows if row.note]
+    return "\n".join([*_aligned(lines), *notes])
 
 
 def verdicts(judged: Sequence[Verdict]) -> str:
@@ -43,6 +43,7 @@ def as_json(question: Question, rows: Rows, judged: Sequence[Verdict]) -> dict[s
                 "contender": row.contender,
                 "note": row.note,
                 "figures": {name: _figure(figure) for name, figure in row.figures.items()},
+                "series": dict(row.series),
             }
             for row in rows.rows
         ],

@@ -1,6 +1,6 @@
-"""How long until the SDK is imported, and until the first record is there?
+"""How long until the SDK is imported, and until the first record is there.
 
-    python -m benchmarks import_time first_item
+python -m benchmarks import_time first_item
 """
 
 from __future__ import annotations
@@ -42,9 +42,7 @@ def import_time(quick: bool) -> Rows:
 
 def _import(peer: Peer) -> Mapping[str, float]:
     command = [python_with(peer.packages), "-c", PROGRAM.format(peer.script)]
-    ran = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     if ran.returncode:
         raise ContenderFailedError(ran.stderr.strip().splitlines()[-1])
     return {MS: float(ran.stdout)}

@@ -91,6 +91,7 @@ def page_server(items: int, *, latency: float = 0.0) -> Iterator[PageServer]:
         target=_serve, args=(theirs, items, latency), daemon=True
     )
     process.start()
+    theirs.close()
     try:
         yield PageServer(f"http://127.0.0.1:{ours.recv()}", process.pid or 0, ours)
     finally:

@@ -8,12 +8,14 @@ import sys
 def main() -> None:
     """Run the command line, or say what it takes to have one."""
     try:
-        from integration_sdk.cli import app  # noqa: PLC0415 (its packages are an extra)
+        from integration_sdk import cli  # noqa: PLC0415 (its packages are an extra)
     except ModuleNotFoundError as missing:
-        if missing.name not in {"cyclopts", "rich"}:
+        if (missing.name or "").partition(".")[0] not in {"cyclopts", "rich"}:
             raise
-        sys.exit("The command line needs two more packages: pip install 'integration-sdk[cli]'")
-    app()
+        hint = "The command line needs two more packages: pip install 'integration-sdk[cli]'\n"
+        sys.stderr.write(hint)
+        sys.exit(2)
+    sys.exit(cli.main())
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from typing import Any
 
 from attrs import Factory, define, frozen
 
-from integration_sdk._calls import BeforeSending, CallOptions
 from integration_sdk._pager import Pager
 from integration_sdk._sansio import requests, responses
 from integration_sdk._sansio.cache import Cache
@@ -18,7 +17,7 @@ from integration_sdk._sansio.codec import Json
 from integration_sdk._sansio.options import PushOptions
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response
-from integration_sdk._session import Session
+from integration_sdk._session import BeforeSending, CallOptions, Session
 from integration_sdk.dialect import Dialect
 from integration_sdk.models import PushOperation
 

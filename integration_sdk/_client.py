@@ -12,17 +12,22 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 from attrs import evolve
 
 from integration_sdk._caller import Caller
-from integration_sdk._calls import CallInfo, CallOptions, SessionStats
-from integration_sdk._coordinator import Coordinator, Leave
-from integration_sdk._delivery import Journal
-from integration_sdk._key import Source, hide
-from integration_sdk._poller import Poller
-from integration_sdk._push import PushEvent
+from integration_sdk._coordinator.coordinator import Coordinator, Leave
+from integration_sdk._coordinator.delivery import Journal
+from integration_sdk._coordinator.poller import Poller
+from integration_sdk._coordinator.push import PushEvent
 from integration_sdk._resources import Companies, Company, Profile
 from integration_sdk._sansio import requests
 from integration_sdk._sansio.options import Problem
-from integration_sdk._sansio.retry import RetryPolicy
-from integration_sdk._session import Session
+from integration_sdk._session import (
+    CallInfo,
+    CallOptions,
+    RetryPolicy,
+    Session,
+    SessionStats,
+    Source,
+    hide,
+)
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import PushOperation, PushRequest, Quota
@@ -112,6 +117,9 @@ class Client:
     ) -> None:
         # Hidden first, so that no traceback of ours shows it among its local variables.
         api_key = hide(api_key or _from_environment("api_key", ENVIRONMENT_KEY))
+        if rate is not None and not rate > 0:
+            raise ConfigurationError(f"rate must be above 0 calls per second, not {rate!r}")
+        requests.whole_number("per_company", per_company, 1, 10**6)
         if numbers not in {"float", "decimal"}:
             raise ConfigurationError(f"numbers must be 'float' or 'decimal', not {numbers!r}")
         dialect = dialect or Dialect.document()
@@ -134,7 +142,9 @@ class Client:
         self._poller = Poller(self._caller.send, dialect)
 
     def __repr__(self) -> str:
-        return f"<Client of {self._caller.session.base_url}, dialect {self.dialect.name}>"
+        caller = getattr(self, "_caller", None)  # None while __init__ raises
+        where = f"{caller.session.base_url}, dialect {caller.dialect.name}" if caller else "nothing"
+        return f"<Client of {where}>"
 
     async def __aenter__(self) -> Self:
         return self

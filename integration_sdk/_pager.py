@@ -111,7 +111,7 @@ class Pager(Generic[T]):
         decode: Decode | None = None,
         page_size: int | Literal["auto"] | None = None,
         prefetch: int = 4,
-        max_bytes: int = 64 * MIB,
+        max_bytes: int = 32 * MIB,
         limit: int | None = None,
         cursor: str | None = None,
         checkpoint: str | Path | Checkpoint | None = None,

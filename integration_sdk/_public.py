@@ -1,15 +1,15 @@
 """The public names: what ``from integration_sdk import ...`` gives."""
 
 from integration_sdk import errors
-from integration_sdk._calls import CallInfo, SessionStats
 from integration_sdk._client import Client
-from integration_sdk._coordinator import Coordinator
+from integration_sdk._coordinator.coordinator import Coordinator
 from integration_sdk._pager import Pager
-from integration_sdk._push import Push, PushEvent
+from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._sansio.option_form import ControlKind, FormControl
 from integration_sdk._sansio.options import Problem, ProblemCode, PushOptions, Severity
 from integration_sdk._sansio.requests import Priority
 from integration_sdk._sansio.retry import RetryPolicy
+from integration_sdk._session import CallInfo, SessionStats
 from integration_sdk.dialect import Dialect, Route
 from integration_sdk.errors import (
     AccountExpired,

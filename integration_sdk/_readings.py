@@ -48,10 +48,11 @@ class ListPage(Page[T]):
 class _Reading(Generic[T]):
     """An iterator's hold on a `Stream`: when it goes, the stream stops."""
 
-    __slots__ = ("_stream",)
+    __slots__ = ("_ready", "_stream")
 
     def __init__(self, stream: Stream[T]) -> None:
         self._stream = stream
+        self._ready: Iterator[T] = iter(())
 
     def __aiter__(self) -> Self:
         return self
@@ -65,6 +66,7 @@ class _Reading(Generic[T]):
     async def aclose(self) -> None:
         """Stop reading; what is on its way is cancelled."""
         self._stream.stop()
+        self._ready = iter(())
 
     def __del__(self) -> None:
         self._stream.stop()
@@ -73,11 +75,7 @@ class _Reading(Generic[T]):
 class Items(_Reading[T], AsyncIterator[T]):
     """The items of a list, one by one."""
 
-    __slots__ = ("_ready",)
-
-    def __init__(self, stream: Stream[T]) -> None:
-        super().__init__(stream)
-        self._ready: Iterator[T] = iter(())
+    __slots__ = ()
 
     async def __anext__(self) -> T:
         while True:
@@ -96,13 +94,12 @@ class Items(_Reading[T], AsyncIterator[T]):
 class Chunks(_Reading[T], AsyncIterator[list[T]]):
     """The items of a list, *size* at a time."""
 
-    __slots__ = ("_ready", "_rest", "_size")
+    __slots__ = ("_rest", "_size")
 
     def __init__(self, stream: Stream[T], size: int) -> None:
         super().__init__(stream)
         self._size = size
         self._rest: list[T] = []
-        self._ready: Iterator[T] = iter(())
 
     async def __anext__(self) -> list[T]:
         while (missing := self._size - len(self._rest)) > 0:

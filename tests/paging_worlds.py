@@ -19,6 +19,7 @@ FAULTS = (
     *("empty", "null", "missing", "no_links", "self", "back", "wrong_number", "repeat"),
     *("skip", "absolute", "whole_url", "relative", "foreign_host", "foreign_path", "opaque"),
     *("strings", "no_number", "no_size", "no_total", "total_high", "total_low", "renamed"),
+    "recapped",
 )
 
 
@@ -45,6 +46,7 @@ class World:
         size = min(asked, self.cap)
         number = int(query["token"][1:]) if "token" in query else int(query.get("page", 1))
         faults = self.faults.get(number, frozenset())
+        size = min(size, 2) if "recapped" in faults else size
         page: dict[str, Any] = {
             "results": self._results(number, size, faults),
             "pageNumber": max(number - 1, 1) if "wrong_number" in faults else number,
@@ -86,7 +88,10 @@ class World:
                 following["Limit"] = following.pop("pageSize", "3")
                 following["pageSize"] = str(size)
             if "opaque" in faults:
-                following = {"token": f"t{number + 1}", "pageSize": query.get("pageSize", "3")}
+                following = {
+                    "token": f"t{_next_number(number, faults)}",
+                    "pageSize": query.get("pageSize", "3"),
+                }
             links["next"] = {"href": _written(following, faults)}
         if "null" in faults:
             links["next"] = None if number % 2 else {"href": None}
@@ -129,11 +134,12 @@ def follow(world: World, params: Params) -> Iterator[str]:
     read, guessed, seen = set[tuple[Any, ...]](), False, 0
     while True:
         page, asked = world.answer(params), int(dict(params).get("page") or 0)
-        number, size, total = (_int(page[n] if n in page else None) for n in NUMBERS)
+        number, size, total = (_int(page.get(n)) for n in NUMBERS)
         if asked and number is not None and number != asked:
             raise Stuck(asked, "number")
         yield from (item["id"] for item in page["results"])
         seen, here = seen + len(page["results"]), asked or number
+        more = asked and size and total is not None and total > max(asked * size, seen)
         read.add(tuple(sorted(params)))
         if href := ((page.get("_links") or {}).get("next") or {}).get("href"):
             if "elsewhere" in href or "profile" in href:
@@ -142,9 +148,7 @@ def follow(world: World, params: Params) -> Iterator[str]:
             onward = int(dict(params).get("page") or 0)
             if tuple(sorted(params)) in read or (onward and here and onward <= here):
                 raise Stuck(here, "back")
-        elif not (asked and size and total is not None and total > max(asked * size, seen)):
-            return
-        elif guessed and not page["results"]:
+        elif not more or (guessed and not page["results"]):
             return
         else:
             guessed = True

@@ -185,6 +185,8 @@ class History:
         sent = yield from protocol.transmit(
             self.ledger, intent, snapshot, policy=self.policy, chance=self.dice.random
         )
+        if self._is_wrong(sent):  # on record or not: the caller is told
+            self.disk.violations.append(f"wrong link: {sent.id} as it was told")
         if sent.state is State.AMBIGUOUS:
             self._reconcile_soon()
 
@@ -283,11 +285,10 @@ class History:
                 # A snapshot that was cut relies on the service's order, hence on its clock.
                 is_snapshot = effect.known is None
                 cut = not (is_snapshot and self.service.weather.steps)
-                listing = self.service.listing(may_be_cut=cut)
+                listing = self.service.listing(may_be_cut=cut, old=effect.old)
                 self._after(self.dice.random() * 3, lambda: report(listing))
             case Owners():
-                owners = set(done(self.disk.journal.owners(effect.keys)))
-                self._after(0.01, lambda: report(owners))
+                self._after(0.01, lambda: self._owners(machine, effect, report))
             case Fetch():
                 found = [self.service.read(key) for key in effect.keys]
                 self._after(0.1, lambda: report([one for one in found if one]))
@@ -313,6 +314,12 @@ class History:
         else:
             failure = refused
             self._resume(machine, lambda: machine.throw(failure))
+
+    def _owners(self, machine: Machine[Any], effect: Owners, report: Callable[[Any], None]) -> None:
+        if self.dice.random() < self.weather.disk:
+            self._resume(machine, lambda: machine.throw(JournalError("unreadable")))
+        else:
+            report(set(done(self.disk.journal.owners(effect.keys))))
 
     def _send(self, intent: Intent, report: Callable[[Any], None]) -> None:
         self.disk.watch_send(intent)

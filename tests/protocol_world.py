@@ -66,8 +66,8 @@ class Push:
     """A push at the service. *of*: whose it truly is; None for a stranger's."""
 
     push_operation_key: str
-    data_connection_id: str
-    data_type: str
+    data_connection_id: str | None
+    data_type: str | None
     of: str | None
     record: dict[str, object]
     order: float
@@ -81,6 +81,10 @@ class Push:
     @property
     def is_final(self) -> bool:
         return self.status != "Pending"
+
+    def key_alone(self) -> "Push":
+        blank: dict[str, object] = {}
+        return evolve(self, data_connection_id=None, data_type=None, status="Pending", data=blank)
 
     def at(self, now: float, *, with_data: bool) -> "Push":
         if now < self.final_at:
@@ -216,13 +220,17 @@ class Service:
             self.kept[intent.idempotency_key] = (self.now, own, push)
         return answer
 
-    def listing(self, *, may_be_cut: bool = True) -> Listing | None:
+    def listing(
+        self, *, may_be_cut: bool = True, old: frozenset[str] = frozenset()
+    ) -> Listing | None:
+        """What the list shows; of what is *old* a thrifty driver reads the key alone."""
         if self.dice.random() < self.weather.unlisted:
             return None
         seen = [one for one in self.pushes if one.visible_at <= self.now]
         seen.sort(key=lambda one: -one.order)
         with_data = self.weather.echo == "full"
         shown = [one.at(self.now, with_data=with_data) for one in seen]
+        shown = [one.key_alone() if one.push_operation_key in old else one for one in shown]
         if may_be_cut and self.dice.random() < self.weather.cut:
             return Listing(shown[: self.dice.randrange(len(shown) + 1)], whole=False)
         return Listing(shown, whole=True)

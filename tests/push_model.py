@@ -140,7 +140,7 @@ class Model:
     def shown(self, held: Held, *, at: float | None = None, listed: bool = False) -> dict[str, Any]:
         status = held.status_at(self.now() if at is None else at)
         done = status != "Pending"
-        shown = {
+        shown: dict[str, Any] = {
             "pushOperationKey": held.key,
             "companyId": held.company,
             "dataConnectionId": held.connection,
@@ -168,7 +168,7 @@ def stamp(seconds: float) -> str:
 def error(
     status: int, text: str = "no", *, message: str = "", after: float | None = None
 ) -> Response:
-    body = {
+    body: dict[str, Any] = {
         "statusCode": status,
         "service": "model",
         "error": text,

@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from push_model import Model, request
-
-from integration_sdk._coordinator import Coordinator
-from integration_sdk._poller import Poller
+from integration_sdk._coordinator.coordinator import Coordinator
+from integration_sdk._coordinator.poller import Poller
 from integration_sdk.dialect import Dialect
 from integration_sdk.models import PushOutcome, PushRequest
+from tests.push_model import Model, request
 
 DOCUMENT = Dialect.document()
 
@@ -23,7 +22,7 @@ def poller(model: Model, **options: Any) -> Poller:
 
 @asynccontextmanager
 async def coordinator(model: Model, **options: Any) -> AsyncIterator[Coordinator]:
-    polls = poller(model)
+    polls = poller(model, learn=options.pop("learn", True))
     try:
         async with Coordinator(
             model.send,
@@ -41,8 +40,14 @@ def requests(count: int, **options: Any) -> list[PushRequest]:
     return [request(number, **options) for number in range(count)]
 
 
-async def collect(outcomes: AsyncIterator[PushOutcome]) -> list[PushOutcome]:
-    return [outcome async for outcome in outcomes]
+async def collect(
+    outcomes: AsyncIterator[PushOutcome], into: list[PushOutcome] | None = None
+) -> list[PushOutcome]:
+    """Gather outcomes; those that came before an exception are in *into*."""
+    found = [] if into is None else into
+    async for outcome in outcomes:
+        found.append(outcome)
+    return found
 
 
 def numbers(outcomes: Sequence[PushOutcome]) -> list[int]:

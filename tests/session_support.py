@@ -13,6 +13,7 @@ from typing import Any
 
 from attrs import define, field
 
+from integration_sdk._sansio.gate import Refusal
 from integration_sdk._sansio.requests import Request, Safety
 from integration_sdk._sansio.responses import Response
 from integration_sdk._session import CallOptions, RetryPolicy, Session
@@ -101,9 +102,9 @@ def reset(writer: asyncio.StreamWriter) -> None:
 
 
 @asynccontextmanager
-async def raw_server(serve: Connection) -> AsyncIterator[RawServer]:
+async def raw_server(serve: Connection, port: int = 0) -> AsyncIterator[RawServer]:
     raw = RawServer(serve)
-    server = await asyncio.start_server(raw.connected, "127.0.0.1", 0)
+    server = await asyncio.start_server(raw.connected, "127.0.0.1", port)
     raw.port = server.sockets[0].getsockname()[1]
     try:
         yield raw
@@ -111,6 +112,12 @@ async def raw_server(serve: Connection) -> AsyncIterator[RawServer]:
         server.close()
         await raw.end()
         await server.wait_closed()
+
+
+def unused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def always(reply: bytes) -> Connection:
@@ -167,7 +174,7 @@ class VirtualService:
         log: (time of arrival, status, request) of each transmission; status 0 for none.
     """
 
-    rule: Rule = lambda service, request, now: None  # noqa: E731 (a default in one line)
+    rule: Rule = lambda service, request, now: None
     latency: float = 0.05
     in_flight: int = 0
     log: list[tuple[float, int, Request]] = field(factory=list)
@@ -220,3 +227,18 @@ def errors_of(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
+
+
+# The smallest and the largest that chance can draw, and a refusal
+
+
+def least(_most: float) -> float:
+    return 0.0
+
+
+def most(limit: float) -> float:
+    return limit
+
+
+def refusal(status: int = 429, floor: float | None = None, **facts: Any) -> Refusal:
+    return Refusal(answer=Response(status=status), floor=floor, **facts)

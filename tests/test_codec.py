@@ -15,7 +15,7 @@ from integration_sdk._sansio import codec
 from integration_sdk.errors import InvalidRecord, MalformedResponse
 from integration_sdk.models import ErrorBody, PropertyDescription, PushStatus
 
-OPERATION = {
+OPERATION: dict[str, Any] = {
     "pushOperationKey": "0b5e2a0c-0000-4000-8000-000000000001",
     "companyId": "c1",
     "dataConnectionId": "d1",

@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from push_model import Model, error, request
-from push_support import collect, coordinator, numbers, requests
 
-from integration_sdk._push import PushEvent
+from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._sansio.outcomes import GRACE
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response
@@ -29,7 +27,9 @@ from integration_sdk.errors import (
     PushInDoubt,
     WaitExpired,
 )
-from integration_sdk.models import OutcomeStatus, PushRequest, PushStatus
+from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest, PushStatus
+from tests.push_model import Model, error, request
+from tests.push_support import collect, coordinator, numbers, requests
 
 pytestmark = pytest.mark.virtual_time
 
@@ -371,9 +371,9 @@ async def test_no_more_are_in_flight_than_allowed() -> None:
         finally:
             flying -= call.operation == "push.create"
 
-    model.send = counting  # type: ignore[method-assign]  # counts what is in flight
+    model.send = counting  # type: ignore[method-assign, assignment]  # counts what is in flight
     async with coordinator(model, max_in_flight=7) as pushes:
-        await collect(pushes.run(requests(50)))
+        await asyncio.gather(*(pushes.submit(one) for one in requests(50)))
 
     assert most == 7
 
@@ -386,11 +386,10 @@ async def test_an_exception_in_the_input_comes_after_the_outcomes() -> None:
             yield request(number)
         raise OSError("file ended badly")
 
-    outcomes = []
+    outcomes: list[PushOutcome] = []
     async with coordinator(Model()) as pushes:
         with pytest.raises(OSError, match="ended badly"):
-            async for outcome in pushes.run(breaks()):
-                outcomes.append(outcome)  # noqa: PERF401  # the exception must not lose them
+            await collect(pushes.run(breaks()), into=outcomes)
 
     assert sorted(numbers(outcomes)) == [0, 1, 2, 3, 4]
 
@@ -406,7 +405,7 @@ async def test_leaving_early_pulls_nothing_more_and_drains_what_was_sent() -> No
             yield request(pulled)
             pulled += 1
 
-    async with coordinator(model, max_open=20) as pushes:
+    async with coordinator(model, max_open=5000, max_in_flight=8) as pushes:
         run = pushes.run(endless())
         async for _ in run:
             break
@@ -422,11 +421,10 @@ async def test_leaving_early_pulls_nothing_more_and_drains_what_was_sent() -> No
 async def test_raise_on_turns_outcomes_into_exceptions(raise_on: Any) -> None:
     """ "first" raises at once and pulls nothing more; "end" yields everything first."""
     model = Model(status=lambda record: "Failed" if record["number"] == 3 else "Success")
-    outcomes = []
+    outcomes: list[PushOutcome] = []
     async with coordinator(model, max_open=4) as pushes:
         with pytest.raises(PushFailed):
-            async for outcome in pushes.run(requests(40), raise_on=raise_on):
-                outcomes.append(outcome)  # noqa: PERF401  # the exception must not lose them
+            await collect(pushes.run(requests(40), raise_on=raise_on), into=outcomes)
 
     assert len(outcomes) == 40 if raise_on == "end" else len(outcomes) < 40
 
@@ -438,17 +436,16 @@ async def test_an_expired_account_stops_the_run_with_one_error() -> None:
 
     def many() -> Iterator[PushRequest]:
         nonlocal pulled
-        for pulled in range(1, 5001):  # noqa: B007  # counted after the loop
+        for pulled in range(1, 5001):
             yield request(pulled)
 
     model.answer = lambda _: (
         error(402, "Payment Required", message="account expired") if posts(model) > 100 else None
     )
-    outcomes = []
+    outcomes: list[PushOutcome] = []
     async with coordinator(model, max_in_flight=8) as pushes:
         with pytest.raises(AccountExpired):
-            async for outcome in pushes.run(many()):
-                outcomes.append(outcome)  # noqa: PERF401  # the exception must not lose them
+            await collect(pushes.run(many()), into=outcomes)
         with pytest.raises(AccountExpired):
             await pushes.submit(request())
 
@@ -484,6 +481,19 @@ async def test_a_push_with_a_deadline_is_not_awaited_for_ever() -> None:
     assert outcome.status is OutcomeStatus.PENDING
 
 
+async def test_the_first_outcome_counts() -> None:
+    """A push has one outcome; nothing that comes later replaces it."""
+    first, second = (
+        PushOutcome(status=status, request=request())
+        for status in (OutcomeStatus.PENDING, OutcomeStatus.SUCCESS)
+    )
+    push = Push(request())
+
+    assert push.settle(first)
+    assert not push.settle(second)
+    assert await push is first
+
+
 # The end of the block
 
 
@@ -511,11 +521,17 @@ async def test_leaving_the_block_without_waiting(leave: str) -> None:
 
 async def test_an_exception_in_the_block_does_not_wait() -> None:
     """A block left by an exception keeps the open keys and raises at once."""
-    with pytest.raises(ZeroDivisionError):
+    seen: list[Any] = []
+
+    async def fails() -> None:
         async with coordinator(Model(lambda _: 60.0)) as pushes:
-            push = await pushes.submit(request())
+            seen.extend((pushes, await pushes.submit(request())))
             raise ZeroDivisionError
 
+    with pytest.raises(ZeroDivisionError):
+        await fails()
+
+    pushes, push = seen
     assert now() < 1
     assert pushes.detached == (push.key,)
 

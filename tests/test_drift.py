@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
 import msgspec
 import pytest
 from attrs import define, field
 
 from integration_sdk._sansio.cursor import Position, read_cursor, write_cursor
-from integration_sdk._sansio.drift import DriftWatch, Keys, shortfall
-from integration_sdk._sansio.items import ItemReader, Sheet
+from integration_sdk._sansio.drift import Keys
+from integration_sdk._sansio.items import ItemReader
 from integration_sdk._sansio.line import Ask, Line
 from integration_sdk._sansio.repair import RepairWalk
 from integration_sdk._sansio.requests import MIB, Params
-from integration_sdk.errors import PaginationError, ResultSetChanged
+from integration_sdk.errors import ResultSetChanged
 from tests.paging_worlds import first_request
 
 READER = ItemReader.of()

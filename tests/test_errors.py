@@ -193,7 +193,7 @@ def make(kind: type[errors.IntegrationError]) -> errors.IntegrationError:
         name
         for base in kind.__mro__
         if "__init__" in vars(base)
-        for name in inspect.signature(base.__init__).parameters
+        for name in inspect.signature(vars(base)["__init__"]).parameters
     }
     return kind("what happened", **{name: facts[name] for name in facts if name in taken})
 

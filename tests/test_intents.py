@@ -228,6 +228,15 @@ def test_a_claimed_key_leaves_the_answer_in_doubt() -> None:
     assert (sent.state, sent.key) == (State.AMBIGUOUS, None)
 
 
+@pytest.mark.parametrize("owners", [{"key-1"}, JournalError("unreadable")])
+def test_a_key_that_could_not_be_checked_is_not_ours(owners: Any) -> None:
+    """Where the disk refuses the outcome, it has to be asked whether a settled push has the key."""
+    asked, sent = transmit(None, ACKED, JournalError("full"), owners, None)
+
+    assert [type(one).__name__ for one in asked] == ["Commit", "Send", "Commit", "Owners", "Commit"]
+    assert (sent.state, sent.key) == (State.AMBIGUOUS, None)
+
+
 def test_a_key_is_replayed_only_while_the_service_remembers_it() -> None:
     """Past the replay window an idempotency key could make a second push."""
     began = Answer(Phase.MAY_HAVE_LEFT, at=1000.0)
@@ -267,7 +276,7 @@ def test_a_doubt_of_an_earlier_process_cannot_be_transmitted() -> None:
 def test_an_outcome_the_disk_refused_is_kept_and_caught_up() -> None:
     """What happened is known here at once and on disk as soon as it takes it."""
     ledger = Ledger()
-    _, sent = transmit(None, ACKED, JournalError("full"), ledger=ledger)
+    _, sent = transmit(None, ACKED, JournalError("full"), set(), ledger=ledger)
 
     assert sent.state is State.ACKED
     assert ledger.unrecorded == {"i": sent}
@@ -279,7 +288,7 @@ def test_an_outcome_the_disk_refused_is_kept_and_caught_up() -> None:
 def test_what_the_disk_still_refuses_is_still_unrecorded() -> None:
     """A failed attempt to catch up keeps the outcome for the next one, and says so."""
     ledger = Ledger()
-    _, sent = transmit(None, ACKED, JournalError("full"), ledger=ledger)
+    _, sent = transmit(None, ACKED, JournalError("full"), set(), ledger=ledger)
     machine = protocol.catch_up(ledger)
     next(machine)
 

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from integration_sdk._sansio import reconcile
 from integration_sdk._sansio.effects import Commit, Ledger, List, Policy, Sleep
@@ -11,6 +12,7 @@ from integration_sdk._sansio.evidence import Listing
 from integration_sdk._sansio.intents import (
     IN_DOUBT,
     Intent,
+    KeyClaimed,
     Snapshot,
     State,
 )
@@ -112,6 +114,16 @@ def test_a_push_without_its_payload_cannot_be_sent_again() -> None:
         next(reconcile.resend(ledger, "i", new_id="j"))
 
 
+def test_a_claimed_key_cannot_be_bound() -> None:
+    """A push that is known here to be another's is refused before the disk is asked."""
+    ledger = Ledger()
+    ledger.note(Intent(id="i", lane=LANE, state=State.ABSENT))
+    ledger.note(Intent(id="j", lane=LANE, state=State.ACKED, key="key-1"))
+
+    with pytest.raises(KeyClaimed, match="belongs to intent j"):
+        next(reconcile.bind(ledger, "i", "key-1"))
+
+
 def test_a_decision_that_is_not_recorded_is_not_made() -> None:
     """The caller hears of it, and the push is in doubt as before."""
     ledger = Ledger()
@@ -151,6 +163,17 @@ def test_a_listing_settles_a_doubt_at_the_first_look() -> None:
     assert (row.state, row.key, row.evidence) == (State.RESOLVED, "new", "E2")
 
 
+def test_a_listing_serves_intents_with_different_snapshots() -> None:
+    """A push that is old to one intent may be new to another: its details are asked for."""
+    ledger = Ledger()
+    earlier = ambiguous(ledger, ["a"])
+    ledger.note(evolve(earlier, id="later", snapshot=Snapshot(frozenset({"a", "b"}))))
+
+    [asked], _ = drive(reconcile.look_again(ledger, "company", policy=Policy()))
+
+    assert asked == List("company", frozenset({"a", "b"}), old=frozenset({"a"}))
+
+
 def test_a_doubt_is_surfaced_when_its_quiet_period_has_passed() -> None:
     """Looks are spaced, and the one after the quiet period decides."""
     ledger = Ledger()
@@ -167,6 +190,19 @@ def test_a_doubt_is_surfaced_when_its_quiet_period_has_passed() -> None:
 
     assert effect.rows[0].state is State.ABSENT
     assert 30.0 <= waited <= 45.0
+
+
+def test_an_unreadable_journal_judges_nothing() -> None:
+    """Without knowing who owns what, a look settles nothing, and the next one is waited for."""
+    ledger = Ledger()
+    row = ambiguous(ledger)
+    machine = reconcile.reconcile(ledger, "company", policy=Policy())
+    listing = Listing([operation("new", data={"invoiceNumber": "INV-1"})], whole=True)
+
+    asked, _ = drive(machine, 0.5, listing, JournalError("unreadable"), GIVE_UP)
+
+    assert [type(one).__name__ for one in asked] == ["Sleep", "List", "Owners", "Sleep"]
+    assert ledger.doubted() == [row]
 
 
 def test_closing_leaves_a_doubt_for_the_next_process() -> None:

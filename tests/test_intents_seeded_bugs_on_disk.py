@@ -187,6 +187,15 @@ def test_stale_outcome_written_over_a_new_row_is_caught() -> None:
     assert_caught("double send", bug, disk=0.3, crash=0.03, trouble=0.9)
 
 
+def test_keys_the_disk_could_not_check_are_caught() -> None:
+    """A commit that fails has not found out whether a settled push has the key."""
+
+    def bug(patch: Patch) -> None:
+        patch.setattr(protocol, "_new_keys", lambda rows, before: frozenset())
+
+    assert_caught("wrong link", bug, disk=0.3, trouble=0.9, crash=0.0, unlisted=0.7)
+
+
 def test_writing_on_after_a_failed_sync_is_caught() -> None:
     """After a failed sync nobody knows what is on disk: the journal takes nothing more."""
 

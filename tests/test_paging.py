@@ -5,11 +5,10 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from integration_sdk._sansio.cursor import Position, read_cursor, write_cursor
+from integration_sdk._sansio.cursor import Position
 from integration_sdk._sansio.items import ItemReader
 from integration_sdk._sansio.line import Ask, Line
 from integration_sdk._sansio.page_size import PageSize

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from push_model import Held, Model, error
-from push_support import poller
 
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response
@@ -21,6 +19,8 @@ from integration_sdk.errors import (
     WaitExpired,
 )
 from integration_sdk.models import PushStatus
+from tests.push_model import Held, Model, error
+from tests.push_support import poller
 
 pytestmark = pytest.mark.virtual_time
 
@@ -113,6 +113,19 @@ async def test_nobody_waiting_means_nobody_polling() -> None:
 
     assert model.counts.total() == asked
     assert polling_tasks() == 0
+
+
+async def test_a_wait_that_begins_while_polling_ends_is_served() -> None:
+    """A wait that begins while the last look of the loop is on its way does not hang."""
+    model = Model(lambda _: 3.0, latency=1.0)
+    polls = poller(model)
+    first = asyncio.ensure_future(polls.wait("company", held(model, 0).key))
+    await asyncio.sleep(0.5)
+    assert model.counts.total() == 1
+    first.cancel()
+    await asyncio.sleep(0.1)
+
+    assert (await polls.wait("company", held(model, 1).key)).status is PushStatus.SUCCESS
 
 
 async def test_an_expired_wait_says_so_and_the_push_goes_on() -> None:
@@ -310,7 +323,7 @@ async def test_one_bad_row_does_not_spoil_a_page(caplog: Any) -> None:
             row["requestedOnUtc"] = "yesterday"
         return row
 
-    model.shown = spoilt  # type: ignore[method-assign]  # one bad row
+    model.shown = spoilt  # type: ignore[method-assign, assignment]  # one bad row
     ended = await asyncio.gather(*(polls.wait("company", key) for key in keys))
 
     assert len(ended) == 10

@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 import pytest
-from sandbox_support import DELIVERY, holding, serving, statuses, until
+from tests.sandbox_support import DELIVERY, holding, serving, statuses, until
 
 from integration_sdk.sandbox import Rule
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from sandbox_support import DELIVERY, serving, statuses, until
+from tests.sandbox_support import DELIVERY, serving, statuses, until
 
 # ---------------------------------------------------------------------- time and transport
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import socket
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import aiohttp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sandbox_support import DELIVERY, holding, serving, until
+from tests.sandbox_support import DELIVERY, holding, serving, until
 
 from integration_sdk.sandbox import Sandbox, serve
 from integration_sdk.sandbox._books import SIZES, Books
@@ -334,12 +336,16 @@ async def test_stopping_cuts_what_is_under_way() -> None:
 
 
 async def test_it_serves_until_cancelled() -> None:
-    """serve() says where it is and which key it takes, and ends when cancelled."""
+    """serve() says where it is, its key and a line to paste, and ends when cancelled."""
     said: list[str] = []
     sandbox = Sandbox(invoices=1, api_key="open-sesame")
     serving_task = asyncio.create_task(serve(sandbox, said.append))
-    await until(lambda: len(said) == 2)
-    assert said == [f"Sandbox: {sandbox.base_url}", "API key: open-sesame"]
+    await until(lambda: len(said) == 3)
+    assert said[:2] == [f"Sandbox: {sandbox.base_url}", "API key: open-sesame"]
+    curl, option, header, url = shlex.split(said[2].removeprefix("Try: "))
+    name, _, value = header.partition(": ")
+    async with aiohttp.ClientSession() as http, http.get(url, headers={name: value}) as answer:
+        assert (curl, option, answer.status) == ("curl", "-H", 200)
     serving_task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await serving_task

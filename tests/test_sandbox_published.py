@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from sandbox_support import DELIVERY, Http, holding, serving, until
+from tests.sandbox_support import DELIVERY, Http, holding, serving, until
 
 
 def published(**options: Any) -> Any:

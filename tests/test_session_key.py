@@ -245,6 +245,14 @@ async def garbles(
     writer.write(await server.receive(reader) + b"\r\n\r\n")
 
 
+async def garbles_a_header(
+    server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """A service whose broken header holds the key; parsers quote the line that they refuse."""
+    await server.receive(reader)
+    writer.write(f"HTTP/1.1 200 OK\r\nKey {SENT} {CANARY}\r\n\r\n".encode())
+
+
 FAULTS: dict[str, Connection] = {
     **LOST,
     **MALFORMED,
@@ -253,6 +261,7 @@ FAULTS: dict[str, Connection] = {
     "proxy": always(answer(502, b"<html>")),
     "echo": echoes,
     "garbled echo": garbles,
+    "garbled header": garbles_a_header,
     "too large": always(answer(200, b"x" * 3000)),
 }
 ENDPOINTS: dict[str, Request] = {
@@ -266,8 +275,8 @@ OUTPUTS: dict[str, Callable[[BaseException], object]] = {
     "str": str,
     "repr": repr,
     "args": lambda error: error.args,
-    "vars": lambda error: vars(error),
-    "pickle": lambda error: pickle.dumps(error),
+    "vars": vars,
+    "pickle": pickle.dumps,
     "copy": lambda error: vars(copy.copy(error)),
     "traceback": lambda error: "".join(traceback.format_exception(error)),
     "locals": lambda error: "".join(
@@ -294,9 +303,7 @@ async def failure(session: Session, request: Request, options: CallOptions) -> B
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_no_error_shows_the_key(
-    fault: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_no_error_shows_the_key(fault: str, caplog: pytest.LogCaptureFixture) -> None:
     """Every fault at every endpoint, looked at in every way: 0 sightings of the key."""
     caplog.set_level(1)
     options = CallOptions(timeout=5, retry=QUICK)
@@ -369,9 +376,7 @@ async def test_a_users_own_exception_does_not_show_the_key(place: str) -> None:
         ) as session,
     ):
         with pytest.raises(RuntimeError, match="mine") as caught:
-            await session.send(
-                write(), ONE_CALL, before_sending=fails if place == "hook" else None
-            )
+            await session.send(write(), ONE_CALL, before_sending=fails if place == "hook" else None)
         assert not shows(OUTPUTS["locals"](caught.value))
         assert session.stats().in_flight == 0
 

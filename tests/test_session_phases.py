@@ -26,12 +26,13 @@ from tests.session_support import (
     RawServer,
     always,
     answer,
-    errors_of,
     error_body,
+    errors_of,
     raw_server,
     read,
     reset,
     session_on,
+    unused_port,
     write,
 )
 
@@ -68,7 +69,7 @@ async def breaks_at_once(
 
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
-LOST = {
+LOST: dict[str, Connection] = {
     "reset while it is being sent": breaks_at_once,
     "closed before an answer": breaks_after(b""),
     "reset before an answer": breaks_after(b"", hard=True),
@@ -84,7 +85,7 @@ LOST = {
     ),
     "body that is no gzip": always(answer(200, b"no gzip at all", Content_Encoding="gzip")),
 }
-MALFORMED = {
+MALFORMED: dict[str, Connection] = {
     "no HTTP at all": always(b"\x16\x03\x01 what is this\r\n\r\n"),
     "a status that is no number": always(b"HTTP/1.1 abc OK\r\n\r\n"),
     "a header that is none": always(HEAD + b"no header here\r\nContent-Length: 0\r\n\r\n"),
@@ -92,6 +93,8 @@ MALFORMED = {
     "a chunk size that is no number": always(HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"),
     "endless headers": always(HEAD + b"X: y\r\n" * 20_000 + b"\r\n"),
 }
+
+BROKEN: dict[str, Connection] = {**LOST, **MALFORMED}
 
 
 async def outcome_of(session: Session, request: Request, options: CallOptions = ONE_CALL) -> Any:
@@ -102,15 +105,14 @@ async def outcome_of(session: Session, request: Request, options: CallOptions = 
 
 
 @pytest.mark.parametrize("request_name", REQUESTS)
-@pytest.mark.parametrize("fault", {**LOST, **MALFORMED})
+@pytest.mark.parametrize("fault", BROKEN)
 async def test_only_reads_are_sent_again_once_they_may_have_left(
     fault: str, request_name: str
 ) -> None:
     """Whatever happens after the first byte left, a write is transmitted exactly once."""
     request = REQUESTS[request_name]
-    serve = {**LOST, **MALFORMED}[fault]
 
-    async with raw_server(serve) as server, session_on(server) as session:
+    async with raw_server(BROKEN[fault]) as server, session_on(server) as session:
         error = await outcome_of(session, request)
 
     sent = 3 if request.safety is Safety.READ else 1
@@ -261,18 +263,21 @@ class NoSuchHost(aiohttp.abc.AbstractResolver):
 
 async def test_an_unknown_host_and_a_failed_handshake_are_not_sent() -> None:
     """Name resolution and TLS come before the first byte of the request."""
-    async with aiohttp.TCPConnector(resolver=NoSuchHost()) as connector:
-        async with session_on("https://api.example.invalid", connector=connector) as session:
-            assert isinstance(await outcome_of(session, write()), NotSent)
-    async with raw_server(breaks_at_once) as server:
-        secure = server.base_url.replace("http:", "https:")
-        async with session_on(secure) as session:
-            assert isinstance(await outcome_of(session, write(), ONE_CALL.once()), NotSent)
+    async with (
+        aiohttp.TCPConnector(resolver=NoSuchHost()) as connector,
+        session_on("https://api.example.invalid", connector=connector) as session,
+    ):
+        assert isinstance(await outcome_of(session, write()), NotSent)
+    async with (
+        raw_server(breaks_at_once) as server,
+        session_on(server.base_url.replace("http:", "https:")) as session,
+    ):
+        assert isinstance(await outcome_of(session, write(), ONE_CALL.once()), NotSent)
 
 
 async def test_errors_carry_nothing_of_aiohttp() -> None:
     """aiohttp's exceptions hold the request's headers, so none is chained to ours."""
-    for serve in (*LOST.values(), *MALFORMED.values()):
+    for serve in BROKEN.values():
         async with raw_server(serve) as server, session_on(server) as session:
             error = await outcome_of(session, write())
         assert isinstance(error, TransportError)
@@ -295,9 +300,3 @@ async def test_a_failure_once_is_outlived() -> None:
         response = await session.send(read(), ONE_CALL)
 
     assert (response.body, response.attempts) == (b'{"ok": true}', 2)
-
-
-def unused_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

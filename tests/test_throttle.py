@@ -1,4 +1,4 @@
-"""The rules of taking turns: gate, window, pace, lanes and priorities, without a clock."""
+"""Taking turns: lanes, priorities, gates and places, without a clock."""
 
 from __future__ import annotations
 
@@ -7,33 +7,16 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from integration_sdk._sansio.gate import LONGEST_PAUSE, PROBE_PATIENCE, Gate, Refusal
+from integration_sdk._sansio.gate import Refusal
 from integration_sdk._sansio.lanes import MOST_IDLE, Ticket
-from integration_sdk._sansio.pace import Pace
 from integration_sdk._sansio.requests import Priority
 from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.throttle import Throttle
-from integration_sdk._sansio.window import Window
-
-FLOORS = st.one_of(st.none(), st.floats(0.01, 1e6))
-
-
-def least(_most: float) -> float:
-    """The smallest pause that chance can draw."""
-    return 0.0
-
-
-def most(limit: float) -> float:
-    """The largest pause that chance can draw."""
-    return limit
-
-
-def refusal(status: int = 429, floor: float | None = None, **facts: Any) -> Refusal:
-    return Refusal(answer=Response(status=status), floor=floor, **facts)
+from tests.session_support import least, most, refusal
 
 
 def ticket(
@@ -42,242 +25,6 @@ def ticket(
     deadline: float = math.inf,
 ) -> Ticket:
     return Ticket(company, priority, deadline)
-
-
-# The gate
-
-
-@given(FLOORS, st.sampled_from([least, most]))
-def test_a_named_time_is_never_undercut(floor: float | None, jitter: Any) -> None:
-    """``Retry-After`` is a floor: jitter adds to it, within 2 per cent or the own pause."""
-    gate = Gate()
-
-    gate.refused(refusal(floor=floor), 99.0, 100.0, jitter)
-
-    assert not gate.admits(100.0)
-    assert gate.opens_at >= 100.0 + (floor or 0.05)
-    assert gate.opens_at <= 100.0 + max(1.0, 1.02 * (floor or 0.0) + 0.001)
-
-
-def test_one_probe_goes_and_the_others_wait_for_it() -> None:
-    """After the pause the gate lets a single request out, and another only if that takes long."""
-    gate = Gate()
-    gate.refused(refusal(floor=5), 0.0, 0.0, least)
-    assert [gate.admits(at) for at in (4.9, 5.0)] == [False, True]
-
-    gate.passed(5.0)
-
-    assert not gate.admits(5.0 + PROBE_PATIENCE - 0.1)
-    assert gate.admits(5.0 + PROBE_PATIENCE)
-    assert gate.answered(sent_at=5.0)
-    assert gate.is_open
-
-
-def test_late_answers_neither_open_nor_lengthen() -> None:
-    """Requests that left before it closed say nothing about whether it may open."""
-    gate = Gate()
-    gate.refused(refusal(floor=5), 0.0, 1.0, least)
-
-    assert not gate.answered(sent_at=0.5)
-    gate.unanswered(0.5, 1.5, most)
-    for _ in range(20):
-        gate.refused(refusal(), 0.5, 1.5, most)
-
-    assert gate.opens_at == 6.0
-    gate.refused(refusal(floor=8), 0.5, 2.0, least)
-    assert gate.opens_at == 10.0
-
-
-def test_refused_probes_come_ever_more_rarely() -> None:
-    """Without a named time the pauses double up to a limit that still notices recovery soon."""
-    gate, now, pauses = Gate(), 0.0, []
-    for _ in range(6):
-        gate.refused(refusal(503), now, now, most)
-        pauses.append(gate.opens_at - now)
-        now = gate.opens_at
-        gate.passed(now)
-
-    assert pauses == [1.0, 2.0, 4.0, LONGEST_PAUSE, LONGEST_PAUSE, LONGEST_PAUSE]
-    gate.answered(now)
-    gate.refused(refusal(503), now, now, most)
-    assert gate.opens_at - now == 1.0, "an open gate starts anew"
-
-
-def test_a_lost_probe_is_followed_by_another() -> None:
-    """A probe without an answer keeps the gate closed for a while, an unused one does not."""
-    gate = Gate()
-    gate.refused(refusal(floor=5), 0.0, 0.0, least)
-    gate.passed(5.0)
-    gate.unused(5.0, 5.1)
-    assert gate.admits(5.1)
-
-    gate.passed(5.1)
-    gate.unanswered(5.1, 5.5, most)
-
-    assert not gate.admits(5.6)
-    assert gate.admits(5.5 + LONGEST_PAUSE)
-
-
-# The window
-
-
-def grow(window: Window, rounds: int) -> None:
-    for _ in range(rounds):
-        for _ in range(window.places):
-            window.answered(window.places)
-
-
-def test_a_used_window_grows_by_one_place_a_round() -> None:
-    """Additive increase; a window that is not used up proves nothing and stays."""
-    window = Window(100, 20.0)
-    grow(window, 10)
-    assert window.places in {29, 30}
-    for _ in range(1000):
-        window.answered(5)
-    assert window.places in {29, 30}
-
-
-def test_a_crowd_that_is_refused_halves_it_once() -> None:
-    """Multiplicative decrease: all that were under way count as one refusal."""
-    window = Window(100, 20.0)
-    for left in range(20, 0, -1):
-        window.refused(left, sent_at=0.0, now=1.0)
-
-    assert window.places == 10
-
-
-def test_one_too_many_costs_one_place() -> None:
-    """A concurrency limit takes back just what was over it."""
-    window = Window(100, 11.0)
-    window.refused(11, sent_at=0.0, now=1.0)
-    for left in range(10, 0, -1):
-        window.answered(left)
-
-    assert window.places == 10
-
-
-def test_a_known_limit_is_touched_ever_more_rarely() -> None:
-    """Each round of refusals doubles the patience; a limit that is gone halves it again."""
-    window, now, answers = Window(100, 10.0), 0.0, []
-    for _ in range(6):
-        count = 0
-        while window.places <= 10:
-            window.answered(window.places)
-            count += 1
-        now += 1
-        window.refused(11, sent_at=now, now=now)
-        answers.append(count)
-
-    assert all(later > 1.5 * sooner for sooner, later in zip(answers, answers[1:], strict=False))
-    grow(window, 2000)
-    assert window.places == 100
-    assert window.patience == 1.0
-
-
-@given(
-    st.lists(
-        st.tuples(st.booleans(), st.integers(1, 120), st.floats(0, 10), st.floats(0, 10)),
-        max_size=300,
-    )
-)
-def test_a_window_stays_within_its_bounds(events: list[tuple[bool, int, float, float]]) -> None:
-    """Whatever comes back, there is at least one place and at most the limit."""
-    window = Window(100, 20.0)
-    for good, in_flight, sent_at, now in events:
-        if good:
-            window.answered(in_flight)
-        else:
-            window.refused(in_flight, sent_at, now)
-        assert 1 <= window.places <= 100
-        assert 1 <= window.patience <= 64
-
-
-def test_the_last_place_is_for_the_urgent() -> None:
-    """Bulk leaves one place of several free; a small window has none to spare."""
-    assert [Window(10, 10.0).has_room(9, urgent=urgent) for urgent in (True, False)] == [True, False]
-    assert Window(10, 3.0).has_room(2, urgent=False)
-    assert not Window(10, 10.0).has_room(10, urgent=True)
-
-
-# The pace
-
-
-def test_a_fixed_rate_keeps_its_distances() -> None:
-    """``rate=10`` lets one out every tenth of a second; a late timer may catch up a little."""
-    pace = Pace(10)
-    times = [at / 100 for at in range(200) if pace.admits(at / 100) and not pace.passed(at / 100)]
-
-    assert 19 <= len(times) <= 22
-    pace.passed(100.0)
-    burst = 0
-    while pace.admits(100.0):
-        pace.passed(100.0)
-        burst += 1
-    assert burst <= 2
-
-
-def test_nothing_is_learnt_while_nobody_is_refused() -> None:
-    """Without refusals there is no rate."""
-    pace = Pace()
-    for at in range(1000):
-        pace.passed(at / 100)
-        pace.answered(at / 100)
-
-    assert pace.rate == math.inf
-
-
-def test_the_rate_served_is_the_rate_learnt() -> None:
-    """100 answers, then a second's pause: about 100 a second, fixed rate or not."""
-    for fixed in (None, 50.0):
-        pace = Pace(fixed)
-        pace.passed(0.0)
-        for at in range(100):
-            pace.answered(at / 1000)
-        pace.closed(0.1)
-        pace.opened(1.1, limited=True)
-
-        assert pace.learnt == pytest.approx(100 / 1.1)
-        assert pace.rate == (fixed or pace.learnt)
-        assert pace.next_at == pytest.approx(1.1 + 1.1 / 100)
-
-
-def test_a_long_open_gate_loses_too_little_to_slow_down() -> None:
-    """A refusal now and then sets no pace, nor does one that refused only some."""
-    for open_for, limited in ((60.0, True), (0.1, False)):
-        pace = Pace()
-        pace.passed(0.0)
-        pace.answered(0.0)
-        pace.closed(open_for)
-        pace.opened(open_for + 1, limited=limited)
-        assert pace.rate == math.inf
-
-
-def test_a_rate_that_is_waited_for_grows_and_is_forgotten() -> None:
-    """Held back and never refused, it grows until there is nothing to hold back."""
-    pace, now = Pace(), 0.0
-    pace.passed(now)
-    pace.answered(now)
-    pace.closed(now)
-    pace.opened(1.0, limited=True)
-    slow = pace.rate
-    for step in range(200):
-        now = 1.0 + step * 0.25
-        pace.next_at = now + 1
-        pace.admits(now)
-        pace.answered(now)
-
-    assert slow <= 1.0
-    assert pace.rate == math.inf
-
-
-def test_refusals_without_a_single_answer_teach_no_rate() -> None:
-    """Somebody else may have used up the limit; that says nothing about what it is."""
-    pace = Pace()
-    pace.passed(0.0)
-    pace.closed(0.1)
-    pace.opened(1.1, limited=True)
-
-    assert pace.rate == math.inf
 
 
 # Turns
@@ -342,6 +89,53 @@ def test_who_comes_again_has_its_old_place() -> None:
     assert probe == [second], "who has not been refused yet probes"
     throttle.answered(second, 2.0)
     assert throttle.ready(2.0) == [first]
+
+
+def test_a_refused_ticket_goes_before_those_that_came_later() -> None:
+    """With the gate open as well: its place in the line is from its first turn."""
+    throttle = Throttle(least, limit=2)
+    first, second, third, fourth = (ticket() for _ in range(4))
+    for one in (first, second, third, fourth):
+        throttle.enter(one, 0.0)
+    throttle.answered(second, 1.0)
+    assert throttle.ready(1.0) == [third]
+
+    throttle.refused(first, refusal(), 1.0)
+    assert throttle.gate.is_open
+    throttle.enter(first, 1.0)
+    throttle.answered(third, 2.0)
+
+    assert throttle.ready(2.0)[0] is first
+
+
+def refused_crowd(served: int) -> Throttle:
+    """Twenty went; *served* of them are answered, the others refused; then a probe succeeds."""
+    throttle = Throttle(least, limit=20)
+    crowd = [ticket() for _ in range(20)]
+    for one in crowd:
+        throttle.enter(one, 0.0)
+    for one in crowd[served:]:
+        throttle.refused(one, refusal(floor=1), 0.5)
+    for one in crowd[:served]:
+        throttle.answered(one, 0.6)
+    throttle.enter(crowd[-1], 0.7)
+    (probe,) = throttle.ready(2.0)
+    throttle.answered(probe, 2.1)
+    return throttle
+
+
+def test_who_else_was_refused_tells_what_is_limited() -> None:
+    """All refused: a rate, so the window stays. Some served: too many at once, so it shrinks."""
+    assert refused_crowd(served=0).window.places == 20
+    assert refused_crowd(served=15).window.places == 15
+    assert refused_crowd(served=12).window.places == 12
+
+
+def test_a_retry_after_of_zero_asks_for_nothing() -> None:
+    """It names no time, so the own pauses hold."""
+    answer = Response(status=429, headers={"Retry-After": "0"})
+
+    assert Refusal.of(answer, None, of_company=False, base=1.0).floor is None
 
 
 def test_a_company_keeps_to_its_places() -> None:
@@ -479,9 +273,7 @@ class Turns(RuleBasedStateMachine):
     @precondition(lambda self: self.in_line)
     @rule(data=st.data())
     def gives_up(self, data: st.DataObject) -> None:
-        self.throttle.give_up(
-            self.in_line.pop(data.draw(st.integers(0, len(self.in_line) - 1)))
-        )
+        self.throttle.give_up(self.in_line.pop(data.draw(st.integers(0, len(self.in_line) - 1))))
 
     @rule(seconds=st.sampled_from([0.0, 0.001, 0.3, 2.0, 10.0]))
     def time_passes(self, seconds: float) -> None:

@@ -217,6 +217,11 @@ def stall_figures(late: list[float]) -> dict[str, float]:
     return {"p99_ms": every[int(0.99 * (len(every) - 1))] * 1e3, "worst_ms": every[-1] * 1e3}
 
 
+def resident_mib() -> float:
+    """Return the memory that this process holds, in MiB."""
+    return _memory("VmRSS") / MIB
+
+
 def _memory(field: str) -> int:
     """Return a field of this process' status in bytes; 0 where there is none."""
     status = Path("/proc/self/status")

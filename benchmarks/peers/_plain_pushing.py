@@ -32,5 +32,5 @@ async def create(
 async def read(http: aiohttp.ClientSession, operation: dict[str, Any]) -> dict[str, Any]:
     path = f"/companies/{operation['companyId']}/push/{operation['pushOperationKey']}"
     async with http.get(path) as answer:
-        operation = await answer.json()
-        return operation
+        now: dict[str, Any] = await answer.json()
+        return now

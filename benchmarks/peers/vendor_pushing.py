@@ -26,14 +26,16 @@ def push(job: Job) -> Known:
     known: Known = {}
     still_open = list(_create_all(job, credential))
     while True:
-        for company, key, status in still_open:
+        for _, key, status in still_open:
             if status in FINAL:
                 known[key] = time.time()
         still_open = [one for one in still_open if one[2] not in FINAL]
         if not still_open:
             return known
         time.sleep(POLL_EVERY)
-        still_open = [(company, key, _status(reader, company, key)) for company, key, _ in still_open]
+        still_open = [
+            (company, key, _status(reader, company, key)) for company, key, _ in still_open
+        ]
 
 
 def _create_all(job: Job, credential: str) -> Iterator[tuple[str, str, str]]:

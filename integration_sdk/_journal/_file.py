@@ -27,6 +27,8 @@ from integration_sdk._sansio.intents import Intent, KeyClaimed, Lane, Snapshot, 
 from integration_sdk.errors import JournalError
 
 _LAST_COMMIT = struct.Struct(">QI")
+# Damaged text comes out of sqlite3 in its own errors' messages as well, undecoded.
+_UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
 _UNCERTAIN = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _STATES = "state IN (SELECT value FROM json_each(?))"
 _IDS = "id IN (SELECT value FROM json_each(?))"
@@ -68,7 +70,7 @@ class JournalFile:
             except BaseException:
                 db.close()
                 raise
-        except sqlite3.Error as error:
+        except (*_UNREADABLE, _schema.Damaged) as error:
             raise self._unusable(str(error)) from error
         return db
 
@@ -106,7 +108,7 @@ class JournalFile:
         (application,) = db.execute("PRAGMA application_id").fetchone()
         if application != _schema.APPLICATION_ID:
             raise self._unusable("it is not a journal of this SDK")
-        _schema.check_version(db)
+        _schema.check_tables(db)
         (verdict,) = db.execute("PRAGMA integrity_check(1)").fetchone()
         if verdict != "ok":
             raise self._unusable(verdict)
@@ -126,14 +128,11 @@ class JournalFile:
         """Check every row and every snapshot they need; return how many rows there are."""
         snapshot = self._snapshot_of(db)
         found = 0
-        try:
-            for row in _named(db.execute("SELECT * FROM intents")):
-                _schema.check(row)
-                if row["snapshot"] is not None:
-                    snapshot(str(row["snapshot"]))
-                found += 1
-        except _schema.Damaged as error:
-            raise self._unusable(str(error)) from error
+        for row in _named(db.execute("SELECT * FROM intents")):
+            _schema.check(row)
+            if row["snapshot"] is not None:
+                snapshot(str(row["snapshot"]))
+            found += 1
         return found
 
     def _last_commit(self) -> int:
@@ -232,7 +231,7 @@ class JournalFile:
         try:
             for row in _named(self._db.execute(query, tuple(values))):
                 yield _schema.from_row(row, snapshot)
-        except (sqlite3.Error, _schema.Damaged) as error:
+        except (*_UNREADABLE, _schema.Damaged) as error:
             raise self._unusable(str(error)) from error
 
     def _snapshot_of(self, db: sqlite3.Connection) -> Callable[[str], Snapshot]:
@@ -250,7 +249,7 @@ class JournalFile:
         query = "SELECT key, id FROM intents WHERE key IN (SELECT value FROM json_each(?))"
         try:
             return dict(self._db.execute(query, (json.dumps(list(keys)),)).fetchall())
-        except sqlite3.Error as error:
+        except _UNREADABLE as error:
             raise self._unusable(str(error)) from error
 
     def close(self) -> None:

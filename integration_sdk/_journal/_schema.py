@@ -81,6 +81,23 @@ def check_version(db: sqlite3.Connection) -> int:
     return int(version)
 
 
+def check_tables(db: sqlite3.Connection) -> None:
+    """Compare tables, indexes and triggers with those the migrations make.
+
+    Raises:
+        Damaged: They differ: the guards they hold may be gone.
+    """
+    query = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name"
+    made = sqlite3.connect(":memory:")
+    try:
+        made.executescript("".join(MIGRATIONS[: check_version(db)]))
+        intact = made.execute(query).fetchall() == db.execute(query).fetchall()
+    finally:
+        made.close()
+    if not intact:
+        raise Damaged("its tables are not as they were made")
+
+
 def migrate(db: sqlite3.Connection) -> None:
     """Bring the file up to date, wholly or not at all."""
     version = check_version(db)

@@ -20,7 +20,7 @@ same code in both. All that a driver has to do::
 
 A cancelled task is a report like any other: cut a Send short and report ``may have left``,
 cut a Sleep short and report None, but let Commit and Owners finish. A JournalError of Owners is
-thrown in like Commit's, and ends the machine. Dropping a machine half-way is a crash, and as
+thrown in like Commit's. Dropping a machine half-way is a crash, and as
 safe as one. Machines of one ledger may run side by side on one thread.
 """
 
@@ -49,10 +49,17 @@ class Send:
 
 @frozen
 class List:
-    """List the company's pushes; *known* are keys at which reading back may stop, once all seen."""
+    """List the company's pushes.
+
+    known: Once all of these keys have been seen, reading back may stop; None for a snapshot,
+        which is as deep as the driver makes it.
+    old: These are new to nobody: only their keys matter. A key that is *known* and not *old*
+        was there before some intents and not before others: its operation is wanted in full.
+    """
 
     company_id: str
     known: frozenset[str] | None = None
+    old: frozenset[str] = frozenset()
 
 
 @frozen

@@ -17,12 +17,15 @@ next pause longer; they can only name a later time.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, Final
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, Self
 
 from attrs import define, field, frozen
 
 from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.retry import Jitter, doubling
+from integration_sdk._sansio.retry_after import retry_after
+from integration_sdk.models import Quota
 
 LONGEST_PAUSE: Final = 4.0
 """Seconds between probes where the service names no time: recovery is noticed within it."""
@@ -48,6 +51,22 @@ class Refusal:
     floor: float | None = None
     base: float = 1.0
     lane_only: bool = False
+
+    @classmethod
+    def of(cls, answer: Response, quota: Quota | None, *, of_company: bool, base: float) -> Self:
+        """Return what a 429 or 503 means; *of_company* tells whether one was asked about.
+
+        Assumed: a 429 that says ``X-Rate-Limit-Remaining`` above 0 is the company's own
+        limit, since the account's is not used up.
+        """
+        has_quota_left = quota is not None and bool(quota.remaining)
+        floor = retry_after(answer.headers.get("Retry-After"), _service_time(answer))
+        return cls(
+            answer=answer,
+            floor=floor or None,
+            base=base,
+            lane_only=of_company and answer.status == 429 and has_quota_left,
+        )
 
     @property
     def blames_crowd(self) -> bool:
@@ -116,3 +135,11 @@ class Gate:
         pause = jitter(min(LONGEST_PAUSE, base * next(self._steps)))
         self._closed_at = now
         self.opens_at = now + max(SHORTEST_PAUSE, pause)
+
+
+def _service_time(answer: Response) -> float:
+    """Return the service's own clock, in Unix time: an HTTP date is meant by that one."""
+    try:
+        return parsedate_to_datetime(answer.headers.get("Date", "")).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return answer.received_at

@@ -34,7 +34,7 @@ WIDTHS: Final = tuple(high - low for low, high in pairwise(EDGES))
 
 ASSUMED_RISK: Final = 0.4
 """Of ending while the age grows by a factor e, where nobody knows better."""
-WARY_RISK: Final = 0.08
+WARY_RISK: Final = 0.05
 """The same, where all other lanes say that nothing ends at this age."""
 WEIGHT_OF_ASSUMPTION: Final = 3.0
 """Pushes of one's own that count as much as what is assumed."""
@@ -43,7 +43,7 @@ MEMORY: Final = 512.0
 """Pushes remembered; twice as many, and all count half."""
 MOST_OPEN: Final = 4.0
 """Open pushes that count, for each one that ended."""
-STALE: Final = 0.05
+STALE: Final = 0.15
 
 Mark = tuple[int, float]
 """A bin, and how many open pushes were last seen there."""
@@ -85,6 +85,8 @@ class CompletionTimes:
     _risks: list[float] = Factory(list)
     _areas: list[float] = Factory(list)
     _news: float = 1.0
+    _sum: int = 0
+    _others_sum: int = 0
 
     def ended(self, age: float) -> None:
         """Learn that a push took *age* seconds."""
@@ -103,13 +105,24 @@ class CompletionTimes:
             self._news += 0.25
 
     def at(self, age: float) -> tuple[float, float]:
-        """Return ``(risk, area)`` at *age*; see the module's docstring."""
-        if self._news > STALE * (self.total + 1.0):
-            self._sum_up()
+        """Return ``(risk, area)`` at *age*, as of the last `refresh`."""
         step = bin_of(age)
         beyond = age - EDGES[step]
         rate, risk = self._rates[step], self._risks[step]
         return risk + rate * beyond, self._areas[step] + beyond * (risk + rate * beyond / 2)
+
+    def rate(self, age: float) -> float:
+        """Return by how much the risk grows per second at *age*."""
+        return self._rates[bin_of(age)]
+
+    def refresh(self) -> int:
+        """Sum up again after enough news, here or of the others; return which sum this is."""
+        others = self.others.refresh() if self.others is not None else 0
+        if self._news > STALE * (self.total + 1.0) or others != self._others_sum:
+            self._sum_up()
+            self._others_sum = others
+            self._sum += 1
+        return self._sum
 
     def usual(self) -> float:
         """Return the age that 19 of 20 do not reach; infinite where too few are known."""
@@ -152,6 +165,9 @@ class CompletionTimes:
         )
         self._areas = list(accumulate(pieces, initial=0.0))
         self._news = 0.0
+
+    def __attrs_post_init__(self) -> None:
+        self.refresh()
 
     def _forget_half(self) -> None:
         self._ended = [count / 2 for count in self._ended]

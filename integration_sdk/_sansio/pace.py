@@ -15,7 +15,7 @@ from typing import Final
 from attrs import define, field
 
 SLACK: Final = 0.1
-"""Seconds that may be made up for after a late timer."""
+"""Seconds of a fixed rate that may be made up for after a late timer; else one distance."""
 EPOCH: Final = 0.5
 FIRST_STEP: Final = 0.01
 """Part of the rate that an epoch adds, at first."""
@@ -53,14 +53,20 @@ class Pace:
     _closed_at: float = field(init=False, default=0.0)
     _served: int = field(init=False, default=0)
     _epoch: float = field(init=False, default=-math.inf)
+    _last_epoch: float = field(init=False, default=-math.inf)
     _in_epoch: int = field(init=False, default=0)
     _in_last_epoch: int = field(init=False, default=0)
-    _served_lately: int = field(init=False, default=0)
+    _lately: float = field(init=False, default=0.0)
 
     @property
     def rate(self) -> float:
         """Requests per second at most."""
         return self.learnt if self.fixed is None else min(self.fixed, self.learnt)
+
+    @property
+    def is_learnt(self) -> bool:
+        """Whether refusals have set a rate."""
+        return self.learnt < math.inf
 
     def admits(self, now: float) -> bool:
         """Return whether one may leave now."""
@@ -74,7 +80,7 @@ class Pace:
         if self._opened_at is None:
             self._opened_at = now
         if (rate := self.rate) < math.inf:
-            slack = SLACK if self.learnt == math.inf else 0.0
+            slack = 1 / rate if self.is_learnt else SLACK
             self.next_at = max(self.next_at, now - slack) + 1 / rate
 
     def answered(self, now: float) -> None:
@@ -85,10 +91,9 @@ class Pace:
         self._in_epoch += 1
 
     def _end_epoch(self, now: float) -> None:
-        recent = now < self._epoch + 2 * EPOCH
-        self._in_last_epoch = self._in_epoch if recent else 0
+        self._last_epoch, self._in_last_epoch = self._epoch, self._in_epoch
         self._epoch, self._in_epoch = now, 0
-        if self._held and self.learnt < math.inf:
+        if self._held and self.is_learnt:
             self._grow()
         self._held = False
 
@@ -102,27 +107,32 @@ class Pace:
     def closed(self, now: float) -> None:
         """The service refused."""
         self._closed_at = now
-        self._served_lately = self._in_epoch + self._in_last_epoch
+        span = max(now - self._last_epoch, SHORTEST_CYCLE)
+        self._lately = (self._in_epoch + self._in_last_epoch) / span
 
     def opened(self, now: float, *, limited: bool) -> None:
         """It serves again; *limited* tells whether it had refused everybody."""
         began = now if self._opened_at is None else self._opened_at
         open_for, closed_for = self._closed_at - began, now - self._closed_at
-        if limited and (self.learnt < math.inf or open_for < WORTH_IT * closed_for):
-            self._learn(open_for, now - began)
+        if limited and (self.is_learnt or open_for < WORTH_IT * closed_for):
+            self._learn(open_for, closed_for)
             self.next_at = now + 1 / self.learnt
-        self._opened_at, self._served, self._in_epoch, self._in_last_epoch = now, 0, 0, 0
+        self._opened_at = self._epoch = self._last_epoch = now
+        self._served = self._in_epoch = self._in_last_epoch = 0
 
-    def _learn(self, open_for: float, cycle: float) -> None:
-        """The rate served over the whole cycle; later also the one right before its end."""
+    def _learn(self, open_for: float, closed_for: float) -> None:
+        """At first what the longer part of the cycle makes of the answers; later what it served.
+
+        A service that was left alone for long had a stock, which the first burst used up.
+        """
         before, self._refused = self.learnt, self.learnt
-        overall = self._served / max(cycle, SHORTEST_CYCLE)
-        lately = self._served_lately / max(min(open_for, 2 * EPOCH), SHORTEST_CYCLE)
+        first = self._served / max(open_for, closed_for, SHORTEST_CYCLE)
+        overall = self._served / max(open_for + closed_for, SHORTEST_CYCLE)
         if not self._served:
             self.learnt = before / 2
-        elif before == math.inf:
-            self.learnt = overall
+        elif not self.is_learnt:
+            self.learnt = first
         else:
-            self.learnt = max(overall, CAUTION * min(before, lately))
+            self.learnt = max(overall, CAUTION * min(before, self._lately))
             self._step = FIRST_STEP / 2
         self.learnt = max(SLOWEST, self.learnt)

@@ -37,9 +37,14 @@ class PageSize:
     auto: bool = False
     _larger: list[int] = field(init=False, factory=list)
     """Sizes to grow into, nearest last."""
+    _steers: bool = field(init=False)
+    """Whether sizes differ from what the links say: from the first cut on, if not automatic."""
     _fixed: bool = field(init=False, default=False)
     _good: int = field(init=False, default=0)
     _cuts: int = field(init=False, default=0)
+
+    def __attrs_post_init__(self) -> None:
+        self._steers = self.auto
 
     @classmethod
     def automatic(cls) -> PageSize:
@@ -81,12 +86,13 @@ class PageSize:
 
     def at(self, offset: int, size: int) -> int:
         """Return the size for the page at *offset*, behind one of *size*."""
-        fits = not self._fixed and offset % self.wanted == 0
+        fits = self._steers and not self._fixed and offset % self.wanted == 0
         return self.wanted if fits else size
 
     def _cut(self) -> None:
         """Go to the largest divisor that is at most half."""
         if self.wanted > 1:
+            self._steers = True
             self._larger.append(self.wanted)
             self.wanted = _half(self.wanted)
         self._good = 0

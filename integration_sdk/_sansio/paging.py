@@ -146,7 +146,7 @@ class PageWalk(Walk):
             raise self.error(
                 f"the next link of page {page} leads back to a page that was read already "
                 f"({sheet.links.next!r})",
-                ask,
+                page,
             )
         self._size = self._regular_size(ask, sheet, params)
         offset = self._size * ask.number if self._size and ask.number else None

@@ -11,12 +11,21 @@ run side by side see each other as rivals::
                                              '-------> decide
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 
 from attrs import evolve
 
-from integration_sdk._sansio.effects import Commit, Ledger, List, Machine, Policy, Send, Sleep
+from integration_sdk._sansio.effects import (
+    Commit,
+    Ledger,
+    List,
+    Machine,
+    Owners,
+    Policy,
+    Send,
+    Sleep,
+)
 from integration_sdk._sansio.evidence import Listing, Operation
 from integration_sdk._sansio.intents import (
     RESENDABLE_STATUS,
@@ -147,7 +156,7 @@ def record(ledger: Ledger, *rows: Intent) -> Machine[None]:
     """Make outcomes known here, then on disk; a failing disk does not undo what happened.
 
     Raises:
-        KeyClaimed: Another intent has the key; the ledger is as it was.
+        KeyClaimed: Another intent has the key, or nobody can say; the ledger is as it was.
     """
     before = {row.id: ledger.get(row.id) for row in rows}
     for row in rows:
@@ -157,10 +166,29 @@ def record(ledger: Ledger, *rows: Intent) -> Machine[None]:
     except KeyClaimed:
         _restore(ledger, before.values())
         raise
-    except JournalError:
+    except JournalError as failure:
+        if (yield from _may_be_claimed(_new_keys(rows, before))):
+            _restore(ledger, before.values())
+            raise KeyClaimed(str(failure)) from failure
         ledger.unrecorded.update((row.id, row) for row in rows)
         # To the disk it is still open: the ledger must not forget what it claims.
         _restore(ledger, [before[row.id] for row in rows if row.is_settled])
+
+
+def _new_keys(rows: Iterable[Intent], before: Mapping[str, Intent | None]) -> frozenset[str]:
+    had = {row.id: row.key for row in before.values() if row is not None}
+    return frozenset(row.key for row in rows if row.key and had.get(row.id) != row.key)
+
+
+def _may_be_claimed(keys: frozenset[str]) -> Machine[bool]:
+    """The commit that failed was also to find out whether a settled intent has the key."""
+    if not keys:
+        return False
+    try:
+        owned = yield Owners(keys)
+    except JournalError:
+        return True
+    return bool(owned)
 
 
 def _restore(ledger: Ledger, rows: Iterable[Intent | None]) -> None:

@@ -40,7 +40,7 @@ from integration_sdk._sansio.intents import (
     State,
 )
 from integration_sdk._sansio.protocol import record, write
-from integration_sdk.errors import ConfigurationError
+from integration_sdk.errors import ConfigurationError, JournalError
 
 _READ_SINGLY = 20
 """At most so many pushes without ``data`` are read one by one after a listing."""
@@ -58,7 +58,10 @@ def reconcile(ledger: Ledger, company_id: str, *, policy: Policy) -> Machine[Non
             return
         waited = {one: waited.get(one, 0.0) + wait for one in asked}
         quiet = {one for one, so_far in waited.items() if so_far >= policy.quiet_period}
-        yield from look_again(ledger, company_id, policy=policy, quiet=quiet)
+        try:
+            yield from look_again(ledger, company_id, policy=policy, quiet=quiet)
+        except JournalError:
+            continue  # without knowing who owns what nothing is judged: there is a next look
 
 
 def _looks(policy: Policy) -> Iterator[float]:
@@ -77,12 +80,17 @@ def look_again(
     UNRESOLVED it has long.
     """
     asked = ledger.doubted(company_id)
-    known = frozenset[str]().union(*(one.snapshot.keys for one in asked if one.snapshot))
-    listing = yield List(company_id, known)
+    listing = yield _listing_for(company_id, asked)
     if isinstance(listing, Listing):
         yield from examine(ledger, listing, asked, policy=policy, quiet=quiet)
     else:
         yield from examine(ledger, Listing((), whole=False), asked, policy=policy, quiet=quiet)
+
+
+def _listing_for(company_id: str, asked: Collection[Intent]) -> List:
+    known = [frozenset(one.snapshot.keys if one.snapshot else ()) for one in asked]
+    union = frozenset[str]().union(*known)
+    return List(company_id, union, old=union.intersection(*known))
 
 
 def examine(
@@ -267,6 +275,8 @@ def bind(ledger: Ledger, intent_id: str, key: str) -> Machine[Intent]:
         JournalError: Not recorded, hence not decided.
     """
     intent = _undecided(ledger, intent_id)
+    if ledger.owner(key) is not None:
+        raise KeyClaimed(f"Push {key} belongs to intent {ledger.owner(key)} already.")
     decided = intent.to(State.DECIDED, decision="bind", key=key, evidence=Evidence.CALLER)
     yield from write(ledger, decided)
     ledger.note(decided)

@@ -144,18 +144,18 @@ class RepairWalk(Walk):
     def _check_patience(self, ask: Ask) -> None:
         self._idle += 1
         if self._idle > MOST_IDLE and not self._from_start:
-            raise self.error("it changes faster than it can be read", ask, ResultSetChanged)
+            raise self.error("it changes faster than it can be read", ask.number, ResultSetChanged)
 
     def _resize(self, ask: Ask, size: int) -> None:
         if not SMALLEST <= size < (ask.size or 0):
-            raise self.error(f"pageSize {ask.size} was asked for and {size} answered", ask)
+            raise self.error(f"pageSize {ask.size} was asked for and {size} answered", ask.number)
         self.size = size
         self.line.start_over(self._plan(self._reached))
 
     def _read_keys(self, ask: Ask, sheet: Sheet) -> list[Hashable]:
         keys = [key for key in self.keys.read(sheet.raws) if key is not None]
         if len(keys) < sheet.count:
-            raise self.error("an item has no key; name what identifies one with key=", ask)
+            raise self.error("an item has no key; name what identifies one with key=", ask.number)
         return keys
 
     def _continues_at(self, ask: Ask, keys: Sequence[Hashable]) -> int | None:
@@ -206,7 +206,9 @@ class RepairWalk(Walk):
         self._from_start = self._from_start or not ask.offset
         if self._from_start:
             if self._is_last(ask, sheet):
-                raise self.error("the items before the cursor are gone", ask, ResultSetChanged)
+                raise self.error(
+                    "the items before the cursor are gone", ask.number, ResultSetChanged
+                )
             self._reached, self._overlap = (ask.offset or 0) + (ask.size or 0), 1
         else:
             self._overlap *= 2

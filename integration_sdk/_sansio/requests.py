@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, IntEnum
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode
@@ -85,8 +86,7 @@ class Request:
     def with_params(self, **changes: str | None) -> Request:
         """Return the request with these parameters set, or removed where None."""
         kept = tuple((name, value) for name, value in self.params if name not in changes)
-        added = tuple((name, value) for name, value in changes.items() if value is not None)
-        return evolve(self, params=kept + added)
+        return evolve(self, params=kept + _present(changes))
 
     def with_query(self, query: str) -> Request:
         """Return the request with the query string of a link in place of its own."""
@@ -102,7 +102,14 @@ def segment(name: str, value: object) -> str:
     Raises:
         ConfigurationError: It is empty, no string, or could lead elsewhere.
     """
-    if not isinstance(value, str) or not value.strip():
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{name} must be a non-empty string, not {value!r}")
+    return _segment(name, value)
+
+
+@lru_cache(4096)
+def _segment(name: str, value: str) -> str:
+    if not value.strip():
         raise ConfigurationError(f"{name} must be a non-empty string, not {value!r}")
     if len(value) > LONGEST_SEGMENT:
         raise ConfigurationError(f"{name} is longer than {LONGEST_SEGMENT} characters")
@@ -132,6 +139,12 @@ def to_route(dialect: Dialect, operation: str, **names: object) -> Request:
     Raises:
         ConfigurationError: A name cannot stand in a path, or the dialect has no such route.
     """
+    return _on_route(dialect, operation, names)
+
+
+def _on_route(
+    dialect: Dialect, operation: str, names: Mapping[str, object], **fields: Any
+) -> Request:
     route = dialect.routes.get(operation)
     if route is None:
         raise ConfigurationError(
@@ -147,6 +160,7 @@ def to_route(dialect: Dialect, operation: str, **names: object) -> Request:
         company_id=str(company_id) if company_id is not None else None,
         safety=Safety.READ if route.method == "GET" else Safety.WRITE,
         replacement=_replacement(route, quoted),
+        **fields,
     )
 
 
@@ -177,12 +191,13 @@ def listing(
     whole_number("page_size", page_size, 1, 5000)
     if query is not None and len(query) >= LONGEST_QUERY:
         raise ConfigurationError(f"query must be shorter than {LONGEST_QUERY} characters")
-    request = to_route(dialect, operation, **names).with_params(
-        page=str(page),
-        pageSize=str(page_size),
-        **{dialect.query_parameter: query or None, dialect.order_by_parameter: order_by or None},
-    )
-    return evolve(request, body_limit=64 * MIB)
+    params = {
+        "page": str(page),
+        "pageSize": str(page_size),
+        dialect.query_parameter: query or None,
+        dialect.order_by_parameter: order_by or None,
+    }
+    return _on_route(dialect, operation, names, params=_present(params), body_limit=64 * MIB)
 
 
 def push(
@@ -206,19 +221,25 @@ def push(
     Source: "Push a record (create)". Assumed: update path and the parameters'
     names, which the document does not show.
     """
-    names = _push_names(dialect, company_id, connection_id, data_type, record_id)
-    request = to_route(dialect, "push.update" if record_id is not None else "push.create", **names)
-    return evolve(
-        request.with_params(
-            **{
+    creates = record_id is None
+    return _on_route(
+        dialect,
+        "push.create" if creates else "push.update",
+        _push_names(dialect, company_id, connection_id, data_type, record_id),
+        params=_present(
+            {
                 dialect.timeout_parameter: _minutes(timeout_minutes),
                 dialect.force_update_parameter: "true" if force_update else None,
             }
         ),
         body=encode_record(record),
-        headers=_idempotency(dialect, request.method, idempotency_key),
+        headers=_idempotency(dialect, idempotency_key) if creates else {},
         priority=Priority.PUSH,
     )
+
+
+def _present(params: Mapping[str, str | None]) -> Params:
+    return tuple((name, value) for name, value in params.items() if value is not None)
 
 
 def _push_names(
@@ -238,9 +259,9 @@ def _minutes(timeout_minutes: int | None) -> str | None:
     return str(whole_number("timeout_minutes", timeout_minutes, 1, 2**31 - 1))
 
 
-def _idempotency(dialect: Dialect, method: str, key: str | None) -> dict[str, str]:
-    """Assumed: the published API honours the header on POST only."""
-    if dialect.idempotency_header is None or key is None or method != "POST":
+def _idempotency(dialect: Dialect, key: str | None) -> dict[str, str]:
+    """Assumed: the published API honours the header on creates only."""
+    if dialect.idempotency_header is None or key is None:
         return {}
     return {dialect.idempotency_header: key}
 

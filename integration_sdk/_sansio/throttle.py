@@ -1,9 +1,13 @@
 """Who may send now: everybody who wants to holds a `Ticket` and waits for its turn.
 
-A turn needs the service's gate open, a place in the service's window, the fixed rate
-(if one was asked for) kept, and the same of the ticket's lane: a company has its own
-window of 10 places and its own gate, so neither one company's bulk nor one company's
-429 holds up another. Who goes next when not all may is said in `lanes`.
+A turn needs the service's gate open, a place in the service's window, the pace kept, and
+the gate and window of the ticket's lane as well: a company has its own, of 10 places, so
+neither one company's bulk nor one company's 429 holds up another. Who goes next when not
+all may is said in `lanes`.
+
+A refusal is a lesson, and which one depends on who else was refused. When all that were
+under way were, the service limits the rate: the pace learns it, the window stays. When
+the others were served, it limits how many come at once: the window shrinks.
 
 After the gate has opened, tickets leave at small random distances until the window is
 used, not all at once.
@@ -195,18 +199,26 @@ class Throttle:
     # What an answer teaches
 
     def _opened(self, now: float) -> None:
-        """A rate limit refuses all that are under way, a concurrency limit only some."""
-        limited = self._refused_late > self._served_late
+        """A rate limit refuses all that are under way, a concurrency limit only some.
+
+        A single refusal may be anybody's fault; it only confirms a rate that is known.
+        """
+        enough = 1 if self.pace.is_learnt else 2
+        limited = self._refused_late >= max(enough, self._served_late + 1)
         if limited:
             self.window.forgive()
         self.pace.opened(now, limited=limited)
         self._stagger.begin(self.window.places, now)
-        self._refused_late = self._served_late = 0
 
     def _shrink(self, lane: Lane, refusal: Refusal, sent_at: float, now: float) -> None:
         lane.window.refused(lane.in_flight, sent_at, now)
         if not refusal.lane_only:
             self.window.refused(self.in_flight, sent_at, now)
+
+    def _note_closing(self, now: float) -> None:
+        self.pace.closed(now)
+        self._stagger.left = 0
+        self._served_late = self._refused_late = 0
 
     def _was_one_too_many(self, ticket: Ticket, refusal: Refusal) -> bool:
         """Others were answered meanwhile, so the service is open; it only took one less."""
@@ -219,8 +231,7 @@ class Throttle:
             lane.gate.refused(refusal, sent_at, now, self._jitter)
             return
         if self.gate.is_open:
-            self.pace.closed(now)
-            self._stagger.left = 0
+            self._note_closing(now)
         self._refused_late += refusal.blames_crowd
         self.gate.refused(refusal, sent_at, now, self._jitter)
 

@@ -119,15 +119,16 @@ class Walk(ABC):
     def check_number(self, ask: Ask, number: int | None) -> None:
         """Refuse a page that answers with another *number* than it was asked for by."""
         if None not in {ask.number, number} and ask.number != number:
-            raise self.error(f"page {ask.number} was asked for and page {number} answered", ask)
+            what = f"page {ask.number} was asked for and page {number} answered"
+            raise self.error(what, ask.number)
 
     def error(
-        self, what: str, ask: Ask, kind: type[PaginationError] = PaginationError
+        self, what: str, page: int | None, kind: type[PaginationError] = PaginationError
     ) -> PaginationError:
-        """Return the error of a list that cannot be read on from *ask*."""
+        """Return the error of a list that cannot be read on from *page*."""
         return kind(
             f"GET {self.request.path}: {what}; the list cannot be read on from here",
-            page=ask.number,
+            page=page,
             method=self.request.method,
             path=self.request.path,
         )

@@ -87,6 +87,7 @@ class SessionStats:
         in_flight: Requests under way.
         waiting: Calls in line.
         window: Requests that may be under way.
+        rate: Requests per second that are kept to, as set or as learnt; None for no limit.
         gate_open: Whether no 429 or 503 holds everybody back.
         budget: Tokens left for repetitions; each costs 5.
     """
@@ -101,6 +102,7 @@ class SessionStats:
     in_flight: int
     waiting: int
     window: int
+    rate: float | None
     gate_open: bool
     budget: float
 

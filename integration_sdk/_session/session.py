@@ -18,7 +18,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 import backoff
@@ -37,7 +36,6 @@ from integration_sdk._sansio.retry import (
     may_repeat,
     was_refused,
 )
-from integration_sdk._sansio.retry_after import retry_after
 from integration_sdk._sansio.throttle import Throttle
 from integration_sdk._session.call import BeforeSending, Call, CallInfo, CallOptions, SessionStats
 from integration_sdk._session.key import ApiKey, Hidden, Source, hide
@@ -228,6 +226,7 @@ class Session:
             pause = await self._pause_before_next(room, call, call.last)
             if pause is None:
                 return self._ended(call, call.last)
+            _log.info("%s is sent again: %s", call, _said(call.last, pause))
             await self._sleep(room, call, pause)
 
     async def _wait_for_turn(self, room: Room, call: Call) -> Response | None:
@@ -282,7 +281,10 @@ class Session:
         self.quota = quota or self.quota
         self._watch.answered(outcome.status)
         if outcome.status in REFUSALS:
-            room.turnstile.refused(call.ticket, _refusal(call, outcome, quota))
+            of_company = call.request.company_id is not None
+            base = call.options.retry.throttled_base
+            refusal = Refusal.of(outcome, quota, of_company=of_company, base=base)
+            room.turnstile.refused(call.ticket, refusal)
             return
         if outcome.ok:
             self._budget.earn()
@@ -330,7 +332,8 @@ class Session:
     def _ended(self, call: Call, last: Response | Failure) -> Outcome:
         """Return what came of the last transmission."""
         if isinstance(last, Response):
-            return evolve(last, attempts=call.attempts, waited=call.waited)
+            smooth = call.attempts == 1 and not call.waited
+            return last if smooth else evolve(last, attempts=call.attempts, waited=call.waited)
         last.error.attempts = call.attempts
         return last.error
 
@@ -357,21 +360,6 @@ class Session:
         return NotSent(f"{call} was not sent: {why} in line for its turn", **call.facts)
 
 
-def _refusal(call: Call, answer: Response, quota: Quota | None) -> Refusal:
-    """Assumed: a 429 that says ``X-Rate-Limit-Remaining`` above 0 is the company's own limit."""
-    has_quota_left = quota is not None and bool(quota.remaining)
-    of_company = answer.status == 429 and call.request.company_id is not None
-    return Refusal(
-        answer=answer,
-        floor=retry_after(answer.headers.get("Retry-After"), _service_time(answer)) or None,
-        base=call.options.retry.throttled_base,
-        lane_only=of_company and has_quota_left,
-    )
-
-
-def _service_time(answer: Response) -> float:
-    """Return the service's own clock, in Unix time: an HTTP date is meant by that one."""
-    try:
-        return parsedate_to_datetime(answer.headers.get("Date", "")).timestamp()
-    except (ValueError, TypeError, OverflowError):
-        return answer.received_at
+def _said(last: Response | Failure, pause: float) -> str:
+    got = f"it got {last.status}" if isinstance(last, Response) else last.error.args[0]
+    return f"{got}; {f'after {pause:.2f} s' if pause else 'in its turn'}"

@@ -5,8 +5,9 @@ and must not do here is stopped here: it re-sends PUT and DELETE after a lost co
 follows redirects with the key, keeps cookies, reads proxies and passwords from the
 environment, unpacks bodies of any size and puts the request's headers into its errors.
 
-Whether a request may have left is known from aiohttp itself, which says
-``on_request_headers_sent`` right before the first byte is written.
+Whether a request may have left is known from aiohttp itself, which calls its request's
+``send`` with a connection right before the first byte is written. (A trace hook tells the
+same and costs 15 us a call.)
 
 Connections for writes are kept apart: a server that closes an idle connection at the
 moment it is used again leaves a push in doubt, so pushes go over connections that are
@@ -17,12 +18,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from importlib import metadata
-from types import SimpleNamespace
 from typing import Any, Final, Protocol
 
 import aiohttp
 from aiohttp import hdrs
+from aiohttp.connector import Connection
 from aiohttp.http import HttpProcessingError
 from attrs import define, field, frozen
 from yarl import URL
@@ -124,18 +126,15 @@ async def _no_second_sending(request: aiohttp.ClientRequest, handler: Any) -> An
     raise lost
 
 
-async def _note_departure(
-    _session: aiohttp.ClientSession,
-    context: SimpleNamespace,
-    _params: aiohttp.TraceRequestHeadersSentParams,
-) -> None:
-    context.trace_request_ctx.may_have_left = True
+_under_way: ContextVar[Transmission] = ContextVar("integration_sdk_transmission")
 
 
-def _departures() -> aiohttp.TraceConfig:
-    config = aiohttp.TraceConfig()
-    config.on_request_headers_sent.append(_note_departure)
-    return config
+class _NotedRequest(aiohttp.ClientRequest):
+    """Notes that it is about to be written: a connection is there, and no byte has left yet."""
+
+    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+        _under_way.get().may_have_left = True
+        return await super().send(conn)
 
 
 @define(eq=False)
@@ -205,7 +204,8 @@ class Transport:
             skip_auto_headers=(hdrs.CONTENT_TYPE,),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
             trust_env=False,
-            trace_configs=[*lent_traces, *self._trace_configs, _departures()],
+            trace_configs=[*lent_traces, *self._trace_configs],
+            request_class=_NotedRequest,
             middlewares=(_no_second_sending, *self._middlewares),
         )
 
@@ -231,6 +231,7 @@ class Transport:
         session = self._sessions[request.safety]
         if session.closed:
             raise ClientClosed("the aiohttp session under the client was closed")
+        token = _under_way.set(transmission)
         try:
             answer = await session.request(
                 request.method,
@@ -244,9 +245,11 @@ class Transport:
             try:
                 return await self._read(request, answer)
             finally:
-                answer.release()
+                answer.release()  # closes the connection, if anything is left to read
         except _ERRORS as error:
             return _failure(transmission, error)
+        finally:
+            _under_way.reset(token)
 
     async def _read(self, request: Request, answer: aiohttp.ClientResponse) -> Response | Failure:
         is_error = answer.status >= 400
@@ -276,7 +279,6 @@ async def _read_capped(answer: aiohttp.ClientResponse, limit: int) -> tuple[byte
         size += len(piece)
         if size > limit:
             pieces.append(piece[: limit - size])
-            answer.close()
             return b"".join(pieces), False
         pieces.append(piece)
     return (pieces[0] if len(pieces) == 1 else b"".join(pieces)), True

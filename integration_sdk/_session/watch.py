@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -85,6 +86,7 @@ class Watch:
             in_flight=throttle.in_flight,
             waiting=throttle.waiting,
             window=throttle.window.places,
+            rate=None if throttle.pace.rate == math.inf else throttle.pace.rate,
             gate_open=throttle.gate.is_open,
             budget=budget.tokens,
         )

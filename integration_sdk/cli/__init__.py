@@ -1,22 +1,65 @@
-"""The command ``integration-sdk``: a sandbox to develop against, a demo, and bulk pushes."""
+"""The command ``integration-sdk``: a sandbox, a demo, bulk pushes and their journal.
+
+Every command is declared here and done in a module of its own. Exit codes: 0 all went well, 1
+not all did (or the service could not be asked), 2 wrong usage, 3 a push is in doubt, 130
+interrupted. Errors are one line on stderr; stdout carries what was asked for.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
 from integration_sdk import __version__
-from integration_sdk.cli.demo import DemoSettings, run_demo
+from integration_sdk._client import ENVIRONMENT_KEY, CoordinatorOptions
+from integration_sdk.cli import _journals, _pushing
+from integration_sdk.cli._demo import DemoSettings, run_demo
+from integration_sdk.cli._display import say
+from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT, WRONG_USAGE, Results
+from integration_sdk.cli._records import Plan
+from integration_sdk.cli._service import Flag, Service
+from integration_sdk.errors import ConfigurationError, IntegrationError
 from integration_sdk.sandbox import Sandbox, serve
 
 app = App(
     name="integration-sdk",
     help="Asyncio client for the Data Integration Service API.",
     version=__version__,
+    suppress_keyboard_interrupt=False,
 )
+_pushes = App(name="pushes", help="What the journal of `push` holds, and what is to become of it.")
+app.command(_pushes)
+
+
+_BY_ENVIRONMENT = Service()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code; None takes the process's arguments."""
+    try:
+        code = app(
+            sys.argv[1:] if arguments is None else arguments,
+            exit_on_error=False,
+            print_error=False,
+            result_action="return_value",
+        )
+    except (CycloptsError, ConfigurationError) as error:
+        return _fail(error, WRONG_USAGE)
+    except IntegrationError as error:
+        return _fail(error, SOME_DID_NOT)
+    except KeyboardInterrupt:
+        return _fail("interrupted", INTERRUPTED)
+    return code if isinstance(code, int) else 0
+
+
+def _fail(error: object, code: int) -> int:
+    say(Console(stderr=True), f"integration-sdk: {' '.join(str(error).split())}")
+    return code
 
 
 @app.command
@@ -27,7 +70,7 @@ def sandbox(
     companies: int = 3,
     invoices: int = 20_000,
     seed: int = 0,
-    published: Annotated[bool, Parameter(negative="")] = False,
+    published: Flag = False,
 ) -> None:
     """Serve a sandbox of the service until Ctrl-C.
 
@@ -46,26 +89,30 @@ def sandbox(
     published
         Speak today's public API in place of the interface document.
     """
-    server = Sandbox(
-        companies=companies,
-        invoices=invoices,
-        seed=seed,
-        host=host,
-        port=port,
-        dialect="published" if published else "document",
-    )
     try:
+        server = Sandbox(
+            companies=companies,
+            invoices=invoices,
+            seed=seed,
+            host=host,
+            port=port,
+            dialect="published" if published else "document",
+        )
         asyncio.run(serve(server))
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from None
+    except OSError as error:
+        raise IntegrationError(error.strerror or str(error)) from None
     except KeyboardInterrupt:
-        Console(stderr=True).print("Sandbox stopped.")
+        say(Console(stderr=True), "Sandbox stopped.")
 
 
 @app.command
 def demo(
     *,
     base_url: str | None = None,
-    api_key: Annotated[str | None, Parameter(env_var="INTEGRATION_SDK_API_KEY")] = None,
-    allow_push: Annotated[bool, Parameter(negative="")] = False,
+    api_key: Annotated[str | None, Parameter(env_var=ENVIRONMENT_KEY)] = None,
+    allow_push: Flag = False,
     invoices: int = 20_000,
     pushes: int = 500,
     page_size: int = 500,
@@ -77,7 +124,8 @@ def demo(
     Parameters
     ----------
     base_url
-        A server of your own; without it an embedded sandbox serves.
+        A server of your own; without it an embedded sandbox serves. Never taken from the
+        environment: a demo goes nowhere by accident.
     api_key
         Its key.
     allow_push
@@ -104,3 +152,157 @@ def demo(
         seed=seed,
     )
     asyncio.run(run_demo(settings, Console(), Console(stderr=True)))
+
+
+@app.command
+def push(
+    records: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    *,
+    company: str,
+    connection: str,
+    data_type: Annotated[str, Parameter(name="--type")],
+    journal: str | None = None,
+    check: Literal["options"] | None = None,
+    reference: str | None = None,
+    natural_key: str | None = None,
+    update_id: str | None = None,
+    timeout_minutes: int | None = None,
+    max_open: int = 2000,
+    exclusive: Flag = False,
+    patience: float = 30,
+    service: Service = _BY_ENVIRONMENT,
+) -> int:
+    """Push the records of an NDJSON file: outcomes on stdout, progress on stderr.
+
+    With a journal the same command goes on where it stood, whatever ended it: what has been
+    sent is not sent again. A line that holds no record is INVALID and stops nothing. Ctrl-C
+    reads no further and waits for what is open; a second one leaves at once.
+
+    Exit codes: 0 all succeeded, 1 some did not, 2 wrong usage, 3 some are in doubt,
+    130 interrupted.
+
+    Parameters
+    ----------
+    records
+        A file with a JSON object a line, or - for standard input.
+    company
+        Id of the company.
+    connection
+        Id of its connection.
+    data_type
+        What the records are, such as invoices.
+    journal
+        File that keeps what was sent; made if it is not there.
+    check
+        Compare each record with the push options first; what they do not allow is INVALID.
+    reference
+        Path of the record's own name, such as invoiceNumber. A journal pushes a name once,
+        and refuses it for another record. Without it the content is the name: lines may move
+        from place to place and file to file, a line that was corrected is pushed anew.
+    natural_key
+        Path of a field that tells the record from others; finds the push should its answer
+        be lost.
+    update_id
+        Path of the id of the record to update; without it records are created.
+    timeout_minutes
+        The service gives up on a push that is still Pending then.
+    max_open
+        Pushes without an outcome, at most.
+    exclusive
+        Nobody else pushes this type to this connection: finds lost pushes without their data.
+    patience
+        Seconds that the list is searched for a push whose answer was lost.
+    service
+        Which service.
+    """
+    plan = Plan(
+        company,
+        connection,
+        data_type,
+        reference=reference,
+        update_id=update_id,
+        natural_key=natural_key,
+        timeout_minutes=timeout_minutes,
+    )
+    job = _pushing.PushJob(
+        source=records,
+        plan=plan,
+        journal=journal,
+        checked=check == "options",
+        options={"max_open": max_open, "exclusive": exclusive, "patience": patience},
+    )
+    results = Results(sys.stdout.buffer)
+    return asyncio.run(_pushing.push(service, job, results, Console(stderr=True)))
+
+
+@_pushes.command(name="list")
+def list_(*, journal: str, json: Flag = False) -> None:
+    """Show what a journal holds, by state. Needs no network.
+
+    Parameters
+    ----------
+    journal
+        As it was given to push.
+    json
+        A JSON object for each push, in place of tables.
+    """
+    asyncio.run(_journals.show(journal, Console(), as_json=json))
+
+
+@_pushes.command
+def resume(
+    *,
+    journal: str,
+    exclusive: Flag = False,
+    patience: float = 30,
+    service: Service = _BY_ENVIRONMENT,
+) -> int:
+    """Go on with what a journal holds: send what never left, look for what was lost, wait.
+
+    Outcomes, progress and exit codes are those of push.
+
+    Parameters
+    ----------
+    journal
+        As it was given to push.
+    exclusive
+        As it was given to push.
+    patience
+        As it was given to push.
+    service
+        Which service.
+    """
+    results, err = Results(sys.stdout.buffer), Console(stderr=True)
+    options: CoordinatorOptions = {"exclusive": exclusive, "patience": patience}
+    return asyncio.run(_pushing.resume(service, journal, results, err, options))
+
+
+@_pushes.command
+def resolve(
+    intent: str,
+    *,
+    journal: str,
+    resend: Flag = False,
+    abandon: Flag = False,
+    bind: str | None = None,
+) -> None:
+    """Decide, on record, about a push in doubt. Needs no network; resume carries it out.
+
+    Parameters
+    ----------
+    intent
+        As list and the outcome give it; its beginning is enough.
+    journal
+        As it was given to push.
+    resend
+        Push the record once more, at the risk of having it twice.
+    abandon
+        Leave it.
+    bind
+        Key of the push that it is.
+    """
+    chosen: dict[_journals.Decision, object] = {"resend": resend, "abandon": abandon, "bind": bind}
+    given = [decision for decision, value in chosen.items() if value]
+    if len(given) != 1:
+        raise ConfigurationError("give one of --resend, --abandon and --bind KEY")
+    asyncio.run(_journals.resolve(journal, intent, Console(), decision=given[0], key=bind))

@@ -11,6 +11,8 @@ package, so that a misspelt field cannot cancel out on both sides.
 from __future__ import annotations
 
 import asyncio
+import random
+from base64 import b64encode
 from collections.abc import Callable
 from datetime import date, datetime
 from functools import partial
@@ -23,6 +25,9 @@ from integration_sdk.sandbox._companies import Company, Connection
 from integration_sdk.sandbox._data_calls import REMOVAL
 from integration_sdk.sandbox._datasets import DataSet
 from integration_sdk.sandbox._faults import Faults
+from integration_sdk.sandbox._notices import Delivery, Style, Subscription, subscription
+from integration_sdk.sandbox._notifier import Notifier
+from integration_sdk.sandbox._page import Page
 from integration_sdk.sandbox._pushes import Operation
 from integration_sdk.sandbox._records import Ids
 from integration_sdk.sandbox._routes import router
@@ -35,11 +40,13 @@ __all__ = [
     "Company",
     "Connection",
     "DataSet",
+    "Delivery",
     "Faults",
     "Operation",
     "Rule",
     "Sandbox",
     "Seen",
+    "Subscription",
     "serve",
 ]
 
@@ -106,7 +113,10 @@ class Sandbox:
         find = router(published=self._settings.published).find
         self._service = Service(self._settings, self.clock, find)
         make_call = partial(Call, self._service)
-        self._server = Server(make_call, self._service.respond, self.clock, remember)
+        page = Page(self._service)
+        self._server = Server(make_call, page.respond, self.clock, remember)
+        self._chance = random.Random(f"{seed}/notifications")
+        self._notifier = Notifier(self.clock, self._service.ledger, self._chance, remember=remember)
         self._bound: int | None = None
 
     # ------------------------------------------------------------------ serving
@@ -124,6 +134,7 @@ class Sandbox:
         if self._bound is not None:
             self._bound = None
             self.clock.rest()
+            await self._notifier.stop()
             await self._server.stop()
 
     async def __aenter__(self) -> Self:
@@ -190,6 +201,42 @@ class Sandbox:
         """Let an offline platform come back: what is Pending is then worked off."""
         self._service.bring_online(connection)
 
+    # ------------------------------------------------------------------ whom it tells
+
+    def subscribe(
+        self,
+        url: str,
+        *,
+        style: Style = "rule",
+        authorization: str | None = None,
+        secret: str | None = None,
+    ) -> Subscription:
+        """Post "Push status changed" to *url* whenever a push ends from now on.
+
+        What does not answer 2xx is tried again three times within two minutes.
+
+        Args:
+            url: Where to post to.
+            style: ``rule``: the rule era's shape. ``signed``: today's, by Standard Webhooks.
+            authorization: Value of the ``Authorization`` header to send.
+            secret: ``whsec_...`` to sign with; None for one made from the seed. The time in the
+                signature is `clock`'s: check with that clock if it is not the time of day.
+
+        Source: "Events". Assumed: shapes and proofs as published.
+        """
+        to = subscription(url, style, authorization, secret, self._chance)
+        self._notifier.add(to)
+        return to
+
+    def unsubscribe(self, to: Subscription) -> None:
+        """Post no more."""
+        self._notifier.remove(to)
+
+    @property
+    def notifications(self) -> list[Delivery]:
+        """The latest attempts to deliver (`remember`), newest last; yours to clear."""
+        return self._notifier.deliveries
+
     # ------------------------------------------------------------------ what it saw
 
     @property
@@ -216,9 +263,11 @@ class Sandbox:
 
 
 async def serve(sandbox: Sandbox, say: Callable[[str], object] | None = None) -> None:
-    """Run *sandbox* until cancelled, having said where it is and which key it takes."""
+    """Run *sandbox* until cancelled, having said where it is, its key, and how to call it."""
     say = say or partial(print, flush=True)
     async with sandbox:
         say(f"Sandbox: {sandbox.base_url}")
         say(f"API key: {sandbox.api_key}")
+        credential = b64encode(sandbox.api_key.encode()).decode()
+        say(f"Try: curl -H 'Authorization: Basic {credential}' {sandbox.base_url}/companies")
         await asyncio.Event().wait()

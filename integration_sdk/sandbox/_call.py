@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from attrs import define, field, frozen
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 JSON = "application/json; charset=utf-8"
 NOTHING: Mapping[str, str] = {}
+Forgery = Literal["signature", "secret", "key", "early"]
 
 encode = msgspec.json.Encoder(decimal_format="number").encode
 _decoder = msgspec.json.Decoder(float_hook=Decimal)
@@ -38,6 +39,7 @@ class Answer:
         body: The bytes, or pieces of them in order (a big page is never joined twice).
         cut: Bytes of the body after which the connection is cut; -1 sends nothing at all.
         processed: False if the call never reached the service.
+        aside: Said by the sandbox about itself: neither counted nor remembered.
     """
 
     status: int = 200
@@ -46,6 +48,7 @@ class Answer:
     content_type: str = JSON
     cut: int | None = None
     processed: bool = True
+    aside: bool = False
 
 
 def answer(value: object, status: int = 200, headers: Mapping[str, str] = NOTHING) -> Answer:
@@ -69,6 +72,19 @@ class Problem:
             "validatorName": self.validator,
         }
         return {name: value for name, value in entry.items() if value is not None}
+
+
+@frozen
+class Notice:
+    """One of the notifications that the end of a push is told by.
+
+    Args:
+        delay: Seconds after the end at which it leaves.
+        forged: What is wrong with it, if anything (`Faults.forge_notifications`).
+    """
+
+    delay: float = 0.0
+    forged: Forgery | None = None
 
 
 class Refused(Exception):
@@ -141,6 +157,7 @@ class Call:
     list_lag: float = 0.0
     push_failure: Problem | None = None
     push_seconds: Callable[[], float] | None = None
+    notices: tuple[Notice, ...] = (Notice(),)
 
     @property
     def company_id(self) -> str | None:

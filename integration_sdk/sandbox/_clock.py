@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
+from math import inf
 
 
 class Clock:
@@ -26,15 +28,18 @@ class Clock:
         self._shown = time.time() if starts is None else starts.timestamp()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._zero = 0.0
+        self._alarms: list[Alarm] = []
 
     def follow(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run with *loop*'s clock from here on."""
         self.rest()
         self._loop, self._zero = loop, loop.time()
+        self._wind()
 
     def rest(self) -> None:
         """Stand still at what is shown now."""
         self._shown, self._loop = self.now(), None
+        self._wind()
 
     def now(self) -> float:
         """Seconds since 1970, UTC."""
@@ -50,6 +55,47 @@ class Clock:
         if ahead < 0:
             raise ValueError("a clock cannot be advanced by a negative time")
         self._shown += ahead
+        self._wind()
+
+    def alarm(self, ring: Callable[[], object]) -> Alarm:
+        """An alarm that calls *ring* on the loop; not set yet."""
+        alarm = Alarm(self, ring)
+        self._alarms.append(alarm)
+        return alarm
+
+    def timer(self, at: float, ring: Callable[[], None]) -> asyncio.TimerHandle | None:
+        """The loop's timer for the moment *at*; None while the clock stands still."""
+        if self._loop is None or at == inf:
+            return None
+        return self._loop.call_at(self._loop.time() + max(0.0, at - self.now()), ring)
+
+    def _wind(self) -> None:
+        for alarm in self._alarms:
+            alarm.set(alarm.at)
+
+
+class Alarm:
+    """Rings when the service's time has come, by the loop's clock or by `Clock.advance`.
+
+    Attributes:
+        at: When it is to ring; infinite for never.
+    """
+
+    def __init__(self, clock: Clock, ring: Callable[[], object]) -> None:
+        self._clock, self._ring = clock, ring
+        self._timer: asyncio.TimerHandle | None = None
+        self.at = inf
+
+    def set(self, at: float) -> None:
+        """Ring at *at*, and no more at the time set before."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.at = at
+        self._timer = self._clock.timer(at, self._due)
+
+    def _due(self) -> None:
+        self.at, self._timer = inf, None
+        self._ring()
 
 
 def iso(moment: float, *, digits: int = 3) -> str:

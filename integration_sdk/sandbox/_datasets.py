@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, MutableSequence, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableSequence, Sequence
+from functools import cache
+from operator import attrgetter
 from typing import Any, overload
 
-from attrs import define
+from attrs import define, field, frozen
 
 from integration_sdk.sandbox._call import Answer, Call, decode, encode
 from integration_sdk.sandbox._paging import page_answer, wanted_page
@@ -189,12 +191,43 @@ class Chooser:
         self._checked = True
 
 
+@frozen
+class Plain:
+    """A property that stands in an item as *attribute*, and how it is written."""
+
+    attribute: str
+    write: Callable[[Any], Any] = lambda value: value
+
+
 @define
 class Rows(Sequence[bytes]):
-    """*items* as JSON rows, of which only those looked at are written."""
+    """*items* as JSON rows, of which only those looked at are written.
+
+    Args:
+        plain: Properties that can be compared before a row is written.
+    """
 
     items: Sequence[Any]
     write: Callable[[Any], bytes]
+    plain: Mapping[str, Plain] = field(factory=dict)
+
+    def where(self, query: Query) -> Rows | None:
+        """The rows that *query* wants; None if it asks for more than the plain properties."""
+        names = list(dict.fromkeys(query.names))
+        if not self.plain.keys() >= set(names):
+            return None
+        asked = [(name, self.plain[name]) for name in names]
+        look = attrgetter(*(property_.attribute for _, property_ in asked))
+
+        # Thousands of pushes have a few states and data types: each combination is judged once.
+        @cache
+        def wanted(found: Any) -> bool:
+            values = found if len(asked) > 1 else (found,)
+            pairs = zip(asked, values, strict=True)
+            return query.matches({name: plain.write(value) for (name, plain), value in pairs})
+
+        chosen = [item for item in self.items if wanted(look(item))]
+        return Rows(chosen, self.write, self.plain)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -216,6 +249,9 @@ def listed(call: Call, rows: Sequence[bytes], *, ordered: Collection[str] = ()) 
     """
     page, query, order_by = wanted_page(call), call.param("query"), call.param("orderBy")
     order_by = None if order_by in ordered else order_by
+    if query and not order_by and isinstance(rows, Rows):
+        found = rows.where(Query(query))
+        rows, query = (rows, query) if found is None else (found, None)
     if query or order_by:
         chooser = Chooser(query, order_by)
         chooser.look(range(len(rows)), rows)

@@ -27,9 +27,9 @@ from integration_sdk.sandbox._call import (
 from integration_sdk.sandbox._clock import http_date
 from integration_sdk.sandbox._companies import new_uuid
 from integration_sdk.sandbox._limits import account_expired, rate_headers
-from integration_sdk.sandbox._rules import Proceed, Rule, Rules, Scope, Seconds
+from integration_sdk.sandbox._notice_faults import PUSHES, NoticeFaults
+from integration_sdk.sandbox._rules import Proceed, Rule, Scope, Seconds
 
-PUSHES = re.compile(r"(POST|PUT|DELETE) .*/push/")
 PUSH_LIST = re.compile(r"GET /companies/[^/]+/push$")
 DATA_LISTS = re.compile(r"GET /companies/[^/]+/data/(?!bankAccounts)[^/]+$")
 HTML = "text/html; charset=utf-8"
@@ -47,7 +47,7 @@ ERRORS = {
 }
 
 
-class Faults(Rules):
+class Faults(NoticeFaults):
     """The faults in force. Each method adds one and returns its `Rule`, for `remove`."""
 
     # ------------------------------------------------------------------ refusals

@@ -63,7 +63,9 @@ async def list_pushes(call: Call) -> Answer:
     company = service.company(call.names["companyId"])
     recorded = service.ledger.of_company(company.id, until=call.now - call.list_lag)
     oldest_first = call.param("orderBy") == "requestedOnUtc"
-    rows = Rows(recorded if oldest_first else recorded[::-1], service.wording.row)
+    rows = Rows(
+        recorded if oldest_first else recorded[::-1], service.wording.row, service.wording.plain
+    )
     return listed(call, rows, ordered={"requestedOnUtc", "-requestedOnUtc"})
 
 
@@ -90,6 +92,7 @@ def _push(call: Call, verb: str) -> Answer:
         timeout_minutes=_timeout(call),
         failure=call.push_failure,
         seconds=call.push_seconds,
+        notices=call.notices,
     )
     return _told(call, operation)
 

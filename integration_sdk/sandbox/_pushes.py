@@ -12,17 +12,18 @@ import heapq
 import json
 import random
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
-from itertools import count
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count, islice
 from math import inf
-from typing import Any
+from typing import Any, Protocol
 
 from attrs import define, field
 
-from integration_sdk.sandbox._call import Problem, decode, encode
+from integration_sdk.sandbox._call import Notice, Problem, decode, encode
 from integration_sdk.sandbox._catalogue import option_name
 from integration_sdk.sandbox._clock import iso
 from integration_sdk.sandbox._companies import new_uuid
+from integration_sdk.sandbox._datasets import Plain
 from integration_sdk.sandbox._options import Shape, problems, unlisted, without_unlisted
 
 CHANGES = {
@@ -50,6 +51,7 @@ class Operation:
         ends: When the platform will be done; infinite if it never will.
         deadline: When it times out; infinite without ``timeoutInMinutes``.
         problems: Why it fails; empty if it succeeds.
+        notices: How its end is told to those who have subscribed.
         foreign: Pushed by somebody else (`Faults.foreign_writer`).
         status: Pending, Success, Failed or TimedOut, as of the last look.
         completed: Service time at which it ended, or None.
@@ -69,6 +71,7 @@ class Operation:
     timeout_minutes: int | None = None
     problems: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
+    notices: tuple[Notice, ...] = field(default=(Notice(),), repr=False)
     foreign: bool = False
     status: str = "Pending"
     completed: float | None = None
@@ -121,6 +124,17 @@ class Wording:
     connection_name: str = "dataConnectionId"
     published: bool = False
 
+    @property
+    def plain(self) -> Mapping[str, Plain]:
+        """Properties that a filter can compare before an operation is written."""
+        return {
+            "pushOperationKey": Plain("key"),
+            "companyId": Plain("company"),
+            self.connection_name: Plain("connection"),
+            "dataType": Plain("data_type", option_name),
+            "status": Plain("status"),
+        }
+
     def row(self, operation: Operation) -> bytes:
         """*operation* as JSON, written once for each state."""
         if operation.row is None:
@@ -128,15 +142,14 @@ class Wording:
         return operation.row
 
     def _write(self, op: Operation) -> bytes:
-        completed = op.completed
         body: dict[str, Any] = {
             "pushOperationKey": op.key,
             "companyId": op.company,
             self.connection_name: op.connection,
             "dataType": option_name(op.data_type),
             "status": op.status,
-            "requestedOnUtc": iso(op.requested, digits=7),
-            "completedOnUtc": None if completed is None else iso(completed, digits=7),
+            "requestedOnUtc": _moment(op.requested),
+            "completedOnUtc": _moment(op.completed),
             "validation": self._validation(op),
         }
         if op.timeout_minutes is not None:
@@ -157,6 +170,10 @@ class Wording:
         return parts
 
 
+def _moment(moment: float | None) -> str | None:
+    return None if moment is None else iso(moment, digits=7)
+
+
 def _published_parts(op: Operation) -> dict[str, Any]:
     codes = {"Pending": 202, "Success": 200, "Failed": 400, "TimedOut": 408}
     parts: dict[str, Any] = {"statusCode": codes[op.status], "changes": None}
@@ -171,6 +188,19 @@ def _published_parts(op: Operation) -> dict[str, Any]:
     return parts
 
 
+class Watcher(Protocol):
+    """Whoever follows what is recorded and what ends."""
+
+    def recorded(self, operation: Operation) -> None:
+        """*operation* has been taken in."""
+
+    def due(self, end: float) -> None:
+        """A push will end at *end*, if somebody looks."""
+
+    def ended(self, operation: Operation) -> None:
+        """*operation* is final."""
+
+
 class Ledger:
     """Every push the service has recorded, in the order of their requests.
 
@@ -178,6 +208,9 @@ class Ledger:
         chance: Fixes keys and identifiers.
         succeeded: Called once with each push that ends in Success; gives the record as it
             appears in the platform, as JSON.
+
+    Attributes:
+        watcher: Told of everything, if there is one.
     """
 
     def __init__(self, chance: random.Random, succeeded: Callable[[Operation], bytes]) -> None:
@@ -187,12 +220,17 @@ class Ledger:
         self._turns = count()
         self._of_company: dict[str, list[Operation]] = {}
         self._by_key: dict[str, Operation] = {}
+        self.watcher: Watcher | None = None
 
     def __iter__(self) -> Iterator[Operation]:
         return iter(self._by_key.values())
 
     def __len__(self) -> int:
         return len(self._by_key)
+
+    def latest(self, count: int) -> list[Operation]:
+        """The last *count* pushes, the newest first."""
+        return list(islice(reversed(self._by_key.values()), count))
 
     def new_key(self) -> str:
         """A ``pushOperationKey`` not used before."""
@@ -202,6 +240,8 @@ class Ledger:
         """Take *operation* in; it ends at its time."""
         self._by_key[operation.key] = operation
         self._of_company.setdefault(operation.company, []).append(operation)
+        if self.watcher is not None:
+            self.watcher.recorded(operation)
         self._note_end(operation)
 
     def hurry(self, operation: Operation, ends: float) -> None:
@@ -216,6 +256,10 @@ class Ledger:
             at, _, operation = heapq.heappop(self._ending)
             if operation.status == "Pending" and at == _end(operation):
                 self._finish(operation, at)
+
+    def next_end(self) -> float:
+        """Before this time no push ends; infinite where none will."""
+        return self._ending[0][0] if self._ending else inf
 
     def find(self, company: str, key: str) -> Operation | None:
         """The push *key* of *company*."""
@@ -233,6 +277,8 @@ class Ledger:
         end = _end(operation)
         if end < inf:
             heapq.heappush(self._ending, (end, next(self._turns), operation))
+            if self.watcher is not None:
+                self.watcher.due(end)
 
     def _finish(self, operation: Operation, at: float) -> None:
         # "The service guarantees the operation is not processed after the deadline."
@@ -245,6 +291,8 @@ class Ledger:
             operation.data = self._succeeded(operation)
         operation.completed = at
         operation.row = None
+        if self.watcher is not None:
+            self.watcher.ended(operation)
 
 
 def _end(operation: Operation) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Awaitable, Callable, Iterator
+from math import inf
 from typing import TypedDict, Unpack
 
 from attrs import define, field
@@ -42,6 +43,7 @@ class Rule:
     """A fault in force.
 
     Args:
+        until: Service time after which it has no effect any more.
         hits: Calls it has applied to.
     """
 
@@ -51,8 +53,13 @@ class Rule:
     skip: int = 0
     times: int | None = None
     probability: float = 1.0
+    until: float = inf
     hits: int = 0
     _seen: int = 0
+
+    def is_over(self, now: float) -> bool:
+        """Whether it will apply to no call any more."""
+        return now >= self.until or (self.times is not None and self.hits >= self.times)
 
     def applies(self, call: Call) -> bool:
         """Whether it applies to *call*, which is then counted."""
@@ -145,7 +152,9 @@ class Rules:
                 return await proceed()
             raise refusal(call)
 
-        return self.add(act, **scope)
+        rule = self.add(act, **scope)
+        rule.until = inf if seconds is None else begins + seconds
+        return rule
 
     def _draw(self, seconds: Seconds) -> Callable[[], float]:
         if callable(seconds):

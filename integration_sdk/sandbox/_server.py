@@ -118,8 +118,9 @@ class Server:
             answer = Refused(413, "The body is too large").answer(FAILURE)
         else:
             answer = await self._answered(call)
-        self.served += 1
-        self._note(call, answer, at)
+        if not answer.aside:
+            self.served += 1
+            self._note(call, answer, at)
         return await self._send(request, answer)
 
     async def _answered(self, call: Call) -> Answer:

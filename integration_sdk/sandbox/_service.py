@@ -16,7 +16,15 @@ from typing import Any
 from attrs import define, evolve, field
 
 from integration_sdk.sandbox._books import SIZES, Books
-from integration_sdk.sandbox._call import Answer, Call, Problem, Refused, encode, not_found
+from integration_sdk.sandbox._call import (
+    Answer,
+    Call,
+    Notice,
+    Problem,
+    Refused,
+    encode,
+    not_found,
+)
 from integration_sdk.sandbox._catalogue import list_name, option_name
 from integration_sdk.sandbox._clock import Clock
 from integration_sdk.sandbox._companies import Company, Connection, found_company, new_uuid
@@ -156,6 +164,7 @@ class Service:
         timeout_minutes: int | None = None,
         failure: Problem | None = None,
         seconds: Callable[[], float] | None = None,
+        notices: tuple[Notice, ...] = (Notice(),),
         foreign: bool = False,
     ) -> Operation:
         """Accept a push and settle what will become of it.
@@ -175,6 +184,7 @@ class Service:
             requested=now,
             ends=self._end(connection, now, seconds),
             timeout_minutes=timeout_minutes,
+            notices=notices,
             foreign=foreign,
         )
         if verb in {"POST", "PUT"}:

@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sized
-from functools import partial
 from typing import Literal
 
-from integration_sdk._dispatch import Dispatch
-from integration_sdk._push import Push
+from integration_sdk._coordinator.dispatch import Dispatch
+from integration_sdk._coordinator.push import Push
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import PushOutcome, PushRequest
 
@@ -46,6 +45,7 @@ class Bulk:
         self._early: dict[int, PushOutcome] = {}
         self._ready: deque[PushOutcome] = deque()
         self._news = asyncio.Event()
+        self._told = self._take
 
     async def outcomes(
         self,
@@ -122,8 +122,8 @@ class Bulk:
             item = await self._next(input_)
             if item is None:
                 return
-            index, request = item
-            push = Push(request, on_outcome=partial(self._take, index))
+            number, request = item
+            push = Push(request, number=number, on_outcome=self._told)
             await self._desk.push(push, self._wait)
 
     async def _next(self, input_: AsyncIterator[PushRequest]) -> tuple[int, PushRequest] | None:
@@ -161,12 +161,12 @@ class Bulk:
         self._done = True
         self._places.release()
 
-    def _take(self, index: int, push: Push) -> None:
+    def _take(self, push: Push) -> None:
         outcome = push.outcome
         if outcome is None or self._left:
             self._places.release()
         elif self._ordered:
-            self._early[index] = outcome
+            self._early[push.number] = outcome
             while (nxt := self._early.pop(self._given + len(self._ready), None)) is not None:
                 self._ready.append(nxt)
         else:

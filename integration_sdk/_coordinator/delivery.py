@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import datetime
-from typing import Any, ClassVar, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
-from attrs import Factory, define, evolve, frozen
+from attrs import Factory, define
 
-from integration_sdk._poller import Send as SendRequest
-from integration_sdk._sansio import protocol, reconcile, requests, responses, rows
-from integration_sdk._sansio.codec import decode_json
+from integration_sdk._coordinator.push_list import SNAPSHOT, PushList, unix_time
+from integration_sdk._sansio import protocol, reconcile, replies
 from integration_sdk._sansio.effects import (
     Commit,
     Effect,
@@ -31,29 +29,16 @@ from integration_sdk._sansio.effects import (
     Send,
     Sleep,
 )
-from integration_sdk._sansio.evidence import Listing, Operation
-from integration_sdk._sansio.intents import Answer, Intent, Phase, Snapshot, State
+from integration_sdk._sansio.intents import Answer, Intent, Snapshot, State
+from integration_sdk._sansio.replies import Reply
 from integration_sdk._sansio.requests import Request
-from integration_sdk._sansio.responses import Response
-from integration_sdk._sansio.retry_after import retry_after
-from integration_sdk.dialect import Dialect
-from integration_sdk.errors import (
-    ApiError,
-    IntegrationError,
-    JournalError,
-    MalformedResponse,
-    NotSent,
-    TransportError,
-)
-from integration_sdk.models import PushOperation, PushStatus
+from integration_sdk.errors import ApiError, IntegrationError, JournalError, TransportError
+from integration_sdk.models import PushOperation
 
 T = TypeVar("T")
 
-SNAPSHOT: Final = 200
-"""Keys of a company that are remembered before its first push is sent."""
 SNAPSHOT_AGE: Final = 600.0
-PAGE: Final = 500
-MOST_PAGES: Final = 200
+"""Seconds after which a company is listed anew before pushes are sent."""
 
 
 class Journal(Protocol):
@@ -75,18 +60,6 @@ class Journal(Protocol):
         """Let go of it."""
 
 
-@frozen
-class _Known:
-    """A push that was there before: its key is all that matters."""
-
-    push_operation_key: str
-    data_connection_id: ClassVar[str | None] = None
-    data_type: ClassVar[str | None] = None
-    status: ClassVar[str] = "Unknown"
-    is_final: ClassVar[bool] = False
-    data: ClassVar[Mapping[str, object] | None] = None
-
-
 @define
 class _Before:
     """What a company's list held before a batch, and when that was."""
@@ -100,16 +73,14 @@ class Delivery:
     """Sends pushes, each at most once, and finds out what became of those in doubt.
 
     Args:
-        send: Carries requests.
-        dialect: The version of the service.
+        pushes: The service's lists of pushes, and how to send to it.
         journal: Where intents are kept.
         policy: How patient to be.
         chance: Returns a number from 0 to 1, for jitter.
         changed: Told of each intent of `doubtful` whose new state is on record.
     """
 
-    send: SendRequest
-    dialect: Dialect
+    pushes: PushList
     journal: Journal
     policy: Policy
     chance: Callable[[], float]
@@ -119,7 +90,7 @@ class Delivery:
     closing: asyncio.Event = Factory(asyncio.Event)
     tasks: set[asyncio.Task[None]] = Factory(set)
     _calls: dict[str, Request] = Factory(dict)
-    _said: dict[str, Response | IntegrationError] = Factory(dict)
+    _said: dict[str, Reply] = Factory(dict)
     _before: dict[str, _Before] = Factory(dict)
     _reconciling: set[str] = Factory(set)
     _looked: dict[str, float] = Factory(dict)
@@ -145,8 +116,8 @@ class Delivery:
             self.doubtful.add(done.id)
             self.reconcile(done.lane.company_id)
         if done.key is not None:
-            return done, _operation(call, done, said), None
-        return done, None, _error(call, done, said)
+            return done, replies.operation(done, said), None
+        return done, None, replies.error(call, done, said)
 
     async def settle(self, finals: Iterable[tuple[str, PushOperation]]) -> None:
         """Put the final states of many intents on record, in one commit."""
@@ -244,9 +215,9 @@ class Delivery:
             case Send():
                 return await self._transmit(effect.intent)
             case List():
-                return await self._list(effect.company_id, effect.known)
+                return await self.pushes.read(effect.company_id, effect.known)
             case Fetch():
-                return await self._fetch(effect.company_id, effect.keys)
+                return await self.pushes.read_singly(effect.company_id, effect.keys)
             case Owners():
                 return tuple(await self.journal.owners(effect.keys))
             case Sleep():
@@ -268,20 +239,13 @@ class Delivery:
 
     async def _transmit(self, intent: Intent) -> Answer:
         began = asyncio.get_running_loop().time()
-        call = self._calls[intent.id]
+        reply: Reply
         try:
-            answer = await self.send(call, once=True)
+            reply = await self.pushes.send(self._calls[intent.id], once=True)
         except (TransportError, ApiError) as error:
-            self._said[intent.id] = error
-            return Answer(_phase(error), at=began, cause=str(error), retry_after=_seconds(error))
-        self._said[intent.id] = answer
-        return Answer(
-            Phase.ANSWERED,
-            at=began,
-            status=answer.status,
-            body=_object(answer.body),
-            retry_after=retry_after(answer.headers.get("Retry-After"), answer.received_at),
-        )
+            reply = error
+        self._said[intent.id] = reply
+        return replies.to_answer(reply, began=began, unix_time=unix_time())
 
     async def _snapshot(self, company_id: str) -> Snapshot | None:
         """Return what was there before; asked for once for all that are sent meanwhile."""
@@ -294,115 +258,6 @@ class Delivery:
         if before.taking.done():
             return before.taking.result()
         return await asyncio.shield(before.taking)
-
-    async def _list(self, company_id: str, known: frozenset[str] | None) -> Listing | None:
-        found: dict[str, Operation] = {}
-        size = SNAPSHOT if known is None else PAGE
-        for number in range(1, 2 if known is None else MOST_PAGES):
-            page = await self._page(company_id, number, size)
-            if page is None:
-                return None
-            _add(found, page, known)
-            if not page.more:
-                return Listing(tuple(found.values()), whole=True)
-            if known is not None and known and known <= found.keys():
-                break
-        return Listing(tuple(found.values()), whole=False)
-
-    async def _page(self, company_id: str, number: int, size: int) -> rows.Rows | None:
-        request = requests.listing(
-            self.dialect,
-            "pushes.list",
-            page=number,
-            page_size=size,
-            order_by=self.dialect.newest_first,
-            companyId=company_id,
-        )
-        try:
-            answer = await self.send(evolve(request, priority=requests.Priority.PUSH))
-            return rows.read_rows(responses.check(request, answer).body)
-        except (TransportError, ApiError):
-            return None
-
-    async def _fetch(self, company_id: str, keys: Collection[str]) -> list[PushOperation]:
-        found = []
-        for key in keys:
-            names = {"companyId": company_id, "pushOperationKey": key}
-            request = requests.to_route(self.dialect, "pushes.get", **names)
-            try:
-                found.append(responses.read_push(request, await self.send(request)))
-            except (TransportError, ApiError):
-                continue
-        return found
-
-
-def _add(found: dict[str, Operation], page: rows.Rows, known: frozenset[str] | None) -> None:
-    """Add a page, decoding in full only what may be new."""
-    fresh = {} if known is None else _in_full(page, known)
-    for index, row in enumerate(page.rows):
-        found.setdefault(row.key, fresh.get(index) or _Known(row.key))
-
-
-def _in_full(page: rows.Rows, known: frozenset[str]) -> dict[int, PushOperation]:
-    indexes = [index for index, row in enumerate(page.rows) if row.key not in known]
-    operations = page.operations(indexes) if indexes else []
-    return {index: one for index, one in zip(indexes, operations, strict=True) if one}
-
-
-def _phase(error: IntegrationError) -> Phase:
-    """An API error that is raised, not returned, closed the gate before anything left."""
-    unsent = isinstance(error, NotSent) or (isinstance(error, ApiError) and not error.attempts)
-    return Phase.NEVER_LEFT if unsent else Phase.MAY_HAVE_LEFT
-
-
-def _seconds(error: IntegrationError) -> float | None:
-    at: datetime | None = getattr(error, "retry_at", None)
-    return None if at is None else max(0.0, (at - datetime.now(at.tzinfo)).total_seconds())
-
-
-def _object(body: bytes) -> Mapping[str, object] | None:
-    try:
-        value = decode_json(body)
-    except MalformedResponse:
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _operation(call: Request, intent: Intent, said: object) -> PushOperation:
-    """Return what the service answered; only what is on record where that cannot be read."""
-    if isinstance(said, Response):
-        try:
-            return responses.read_push(call, said)
-        except (MalformedResponse, ApiError):
-            pass
-    return recorded_operation(intent)
-
-
-def recorded_operation(intent: Intent) -> PushOperation:
-    """Return the operation of an intent with a key, as far as it is on record."""
-    status = PushStatus(intent.status) if intent.status else PushStatus.PENDING
-    return PushOperation(
-        push_operation_key=str(intent.key),
-        company_id=intent.lane.company_id,
-        data_connection_id=intent.lane.connection_id,
-        data_type=intent.lane.data_type,
-        status=status,
-        raw_status=str(status),
-        timeout_in_minutes=intent.timeout_minutes,
-    )
-
-
-def _error(call: Request, intent: Intent, said: object) -> IntegrationError:
-    if isinstance(said, Response):
-        if not said.ok:
-            return responses.read_error(call, said)
-        return MalformedResponse(
-            f"{call.method} {call.path} answered {said.status} without a push of its own",
-            status=said.status,
-        )
-    if isinstance(said, IntegrationError):
-        return said
-    return NotSent(intent.error or f"{call.method} {call.path} was not sent")
 
 
 def _first_commits(

@@ -22,20 +22,17 @@ from uuid import uuid4
 
 from attrs import Factory, define, evolve
 
-from integration_sdk._delivery import Delivery, recorded_operation
-from integration_sdk._poller import Poller
-from integration_sdk._push import Push, PushEvent
-from integration_sdk._sansio import outcomes, reconcile, requests
-from integration_sdk._sansio.codec import decode_json
-from integration_sdk._sansio.intents import RESENDABLE_STATUS, Intent, Lane, State, intend
+from integration_sdk._coordinator.delivery import Delivery
+from integration_sdk._coordinator.poller import Poller
+from integration_sdk._coordinator.push import Push, PushEvent
+from integration_sdk._coordinator.waits import Waits
+from integration_sdk._sansio import outcomes, reconcile, submissions
+from integration_sdk._sansio.intents import Intent, State
 from integration_sdk._sansio.outcomes import Tally
 from integration_sdk._sansio.requests import Request
-from integration_sdk._waits import Waits
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
-    BY_STATUS,
     AccountExpired,
-    ApiError,
     ConfigurationError,
     IntegrationError,
     InvalidRecord,
@@ -108,16 +105,16 @@ class Dispatch:
 
     async def _prepare(self, request: PushRequest) -> tuple[Request, Intent]:
         key = str(uuid4()) if self.dialect.idempotency_header else None
-        call = _call(self.dialect, request, request.record, key)
+        call = submissions.to_request(self.dialect, request, request.record, key)
         problems = await self.check(request) if self.check else ()
         if problems:
             raise InvalidRecord(
                 f"{request.data_type} not sent: " + "; ".join(map(str, problems)),
                 problems=problems,
             )
-        intent = _intend(request, call, self._new_id(), key)
+        intent = submissions.intend(request, call, self._new_id(), key)
         if self.durable and request.reference is not None:
-            intent = _same_record(await self.delivery.recorded(request.reference), intent)
+            intent = submissions.take_up(await self.delivery.recorded(request.reference), intent)
         return call, intent
 
     def _new_id(self) -> str:
@@ -125,10 +122,10 @@ class Dispatch:
 
     async def _go_on(self, push: Push, call: Request, intent: Intent, wait: float | None) -> None:
         """Take *intent* on from where it is: a reference may be of an earlier run."""
-        if outcome := _recorded(push.request, intent, self.dialect):
+        if outcome := submissions.recorded_outcome(push.request, intent, self.dialect):
             self._settle(push, outcome)
         elif intent.key is not None:
-            self._follow(push, intent, recorded_operation(intent), wait)
+            self._follow(push, intent, submissions.recorded_operation(intent), wait)
         elif intent.state is State.AMBIGUOUS:
             self._doubt(push, intent)
         else:
@@ -257,7 +254,7 @@ class Dispatch:
             self._settle(push, outcomes.in_doubt(push.request, intent))
 
     def _found(self, push: Push, intent: Intent) -> None:
-        operation = recorded_operation(intent)
+        operation = submissions.recorded_operation(intent)
         if push.outcome is None:
             self._follow(push, intent, operation, None)
         else:
@@ -272,7 +269,7 @@ class Dispatch:
         if intent is None or push is None:
             raise ConfigurationError(f"intent {intent_id} is not in doubt here")
         again = self._again(push.request)
-        self._follow(again, intent, recorded_operation(intent), None)
+        self._follow(again, intent, submissions.recorded_operation(intent), None)
         return again
 
     async def send_again(self, intent_id: str) -> Push:
@@ -283,7 +280,7 @@ class Dispatch:
         )
         intent = await self.delivery.drive(machine)
         push = self.forget(intent_id)
-        again = self._again(push.request if push else _request(intent))
+        again = self._again(push.request if push else submissions.from_record(intent))
         again.intent = intent.id
         await self.resend(again, intent)
         return again
@@ -315,20 +312,20 @@ class Dispatch:
             self.intent_changed(intent)
         polled = [self._revived(intent) for intent in found.poll]
         for push, intent in zip(polled, found.poll, strict=True):
-            self._follow(push, intent, recorded_operation(intent), None)
+            self._follow(push, intent, submissions.recorded_operation(intent), None)
         sent = [self._revived(intent) for intent in found.send]
         for push, intent in zip(sent, found.send, strict=True):
             self.start(self.resend(push, intent))
         return [*self.doubted.values(), *polled, *sent]
 
     def _revived(self, intent: Intent) -> Push:
-        push = self._again(_request(intent))
+        push = self._again(submissions.from_record(intent))
         push.intent = intent.id
         return push
 
     async def resend(self, push: Push, intent: Intent) -> None:
         """Send an intent that is on record already."""
-        call = _call(self.dialect, push.request, {}, intent.idempotency_key)
+        call = submissions.to_request(self.dialect, push.request, {}, intent.idempotency_key)
         async with self.lines:
             await self._deliver(push, evolve(call, body=intent.payload), intent, None)
 
@@ -375,78 +372,3 @@ class Dispatch:
             self.on_event(PushEvent(what, push))
         except Exception:
             logger.exception("on_event failed; pushing goes on")
-
-
-def _call(dialect: Dialect, request: PushRequest, record: Any, key: str | None) -> Request:
-    return requests.push(
-        dialect,
-        request.company_id,
-        request.connection_id,
-        request.data_type,
-        record,
-        record_id=request.record_id,
-        timeout_minutes=request.timeout_minutes,
-        idempotency_key=key,
-    )
-
-
-def _intend(request: PushRequest, call: Request, intent_id: str, key: str | None) -> Intent:
-    try:
-        return intend(
-            Lane(request.company_id, request.connection_id, request.data_type),
-            call.body,
-            id=intent_id,
-            method=call.method,
-            natural_key=request.natural_key,
-            record_id=request.record_id,
-            reference=request.reference,
-            idempotency_key=key,
-            timeout_minutes=request.timeout_minutes,
-        )
-    except ValueError as error:
-        raise InvalidRecord(str(error)) from None
-
-
-def _same_record(before: Intent | None, intent: Intent) -> Intent:
-    """Return the intent on record for a reference, fit to go on, or the new one.
-
-    A push that was refused or not sent does not exist: its record may be corrected.
-    """
-    if before is None:
-        return intent
-    same = (before.payload_hash, before.lane) == (intent.payload_hash, intent.lane)
-    if before.state in {State.INTENT, State.NOT_SENT, State.REJECTED}:
-        kept = before if same else evolve(intent, state=before.state, attempts=before.attempts)
-        return evolve(kept, id=before.id, payload=intent.payload)
-    if not same:
-        raise ConfigurationError(
-            f"reference {intent.reference!r} was used for another record; give this one its own"
-        )
-    return before
-
-
-def _recorded(request: PushRequest, intent: Intent, dialect: Dialect) -> PushOutcome | None:
-    """Return the outcome that is on record; None where it is still to come."""
-    if intent.state is State.FINAL:
-        return outcomes.final(request, recorded_operation(intent), dialect)
-    undecided = intent.state in {State.ABSENT, State.UNRESOLVED, State.DECIDED}
-    if undecided and intent.key is None:
-        return outcomes.in_doubt(request, intent)
-    status = intent.http_status or 0
-    if intent.state is State.REJECTED and status not in {0, *RESENDABLE_STATUS}:
-        kind = BY_STATUS.get(status, ApiError)
-        return outcomes.refused(request, kind(f"refused before: {intent.error}", status=status))
-    return None
-
-
-def _request(intent: Intent) -> PushRequest:
-    return PushRequest(
-        intent.lane.company_id,
-        intent.lane.connection_id,
-        intent.lane.data_type,
-        decode_json(intent.payload) if intent.payload else {},
-        reference=intent.reference,
-        record_id=intent.record_id,
-        timeout_minutes=intent.timeout_minutes,
-        natural_key=intent.natural_key,
-    )

@@ -11,46 +11,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Callable, Hashable
 from typing import Protocol
 
-from attrs import Factory, define, evolve
+from attrs import Factory, define
 
-from integration_sdk._sansio import requests, responses, rows
-from integration_sdk._sansio.polling import Listing, Look, Schedule, Single, Watch
-from integration_sdk._sansio.requests import Priority, Request
-from integration_sdk._sansio.responses import Response
+from integration_sdk._coordinator.looks import Looks
+from integration_sdk._coordinator.push_list import Send
+from integration_sdk._sansio.open_pushes import Look, Watch
+from integration_sdk._sansio.polling import Schedule
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import (
-    ApiError,
-    ClientClosed,
-    IntegrationError,
-    MalformedResponse,
-    PollingStopped,
-    TransportError,
-    WaitExpired,
-)
-from integration_sdk.models import PushOperation, PushStatus
+from integration_sdk.errors import ClientClosed, IntegrationError, PollingStopped, WaitExpired
+from integration_sdk.models import PushOperation
 
 logger = logging.getLogger("integration_sdk.pushes")
-
-NEWBORN = 60.0
-"""Seconds in which a push that was acknowledged may still be unknown to the service."""
-
-
-class Send(Protocol):
-    """Carries one request; the client's session, retries and gate included."""
-
-    async def __call__(
-        self,
-        request: Request,
-        *,
-        before_sending: Callable[[], Awaitable[None]] | None = None,
-        once: bool = False,
-    ) -> Response:
-        """Return the answer, whatever its status, or raise a `TransportError` kind."""
-        ...
 
 
 class Owner(Protocol):
@@ -106,10 +80,10 @@ class Poller:
         self._at_once = at_once
         self._remember = remember
         self._schedule = Schedule(chance, learn)
+        self._looks = Looks(send, dialect, self._schedule, self)
         self._waiters: dict[str, _Waiters] = {}
         self._finished: dict[str, PushOperation] = {}
         self._in_full: set[str] = set()
-        self._never_told: set[PushStatus] = set()
         self.listeners: set[Callable[[str], None]] = set()
         self._flying = 0
         self._task: asyncio.Task[None] | None = None
@@ -232,7 +206,7 @@ class Poller:
 
     def notify(self, key: str) -> None:
         """Look at push *key* now. Harmless where nobody waits for it."""
-        if self._schedule.hint(key, self._now()):
+        if self._schedule.hint(key):
             self._wake.set()
 
     async def aclose(self) -> None:
@@ -240,7 +214,7 @@ class Poller:
         task = self._task
         if task is None:
             return
-        self._lose_all(lambda: ClientClosed("the client was closed while this push was Pending"))
+        self.lose_all(lambda: ClientClosed("the client was closed while this push was Pending"))
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
@@ -281,7 +255,7 @@ class Poller:
 
     async def _poll(self) -> None:
         async with asyncio.TaskGroup() as looks:
-            while self._schedule.watches:
+            while self._schedule.watches or self._flying:
                 self._wake.clear()
                 room = self._at_once - self._flying
                 for look in self._schedule.due(self._now(), room) if room > 0 else ():
@@ -313,139 +287,21 @@ class Poller:
             error.__cause__ = cause
             return error
 
-        self._lose_all(stopped)
+        self.lose_all(stopped)
         self._schedule = Schedule(self._chance, self._learn)
-
-    # Looking
+        self._looks = Looks(self._send, self._dialect, self._schedule, self)
 
     async def _look(self, look: Look) -> None:
         try:
-            if isinstance(look, Single):
-                await self._read(look)
-            else:
-                await self._list(look)
+            await self._looks.look(look)
         finally:
             self._flying -= 1
             self._wake.set()
 
-    async def _read(self, look: Single) -> None:
-        request = requests.to_route(
-            self._dialect,
-            "pushes.get",
-            companyId=look.company.id,
-            pushOperationKey=look.watch.key,
-        )
-        answer = await self._ask(look, request)
-        if answer is None:
-            return
-        if not answer.ok:
-            self._not_read(look, request, answer)
-            return
-        try:
-            operation = responses.read_push(request, answer)
-        except MalformedResponse as error:
-            self._failed(look, error)
-            return
-        if operation.is_final and self._lacks(operation):
-            self._never_told.add(operation.status)
-        self._tell(look.watch, operation)
-        self._schedule.finish(look, self._now())
-
-    def _not_read(self, look: Single, request: Request, answer: Response) -> None:
-        error = responses.read_error(request, answer)
-        newborn = look.watch.owner is not None and self._now() - look.watch.born < NEWBORN
-        if answer.status in {401, 402}:
-            self._refused(look, error)
-        elif answer.status in {400, 403, 405} or (answer.status == 404 and not newborn):
-            self._lose(look.watch.key, error)
-            self._schedule.finish(look, self._now())
-        else:
-            self._failed(look, error, answer)
-
-    async def _list(self, look: Listing) -> None:
-        more = True
-        while more:
-            request = self._page(look)
-            answer = await self._ask(look, request)
-            if answer is None:
-                return
-            if not answer.ok:
-                self._not_listed(look, request, answer)
-                return
-            try:
-                page = rows.read_rows(answer.body)
-                more = self._take(look, page)
-            except MalformedResponse as error:
-                self._failed(look, error)
-                return
-        self._schedule.finish(look, self._now())
-        for listener in tuple(self.listeners):
-            listener(look.company.id)
-
-    def _page(self, look: Listing) -> Request:
-        return requests.listing(
-            self._dialect,
-            "pushes.list",
-            page=look.page,
-            page_size=look.page_size,
-            order_by=self._dialect.newest_first,
-            companyId=look.company.id,
-        )
-
-    def _take(self, look: Listing, page: rows.Rows) -> bool:
-        news, more = self._schedule.listed(
-            look, page.rows, more=page.more, returned_size=page.page_size
-        )
-        operations = page.operations([index for _, index in news]) if news else []
-        for (watch, _), operation in zip(news, operations, strict=True):
-            if operation is None or self._wants_more(watch, operation):
-                self._schedule.hint(watch.key, self._now(), alone=True)
-            else:
-                self._tell(watch, operation)
-        return more
-
-    def _not_listed(self, look: Listing, request: Request, answer: Response) -> None:
-        error = responses.read_error(request, answer)
-        if answer.status in {401, 402}:
-            self._refused(look, error)
-        elif answer.status in {400, 403, 404, 405}:
-            logger.info("%s; its pushes are polled singly", error)
-            self._schedule.unlistable(look, self._now())
-        else:
-            self._failed(look, error, answer)
-
-    async def _ask(self, look: Look, request: Request) -> Response | None:
-        try:
-            return await self._send(evolve(request, priority=Priority.POLL))
-        except (TransportError, ApiError) as error:
-            self._failed(look, error)
-            return None
-
-    def _failed(self, look: Look, error: IntegrationError, answer: Response | None = None) -> None:
-        """Come back later: at the service's word, else after a growing while."""
-        logger.debug("a poll failed: %s", error)
-        retry_at = getattr(error, "retry_at", None)
-        since = answer.received_at if answer else time.time()
-        wait = max(0.0, retry_at.timestamp() - since) if retry_at else 0.0
-        self._schedule.failed(look, self._now(), wait=wait)
-
-    def _lacks(self, operation: PushOperation) -> bool:
-        """Whether the answer leaves out what the final state brings."""
-        if operation.status is PushStatus.SUCCESS:
-            return operation.data is None
-        failed = operation.status is PushStatus.FAILED
-        return failed and operation.validation is None and operation.error_message is None
-
-    def _wants_more(self, watch: Watch, operation: PushOperation) -> bool:
-        """Whether a read of the push itself would tell somebody more."""
-        if not self._lacks(operation) or operation.status in self._never_told:
-            return False
-        in_full = watch.key in self._in_full or watch.key in self._waiters
-        return in_full or operation.status is not PushStatus.SUCCESS
-
     # Telling
 
-    def _tell(self, watch: Watch, operation: PushOperation) -> None:
+    def tell(self, watch: Watch, operation: PushOperation) -> None:
+        """Tell all who wait for *watch* of its state; once it is final, that is the end."""
         key = watch.key
         if self._schedule.watches.get(key) is not watch:
             return
@@ -468,7 +324,8 @@ class Poller:
             if not future.done():
                 future.set_result(operation)
 
-    def _lose(self, key: str, error: IntegrationError) -> None:
+    def lose(self, key: str, error: IntegrationError) -> None:
+        """Tell all who wait for push *key* that it cannot be followed."""
         watch = self._schedule.watches.get(key)
         waiters = self._waiters.pop(key, None)
         self._forget(key)
@@ -478,14 +335,19 @@ class Poller:
             if not future.done():
                 future.set_exception(error)
 
-    def _refused(self, look: Look, error: ApiError) -> None:
-        """The account or its key is no good: nobody's push can be followed."""
-        self._lose_all(lambda: error)
-        self._schedule.finish(look, self._now())
-
-    def _lose_all(self, error: Callable[[], IntegrationError]) -> None:
+    def lose_all(self, error: Callable[[], IntegrationError]) -> None:
+        """Tell everybody that nothing can be followed; each gets an error of its own."""
         for key in list(self._schedule.watches):
-            self._lose(key, error())
+            self.lose(key, error())
+
+    def listed(self, company_id: str) -> None:
+        """Tell listeners that the company's pushes have just been listed."""
+        for listener in tuple(self.listeners):
+            listener(company_id)
+
+    def wants_data(self, key: str) -> bool:
+        """Whether somebody wants push *key* with its ``data``."""
+        return key in self._in_full or key in self._waiters
 
 
 def _owner(watch: Watch) -> Owner:

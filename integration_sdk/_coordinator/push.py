@@ -37,6 +37,7 @@ class Push:
         request: What was asked for.
         operation: Last state seen; None before the service has answered, or where it refused.
         outcome: None until the push has one.
+        number: Its place in the input of `Coordinator.run`, from 0.
         intent: Its id in the journal; `Coordinator.decide` wants it.
         keeper: The coordinator, while the push is followed.
     """
@@ -44,6 +45,7 @@ class Push:
     request: PushRequest
     operation: PushOperation | None = None
     outcome: PushOutcome | None = None
+    number: int = field(default=0, repr=False)
     intent: str | None = field(default=None, repr=False)
     keeper: Keeper | None = field(default=None, repr=False)
     _on_outcome: Callable[[Push], None] | None = field(default=None, repr=False)

@@ -15,12 +15,13 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import Literal, Self
 
-from integration_sdk._bulk import Bulk
-from integration_sdk._delivery import Delivery, Journal
-from integration_sdk._dispatch import SWEEP, Check, Dispatch
+from integration_sdk._coordinator.bulk import Bulk
+from integration_sdk._coordinator.delivery import Delivery, Journal
+from integration_sdk._coordinator.dispatch import SWEEP, Check, Dispatch
+from integration_sdk._coordinator.poller import Poller
+from integration_sdk._coordinator.push import Push, PushEvent
+from integration_sdk._coordinator.push_list import PushList, Send
 from integration_sdk._journal import MemoryJournal, SqliteJournal
-from integration_sdk._poller import Poller, Send
-from integration_sdk._push import Push, PushEvent
 from integration_sdk._sansio import reconcile, requests
 from integration_sdk._sansio.effects import Policy
 from integration_sdk._sansio.intents import Intent
@@ -109,9 +110,8 @@ class Coordinator:
 
     async def __aenter__(self) -> Self:
         journal = await self._open_journal()
-        delivery = Delivery(
-            self._send, self._dialect, journal, self._policy, self._chance, self._intent_changed
-        )
+        pushes = PushList(self._send, self._dialect)
+        delivery = Delivery(pushes, journal, self._policy, self._chance, self._intent_changed)
         self._desk = Dispatch(
             self._poller,
             self._dialect,

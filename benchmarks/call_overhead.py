@@ -1,0 +1,157 @@
+"""What one call costs beyond aiohttp itself, in CPU of the client's process.
+
+    python -m benchmarks call_overhead
+
+One task calls a server in another process again and again; the answer is small and ready.
+Contenders take turns in rounds, and the median of the rounds counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from multiprocessing.connection import Connection
+
+import aiohttp
+
+from benchmarks._question import Figure, Goal, Question, Row, Rows
+from integration_sdk._sansio.requests import Request, Safety
+from integration_sdk._session import CallOptions, Session
+
+ANSWER = b'{"results": [], "pageNumber": 1, "pageSize": 100, "totalResults": 0, "_links": {}}'
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+RECORD = b'{"invoiceNumber": "INV-1", "totalAmount": 12.5}'
+CPU = "CPU us/call"
+GET, POST = "GET, small answer", "POST, small record"
+
+
+class Ready(asyncio.Protocol):
+    """Answers each request that arrives in one piece, unread."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(HEAD % len(ANSWER) + ANSWER)
+
+
+async def _serve(pipe: Connection) -> None:
+    server = await asyncio.get_running_loop().create_server(Ready, "127.0.0.1", 0)
+    pipe.send(server.sockets[0].getsockname()[1])
+    await asyncio.to_thread(pipe.recv)
+
+
+def _run_server(pipe: Connection) -> None:
+    asyncio.run(_serve(pipe))
+
+
+@contextmanager
+def ready_server() -> Iterator[str]:
+    """A base URL with a server behind it, in a process of its own."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_run_server, args=(there,), daemon=True)
+    process.start()
+    try:
+        yield f"http://127.0.0.1:{here.recv()}"
+    finally:
+        here.send(None)
+        process.join(5)
+        process.terminate()
+
+
+# The contenders: each opens and gives a function that makes one call
+
+Call = Callable[[], Awaitable[object]]
+
+
+@asynccontextmanager
+async def sdk(base_url: str, setting: str) -> AsyncIterator[Call]:
+    session = Session(base_url=base_url, api_key="benchmark")
+    request = Request(operation="companies.list", method="GET", path="/companies")
+    if setting == POST:
+        request = Request(
+            operation="push.create",
+            method="POST",
+            path="/companies",
+            body=RECORD,
+            safety=Safety.WRITE,
+            company_id="c",
+        )
+    options = CallOptions()
+
+    async def call() -> object:
+        return await session.send(request, options)
+
+    try:
+        yield call
+    finally:
+        await session.aclose()
+
+
+@asynccontextmanager
+async def plain(base_url: str, setting: str) -> AsyncIterator[Call]:
+    headers = {"Authorization": "Basic YmVuY2htYXJr", "Accept": "application/json"}
+    method, body = ("POST", RECORD) if setting == POST else ("GET", None)
+    async with aiohttp.ClientSession(headers=headers) as session:
+
+        async def call() -> object:
+            async with session.request(method, f"{base_url}/companies", data=body) as answer:
+                return await answer.read()
+
+        yield call
+
+
+CONTENDERS = {"aiohttp": plain, "integration_sdk": sdk}
+
+
+async def _cost(base_url: str, contender: str, setting: str, calls: int) -> float:
+    async with CONTENDERS[contender](base_url, setting) as call:
+        for _ in range(50):
+            await call()
+        began = time.process_time()
+        for _ in range(calls):
+            await call()
+        return (time.process_time() - began) / calls * 1e6
+
+
+def call_overhead(quick: bool) -> Rows:
+    rounds, calls = (3, 500) if quick else (9, 2000)
+    found: dict[tuple[str, str], list[float]] = {}
+    with ready_server() as base_url:
+        for _ in range(rounds):
+            for setting in (GET, POST):
+                for contender in CONTENDERS:
+                    cost = asyncio.run(_cost(base_url, contender, setting, calls))
+                    found.setdefault((setting, contender), []).append(cost)
+    return Rows([_row(*which, costs) for which, costs in found.items()])
+
+
+def _row(setting: str, contender: str, costs: list[float]) -> Row:
+    figures: Mapping[str, Figure] = {CPU: Figure(tuple(costs))}
+    return Row(setting, contender, figures)
+
+
+def _beyond_aiohttp(setting: str) -> Callable[[Rows], float]:
+    def measured(rows: Rows) -> float:
+        ours = rows.median(setting, "integration_sdk", CPU)
+        return ours - rows.median(setting, "aiohttp", CPU)
+
+    return measured
+
+
+CALL_OVERHEAD = Question(
+    "call_overhead",
+    "What does a call cost beyond aiohttp's own share?",
+    call_overhead,
+    goals=[
+        Goal(f"us of CPU beyond aiohttp, {setting}", "<=", 60, _beyond_aiohttp(setting))
+        for setting in (GET, POST)
+    ],
+    compare=(CPU, "aiohttp"),
+)
+QUESTIONS = (CALL_OVERHEAD,)

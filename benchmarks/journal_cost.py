@@ -1,0 +1,121 @@
+"""What it costs to have every push on disk before it leaves, and its end after.
+
+A push is put on record three times: before it is sent, with its key, and final. Beside the
+journal stands bare sqlite3 with the same three commits and the same promise to the disk.
+
+    python -m benchmarks journal_cost
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from benchmarks._peers import RESULTS, Peer, interleaved
+from benchmarks._question import Question, Rows
+from benchmarks.peers._frame import record
+from integration_sdk._journal import Journal, MemoryJournal, SqliteJournal
+from integration_sdk._sansio.intents import Evidence, Intent, Lane, State, intend
+
+PAYLOAD = json.dumps(record(17)).encode()
+COMMITS = 3
+Work = Callable[[Path, int], Coroutine[Any, Any, None]]
+
+
+def _steps(number: int) -> tuple[Intent, ...]:
+    """A push as it is recorded, step by step."""
+    lane = Lane(f"company-{number % 10}", "connection", "invoices")
+    intent = intend(lane, PAYLOAD, id=f"push-{number}")
+    sending = intent.to(State.SENDING, attempts=1)
+    acked = sending.to(State.ACKED, key=f"key-{number}", evidence=Evidence.OWN_ANSWER)
+    return sending, acked, acked.to(State.FINAL, status="Success")
+
+
+async def _record(journal: Journal, number: int) -> None:
+    for step in _steps(number):
+        await journal.commit([step])
+
+
+async def _crowd(journal: Journal, pushes: int, at_once: int) -> None:
+    async def sender(first: int) -> None:
+        for number in range(first, pushes, at_once):
+            await _record(journal, number)
+
+    async with asyncio.TaskGroup() as senders:
+        for first in range(at_once):
+            senders.create_task(sender(first))
+    await journal.close()
+
+
+def _on_disk(at_once: int) -> Work:
+    async def work(folder: Path, pushes: int) -> None:
+        await _crowd(await SqliteJournal.open(folder / "journal.db"), pushes, at_once)
+
+    return work
+
+
+async def _in_memory(folder: Path, pushes: int) -> None:
+    await _crowd(MemoryJournal(), pushes, 64)
+
+
+async def _bare_sqlite(folder: Path, pushes: int) -> None:
+    with closing(sqlite3.connect(folder / "bare.db", isolation_level=None)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute("CREATE TABLE pushes (id TEXT PRIMARY KEY, state TEXT, payload BLOB)")
+        for number in range(pushes):
+            for step in _steps(number):
+                values = (step.id, step.state, PAYLOAD)
+                db.execute("INSERT OR REPLACE INTO pushes VALUES (?, ?, ?)", values)
+
+
+WORK: Mapping[str, tuple[Work, float]] = {
+    "bare sqlite3, one by one": (_bare_sqlite, 0.1),
+    "journal, one by one": (_on_disk(1), 0.1),
+    "journal, 64 at once": (_on_disk(64), 1.0),
+    "journal, 1,000 at once": (_on_disk(1000), 1.0),
+    "in memory": (_in_memory, 1.0),
+}
+"""What is done, and with what part of the pushes: one by one takes its time."""
+
+
+def journal_cost(quick: bool) -> Rows:
+    return _measure(pushes=1000 if quick else 10_000, rounds=3 if quick else 5)
+
+
+def _measure(pushes: int, rounds: int) -> Rows:
+    RESULTS.mkdir(parents=True, exist_ok=True)
+
+    def turn(peer: Peer) -> Mapping[str, float]:
+        work, share = WORK[peer.name]
+        count = max(round(pushes * share), 1)
+        # In the project's folder, since a temporary one may be memory that no sync reaches.
+        with TemporaryDirectory(dir=RESULTS) as folder:
+            cpu, wall = time.process_time(), time.perf_counter()
+            asyncio.run(work(Path(folder), count))
+            cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+        return {
+            "ms/push": wall / count * 1e3,
+            "CPU us/push": cpu / count * 1e6,
+            "pushes/s": count / wall,
+        }
+
+    peers = [Peer(name, "") for name in WORK]
+    return Rows(interleaved(f"{COMMITS} commits a push", peers, turn, rounds=rounds))
+
+
+JOURNAL_COST = Question(
+    "journal_cost",
+    "What does it cost to have every push on disk before it leaves?",
+    journal_cost,
+    compare=("ms/push", "in memory"),
+)
+
+QUESTIONS = (JOURNAL_COST,)

@@ -1,0 +1,202 @@
+"""The speed at which pushes leave, and the weight of an open one.
+
+Throughput: the time until every push has been answered, 64 in flight, beside plain aiohttp
+POSTs of the same bodies to the same sandbox in another process. Weight: what tracemalloc
+counts for each push that stays Pending, beyond the request that the caller made, beside a
+task that awaits it. Lag: how late the loop is while all of them are open and polled.
+
+    python -m benchmarks pushes
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+import tracemalloc
+from base64 import b64encode
+from collections.abc import AsyncIterator, Sequence
+
+import aiohttp
+import msgspec
+
+from benchmarks._push_server import PushServer, push_server
+from benchmarks._question import Goal, Question, Row, Rows, row
+from benchmarks.peers._frame import record
+from integration_sdk import Client, Dialect, PushEvent, PushOutcome, PushRequest
+
+OURS, PLAIN, TASKS = "coordinator", "aiohttp POSTs", "a task each"
+AT_ONCE = 64
+COMPANIES = 10
+FOREVER = (3600.0, 3600.0)
+ALL = "10,000 pushes"
+
+
+def pushes(quick: bool) -> Rows:
+    """Measure throughput and weight."""
+    count, rounds = (1000, 1) if quick else (10_000, 3)
+    lines: list[Row] = []
+    for _ in range(rounds):
+        lines += [_turn(OURS, count), _turn(PLAIN, count)]
+    best = [max((one for one in lines if one.contender == who), key=_rate) for who in (OURS, PLAIN)]
+    return Rows([*best, row(ALL, TASKS, bytes_per_open_push=asyncio.run(_task_weight(count)))])
+
+
+def _rate(line: Row) -> float:
+    return line.figures["pushes/s"].median
+
+
+def _turn(who: str, count: int) -> Row:
+    with push_server(COMPANIES, FOREVER) as server:
+        requests = [
+            PushRequest(*server.lanes[number % COMPANIES], "invoices", record(number))
+            for number in range(count)
+        ]
+        work = _ours if who == OURS else _plain
+        return asyncio.run(work(server, requests))
+
+
+class _Opened:
+    """Waits until so many pushes have been answered."""
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+        self._done = asyncio.Event()
+
+    def heard(self, event: PushEvent) -> None:
+        self._left -= event.what == "sent"
+        if not self._left:
+            self._done.set()
+
+    async def by(self, run: AsyncIterator[PushOutcome]) -> asyncio.Future[PushOutcome]:
+        first = asyncio.ensure_future(anext(run))
+        await self._done.wait()
+        return first
+
+
+def _client(server: PushServer) -> Client:
+    return Client(
+        api_key=server.api_key,
+        base_url=server.base_url,
+        per_company=AT_ONCE,
+        dialect=Dialect.published(),
+    )
+
+
+async def _ours(server: PushServer, requests: Sequence[PushRequest]) -> Row:
+    opened, most = _Opened(len(requests)), len(requests) + 1
+    async with (
+        _client(server) as client,
+        client.coordinator(max_open=most, leave="detach", on_event=opened.heard) as coordinator,
+    ):
+        began, cpu = time.perf_counter(), time.process_time()
+        first = await opened.by(coordinator.run(requests))
+        seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+        lag = await _lag()
+        await _leave(first)
+    rate = {"pushes/s": len(requests) / seconds, "CPU s/1,000": cpu / len(requests) * 1000}
+    weight = await _weight(server, requests[:2000])
+    return row(ALL, OURS, "", **rate, bytes_per_open_push=weight, loop_lag_p99_ms=lag * 1000)
+
+
+async def _leave(first: asyncio.Future[PushOutcome]) -> None:
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+
+
+async def _lag(seconds: float = 3.0) -> float:
+    lags = []
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        before = time.perf_counter()
+        await asyncio.sleep(0.001)
+        lags.append(time.perf_counter() - before - 0.001)
+    return sorted(lags)[int(0.99 * len(lags))]
+
+
+async def _weight(server: PushServer, requests: Sequence[PushRequest]) -> float:
+    """Return the bytes of an open push, beyond what the caller holds; connections are warm."""
+    opened = _Opened(len(requests))
+    async with (
+        _client(server) as client,
+        client.coordinator(max_open=5000, leave="detach", on_event=opened.heard) as coordinator,
+    ):
+        for request in requests[:AT_ONCE]:
+            await coordinator.submit(request)
+        gc.collect()
+        tracemalloc.start()
+        first = await opened.by(coordinator.run(requests[AT_ONCE:]))
+        gc.collect()
+        weight, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        await _leave(first)
+    return weight / len(requests[AT_ONCE:])
+
+
+async def _plain(server: PushServer, requests: Sequence[PushRequest]) -> Row:
+    auth = b64encode(server.api_key.encode()).decode()
+    headers = {"Authorization": f"Basic {auth}", "Content-Type": "application/json"}
+    left = iter(requests)
+    connector = aiohttp.TCPConnector(limit=AT_ONCE)
+    async with aiohttp.ClientSession(headers=headers, connector=connector) as session:
+
+        async def sender() -> None:
+            for one in left:
+                path = f"/companies/{one.company_id}/connections/{one.connection_id}/push/invoices"
+                body = msgspec.json.encode(one.record)
+                async with session.post(server.base_url + path, data=body) as answer:
+                    await answer.read()
+                    answer.raise_for_status()
+
+        began, cpu = time.perf_counter(), time.process_time()
+        await asyncio.gather(*(sender() for _ in range(AT_ONCE)))
+        seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    rate = {"pushes/s": len(requests) / seconds, "CPU s/1,000": cpu / len(requests) * 1000}
+    return row(ALL, PLAIN, "", **rate)
+
+
+async def _task_weight(count: int) -> float:
+    async def waiting() -> None:
+        await asyncio.sleep(3600)
+
+    tracemalloc.start()
+    tasks = [asyncio.create_task(waiting()) for _ in range(count)]
+    await asyncio.sleep(0)
+    weight, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return weight / count
+
+
+PUSHES = Question(
+    "pushes",
+    "How fast do pushes leave, and what does an open one weigh?",
+    pushes,
+    goals=[
+        Goal(
+            "pushes per second, beside plain aiohttp at 64 in flight",
+            ">=",
+            0.8,
+            lambda rows: rows.ratio(ALL, OURS, "pushes/s", PLAIN),
+            needs_full=True,
+        ),
+        Goal(
+            "bytes per open push beyond its payload",
+            "<=",
+            600,
+            lambda rows: rows.median(ALL, OURS, "bytes per open push"),
+        ),
+        Goal(
+            "loop lag p99 in ms with 10,000 open",
+            "<=",
+            10,
+            lambda rows: rows.median(ALL, OURS, "loop lag p99 ms"),
+            needs_full=True,
+        ),
+    ],
+    compare=("pushes/s", PLAIN),
+)
+
+QUESTIONS = (PUSHES,)

@@ -1,0 +1,347 @@
+"""What breaks first, and at which size: whole days, in virtual time.
+
+A day of pushes: the coordinator and its polling loop work against a model of the service that
+answers, counts, and knows when each push ended. What it counts is held against the published
+limits of an account of 1,000 companies. Companies do not know of each other, so a day of some
+of them tells of all; `scale_million` simulates every one.
+
+    python -m benchmarks scale_pushes scale_listing
+    python -m benchmarks scale_million           some ten minutes; not part of `all`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import time
+from array import array
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from math import exp, log
+from pathlib import Path
+from statistics import median, quantiles
+
+from attrs import Factory, define, frozen
+
+from benchmarks import _plots
+from benchmarks._question import Figure, Goal, Question, Row, Rows
+from benchmarks.peers._frame import record, resident_mib
+from integration_sdk import Dialect, PushRequest
+from integration_sdk._coordinator.coordinator import Coordinator
+from integration_sdk._coordinator.poller import Poller
+from integration_sdk._sansio.requests import Request
+from integration_sdk._sansio.responses import Response
+from integration_sdk.testing import run_virtual
+
+DAY = 86_400.0
+COMPANIES = 1000
+SOME = 20
+"""Companies that stand for all."""
+USUAL, SPREAD = 20.0, 1.0
+"""Seconds that half of all pushes take, and how far the logarithm strays from that."""
+STUCK = 0.002
+"""Share of pushes that wait for somebody's computer to be switched on, for hours."""
+LATENCY = 0.08
+PER_MINUTE = 1000
+"""Published limit of requests a minute."""
+PER_COMPANY = 1000
+"""Published limit of requests a day, for each company and once more."""
+RECORD = record(17)
+DELAY = "delay p50 s"
+GROWN = "MiB grown"
+
+
+@define
+class Books:
+    """Pushes of one company: when each began and will end."""
+
+    began: array[float] = Factory(lambda: array("d"))
+    ends: array[float] = Factory(lambda: array("d"))
+
+
+@define
+class Service:
+    """Answers pushes, reads and lists without a socket, and counts.
+
+    Attributes:
+        hours: Requests by hour.
+        polls: Polls by ten minutes.
+        kinds: Requests by operation.
+    """
+
+    chance: random.Random
+    books: dict[str, Books] = Factory(dict)
+    hours: Counter[int] = Factory(Counter)
+    polls: Counter[int] = Factory(Counter)
+    kinds: Counter[str] = Factory(Counter)
+
+    async def send(
+        self,
+        request: Request,
+        *,
+        before_sending: Callable[[], Awaitable[None]] | None = None,
+        once: bool = False,
+    ) -> Response:
+        if before_sending:
+            await before_sending()
+        now = asyncio.get_running_loop().time()
+        self.hours[int(now // 3600)] += 1
+        self.kinds[request.operation] += 1
+        self.polls[int(now // 600)] += request.operation != "push.create"
+        await asyncio.sleep(LATENCY)
+        body = self._answer(request, now + LATENCY / 2)
+        return Response(status=200, body=body.encode(), received_at=now + LATENCY)
+
+    def _answer(self, request: Request, now: float) -> str:
+        company = str(request.company_id)
+        books = self.books.setdefault(company, Books())
+        if request.operation == "push.create":
+            books.began.append(now)
+            books.ends.append(now + self._takes())
+            return _operation(company, len(books.ends) - 1, books, now)
+        if request.operation == "pushes.list":
+            return _list(company, books, now, dict(request.params))
+        return _operation(company, int(request.path[-12:], 16), books, now)
+
+    def _takes(self) -> float:
+        if self.chance.random() < STUCK:
+            return self.chance.uniform(4, 12) * 3600
+        return exp(self.chance.gauss(log(USUAL), SPREAD))
+
+    def ended(self, key: str) -> float:
+        """When push *key* ended."""
+        return self.books[f"company-{int(key[:8], 16)}"].ends[int(key[-12:], 16)]
+
+
+def _operation(company: str, index: int, books: Books, now: float) -> str:
+    status = "Success" if books.ends[index] <= now else "Pending"
+    key = f"{int(company[8:]):08x}-0000-4000-8000-{index:012x}"
+    return (
+        f'{{"pushOperationKey":"{key}","companyId":"{company}","dataConnectionId":"connection",'
+        f'"dataType":"invoices","status":"{status}","requestedOnUtc":"2026-01-01T00:00:00Z",'
+        '"completedOnUtc":null,"data":{},"validation":{"errors":[],"warnings":[]}}'
+    )
+
+
+def _list(company: str, books: Books, now: float, params: dict[str, str]) -> str:
+    page, size, total = int(params["page"]), int(params["pageSize"]), len(books.ends)
+    newest = total - (page - 1) * size
+    indexes = range(newest - 1, max(newest - size, 0) - 1, -1)
+    rows = ",".join(_operation(company, index, books, now) for index in indexes)
+    more = ',"next":{"href":"/next"}' if newest > size else ""
+    return (
+        f'{{"pageNumber":{page},"pageSize":{size},"totalResults":{total},'
+        f'"_links":{{"self":{{"href":"/"}}{more}}},"results":[{rows}]}}'
+    )
+
+
+# How pushes arrive
+
+Arrivals = Iterator[tuple[float, int]]
+"""When and for which company, in order of time."""
+
+
+@frozen
+class Plan:
+    """A day: so many companies, each pushing so many records."""
+
+    companies: int
+    each: int
+    seed: int = 7
+
+    @property
+    def pushes(self) -> int:
+        """All of them."""
+        return self.companies * self.each
+
+    def evenly(self) -> Arrivals:
+        """Somebody somewhere saves an invoice: three times as often at noon as at night."""
+        chance = random.Random(self.seed)
+        moments = array("d", (_busy_hour(chance) * 3600 for _ in range(self.pushes)))
+        for at in sorted(moments):
+            yield at, chance.randrange(self.companies)
+
+    def in_batches(self) -> Arrivals:
+        """Ten times a day a company pushes all that came up since."""
+        chance = random.Random(self.seed)
+        starts = sorted(
+            (_busy_hour(chance) * 3600, company)
+            for company in range(self.companies)
+            for _ in range(10)
+        )
+        for at, company in starts:
+            for _ in range(self.each // 10):
+                yield at, company
+
+
+PATTERNS: Mapping[str, Callable[[Plan], Arrivals]] = {
+    "evenly": Plan.evenly,
+    "in 10 batches": Plan.in_batches,
+}
+
+
+def _busy_hour(chance: random.Random) -> float:
+    """Return an hour of the day: noon is three times as likely as midnight."""
+    while True:
+        hour = chance.uniform(0, 24)
+        if chance.random() * 3 <= 3 - abs(hour - 12) / 6:
+            return hour
+
+
+# A day
+
+
+@frozen
+class Day:
+    """What became of a day.
+
+    Attributes:
+        delays: Seconds from a push's end to its outcome, for each that settled.
+        rss: Memory of this process at the start and after each quarter, in MiB.
+        cpu: Seconds, the service's model included.
+    """
+
+    service: Service
+    delays: array[float]
+    rss: tuple[float, ...]
+    cpu: float
+
+
+async def push_day(plan: Plan, arrivals: Arrivals) -> Day:
+    """Push for a day and wait for what is open at its end."""
+    service = Service(random.Random(plan.seed))
+    dialect = Dialect.document()
+    poller = Poller(service.send, dialect, chance=random.Random(plan.seed).random)
+    delays, rss, began = array("f"), [_resident()], time.process_time()
+    async with Coordinator(
+        service.send, poller, dialect, max_open=10 * plan.companies + 10_000, max_in_flight=256
+    ) as coordinator:
+        async for outcome in coordinator.run(_requests(arrivals)):
+            if outcome.operation is None or not outcome.operation.is_final:
+                continue
+            ended = service.ended(outcome.operation.push_operation_key)
+            delays.append(asyncio.get_running_loop().time() - ended)
+            if len(delays) % max(plan.pushes // 4, 1) == 0:
+                rss.append(_resident())
+    await poller.aclose()
+    return Day(service, delays, tuple(rss), time.process_time() - began)
+
+
+async def _requests(arrivals: Arrivals) -> AsyncIterator[PushRequest]:
+    loop = asyncio.get_running_loop()
+    for at, company in arrivals:
+        if at > loop.time():
+            await asyncio.sleep(at - loop.time())
+        yield PushRequest(f"company-{company}", "connection", "invoices", RECORD)
+
+
+def _resident() -> float:
+    gc.collect()
+    return resident_mib()
+
+
+# What it says of an account
+
+
+def simulate(plan: Plan, pattern: str) -> Row:
+    """Simulate a day and hold it against the limits of an account of 1,000 companies."""
+    day = run_virtual(push_day(plan, PATTERNS[pattern](plan)))
+    kinds, all_of_them = day.service.kinds, COMPANIES / plan.companies
+    quota = kinds.total() * all_of_them / (PER_COMPANY * (1 + COMPANIES))
+    pace = max(day.service.hours.values()) * all_of_them / (PER_MINUTE * 60)
+    figures = {
+        "settled": len(day.delays),
+        "requests/push": kinds.total() / plan.pushes,
+        "lists/push": kinds["pushes.list"] / plan.pushes,
+        "reads/push": kinds["pushes.get"] / plan.pushes,
+        "day's quota %": quota * 100,
+        "busiest hour %": pace * 100,
+        DELAY: median(day.delays),
+        "delay p95 s": quantiles(day.delays, n=20)[-1],
+        GROWN: day.rss[-1] - day.rss[1],
+        "CPU ms/push": day.cpu / plan.pushes * 1e3,
+    }
+    return Row(
+        f"{plan.each:,} a company and day",
+        pattern,
+        {name: Figure((value,)) for name, value in figures.items()},
+        _first_to_break(plan, quota, pace),
+        {"polls": [(step / 6, day.service.polls[step]) for step in range(6 * 24)]},
+    )
+
+
+def _first_to_break(plan: Plan, quota: float, pace: float) -> str:
+    """Say which limit is nearest. The quota grows with the companies, the pace does not."""
+    pushes = COMPANIES * plan.each
+    if quota >= max(pace, 1):
+        return f"{plan.each:,} each are too many for the day's quota, however few companies"
+    return f"the limit a minute is reached with {pushes / pace:,.0f} pushes a day in all"
+
+
+def scale_pushes(quick: bool) -> Rows:
+    """Simulate days of some companies, from a few pushes each to many."""
+    plans = [Plan(SOME, each) for each in ((10, 100) if quick else (10, 100, 1000))]
+    return Rows(simulate(plan, pattern) for plan in plans for pattern in PATTERNS)
+
+
+def scale_million(quick: bool) -> Rows:
+    """Simulate a million pushes of a thousand companies."""
+    plan = Plan(COMPANIES // 10 if quick else COMPANIES, 1000)
+    return Rows([simulate(plan, "in 10 batches")])
+
+
+def _draw(rows: Rows, folder: Path) -> list[Path]:
+    return [*_draw_requests(rows, folder), *_draw_polls(rows, folder)]
+
+
+def _draw_requests(rows: Rows, folder: Path) -> list[Path]:
+    curves: dict[str, list[tuple[float, float]]] = {pattern: [] for pattern in PATTERNS}
+    for one in rows.rows:
+        each = float(one.setting.split(" ")[0].replace(",", ""))
+        curves[one.contender].append((each, one.figures["requests/push"].median))
+    return _plots.lines(
+        folder / "scale_pushes.png",
+        "Requests per settled push, by how many a company pushes",
+        "pushes a company and day",
+        "requests per push",
+        curves,
+        logarithmic=True,
+    )
+
+
+def _draw_polls(rows: Rows, folder: Path) -> list[Path]:
+    busiest = rows.settings()[-1]
+    return _plots.lines(
+        folder / "polls_over_time.png",
+        f"Polls over a day, {SOME} companies, {busiest}",
+        "hour of the day",
+        "polls in ten minutes",
+        {one.contender: one.series["polls"] for one in rows.rows if one.setting == busiest},
+        marker="",
+    )
+
+
+SCALE_PUSHES = Question(
+    "scale_pushes",
+    "A day of pushes for 1,000 companies: how many requests, how late, and what breaks first?",
+    scale_pushes,
+    plot=_draw,
+)
+SCALE_MILLION = Question(
+    "scale_million",
+    "A million pushes of 1,000 companies in a day, every one of them simulated.",
+    scale_million,
+    goals=[
+        Goal(
+            "MiB that a million pushes add after the first quarter",
+            "<=",
+            32,
+            lambda rows: rows.median("1,000 a company and day", "in 10 batches", GROWN),
+            needs_full=True,
+        )
+    ],
+    on_request=True,
+)
+
+QUESTIONS = (SCALE_PUSHES, SCALE_MILLION)

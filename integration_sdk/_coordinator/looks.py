@@ -1,0 +1,194 @@
+"""Looks at the service: read a push or a list, and say what was found.
+
+`_sansio.polling` decides whom to look at; here the request is made, the answer read, and an
+error turned into one of three things: try again later, the list is no use, nobody can be told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from attrs import Factory, define, evolve
+
+from integration_sdk._coordinator.push_list import Send, unix_time
+from integration_sdk._sansio import requests, responses, rows
+from integration_sdk._sansio.open_pushes import Listing, Look, Single, Watch
+from integration_sdk._sansio.polling import Schedule
+from integration_sdk._sansio.replies import seconds_until
+from integration_sdk._sansio.requests import Priority, Request
+from integration_sdk._sansio.responses import Response
+from integration_sdk.dialect import Dialect
+from integration_sdk.errors import ApiError, IntegrationError, MalformedResponse, TransportError
+from integration_sdk.models import PushOperation, PushStatus
+
+logger = logging.getLogger("integration_sdk.pushes")
+
+NEWBORN: Final = 60.0
+"""Seconds in which a push that was acknowledged may still be unknown to the service."""
+
+
+class Audience(Protocol):
+    """Whoever wants to know what is found."""
+
+    def tell(self, watch: Watch, operation: PushOperation) -> None:
+        """The push is in this state now."""
+
+    def lose(self, key: str, error: IntegrationError) -> None:
+        """The push cannot be followed."""
+
+    def lose_all(self, error: Callable[[], IntegrationError]) -> None:
+        """No push can be followed."""
+
+    def listed(self, company_id: str) -> None:
+        """The company's pushes have been listed."""
+
+    def wants_data(self, key: str) -> bool:
+        """Whether somebody wants the push with its ``data``."""
+
+
+@define(eq=False)
+class Looks:
+    """Looks at the service for a schedule.
+
+    Attributes:
+        never_told: Final states of which the service does not say more when it
+            is asked for the push alone.
+    """
+
+    send: Send
+    dialect: Dialect
+    schedule: Schedule
+    audience: Audience
+    never_told: set[PushStatus] = Factory(set)
+
+    async def look(self, look: Look) -> None:
+        """Carry out *look* and report it to the schedule."""
+        if isinstance(look, Single):
+            await self._read(look)
+        else:
+            await self._list(look)
+
+    # One push
+
+    async def _read(self, look: Single) -> None:
+        names = {"companyId": look.company.id, "pushOperationKey": look.watch.key}
+        request = requests.to_route(self.dialect, "pushes.get", **names)
+        answer = await self._ask(look, request)
+        if answer is None:
+            return
+        if not answer.ok:
+            self._not_read(look, request, answer)
+            return
+        try:
+            operation = rows.read_full(answer.body)
+        except MalformedResponse as error:
+            self._failed(look, error)
+            return
+        if operation.is_final and _lacks_details(operation):
+            self.never_told.add(operation.status)
+        self.audience.tell(look.watch, operation)
+        self.schedule.finish(look, _now())
+
+    def _not_read(self, look: Single, request: Request, answer: Response) -> None:
+        error = responses.read_error(request, answer)
+        newborn = look.watch.owner is not None and _now() - look.watch.born < NEWBORN
+        if answer.status in {401, 402}:
+            self._refused(look, error)
+        elif answer.status in {400, 403, 405} or (answer.status == 404 and not newborn):
+            self.audience.lose(look.watch.key, error)
+            self.schedule.finish(look, _now())
+        else:
+            self._failed(look, error, answer)
+
+    # A list
+
+    async def _list(self, look: Listing) -> None:
+        more = True
+        while more:
+            request = self._page(look)
+            answer = await self._ask(look, request)
+            if answer is None:
+                return
+            if not answer.ok:
+                self._not_listed(look, request, answer)
+                return
+            try:
+                more = self._take(look, rows.read_rows(answer.body))
+            except MalformedResponse as error:
+                self._failed(look, error)
+                return
+        self.schedule.finish(look, _now())
+        self.audience.listed(look.company.id)
+
+    def _page(self, look: Listing) -> Request:
+        return requests.listing(
+            self.dialect,
+            "pushes.list",
+            page=look.page,
+            page_size=look.page_size,
+            order_by=self.dialect.newest_first,
+            companyId=look.company.id,
+        )
+
+    def _take(self, look: Listing, page: rows.Rows) -> bool:
+        news, more = self.schedule.listed(
+            look, page.rows, more=page.more, returned_size=page.page_size
+        )
+        operations = page.operations([index for _, index in news]) if news else []
+        for (watch, _), operation in zip(news, operations, strict=True):
+            if operation is None or self._says_too_little(watch, operation):
+                self.schedule.hint(watch.key, alone=True)
+            else:
+                self.audience.tell(watch, operation)
+        return more
+
+    def _says_too_little(self, watch: Watch, operation: PushOperation) -> bool:
+        """Whether a read of the push itself would tell somebody more."""
+        if not _lacks_details(operation) or operation.status in self.never_told:
+            return False
+        return operation.status is not PushStatus.SUCCESS or self.audience.wants_data(watch.key)
+
+    def _not_listed(self, look: Listing, request: Request, answer: Response) -> None:
+        error = responses.read_error(request, answer)
+        if answer.status in {401, 402}:
+            self._refused(look, error)
+        elif answer.status in {400, 403, 404, 405}:
+            logger.info("%s The company's pushes are polled singly.", error)
+            self.schedule.unlistable(look, _now())
+        else:
+            self._failed(look, error, answer)
+
+    # Either
+
+    async def _ask(self, look: Look, request: Request) -> Response | None:
+        try:
+            return await self.send(evolve(request, priority=Priority.POLL))
+        except (TransportError, ApiError) as error:
+            self._failed(look, error)
+            return None
+
+    def _failed(self, look: Look, error: IntegrationError, answer: Response | None = None) -> None:
+        """Come back later: at the service's word, else after a growing while."""
+        logger.debug("a poll failed: %s", error)
+        wait = seconds_until(error, answer.received_at if answer else unix_time())
+        self.schedule.failed(look, _now(), wait=wait or 0.0)
+
+    def _refused(self, look: Look, error: ApiError) -> None:
+        """The account or its key is no good: nobody's push can be followed."""
+        self.audience.lose_all(lambda: error)
+        self.schedule.finish(look, _now())
+
+
+def _lacks_details(operation: PushOperation) -> bool:
+    """Whether an answer leaves out what the final state brings."""
+    if operation.status is PushStatus.SUCCESS:
+        return operation.data is None
+    failed = operation.status is PushStatus.FAILED
+    return failed and operation.validation is None and operation.error_message is None
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,121 @@
+"""Reading a company's pushes for the push protocol: keys, and in full what may be new."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import ClassVar, Final, Protocol
+
+from attrs import evolve, frozen
+
+from integration_sdk._sansio import requests, responses, rows
+from integration_sdk._sansio.evidence import Listing, Operation
+from integration_sdk._sansio.requests import Priority, Request
+from integration_sdk._sansio.responses import Response
+from integration_sdk.dialect import Dialect
+from integration_sdk.errors import ApiError, TransportError
+from integration_sdk.models import PushOperation
+
+SNAPSHOT: Final = 200
+"""Keys of a company that are remembered before its first push is sent."""
+PAGE: Final = 500
+MOST_PAGES: Final = 200
+
+
+class Send(Protocol):
+    """Carries one request; the client's session, retries and gate included."""
+
+    async def __call__(
+        self,
+        request: Request,
+        *,
+        before_sending: Callable[[], Awaitable[None]] | None = None,
+        once: bool = False,
+    ) -> Response:
+        """Return the answer, whatever its status, or raise a `TransportError` kind."""
+        ...
+
+
+@frozen
+class _Known:
+    """A push that was there before: its key is all that matters."""
+
+    push_operation_key: str
+    data_connection_id: ClassVar[str | None] = None
+    data_type: ClassVar[str | None] = None
+    status: ClassVar[str] = "Unknown"
+    is_final: ClassVar[bool] = False
+    data: ClassVar[Mapping[str, object] | None] = None
+
+
+@frozen
+class PushList:
+    """The lists of pushes of a service."""
+
+    send: Send
+    dialect: Dialect
+
+    async def read(self, company_id: str, known: frozenset[str] | None) -> Listing | None:
+        """List a company's pushes, newest first; None where that is not to be had now.
+
+        Args:
+            company_id: Whose.
+            known: Keys of a snapshot, down to which to read; None takes a snapshot.
+        """
+        found: dict[str, Operation] = {}
+        size = SNAPSHOT if known is None else PAGE
+        for number in range(1, 2 if known is None else MOST_PAGES):
+            page = await self._page(company_id, number, size)
+            if page is None:
+                return None
+            _add(found, page, known)
+            if not page.more:
+                return Listing(tuple(found.values()), whole=True)
+            if known and known <= found.keys():
+                break
+        return Listing(tuple(found.values()), whole=False)
+
+    async def _page(self, company_id: str, number: int, size: int) -> rows.Rows | None:
+        request = requests.listing(
+            self.dialect,
+            "pushes.list",
+            page=number,
+            page_size=size,
+            order_by=self.dialect.newest_first,
+            companyId=company_id,
+        )
+        try:
+            answer = await self.send(evolve(request, priority=Priority.PUSH))
+            return rows.read_rows(responses.check(request, answer).body)
+        except (TransportError, ApiError):
+            return None
+
+    async def read_singly(self, company_id: str, keys: Collection[str]) -> list[PushOperation]:
+        """Return those of these pushes that can be read."""
+        found = []
+        for key in keys:
+            names = {"companyId": company_id, "pushOperationKey": key}
+            request = requests.to_route(self.dialect, "pushes.get", **names)
+            try:
+                found.append(responses.read_push(request, await self.send(request)))
+            except (TransportError, ApiError):
+                continue
+        return found
+
+
+def unix_time() -> float:
+    """Return the time of day, in seconds; it turns a named moment into a wait."""
+    return time.time()
+
+
+def _add(found: dict[str, Operation], page: rows.Rows, known: frozenset[str] | None) -> None:
+    """Add a page, decoding in full only what may be new."""
+    fresh = {} if known is None else _in_full(page, known)
+    for index, row in enumerate(page.rows):
+        found.setdefault(row.key, fresh.get(index) or _Known(row.key))
+
+
+def _in_full(page: rows.Rows, known: frozenset[str]) -> dict[int, PushOperation]:
+    indexes = [index for index, row in enumerate(page.rows) if row.key not in known]
+    operations = page.operations(indexes) if indexes else []
+    return {index: one for index, one in zip(indexes, operations, strict=True) if one}

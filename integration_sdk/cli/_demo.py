@@ -1,0 +1,234 @@
+"""The main job on show: stream a large result set while many records are pushed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from attrs import Factory, define, field, frozen
+from rich.console import Console
+
+from integration_sdk._client import Client
+from integration_sdk._sansio.report import ListReport
+from integration_sdk._session import SessionStats
+from integration_sdk.cli._display import Bar, Board, say, show_table
+from integration_sdk.cli._outcomes import by_status, errors_of
+from integration_sdk.errors import ConfigurationError, IntegrationError
+from integration_sdk.models import OutcomeStatus, PropertyDescription, PushOutcome, PushRequest
+from integration_sdk.sandbox import Sandbox
+
+REASONS_SHOWN: Final = 3
+REFUSED: Final = 7
+MOST_OPEN: Final = 100
+"""Fewer than there are to push, so that outcomes come while others are still being sent."""
+
+
+@frozen(kw_only=True)
+class DemoSettings:
+    """What the demo is asked to do."""
+
+    base_url: str | None
+    api_key: str | None = field(repr=False)
+    allow_push: bool
+    invoices: int
+    pushes: int
+    page_size: int
+    prefetch: int
+    seed: int
+
+    @property
+    def may_push(self) -> bool:
+        """Whether records are pushed; to somebody's real books only when told to."""
+        return self.base_url is None or self.allow_push
+
+
+@frozen
+class Books:
+    """Where the demo reads and pushes."""
+
+    company_id: str
+    connection_id: str
+    name: str
+
+
+@define
+class Tally:
+    """What the demo has seen."""
+
+    report: ListReport = Factory(ListReport)
+    outcomes: Counter[OutcomeStatus] = Factory(Counter)
+    reasons: Counter[str] = Factory(Counter)
+    streaming: float = 0.0
+    pushing: float = 0.0
+    seconds: float = 0.0
+
+
+async def run_demo(settings: DemoSettings, out: Console, err: Console) -> None:
+    """Run the job, bars on *err* and the closing table on *out*.
+
+    Raises:
+        ConfigurationError: Nothing there to work with.
+        IntegrationError: As any call.
+    """
+    tally = Tally()
+    say(err, "Streaming invoices and pushing records at the same time.")
+    async with (
+        _server(settings, err) as (base_url, api_key),
+        Client(api_key, base_url, timeout=120) as client,
+    ):
+        books = await _pick(client)
+        say(err, _plan(settings, books))
+        began = time.monotonic()
+        try:
+            await _work(client, books, settings, Board(err), tally)
+        except* IntegrationError as failed:
+            raise failed.exceptions[0] from None
+        tally.seconds = time.monotonic() - began
+        stats = client.stats()
+    show_table(out, "What happened", _rows(tally, stats, settings))
+
+
+@asynccontextmanager
+async def _server(settings: DemoSettings, err: Console) -> AsyncIterator[tuple[str, str | None]]:
+    """The server of the caller's choice, or an embedded one that is hard to please."""
+    if settings.base_url is not None:
+        yield settings.base_url, settings.api_key
+        return
+    async with Sandbox(invoices=settings.invoices, seed=settings.seed) as sandbox:
+        _trouble(sandbox, settings.pushes)
+        say(
+            err,
+            f"A sandbox serves at {sandbox.base_url}: 10 to 50 ms a request, now and then 429 or "
+            f"503 for a second, and a platform that refuses {REFUSED} records.",
+        )
+        yield sandbox.base_url, sandbox.api_key
+
+
+def _trouble(sandbox: Sandbox, pushes: int) -> None:
+    """Make every request slow, and refuse a few in a row twice on the way."""
+    later = {"Retry-After": "1"}
+    sandbox.faults.latency((0.01, 0.05))
+    sandbox.faults.status(429, headers=later, skip=pushes // 4, times=3)
+    sandbox.faults.status(503, headers=later, skip=pushes // 2, times=3)
+    sandbox.faults.fail_next_push("amount must be positive", times=REFUSED)
+
+
+async def _pick(client: Client) -> Books:
+    """The first company that has a connection, and that connection."""
+    async for company in client.companies.list():
+        connection = await client.company(company["id"]).connections.list().first()
+        if connection is not None:
+            return Books(company["id"], connection["id"], company.get("name") or company["id"])
+    raise ConfigurationError("no company of this account has a connection; connect one first")
+
+
+def _plan(settings: DemoSettings, books: Books) -> str:
+    if settings.may_push:
+        return f"{settings.pushes:,} records go to {books.name}."
+    return f"Nothing is pushed to {books.name}: that takes --allow-push."
+
+
+async def _work(
+    client: Client, books: Books, settings: DemoSettings, board: Board, tally: Tally
+) -> None:
+    with board.shown():
+        async with asyncio.TaskGroup() as jobs:
+            bar = board.bar("Streaming")
+            jobs.create_task(_stream(client, books, settings, bar, tally))
+            if settings.may_push:
+                bar = board.bar("Pushing")
+                jobs.create_task(_push(client, books, settings, bar, tally))
+
+
+async def _stream(
+    client: Client, books: Books, settings: DemoSettings, bar: Bar, tally: Tally
+) -> None:
+    pager = (
+        client.company(books.company_id)
+        .data("invoices")
+        .list(page_size=settings.page_size, prefetch=settings.prefetch, limit=settings.invoices)
+    )
+    began = time.monotonic()
+    done = 0
+    async for page in pager.pages():
+        done += len(page.results)
+        total = min(page.total_results, settings.invoices)
+        note = f"page {page.page_number}, {done / (time.monotonic() - began):,.0f}/s"
+        bar.show(f"{done:,} of {total:,}", done / total if total else 1.0, note=note)
+    tally.report, tally.streaming = pager.report, time.monotonic() - began
+
+
+async def _push(
+    client: Client, books: Books, settings: DemoSettings, bar: Bar, tally: Tally
+) -> None:
+    began = time.monotonic()
+    connection = client.company(books.company_id).connection(books.connection_id)
+    options = await connection.options("invoices")
+    requests = (
+        PushRequest(books.company_id, books.connection_id, "invoices", _example(options, number))
+        for number in range(1, settings.pushes + 1)
+    )
+
+    def show(_: object = None) -> None:
+        done, still = tally.outcomes.total(), pushes.progress.open
+        counts = [f"{n:,} {status}" for status, n in by_status(tally.outcomes)]
+        note = ", ".join([*counts, f"{still:,} open"] if still else counts)
+        bar.show(f"{done:,} of {settings.pushes:,}", done / settings.pushes, note=note)
+
+    async with client.coordinator(max_open=MOST_OPEN, on_event=show) as pushes:
+        async for outcome in pushes.run(requests):
+            _count(tally, outcome)
+            show()
+    tally.pushing = time.monotonic() - began
+
+
+def _count(tally: Tally, outcome: PushOutcome) -> None:
+    tally.outcomes[outcome.status] += 1
+    tally.reasons.update(errors_of(outcome))
+
+
+def _example(described: PropertyDescription, number: int) -> Any:
+    """A record that the options allow: required properties alone, in each a plausible value."""
+    if described.options:
+        return next((o.value for o in described.options if o.value is not None), None)
+    match described.type:
+        case "Object":
+            return _required(described.properties, number)
+        case "Array":
+            return [_required(described.properties, number)]
+        case "Number":
+            return number
+        case "Boolean":
+            return True
+        case "DateTime":
+            return "2022-01-31T00:00:00Z"
+        case _:
+            return f"{described.display_name or 'Demo'} {number}"
+
+
+def _required(properties: Mapping[str, PropertyDescription], number: int) -> dict[str, Any]:
+    return {name: _example(one, number) for name, one in properties.items() if one.required}
+
+
+def _rows(tally: Tally, stats: SessionStats, settings: DemoSettings) -> Iterator[tuple[str, str]]:
+    """What was done and what it took."""
+    report = tally.report
+    rate = report.items / tally.streaming if tally.streaming else 0.0
+    yield "invoices streamed", f"{report.items:,} in {tally.streaming:.2f} s ({rate:,.0f}/s)"
+    yield "pages", f"{report.pages:,}, {settings.prefetch} fetched ahead"
+    if settings.may_push:
+        done = tally.outcomes.total()
+        yield "records pushed", f"{done:,} in {tally.pushing:.2f} s"
+    for status, count in by_status(tally.outcomes):
+        yield f"  {status}", f"{count:,}"
+    for reason, count in tally.reasons.most_common(REASONS_SHOWN):
+        yield "  because", f"{reason} ({count:,})"
+    yield "requests", f"{stats.attempts:,}"
+    yield "  answered 429", f"{stats.throttled:,}"
+    yield "  answered 503", f"{stats.unavailable:,}"
+    yield "waits", f"{stats.waits:,}, {stats.waited:,.0f} s of all calls together"
+    yield "wall time", f"{tally.seconds:.2f} s"

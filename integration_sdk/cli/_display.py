@@ -1,0 +1,111 @@
+"""Progress on stderr: live bars on a terminal, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from attrs import Factory, define
+from rich.box import ROUNDED
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+SECONDS_BETWEEN_LINES: Final = 2.0
+
+
+@define
+class Bar:
+    """One row: what is done, how far it is, and a note beside it."""
+
+    _board: Board
+    _label: str
+    _task: TaskID
+    _last_line: float = Factory(time.monotonic)
+    _shown: str = ""
+
+    def show(self, done: str, part: float | None = None, *, note: str = "") -> None:
+        """Show how far it has got.
+
+        Args:
+            done: In words and numbers.
+            part: Of the whole, from 0 to 1; None where that is not known.
+            note: What else there is to say.
+        """
+        total = None if part is None else 1.0
+        self._board.progress.update(
+            self._task, completed=part or 0.0, total=total, done=done, note=note
+        )
+        if not self._board.live:
+            self._line(f"{self._label}: {done}  {note}".rstrip(), last=part == 1.0)
+
+    def _line(self, text: str, *, last: bool) -> None:
+        now = time.monotonic()
+        if text != self._shown and (last or now - self._last_line >= SECONDS_BETWEEN_LINES):
+            self._last_line, self._shown = now, text
+            say(self._board.console, text)
+
+
+class Board:
+    """Where the bars of one job stand."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.live = console.is_terminal
+        # What others write to stderr (a warning, say) is shown above the bars. Not so stdout: it
+        # may be a file, and what is redirected ends on the console.
+        self.progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=28),
+            TextColumn("{task.fields[done]}", justify="right"),
+            TimeElapsedColumn(),
+            TextColumn("[dim]{task.fields[note]}", markup=True),
+            console=console,
+            disable=not self.live,
+            redirect_stdout=False,
+            redirect_stderr=True,
+        )
+
+    @contextmanager
+    def shown(self) -> Iterator[Board]:
+        """Show the bars while the block runs."""
+        with self.progress:
+            yield self
+
+    def bar(self, label: str) -> Bar:
+        """Add a row."""
+        return Bar(self, label, self.progress.add_task(label, total=None, done="", note=""))
+
+    def leave(self) -> None:
+        """Let go of the terminal, for a process that ends here and now."""
+        self.progress.stop()
+
+
+def say(console: Console, text: str) -> None:
+    """Print a line as it is: not wrapped, nothing in it read as markup."""
+    console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+
+def show_table(console: Console, title: str, rows: Iterable[tuple[str, ...]]) -> None:
+    """Print rows of texts: a table on a terminal, aligned lines elsewhere."""
+    say(console, title)
+    columns = [column for column in zip(*rows, strict=True) if any(column)]
+    if console.is_terminal:
+        _draw(console, columns)
+        return
+    widths = [max(map(len, column)) for column in columns]
+    for row in zip(*columns, strict=True):
+        cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
+        say(console, ("  " + "  ".join(cells)).rstrip())
+
+
+def _draw(console: Console, columns: list[tuple[str, ...]]) -> None:
+    table = Table(show_header=False, box=ROUNDED)
+    for index, _ in enumerate(columns):
+        table.add_column(style="bold" if index == 0 else "", overflow="fold")
+    for row in zip(*columns, strict=True):
+        table.add_row(*map(Text, row))
+    console.print(table)

@@ -1,0 +1,182 @@
+"""The commands that read a journal, or record a decision in it: no network, no waiting."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, Literal
+from uuid import uuid4
+
+from rich.console import Console
+
+from integration_sdk._journal import SqliteJournal
+from integration_sdk._sansio import reconcile
+from integration_sdk._sansio.codec import encode_value
+from integration_sdk._sansio.effects import Commit, Ledger, Machine
+from integration_sdk._sansio.intents import IN_DOUBT, Intent, State
+from integration_sdk.cli._display import say, show_table
+from integration_sdk.errors import ConfigurationError
+
+Decision = Literal["resend", "abandon", "bind"]
+_WAITS: Final = "the service has it: `pushes resume` waits for the end"
+_LOST: Final = "the answer was lost: `pushes resume` looks for it"
+_DOUBT: Final = "in doubt: look, and decide with `pushes resolve`"
+_NEXT: Final = {
+    State.INTENT: "not sent yet: `pushes resume` sends it",
+    State.SENDING: _LOST,
+    State.AMBIGUOUS: _LOST,
+    State.ACKED: _WAITS,
+    State.RESOLVED: _WAITS,
+    State.LATE: _WAITS,
+    State.ABSENT: _DOUBT,
+    State.UNRESOLVED: _DOUBT,
+    State.REJECTED: "refused by the service",
+    State.NOT_SENT: "never left",
+}
+_DECIDED: Final = {
+    "resend": "sent again as another push",
+    "abandon": "given up by decision",
+    "bind": _WAITS,
+}
+
+
+async def show(journal: str, out: Console, *, as_json: bool) -> None:
+    """Print what a journal holds: how much in each state, and what is in doubt.
+
+    Raises:
+        ConfigurationError: There is no such journal.
+        JournalError: It is in use, or cannot be trusted.
+    """
+    async with _opened(journal) as kept:
+        rows = await kept.rows()
+    if as_json:
+        for row in rows:
+            say(out, encode_value(_facts(row)).decode())
+        return
+    if not rows:
+        say(out, f"{journal} holds no pushes.")
+        return
+    counts = Counter(map(_state, rows))
+    summary = [(state, f"{count:,}", next_) for (state, next_), count in sorted(counts.items())]
+    show_table(out, f"{len(rows):,} pushes in {journal}", summary)
+    doubts = [row for row in rows if row.state in IN_DOUBT]
+    if doubts:
+        show_table(out, "In doubt", [_doubt(row) for row in doubts])
+
+
+def _state(row: Intent) -> tuple[str, str]:
+    """Name the state of a push, and what comes next."""
+    if row.state is State.FINAL:
+        return f"{row.state} {row.status}", ""
+    if row.state is State.DECIDED:
+        return f"{row.state} {row.decision}", _DECIDED[row.decision or ""]
+    if row.retry:
+        return row.state, _NEXT[State.INTENT]
+    return row.state, _NEXT[row.state]
+
+
+def _doubt(row: Intent) -> tuple[str, ...]:
+    candidates = ", ".join(row.candidates) or "no candidate"
+    return row.id, row.reference or "", row.lane.company_id, row.lane.data_type, candidates
+
+
+def _facts(row: Intent) -> dict[str, Any]:
+    facts = {
+        "intent": row.id,
+        "state": row.state,
+        "status": row.status,
+        "reference": row.reference,
+        "companyId": row.lane.company_id,
+        "connectionId": row.lane.connection_id,
+        "dataType": row.lane.data_type,
+        "recordId": row.record_id,
+        "key": row.key,
+        "evidence": row.evidence,
+        "candidates": row.candidates,
+        "attempts": row.attempts,
+        "error": row.error,
+        "decision": row.decision,
+        "parent": row.parent,
+    }
+    return {name: value for name, value in facts.items() if value not in (None, ())}
+
+
+async def resolve(
+    journal: str, intent: str, out: Console, *, decision: Decision, key: str | None
+) -> None:
+    """Put a decision about a push in doubt on record; `resume` carries it out.
+
+    Args:
+        journal: Its file.
+        intent: The push's id in it, or the beginning of that.
+        out: Where to say what is next.
+        decision: "resend", "abandon" or "bind".
+        key: The push it is, for "bind".
+
+    Raises:
+        ConfigurationError: There is no such push, or it is not in doubt.
+        JournalError: Not recorded, hence not decided.
+    """
+    async with _opened(journal) as kept:
+        ledger = Ledger()
+        unsettled = await kept.unsettled()
+        for row in unsettled:
+            ledger.note(row)
+        chosen = _chosen(unsettled, intent)
+        await _record(kept, _machine(ledger, chosen, decision, key))
+    resume = f"`integration-sdk pushes resume --journal {journal}`"
+    said = {
+        "resend": f"is to be sent once more. {resume} sends it.",
+        "abandon": "is given up.",
+        "bind": f"is push {key}. {resume} waits for its end.",
+    }
+    say(out, f"On record: {chosen.reference or chosen.id} {said[decision]}")
+
+
+def _chosen(rows: Iterable[Intent], intent: str) -> Intent:
+    found = [row for row in rows if row.id.startswith(intent)]
+    if len(found) != 1:
+        many = f"{len(found)} pushes" if found else "no push that is not settled"
+        raise ConfigurationError(f"{many} of this journal has an intent that begins {intent!r}")
+    return found[0]
+
+
+def _machine(ledger: Ledger, row: Intent, decision: Decision, key: str | None) -> Machine[Intent]:
+    match decision:
+        case "abandon":
+            return reconcile.abandon(ledger, row.id)
+        case "bind":
+            return reconcile.bind(ledger, row.id, key or "")
+        case "resend":
+            fresh = str(uuid4()) if row.idempotency_key else None
+            return reconcile.resend(ledger, row.id, new_id=uuid4().hex, idempotency_key=fresh)
+
+
+async def _record(journal: SqliteJournal, machine: Machine[Intent]) -> None:
+    """Drive a decision: all it asks for are commits."""
+    for effect in machine:
+        if not isinstance(effect, Commit):
+            raise TypeError(f"a decision only commits, but asked for {effect!r}")
+        await journal.commit(effect.rows)
+
+
+@asynccontextmanager
+async def _opened(path: str) -> AsyncIterator[SqliteJournal]:
+    check_exists(Path(path))
+    journal = await SqliteJournal.open(path)
+    try:
+        yield journal
+    finally:
+        await journal.close()
+
+
+def check_exists(path: Path) -> None:
+    """Refuse to look into a journal that is not there: opening would make it.
+
+    Raises:
+        ConfigurationError: It is not there.
+    """
+    if not path.exists():
+        raise ConfigurationError(f"there is no journal {path}")

@@ -1,0 +1,163 @@
+"""The commands that push: a file's records, or what a journal still holds.
+
+What a journal has on record is never sent a second time: a line whose push goes on already
+is answered by that push.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+
+from attrs import frozen
+from rich.console import Console
+
+from integration_sdk._client import Client, CoordinatorOptions
+from integration_sdk._coordinator.coordinator import Coordinator
+from integration_sdk._coordinator.push import Push
+from integration_sdk._sansio import requests
+from integration_sdk._sansio.codec import decode_json, encode_record
+from integration_sdk.cli._journals import check_exists
+from integration_sdk.cli._outcomes import Results
+from integration_sdk.cli._records import Line, Lines, Plan, decode
+from integration_sdk.cli._run import Run, hearing_signals
+from integration_sdk.cli._service import Service
+from integration_sdk.errors import (
+    AccountExpired,
+    ApiError,
+    ConfigurationError,
+    Forbidden,
+    InvalidRecord,
+    Unauthorized,
+)
+from integration_sdk.models import PushOutcome, PushRequest
+
+
+@frozen(kw_only=True)
+class PushJob:
+    """What `push` was asked to do.
+
+    Attributes:
+        source: A file, or ``-`` for standard input.
+        checked: Whether records are compared with the push options before they are sent.
+    """
+
+    source: str
+    plan: Plan
+    journal: str | None
+    checked: bool
+    options: CoordinatorOptions
+
+
+async def push(service: Service, job: PushJob, results: Results, err: Console) -> int:
+    """Push the records of a file and return the exit code.
+
+    Raises:
+        ConfigurationError: The job cannot work; nothing was sent.
+        IntegrationError: The service cannot be reached, or refuses the key; nothing was sent.
+    """
+    async with service.client() as client:
+        with Lines(job.source) as lines:
+            run = Run(client, err, results, job.journal, lines)
+            await _look_before(client, job)
+            with hearing_signals(run.interrupt):
+                async with run.coordinator(checked=job.checked, **job.options) as pushes:
+                    await _push_lines(run, lines, job.plan, pushes)
+        return run.conclude()
+
+
+async def _look_before(client: Client, job: PushJob) -> None:
+    """Find out, before a journal holds any of it, that ids, key and address can be right."""
+    plan = job.plan
+    requests.push(
+        client.dialect,
+        plan.company_id,
+        plan.connection_id,
+        plan.data_type,
+        {},
+        timeout_minutes=plan.timeout_minutes,
+    )
+    books = client.company(plan.company_id).connection(plan.connection_id)
+    try:
+        await books.options(plan.data_type, for_update=plan.update_id is not None)
+    except (Unauthorized, Forbidden, AccountExpired):
+        raise
+    except ApiError:
+        # Options are not to be had for every data type; they are needed where they are checked.
+        if job.checked:
+            raise
+
+
+async def _push_lines(run: Run, lines: Lines, plan: Plan, pushes: Coordinator) -> None:
+    """Push what the lines hold, then see to what is left of an earlier run."""
+    left = {one.request.reference or one.intent: one for one in pushes.recovered}
+
+    async def read() -> AsyncIterator[PushRequest]:
+        async for line in lines:
+            if not line.text.strip():
+                run.results.settled += len(line.text)
+                continue
+            try:
+                request = plan.request(line)
+                before = left.get(request.reference)
+                run.results.begin(request if before is None else _same(before, run, line), line)
+            except InvalidRecord as error:
+                run.results.refuse(line, error)
+            else:
+                if before is None:
+                    yield request
+
+    try:
+        async for outcome in pushes.run(read()):
+            run.look_at(outcome)
+    except (AccountExpired, ConfigurationError) as error:
+        run.stop(str(error))
+    await _settle(run, left.values())
+
+
+def _same(before: Push, run: Run, line: Line) -> PushRequest:
+    """Return the request of a push that goes on already, and that *line* asks for again.
+
+    Raises:
+        InvalidRecord: The line holds another record, or another line was first.
+    """
+    request = before.request
+    if run.results.has(request):
+        raise InvalidRecord(f"reference {request.reference!r} is that of an earlier line")
+    if decode_json(encode_record(decode(line))) != request.record:
+        raise InvalidRecord(
+            f"reference {request.reference!r} was used for another record; give this one its own"
+        )
+    return request
+
+
+async def _settle(run: Run, left: Iterable[Push]) -> None:
+    """Take the outcomes of pushes that are on their way already, as they come."""
+    for coming in asyncio.as_completed([_outcome(one) for one in left]):
+        run.look_at(await coming)
+
+
+async def _outcome(push: Push) -> PushOutcome:
+    return await push
+
+
+async def resume(
+    service: Service, journal: str, results: Results, err: Console, options: CoordinatorOptions
+) -> int:
+    """Go on with what a journal holds and return the exit code."""
+    check_exists(Path(journal))
+    await _look_again(service, {**options, "journal": journal, "leave": "detach"})
+    async with service.client() as client:
+        run = Run(client, err, results, journal)
+        with hearing_signals(run.leave):
+            async with run.coordinator(**options) as pushes:
+                await _settle(run, pushes.recovered)
+        return run.conclude()
+
+
+async def _look_again(service: Service, options: CoordinatorOptions) -> None:
+    """Search the list once more for what is in doubt; what turns up goes on from the journal."""
+    async with service.client() as client, client.coordinator(**options) as pushes:
+        if pushes.in_doubt:
+            pushes.notify("any")

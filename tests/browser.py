@@ -1,0 +1,149 @@
+"""A headless Chromium, driven through its DevTools protocol over a websocket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from attrs import define, field
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+SWITCHES = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--remote-debugging-port=0",
+)
+KEYS = {"Tab": 9, "Enter": 13, " ": 32, "ArrowDown": 40}
+
+
+@define
+class Tab:
+    """One page of the browser.
+
+    Args:
+        complaints: What it wrote to its console, exceptions and blocked requests included.
+    """
+
+    socket: aiohttp.ClientWebSocketResponse
+    session: str = ""
+    complaints: list[str] = field(factory=list)
+    _ids: count[int] = field(factory=count)
+
+    async def command(self, method: str, **params: Any) -> Any:
+        """Send a command and return its result."""
+        number = next(self._ids)
+        message = {"id": number, "method": method, "params": params}
+        await self.socket.send_json(message | ({"sessionId": self.session} if self.session else {}))
+        while True:
+            said = await self.socket.receive_json()
+            if said.get("id") == number:
+                assert "error" not in said, said
+                return said["result"]
+            if said.get("method") in {"Runtime.exceptionThrown", "Log.entryAdded"}:
+                self.complaints.append(json.dumps(said["params"]))
+
+    async def open(self, address: str) -> None:
+        """Open a tab on *address*."""
+        target = (await self.command("Target.createTarget", url="about:blank"))["targetId"]
+        attached = await self.command("Target.attachToTarget", targetId=target, flatten=True)
+        self.session = attached["sessionId"]
+        await self.command("Runtime.enable")
+        await self.command("Log.enable")
+        await self.command("Page.navigate", url=address)
+        await self.until(
+            f"location.href === {json.dumps(address)} && document.readyState === 'complete'"
+        )
+
+    async def run(self, script: str) -> Any:
+        """What the expression *script* gives."""
+        options = {"returnByValue": True, "awaitPromise": True}
+        said = await self.command("Runtime.evaluate", expression=script, **options)
+        assert "exceptionDetails" not in said, said
+        return said["result"].get("value")
+
+    async def until(self, script: str) -> Any:
+        """Wait for *script* to be true, and return what it gives."""
+        for _ in range(600):
+            if found := await self.run(script):
+                return found
+            await asyncio.sleep(0.05)
+        text = await self.run("document.body.innerText")
+        raise AssertionError(f"never true: {script}\n{text}\n{self.complaints}")
+
+    async def press(self, key: str, times: int = 1) -> None:
+        """Press *key*, as somebody at the keyboard does."""
+        text = {"Enter": "\r", " ": " "}.get(key, "")
+        described = {"key": key, "windowsVirtualKeyCode": KEYS[key]}
+        for _ in range(times):
+            kind = "keyDown" if text else "rawKeyDown"
+            extra = {"text": text} if text else {}
+            await self.command("Input.dispatchKeyEvent", type=kind, **described, **extra)
+            await self.command("Input.dispatchKeyEvent", type="keyUp", **described)
+
+    async def type(self, text: str) -> None:
+        """Type *text* where the focus is."""
+        await self.command("Input.insertText", text=text)
+
+    async def tab_to(self, script: str) -> None:
+        """Press Tab until the focused element ``e`` makes *script* true."""
+        for _ in range(80):
+            if await self.run(f"(e => {script})(document.activeElement)"):
+                return
+            await self.press("Tab")
+        raise AssertionError(f"the keyboard does not reach {script}")
+
+
+@asynccontextmanager
+async def browsing(address: str) -> AsyncIterator[Tab]:
+    """A headless Chromium with a tab on *address*."""
+    assert CHROMIUM is not None
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        process = await asyncio.create_subprocess_exec(
+            CHROMIUM,
+            *SWITCHES,
+            f"--user-data-dir={profile}",
+            "about:blank",
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            endpoint = await _endpoint(Path(profile) / "DevToolsActivePort")
+            async with aiohttp.ClientSession() as http, http.ws_connect(endpoint) as socket:
+                tab = Tab(socket)
+                await tab.open(address)
+                yield tab
+                tab.session = ""
+                await tab.command("Browser.close")
+        finally:
+            if process.returncode is None:
+                process.terminate()
+            await process.wait()
+
+
+async def _endpoint(note: Path) -> str:
+    """The address that the browser notes in its profile once it listens."""
+    for _ in range(600):
+        if (found := _noted(note)) is not None:
+            return found
+        await asyncio.sleep(0.05)
+    raise AssertionError("the browser did not start")
+
+
+def _noted(note: Path) -> str | None:
+    lines = note.read_text().split() if note.exists() else []
+    return f"ws://127.0.0.1:{lines[0]}{lines[1]}" if len(lines) == 2 else None

@@ -1,0 +1,95 @@
+"""A service that pages a list in memory, and says when its answers arrive."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from attrs import define, field
+
+from integration_sdk._pager import Pager
+from integration_sdk._sansio.requests import Priority, Request, listing
+from integration_sdk._sansio.responses import Response
+from integration_sdk.dialect import Dialect
+
+BASE = "https://service.test"
+
+
+@define(slots=False)
+class FakeService:
+    """Pages *count* records ``{"id": index}``; *records* may replace them.
+
+    Attributes:
+        latency: Seconds that a page takes, by its number.
+        troubles: By page number: what comes instead of the next answers, a status or
+            an exception each, first things first.
+        seen: Page number, page size and priority of every request, in order.
+        most_in_flight: Requests under way at once, at most.
+    """
+
+    count: int = 1000
+    latency: Callable[[int], float] = lambda _: 0.01
+    troubles: dict[int, list[int | Exception]] = field(factory=dict)
+    records: Callable[[int], Any] = lambda index: {"id": index}
+    total: Callable[[int], int] | None = None
+    seen: list[tuple[int, int, Priority]] = field(factory=list)
+    most_in_flight: int = 0
+    _in_flight: int = 0
+
+    @property
+    def pages(self) -> list[int]:
+        return [page for page, _, _ in self.seen]
+
+    async def fetch(self, request: Request) -> Response:
+        query = dict(request.params)
+        number, size = int(query["page"]), int(query["pageSize"])
+        self.seen.append((number, size, request.priority))
+        self._in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self._in_flight)
+        try:
+            await asyncio.sleep(self.latency(number))
+        finally:
+            self._in_flight -= 1
+        trouble = self.troubles.get(number, [])
+        if not trouble:
+            return Response(status=200, body=self.body(number, size))
+        match trouble.pop(0):
+            case Exception() as error:
+                raise error
+            case int() as status:
+                return Response(status=status, body=b"{}")
+
+    def body(self, number: int, size: int) -> bytes:
+        shown = range(self.count)[(number - 1) * size : number * size]
+        links = {"current": {"href": f"/companies?page={number}&pageSize={size}"}}
+        if number * size < self.count:
+            links["next"] = {"href": f"/companies?page={number + 1}&pageSize={size}"}
+        page = {
+            "results": [self.records(index) for index in shown],
+            "pageNumber": number,
+            "pageSize": size,
+            "totalResults": self.count if self.total is None else self.total(number),
+            "_links": links,
+        }
+        return msgspec.json.encode(page)
+
+    def pager(self, page_size: Any = 100, **options: Any) -> Pager[Any]:
+        request = listing(Dialect.document(), "companies.list")
+        return Pager(self.fetch, request, base_url=BASE, page_size=page_size, **options)
+
+
+def ids(*ranges: range) -> list[dict[str, int]]:
+    return [{"id": index} for each in ranges for index in each]
+
+
+async def settle() -> None:
+    """Give cancelled tasks the turns that they need to end."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def others() -> set[asyncio.Task[Any]]:
+    """Tasks beside the one that asks."""
+    return asyncio.all_tasks() - {asyncio.current_task()}

@@ -1,0 +1,143 @@
+"""The command as such: its help, its errors, its exit codes, the sandbox it serves."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import aiohttp
+import pytest
+from tests.cli_support import ended, run, started
+
+from integration_sdk import __main__, __version__
+from integration_sdk.cli import main
+from integration_sdk.sandbox import Sandbox
+
+PUSH = ("push", "records", "--company", "c", "--connection", "k", "--type", "invoices")
+URL, KEY = ("--base-url", "http://127.0.0.1:9"), ("--api-key", "not-to-be-seen")
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("INTEGRATION_SDK_BASE_URL", "INTEGRATION_SDK_API_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+@pytest.mark.parametrize("package", ["cyclopts", "rich"])
+def test_without_the_extra_one_line_says_what_to_install(
+    package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where cyclopts or rich is missing, the command hints at the extra and exits with 2."""
+    for name in [one for one in sys.modules if one.startswith(("integration_sdk.cli", package))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr("integration_sdk.cli", raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+
+    with pytest.raises(SystemExit) as exited:
+        __main__.main()
+
+    assert exited.value.code == 2
+    hint = "The command line needs two more packages: pip install 'integration-sdk[cli]'\n"
+    assert capsys.readouterr().err == hint
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["nothing"], "Unknown command"),
+        ([*PUSH, *URL, *KEY, "--jurnal", "x"], "--jurnal"),
+        (["push", "records"], "--company"),
+        ([*PUSH, *URL, *KEY, "--check", "all"], "--check"),
+        ([*PUSH, *KEY], "give --base-url, or set INTEGRATION_SDK_BASE_URL"),
+        ([*PUSH, *URL], "set INTEGRATION_SDK_API_KEY, or give --api-key"),
+        ([*PUSH, *URL, *KEY], "cannot read records: No such file or directory"),
+        ([*PUSH, "--base-url", "http://example.com", *KEY], "would send the API key unencrypted"),
+        (["demo", "--base-url", "http://127.0.0.1:9"], "INTEGRATION_SDK_API_KEY"),
+        (["demo", "--page-size", "5001"], "page_size"),
+        (["sandbox", "--port", "65536"], "port must be at most 65535"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_wrong_usage_is_one_line_and_exits_with_2(
+    arguments: Sequence[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What cannot work is said in a line on stderr that names it, never as a traceback."""
+    assert main(arguments) == 2
+
+    said = capsys.readouterr()
+    assert complaint in said.err
+    assert said.err.splitlines()[-1].startswith("integration-sdk: ")
+    assert "Traceback" not in said.err
+    assert "not-to-be-seen" not in said.err + said.out
+    assert said.out == ""
+
+
+def test_a_service_that_is_not_there_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    """Errors of a call are a line on stderr, too."""
+    assert main(["demo", *URL, *KEY]) == 1
+
+    said = capsys.readouterr()
+    assert "was not sent" in said.err.splitlines()[-1]
+    assert "not-to-be-seen" not in said.err
+
+
+@pytest.mark.parametrize("command", [["push"], ["pushes", "resume"], ["demo"]])
+def test_help_names_the_environment_and_shows_no_key(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A key that is set in the environment is used, never shown as a default."""
+    monkeypatch.setenv("INTEGRATION_SDK_API_KEY", "not-to-be-seen")
+
+    assert main([*command, "--help"]) == 0
+
+    text = capsys.readouterr().out
+    assert "INTEGRATION_SDK_API_KEY" in text
+    assert "not-to-be-seen" not in text
+
+
+def test_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    """--version prints the version and nothing else."""
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == __version__
+
+
+async def test_sandbox_says_how_to_call_it_until_ctrl_c() -> None:
+    """The address and key it prints work, and Ctrl-C ends it in order."""
+    async with started("sandbox", "--port", "0", "--invoices", "10") as process:
+        assert process.stdout is not None
+        said = [(await process.stdout.readline()).decode().strip() for _ in range(3)]
+        url = said[0].removeprefix("Sandbox: ")
+        key = said[1].removeprefix("API key: ")
+        curl = said[2]
+        credential = curl.partition("Authorization: ")[2].partition("'")[0]
+        async with (
+            aiohttp.ClientSession(headers={"Authorization": credential}) as session,
+            session.get(f"{url}/companies") as answer,
+        ):
+            assert answer.status == 200
+        process.send_signal(signal.SIGINT)
+        done = await ended(process)
+    assert key
+    assert curl.endswith(f"{url}/companies")
+    assert (done.code, done.stderr) == (0, "Sandbox stopped.\n")
+
+
+async def test_a_port_in_use_is_one_line() -> None:
+    """A sandbox that cannot listen says where and why."""
+    async with Sandbox(invoices=1) as first:
+        port = first.base_url.rpartition(":")[2]
+        done = await run("sandbox", "--port", port)
+
+    assert done.code == 1
+    assert done.stderr.count("\n") == 1
+    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+
+
+async def test_the_module_runs_as_the_command_does(tmp_path: Path) -> None:
+    """`python -m integration_sdk` exits with the command's code."""
+    done = await run("pushes", "list", "--journal", str(tmp_path / "none.db"))
+
+    assert done.code == 2
+    assert done.stderr.startswith("integration-sdk: there is no journal")

@@ -1,0 +1,193 @@
+"""`pushes list` and `pushes resolve`: a journal read, and decisions recorded, without a network."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from integration_sdk._journal import SqliteJournal
+from integration_sdk._sansio.intents import Intent, Lane, State, intend
+from integration_sdk.cli import main
+
+LANE = Lane("company", "connection", "invoices")
+
+
+def intent(name: str, state: State = State.UNRESOLVED, **facts: object) -> Intent:
+    """An intent that has come to *state* the way the table allows."""
+    row = intend(LANE, b"{}", id=name, reference=f"INV-{name}")
+    for step in WAYS[state]:
+        row = row.to(step)
+    return row.to(state, **facts)
+
+
+WAYS = {
+    State.SENDING: (),
+    State.ACKED: (State.SENDING,),
+    State.FINAL: (State.SENDING, State.ACKED),
+    State.UNRESOLVED: (State.SENDING, State.AMBIGUOUS),
+}
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> str:
+    """A journal with a push of each kind."""
+    path = tmp_path / "pushes.db"
+    rows = [
+        intent("aa1", candidates=("k-7", "k-8")),
+        intent("aa2"),
+        intent("bb1", State.SENDING),
+        intent("cc1", State.ACKED, key="k-1"),
+        intent("dd1", State.FINAL, key="k-2", status="Success"),
+        intent("dd2", State.FINAL, key="k-3", status="Success"),
+    ]
+    asyncio.run(write(path, rows))
+    return str(path)
+
+
+async def write(path: Path, rows: list[Intent]) -> None:
+    kept = await SqliteJournal.open(path)
+    await kept.commit(rows)
+    await kept.close()
+
+
+async def read(path: str) -> dict[str, Intent]:
+    kept = await SqliteJournal.open(path)
+    rows = await kept.rows()
+    await kept.close()
+    return {row.id: row for row in rows}
+
+
+def test_list_counts_by_state_and_says_what_is_next(
+    journal: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each state is counted, and what is in doubt is shown with its candidates."""
+    assert main(["pushes", "list", "--journal", journal]) == 0
+
+    text = " ".join(capsys.readouterr().out.split())
+    assert "6 pushes in" in text
+    assert "FINAL Success 2" in text
+    assert "ACKED 1 the service has it" in text
+    assert "SENDING 1 the answer was lost" in text
+    assert "UNRESOLVED 2 in doubt" in text
+    assert "aa1 INV-aa1 company invoices k-7, k-8" in text
+
+
+def test_list_as_json_gives_every_push(journal: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With --json each push is an object on a line of its own."""
+    assert main(["pushes", "list", "--journal", journal, "--json"]) == 0
+
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["intent"] for row in rows] == ["aa1", "aa2", "bb1", "cc1", "dd1", "dd2"]
+    assert rows[4] == {
+        "intent": "dd1",
+        "state": "FINAL",
+        "status": "Success",
+        "reference": "INV-dd1",
+        "companyId": "company",
+        "connectionId": "connection",
+        "dataType": "invoices",
+        "key": "k-2",
+        "attempts": 0,
+    }
+
+
+def test_an_empty_journal_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where nothing was pushed yet, list says so."""
+    path = tmp_path / "pushes.db"
+    asyncio.run(write(path, []))
+
+    assert main(["pushes", "list", "--journal", str(path)]) == 0
+    assert "holds no pushes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "command", [["list"], ["resume"], ["resolve", "aa1", "--abandon"]], ids=lambda one: one[0]
+)
+def test_a_journal_that_is_not_there_is_not_made(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A misspelt path is wrong usage, and leaves no file behind."""
+    path = tmp_path / "mistake.db"
+    there = ["--base-url", "http://127.0.0.1:9", "--api-key", "k"] if command == ["resume"] else []
+
+    assert main(["pushes", *command, "--journal", str(path), *there]) == 2
+    assert "there is no journal" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_journal_that_is_none_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another file is named as such in one line, and left as it was."""
+    path = tmp_path / "notes.txt"
+    path.write_text("not a journal, but long enough to be looked at as one" * 10)
+
+    assert main(["pushes", "list", "--journal", str(path)]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "cannot be trusted" in error
+
+
+@pytest.mark.parametrize(
+    ("options", "decision", "next_step"),
+    [
+        (["--abandon"], "abandon", "given up"),
+        (["--resend"], "resend", "sent once more"),
+        (["--bind", "k-7"], "bind", "is push k-7"),
+    ],
+    ids=["abandon", "resend", "bind"],
+)
+def test_a_decision_is_on_record(
+    journal: str,
+    options: list[str],
+    decision: str,
+    next_step: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each decision is kept with the push, which the beginning of its id names."""
+    assert main(["pushes", "resolve", "aa1", "--journal", journal, *options]) == 0
+
+    rows = asyncio.run(read(journal))
+    assert (rows["aa1"].state, rows["aa1"].decision) == (State.DECIDED, decision)
+    assert rows["aa1"].key == ("k-7" if decision == "bind" else None)
+    assert rows["aa2"].state is State.UNRESOLVED
+    assert [row.state for row in rows.values() if row.parent == "aa1"] == (
+        [State.INTENT] if decision == "resend" else []
+    )
+    assert next_step in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["aa", "--abandon"], "2 pushes"),
+        (["zz", "--abandon"], "no push that is not settled"),
+        (["dd1", "--abandon"], "no push that is not settled"),
+        (["cc1", "--resend"], "only what is ABSENT or UNRESOLVED can be decided"),
+        (["aa1"], "give one of --resend, --abandon and --bind KEY"),
+        (["aa1", "--resend", "--abandon"], "give one of"),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, list) else "",
+)
+def test_a_decision_that_cannot_be_made_changes_nothing(
+    journal: str, arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Unclear, settled and undoubted pushes are refused as wrong usage."""
+    before = asyncio.run(read(journal))
+
+    assert main(["pushes", "resolve", *arguments, "--journal", journal]) == 2
+
+    assert complaint in capsys.readouterr().err
+    assert asyncio.run(read(journal)) == before
+
+
+def test_a_key_of_another_push_cannot_be_bound(
+    journal: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A push has one intent: the decision is refused and not made."""
+    assert main(["pushes", "resolve", "aa1", "--journal", journal, "--bind", "k-1"]) == 1
+    assert asyncio.run(read(journal))["aa1"].state is State.UNRESOLVED
+    assert "k-1" in capsys.readouterr().err

@@ -1,0 +1,177 @@
+"""Promises of a coordinator with a journal: nothing twice, nothing forgotten, over runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from integration_sdk._sansio.requests import Request
+from integration_sdk._sansio.responses import Response
+from integration_sdk.dialect import Dialect
+from integration_sdk.errors import AnswerLost, ConfigurationError, JournalError
+from integration_sdk.models import OutcomeStatus, PushRequest
+from tests.push_model import Model, error, request
+from tests.push_support import collect, coordinator, requests
+
+pytestmark = pytest.mark.virtual_time
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    return tmp_path / "pushes.db"
+
+
+def posts(model: Model) -> int:
+    return model.counts["push.create"]
+
+
+def referenced(count: int) -> list[PushRequest]:
+    return [evolve(one, reference=f"INV-{number}") for number, one in enumerate(requests(count))]
+
+
+async def test_a_file_pushed_twice_is_posted_once(journal: Path) -> None:
+    """The second run makes no further POST and returns the recorded outcomes."""
+    model = Model(status=lambda record: "Failed" if record["number"] == 2 else "Success")
+    results = []
+    for _ in range(2):
+        async with coordinator(model, journal=journal) as pushes:
+            outcomes = await collect(pushes.run(referenced(20), ordered=True))
+            results.append([(one.reference, one.status, one.key) for one in outcomes])
+
+    assert posts(model) == 20
+    assert results[0] == results[1]
+    assert results[0][2][1] is OutcomeStatus.FAILED
+
+
+async def test_a_refusal_is_remembered_and_a_corrected_record_is_sent(journal: Path) -> None:
+    """What was refused stays refused as it is; corrected, it goes under the same reference."""
+    model = Model()
+    model.answer = lambda call: (
+        error(400, "bad") if call.body and b'"number":7' in call.body else None
+    )
+    wrong = evolve(request(7), reference="INV-7")
+    for _ in range(2):
+        async with coordinator(model, journal=journal) as pushes:
+            assert (await (await pushes.submit(wrong))).status is OutcomeStatus.REJECTED
+    assert posts(model) == 1
+
+    async with coordinator(model, journal=journal) as pushes:
+        right = evolve(wrong, record={"number": 8})
+        assert (await (await pushes.submit(right))).status is OutcomeStatus.SUCCESS
+
+
+async def test_a_reference_stands_for_one_record(journal: Path) -> None:
+    """A reference that was pushed with another record is refused, not taken for the same."""
+    model = Model()
+    async with coordinator(model, journal=journal) as pushes:
+        await (await pushes.submit(evolve(request(1), reference="INV-1")))
+        with pytest.raises(ConfigurationError, match="another record"):
+            await pushes.submit(evolve(request(2), reference="INV-1"))
+    assert posts(model) == 1
+
+
+async def test_a_later_run_goes_on_with_what_is_open(journal: Path) -> None:
+    """Pushes that were left Pending are polled to their end by the next run, not sent again."""
+    model = Model(lambda _: 60.0)
+    async with coordinator(model, journal=journal, leave="detach") as pushes:
+        for one in referenced(5):
+            await pushes.submit(one)
+
+    async with coordinator(model, journal=journal) as pushes:
+        outcomes = [await push for push in pushes.recovered]
+
+    assert [one.status for one in outcomes] == [OutcomeStatus.SUCCESS] * 5
+    assert posts(model) == 5
+
+
+async def test_a_crash_while_sending_is_looked_into_and_never_sent_again(journal: Path) -> None:
+    """What was on its way when the process died is searched for, and found or IN_DOUBT."""
+    model = Model(latency=1.0)
+    sending = coordinator(model, journal=journal)
+    pushes = await sending.__aenter__()
+    submits = [asyncio.ensure_future(pushes.submit(one)) for one in referenced(2)]
+    await asyncio.sleep(1.8)
+    await die(pushes, submits)
+
+    async with coordinator(model, journal=journal) as pushes:
+        outcomes = [await push for push in pushes.recovered]
+
+    assert {one.status for one in outcomes} == {OutcomeStatus.SUCCESS}
+    assert {one.key for one in outcomes} == set(model.by_key)
+    assert posts(model) == 2
+
+
+async def die(pushes: Any, submits: Sequence[asyncio.Future[Any]]) -> None:
+    """Stop everything of a coordinator without a word to its journal."""
+    desk = pushes._desk
+    doomed = [*submits, *desk.tasks, *desk.delivery.tasks]
+    for task in doomed:
+        task.cancel()
+    await asyncio.gather(*doomed, return_exceptions=True)
+    await desk.delivery.journal.close()
+
+
+async def test_what_is_in_doubt_stays_on_record(journal: Path) -> None:
+    """An IN_DOUBT push is shown by the next run, which does not send it either."""
+    model = Model()
+
+    def answer(call: Request) -> Response | BaseException | None:
+        return AnswerLost("reset") if call.operation == "push.create" else None
+
+    model.answer = answer
+    async with coordinator(model, journal=journal) as pushes:
+        first = await (await pushes.submit(evolve(request(1), reference="INV-1")))
+    async with coordinator(model, journal=journal) as pushes:
+        (shown,) = pushes.in_doubt
+        again = await (await pushes.submit(evolve(request(1), reference="INV-1")))
+
+    assert first.status is again.status is OutcomeStatus.IN_DOUBT
+    assert shown.outcome
+    assert shown.outcome.status is OutcomeStatus.IN_DOUBT
+    assert posts(model) == 1
+
+
+async def test_a_decision_to_leave_it_is_final(journal: Path) -> None:
+    """An abandoned push is not shown as in doubt by later runs, and is never sent."""
+    model = Model()
+    model.answer = lambda call: AnswerLost("reset") if call.operation == "push.create" else None
+    async with coordinator(model, journal=journal) as pushes:
+        push = await pushes.submit(evolve(request(1), reference="INV-1"))
+        await push
+        await pushes.decide(str(push.intent), "abandon")
+    async with coordinator(model, journal=journal) as pushes:
+        assert pushes.in_doubt == ()
+
+    assert posts(model) == 1
+
+
+async def test_a_journal_in_use_is_refused(journal: Path) -> None:
+    """Two coordinators on one file: the second is told, and nothing is sent."""
+    model = Model()
+    async with coordinator(model, journal=journal):
+        with pytest.raises(JournalError):
+            async with coordinator(model, journal=journal):
+                pass
+
+
+async def test_an_idempotency_key_is_kept_over_transmissions(journal: Path) -> None:
+    """With a service that has such keys, each push has one, and a repeat carries the same."""
+    keys: list[str] = []
+
+    def answer(call: Request) -> Response | None:
+        if call.operation == "push.create":
+            keys.append(call.headers["Idempotency-Key"])
+            return error(429) if len(keys) == 1 else None
+        return None
+
+    model = Model(answer=answer)
+    async with coordinator(model, journal=journal, dialect=Dialect.published()) as pushes:
+        await collect(pushes.run(requests(2)))
+
+    assert len(keys) == 3
+    assert len(set(keys)) == 2

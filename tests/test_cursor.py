@@ -1,0 +1,202 @@
+"""Cursors: valid after any item, anywhere, and refused where they do not belong."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from integration_sdk._checkpoint import Checkpoint
+from integration_sdk._sansio.cursor import Position, read_cursor, write_cursor
+from integration_sdk._sansio.requests import listing
+from integration_sdk.dialect import Dialect
+from integration_sdk.errors import ConfigurationError, IntegrationError
+from tests.pager_support import FakeService, ids
+from tests.paging_worlds import HOST, World, first_request, follow, honest_worlds
+from tests.test_paging import READER, walk_of
+
+texts = st.text(max_size=20)
+positions = st.builds(
+    Position,
+    params=st.lists(st.tuples(texts, texts), max_size=5).map(tuple),
+    skip=st.integers(0, 5000),
+    done=st.integers(0, 10**9),
+    total=st.none() | st.integers(0, 10**9),
+    marks=st.lists(st.integers(0, 2**48 - 1), max_size=6).map(tuple),
+)
+
+
+@given(positions)
+def test_a_cursor_names_the_place_it_was_taken_at(position: Position) -> None:
+    """Written and read back, any place is the same place."""
+    request = first_request()
+    again = read_cursor(request, write_cursor(request, position))
+
+    assert sorted(again.params) == sorted(position.params)
+    assert (again.skip, again.done, again.total) == (position.skip, position.done, position.total)
+    assert again.marks == position.marks
+
+
+@given(positions, st.integers(0), st.characters(codec="ascii"))
+def test_a_damaged_cursor_is_refused(position: Position, place: int, other: str) -> None:
+    """No single changed character reads as some other place."""
+    request = first_request()
+    cursor = write_cursor(request, position)
+    place %= len(cursor)
+    damaged = cursor[:place] + other + cursor[place + 1 :]
+
+    try:
+        again = read_cursor(request, damaged)
+    except ConfigurationError:
+        return
+    assert write_cursor(request, again) == cursor
+
+
+@pytest.mark.parametrize("cursor", ["", "1", "1.", "1.####", "x.y", None, 7, b"1.abc", "1.AAAA"])
+def test_what_is_no_cursor_is_refused(cursor: Any) -> None:
+    """Anything else than a cursor is an error that says so."""
+    with pytest.raises(ConfigurationError, match="damaged"):
+        read_cursor(first_request(), cursor)
+
+
+def test_a_cursor_of_a_newer_version_is_refused() -> None:
+    """It is told apart from damage, so that the reader knows what to do."""
+    with pytest.raises(ConfigurationError, match="version 2"):
+        read_cursor(first_request(), "2.abcdef")
+
+
+@pytest.mark.parametrize("change", [{"query": "status=void"}, {"orderBy": "id"}, {"path": "/x"}])
+def test_a_cursor_of_another_list_is_refused(change: dict[str, str]) -> None:
+    """Path, filter and order belong to the cursor; page and page size do not."""
+    request = first_request()
+    cursor = write_cursor(request, Position(params=request.params))
+    other = listing(Dialect.document(), "pushes.list", companyId="c", query="status=paid")
+    if "path" not in change:
+        other = request.with_params(**change)
+
+    with pytest.raises(ConfigurationError, match="another list"):
+        read_cursor(other, cursor)
+    read_cursor(request.with_params(pageSize="77", page="9"), cursor)
+
+
+def test_a_cursor_is_short() -> None:
+    """A place among a hundred million records fits into a URL or a log line."""
+    request = first_request(5000)
+    params = request.with_params(page="20000").params
+    place = Position(params=params, skip=4999, done=10**8, total=10**8)
+
+    assert len(write_cursor(request, place)) < 100
+
+
+@settings(max_examples=200, deadline=None)
+@given(honest_worlds(), st.sampled_from([1, 3, 7]), st.integers(0, 60), st.booleans())
+def test_any_item_is_a_place_to_go_on_from(
+    world: World, page_size: int, after: int, opaque: bool
+) -> None:
+    """What came before a cursor and what comes behind it is the whole list, item by item."""
+    if opaque:
+        faults = {number: fault | {"opaque"} for number, fault in world.faults.items()}
+        world = World(world.count, world.cap, world.hidden, faults)
+    request = first_request(page_size)
+    whole = list(follow(world, request.params))
+
+    items, place = read_some(world, page_size, after)
+    rest, _ = read_some(world, page_size, 10**9, read_cursor(request, write_cursor(request, place)))
+
+    assert [*items, *rest] == whole
+    assert place.done == len(items)
+
+
+def read_some(
+    world: World, page_size: int, count: int, start: Position | None = None
+) -> tuple[list[str], Position]:
+    walk = walk_of(page_size, base_url=HOST, start=start)
+    items: list[str] = []
+    while (head := walk.head) is not None and len(items) < count:
+        body = world.body(head.params)
+        sheet = READER.open(body)
+        skip = walk.opened(sheet, len(body)) or 0
+        for index in range(skip, sheet.count):
+            if len(items) == count:
+                return items, walk.position(index)
+            items.append(READER.value(sheet.raws[index])["id"])
+    return items, walk.position(10**9)
+
+
+async def test_a_list_that_was_read_to_its_end_goes_on_with_what_was_added() -> None:
+    """The cursor of a finished reading finds later records, and nothing twice."""
+    service = FakeService(count=250, latency=lambda _: 0)
+    pager = service.pager()
+    await pager.collect()
+    service.count = 420
+
+    assert await service.pager(cursor=pager.cursor).collect() == ids(range(250, 420))
+
+
+# Checkpoints
+
+
+async def test_a_run_goes_on_behind_the_page_it_committed(tmp_path: Path) -> None:
+    """Killed after a commit, the next run redoes nothing; killed before, that page."""
+    service = FakeService(count=500, latency=lambda _: 0)
+    file = tmp_path / "invoices.cursor"
+
+    async for page in service.pager(checkpoint=file).pages():
+        if page.page_number == 3:
+            break
+        await page.commit()
+
+    assert await service.pager(checkpoint=str(file)).collect() == ids(range(200, 500))
+
+
+async def test_any_item_can_be_committed(tmp_path: Path) -> None:
+    """``pager.commit()`` saves the place behind the item handed out last."""
+    service = FakeService(count=500, latency=lambda _: 0)
+    pager = service.pager(checkpoint=tmp_path / "cursor")
+    async for item in pager:
+        if item["id"] == 123:
+            await pager.commit()
+            break
+
+    assert await service.pager(checkpoint=tmp_path / "cursor").collect() == ids(range(124, 500))
+
+
+async def test_a_commit_needs_a_place() -> None:
+    """Without a checkpoint a commit is an error that names the option."""
+    page = await FakeService(count=1, latency=lambda _: 0).pager()
+
+    with pytest.raises(ConfigurationError, match="checkpoint="):
+        await page.commit()
+
+
+def test_a_checkpoint_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    """A save that is cut short, at any point, leaves the last cursor in place."""
+    checkpoint = Checkpoint(tmp_path / "cursor")
+    checkpoint.save("first")
+    (tmp_path / ".cursor.1.new").write_text("hal", encoding="ascii")
+
+    assert checkpoint.load() == "first"
+    checkpoint.save("second")
+    assert checkpoint.load() == "second"
+    checkpoint.clear()
+    assert checkpoint.load() is None
+
+
+def test_a_checkpoint_that_cannot_work_says_so(tmp_path: Path) -> None:
+    """A directory in its place, or one that is missing, is an error that names the file."""
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        Checkpoint(tmp_path).load()
+    with pytest.raises(ConfigurationError, match="cannot be written"):
+        Checkpoint(tmp_path / "missing" / "cursor").save("1.a")
+
+
+def test_the_cursor_of_an_error_survives_pickling() -> None:
+    """An error can be sent to another process, which goes on there."""
+    error = IntegrationError("GET /companies answered 500")
+    error.cursor = "1.abc"
+
+    assert pickle.loads(pickle.dumps(error)).cursor == "1.abc"  # noqa: S301 (our own bytes)

@@ -1,0 +1,343 @@
+"""An item becomes what the caller asked for, exactly, and one bad item costs itself."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Annotated, Any, TypedDict
+
+import attrs
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from integration_sdk._sansio.item_models import camel
+from integration_sdk._sansio.items import Feed, ItemReader, collector_paused
+from integration_sdk.errors import ConfigurationError, InvalidItem, MalformedResponse
+from tests.pager_support import FakeService
+
+INVOICE = {
+    "id": "7",
+    "dueDate": "2023-04-01T10:00:00",
+    "paidOn": None,
+    "amountDue": 12.10,
+    "customerRef": {"companyName": "Toft Timber"},
+    "lineItems": [{"unitAmount": 0.1}, {"unitAmount": 0.30}],
+    "byCode": {"a": {"unitAmount": 1}},
+    "unknownToUs": [1, 2],
+}
+
+
+@attrs.frozen
+class Customer:
+    company_name: str
+
+
+@attrs.frozen
+class Line:
+    unit_amount: Decimal
+    quantity: Decimal = Decimal(1)
+
+
+def upper(value: str) -> str:
+    return value.upper()
+
+
+@attrs.frozen(kw_only=True)
+class Invoice:
+    id: str
+    due_date: datetime
+    amount_due: Decimal
+    customer_ref: Customer | None
+    line_items: list[Line]
+    by_code: dict[str, Line]
+    paid_on: datetime | None
+    pair: tuple[Line, ...] = ()
+    currency: str = attrs.field(default="gbp", converter=upper)
+    notes: list[str] = attrs.Factory(list)
+    label: str = attrs.field(default=attrs.Factory(lambda self: f"#{self.id}", takes_self=True))
+    seen: bool = attrs.field(default=False, init=False)
+
+
+@dataclass(frozen=True)
+class LineData:
+    unit_amount: float
+
+
+@dataclass
+class InvoiceData:
+    id: str
+    due_date: datetime
+    line_items: list[LineData]
+    tags: list[str] = dataclass_field(default_factory=list)
+
+
+class SnakeStruct(msgspec.Struct):
+    id: str
+    amount_due: Decimal
+
+
+class CamelStruct(msgspec.Struct, rename="camel"):
+    id: str
+    amount_due: float
+
+
+class InvoiceDict(TypedDict):
+    id: str
+    amountDue: float
+
+
+def read(model: Any, record: Any = INVOICE, **options: Any) -> Any:
+    return ItemReader.of(model, **options).value(msgspec.Raw(msgspec.json.encode(record)))
+
+
+# Models
+
+
+def test_an_attrs_class_is_read_with_its_own_names() -> None:
+    """Nested classes, optional ones, lists and dicts of them; dates aware; amounts exact."""
+    assert read(Invoice) == Invoice(
+        id="7",
+        due_date=datetime(2023, 4, 1, 10, tzinfo=UTC),
+        amount_due=Decimal("12.1"),
+        customer_ref=Customer("Toft Timber"),
+        line_items=[Line(Decimal("0.1")), Line(Decimal("0.3"))],
+        by_code={"a": Line(Decimal(1))},
+        paid_on=None,
+    )
+
+
+def test_an_attrs_class_makes_its_own_defaults() -> None:
+    """Converters run, and a default that looks at the object is made by the class."""
+    invoice = read(Invoice)
+
+    assert (invoice.currency, invoice.notes, invoice.label) == ("GBP", [], "#7")
+    assert read(Invoice, {**INVOICE, "label": "mine", "currency": "eur"}).label == "mine"
+    assert read(Invoice).notes is not invoice.notes
+
+
+def test_a_dataclass_is_read_with_its_own_names() -> None:
+    """As an attrs class is."""
+    assert read(InvoiceData) == InvoiceData(
+        "7", datetime(2023, 4, 1, 10, tzinfo=UTC), [LineData(0.1), LineData(0.3)]
+    )
+
+
+def test_a_struct_that_names_its_fields_is_taken_at_its_word() -> None:
+    """A Struct with ``rename`` is read by msgspec alone, one without by our rule."""
+    assert read(CamelStruct) == CamelStruct("7", 12.1)
+    assert read(SnakeStruct) == SnakeStruct("7", Decimal("12.1"))
+
+
+def test_a_typed_dict_is_a_checked_dict() -> None:
+    """Its keys are the service's; others are left out."""
+    assert read(InvoiceDict) == {"id": "7", "amountDue": 12.1}
+
+
+def test_annotations_are_kept() -> None:
+    """A constraint in ``Annotated`` is checked inside a class of any kind."""
+
+    @attrs.frozen
+    class Bounded:
+        amount_due: Annotated[float, msgspec.Meta(le=10)]
+
+    with pytest.raises(msgspec.ValidationError, match="<= 10"):
+        ItemReader.of(_resolved(Bounded)).value(msgspec.Raw(b'{"amountDue": 11}'))
+
+
+def _resolved(model: type) -> type:
+    model.__annotations__ = {"amount_due": Annotated[float, msgspec.Meta(le=10)]}
+    return model
+
+
+class Recursive:
+    pass
+
+
+@attrs.define
+class Tree:
+    children: list[Tree]
+
+
+@pytest.mark.parametrize("model", [int, Recursive, Tree, list[Invoice], "Invoice"])
+def test_a_model_that_cannot_be_read_is_refused_at_once(model: Any) -> None:
+    """The error comes before anything is asked for, and names the class."""
+    with pytest.raises(ConfigurationError, match="model="):
+        ItemReader.of(model)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("due_date", "dueDate"),
+        ("id", "id"),
+        ("id_", "id"),
+        ("dueDate", "dueDate"),
+        ("a_b_c", "aBC"),
+    ],
+)
+def test_names_are_the_services_in_snake_case(ours: str, theirs: str) -> None:
+    """``due_date`` is read from ``dueDate``; a name that is the service's stays."""
+    assert camel(ours) == theirs
+
+
+# Numbers
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, places=6))
+def test_decimals_are_exact_to_the_digit(amount: Decimal) -> None:
+    """What the service wrote is what an annotated field, or ``exact``, holds."""
+    raw = msgspec.Raw(b'{"id":"7","amountDue":%s}' % format(amount, "f").encode())
+
+    assert ItemReader.of(SnakeStruct).value(raw).amount_due == amount
+    assert ItemReader.of(exact=True).value(raw)["amountDue"] == amount
+
+
+def test_whole_numbers_of_any_size_are_exact() -> None:
+    """An int beyond 64 bits stays the int it is."""
+    assert read(None, {"id": 2**70 + 1}) == {"id": 2**70 + 1}
+
+
+# Pages
+
+
+def test_numbers_of_a_page_may_be_strings() -> None:
+    """Assumed: some services write them so."""
+    body = b'{"results":[],"pageNumber":"2","pageSize":"100","totalResults":250.0}'
+    sheet = ItemReader.of().open(body)
+
+    assert (sheet.number, sheet.size, sheet.total) == (2, 100, 250)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>",
+        b"[]",
+        b"{}",
+        b'{"results":null}',
+        b'{"results":[{]}',
+        b'{"results":[],"pageNumber":"two"}',
+        b'{"results":[],"pageSize":-1}',
+        b'{"results":[],"totalResults":1.5}',
+        b'{"results":[],"_links":{"next":{"href":7}}}',
+        b'{"results":[1,2',
+        b'{"results":["\xff"]}' * 2,
+    ],
+)
+def test_what_is_no_page_is_an_error(body: bytes) -> None:
+    """A body that is no page envelope never reads as an empty page."""
+    with pytest.raises(MalformedResponse):
+        ItemReader.of().open(body)
+
+
+def test_items_are_counted_as_they_are_handed_out() -> None:
+    """A feed knows how many are left, and what was skipped, at any moment."""
+    reader = ItemReader.of()
+    feed = Feed.of(reader.open(b'{"results":[1,2,3,4]}'), reader, skip=1)
+
+    assert (next(feed.values), feed.taken, feed.left) == (2, 2, 2)
+    assert list(feed.values) == [3, 4]
+    assert (feed.taken, feed.left) == (4, 0)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_collector_is_left_as_it_was(wanted: bool) -> None:
+    """Building many objects pauses the garbage collector, and only pauses it."""
+    was = gc.isenabled()
+    try:
+        (gc.enable if wanted else gc.disable)()
+        with collector_paused():
+            assert not gc.isenabled()
+        assert gc.isenabled() is wanted
+    finally:
+        (gc.enable if was else gc.disable)()
+
+
+# Items that do not fit
+
+
+def service_with_bad_items() -> FakeService:
+    return FakeService(
+        count=300,
+        latency=lambda _: 0,
+        records=lambda index: {"id": index, "amountDue": "?" if index % 100 == 50 else 1},
+    )
+
+
+class Amount(msgspec.Struct, rename="camel"):
+    id: int
+    amount_due: Decimal
+
+
+async def test_an_item_that_does_not_fit_says_where_and_what_it_is() -> None:
+    """The error has page, index, path and the raw record; reading goes on behind it."""
+    service = service_with_bad_items()
+    items = aiter(service.pager(model=Amount))
+    read = [(await anext(items)).id for _ in range(50)]
+
+    with pytest.raises(InvalidItem, match="page 1, item 50") as caught:
+        await anext(items)
+
+    error = caught.value
+    assert (error.page, error.index, error.item_path) == (1, 50, "$.amountDue")
+    assert error.raw == b'{"id":50,"amountDue":"?"}'
+    assert read == list(range(50))
+    assert (await anext(items)).id == 51
+    again = service.pager(model=Amount, cursor=error.cursor)
+    assert (await again.first()).id == 51  # type: ignore[union-attr]  # there is one
+
+
+async def test_items_that_do_not_fit_can_be_put_aside() -> None:
+    """``on_invalid`` gets each, the others come, in every way of reading."""
+    for way in ("items", "pages", "chunks", "collect"):
+        aside: list[InvalidItem] = []
+        pager = service_with_bad_items().pager(model=Amount, on_invalid=aside.append)
+
+        match way:
+            case "items":
+                seen = [item.id async for item in pager]
+            case "pages":
+                seen = [item.id async for page in pager.pages() for item in page.results]
+            case "chunks":
+                seen = [item.id async for chunk in pager.chunks(7) for item in chunk]
+            case _:
+                seen = [item.id for item in await pager.collect()]
+
+        assert seen == [index for index in range(300) if index % 100 != 50], way
+        assert [error.page for error in aside] == [1, 2, 3]
+        assert (pager.report.invalid, pager.report.items) == (3, 297)
+
+
+async def test_a_limit_counts_items_that_fit() -> None:
+    """An item put aside does not use up the limit."""
+    pager = service_with_bad_items().pager(model=Amount, on_invalid=lambda _: None, limit=120)
+
+    assert len(await pager.collect()) == 120
+
+
+async def test_an_error_of_the_models_own_is_an_item_that_does_not_fit() -> None:
+    """A validator that refuses a value makes an `InvalidItem`, its reason kept as the cause."""
+
+    @attrs.define
+    class Positive:
+        id: int = attrs.field(validator=attrs.validators.gt(0))
+
+    Positive.__annotations__ = {"id": int}
+
+    with pytest.raises(InvalidItem, match="must be > 0") as caught:
+        await FakeService(count=3, latency=lambda _: 0).pager(model=Positive).collect()
+
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+async def test_bytes_can_be_read_in_a_way_of_ones_own() -> None:
+    """``decode`` gets each item's bytes."""
+    pager = FakeService(count=3, latency=lambda _: 0).pager(decode=len)
+
+    assert await pager.collect() == [8, 8, 8]

@@ -1,0 +1,560 @@
+"""What a list gives: items, pages, chunks, in order, with few requests and no leftovers."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import warnings
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import pytest
+
+from integration_sdk._sansio.page_size import PageSize
+from integration_sdk._sansio.requests import Priority
+from integration_sdk.errors import (
+    AnswerLost,
+    ApiError,
+    ConfigurationError,
+    InternalServerError,
+    NotFound,
+    PaginationError,
+    ResultSetChanged,
+    TooManyRequests,
+)
+from tests.pager_support import FakeService, ids, others, settle
+
+pytestmark = pytest.mark.virtual_time
+
+
+# Reading
+
+
+async def test_items_come_in_list_order_whatever_lands_first() -> None:
+    """Pages that land in a shuffled order are handed out in the list's."""
+    chance = Random(7)
+    service = FakeService(count=1034, latency=lambda _: chance.uniform(0.01, 1))
+
+    assert [item async for item in service.pager(prefetch=8)] == ids(range(1034))
+    assert sorted(service.pages) == list(range(1, 12)), "no page is asked for twice"
+
+
+async def test_nothing_is_asked_for_before_it_is_read() -> None:
+    """Making a pager, and asking where it is, costs no request."""
+    service = FakeService()
+    pager = service.pager()
+
+    assert pager.cursor
+    assert (pager.progress.done, pager.report.requests) == (0, 0)
+    assert service.seen == []
+
+
+async def test_awaiting_a_list_gives_its_first_page() -> None:
+    """One request, one page, with what the service said of it."""
+    service = FakeService(count=250)
+
+    page = await service.pager()
+
+    assert list(page.results) == ids(range(100))
+    assert (page.page_number, page.page_size, page.total_results) == (1, 100, 250)
+    assert page.links.next == "/companies?page=2&pageSize=100"
+    assert service.pages == [1]
+
+
+@pytest.mark.parametrize(("count", "first"), [(0, None), (5, {"id": 0})])
+async def test_first_is_the_first_item_or_none(count: int, first: Any) -> None:
+    """The first item costs one request; an empty list has none."""
+    service = FakeService(count=count)
+
+    assert await service.pager().first() == first
+    assert service.pages == [1]
+
+
+async def test_pages_are_shown_one_by_one_with_a_cursor_each() -> None:
+    """Each page's cursor names the place behind it."""
+    service = FakeService(count=250)
+
+    pages = [page async for page in service.pager().pages()]
+
+    assert [page.page_number for page in pages] == [1, 2, 3]
+    for position, page in enumerate(pages, 1):
+        rest = await service.pager(cursor=page.cursor).collect()
+        assert rest == ids(range(min(position * 100, 250), 250))
+
+
+async def test_a_page_keeps_fields_that_the_document_does_not_name() -> None:
+    """Unknown members of the envelope are in ``extra``."""
+    service = FakeService(count=1)
+    body = service.body(1, 100)
+    service.body = lambda *_: b'{"warnings":["slow"],' + body[1:]  # type: ignore[method-assign]
+
+    page = await service.pager()
+
+    assert page.extra == {"warnings": ["slow"]}
+
+
+async def test_chunks_are_full_but_for_the_last() -> None:
+    """Chunks cross pages, and the cursor stands behind the chunk handed out last."""
+    service = FakeService(count=250)
+    pager = service.pager()
+
+    sizes = []
+    async for chunk in pager.chunks(80):
+        sizes.append(len(chunk))
+        assert pager.progress.done == sum(sizes)
+        if len(sizes) == 2:
+            cursor = pager.cursor
+
+    assert sizes == [80, 80, 80, 10]
+    assert await service.pager(cursor=cursor).collect() == ids(range(160, 250))
+
+
+@pytest.mark.parametrize("limit", [0, 1, 99, 100, 101, 250, 900])
+async def test_a_limit_is_kept_and_saves_requests(limit: int) -> None:
+    """No more items than wanted, and no page that holds none of them."""
+    service = FakeService(count=300)
+
+    assert await service.pager(limit=limit).collect() == ids(range(min(limit, 300)))
+    assert len(service.pages) == -(-min(limit, 300) // 100)
+
+
+async def test_each_reading_starts_afresh() -> None:
+    """A second ``async for`` over one pager reads the list again."""
+    pager = FakeService(count=150).pager()
+
+    assert [item async for item in pager] == [item async for item in pager] == ids(range(150))
+
+
+async def test_the_report_counts_and_progress_foresees() -> None:
+    """Pages, items and requests are counted; rate and end are told from the clock."""
+    service = FakeService(count=400, latency=lambda _: 1.0)
+    pager = service.pager(prefetch=0, clock=asyncio.get_running_loop().time)
+
+    async with aiter(pager) as items:
+        for _ in range(250):
+            await anext(items)
+        progress, report = pager.progress, pager.report
+
+    assert (progress.done, progress.total) == (250, 400)
+    assert progress.rate == pytest.approx(250 / 3)
+    assert progress.eta == pytest.approx(150 * 3 / 250)
+    assert (report.pages, report.items, report.requests) == (3, 250, 3)
+
+
+async def test_a_hundred_thousand_empty_pages_are_read_through() -> None:
+    """Empty pages end nothing and cost no stack; what comes behind them is found."""
+    service = FakeService(count=100_001, latency=lambda _: 0)
+    service.body = _mostly_empty(service)  # type: ignore[method-assign]
+
+    assert await service.pager(page_size=1, prefetch=8).collect() == ids(range(100_000, 100_001))
+
+
+def _mostly_empty(service: FakeService) -> Any:
+    whole = type(service).body
+
+    def body(number: int, size: int) -> bytes:
+        page = whole(service, number, size)
+        return page if number > 100_000 else page.replace(b'{"id":%d}' % (number - 1), b"")
+
+    return body
+
+
+async def test_the_event_loop_gets_turns_while_a_large_page_is_read() -> None:
+    """A page of 5,000 does not keep other tasks waiting until it is handed out."""
+    now = 0.0
+    turns: list[float] = []
+
+    def slow(raw: bytes) -> bytes:
+        nonlocal now
+        now += 0.00001
+        return raw
+
+    async def other_work() -> None:
+        while True:
+            turns.append(now)
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other_work())
+    service = FakeService(count=5000, latency=lambda _: 0)
+    await service.pager(page_size=5000, decode=slow, clock=lambda: now).collect()
+    task.cancel()
+
+    assert max(later - earlier for earlier, later in pairwise(turns)) < 0.002
+
+
+# Fetching ahead
+
+
+async def test_pages_ahead_wait_behind_everything_else() -> None:
+    """The first page goes at the caller's priority, those ahead at the lowest."""
+    service = FakeService(count=500)
+
+    await service.pager().collect()
+
+    assert [priority for _, _, priority in service.seen] == [
+        Priority.INTERACTIVE,
+        *[Priority.PREFETCH] * 4,
+    ]
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 4, 16])
+async def test_no_more_pages_are_on_their_way_than_wanted(prefetch: int) -> None:
+    """Beside the page that is waited for, *prefetch* at most."""
+    service = FakeService(count=4000)
+
+    await service.pager(prefetch=prefetch).collect()
+
+    assert service.most_in_flight == prefetch + 1
+
+
+async def test_waiting_is_shared_by_pages_ahead() -> None:
+    """40 pages of 50 ms take the time of 6 with 8 ahead, not of 40."""
+    service = FakeService(count=4000, latency=lambda _: 0.05)
+    began = asyncio.get_running_loop().time()
+
+    await service.pager(prefetch=8).collect()
+
+    assert asyncio.get_running_loop().time() - began == pytest.approx(0.05 * 6)
+
+
+async def test_pages_held_are_bounded_by_their_bytes() -> None:
+    """Large pages are fetched less far ahead."""
+    service = FakeService(count=4000, records=lambda index: {"id": index, "note": "x" * 1000})
+
+    await service.pager(prefetch=16, max_bytes=350_000).collect()
+
+    assert service.most_in_flight == 2, "beside the one of 100 KB that is held"
+
+
+async def test_a_429_shrinks_the_window() -> None:
+    """What goes ahead halves when the service asks for less."""
+    service = FakeService(count=4000, latency=lambda page: page * 0.01)
+    service.troubles = {3: [TooManyRequests("GET /companies answered 429", status=429)]}
+    pager = service.pager(prefetch=8)
+
+    async with aiter(pager) as items:
+        for _ in range(150):
+            await anext(items)
+        before = len(service.seen)
+        for _ in range(200):
+            await anext(items)
+
+    assert service.pages.count(3) == 2, "asked for again when its turn came"
+    assert len(service.seen) - before <= 5
+
+
+# Errors
+
+
+async def test_a_page_that_failed_ahead_of_its_turn_is_asked_for_again() -> None:
+    """An error of a page nobody waited for is nobody's error; its turn comes at our priority."""
+    service = FakeService(count=500)
+    service.troubles = {4: [AnswerLost("lost")]}
+
+    assert await service.pager(prefetch=3).collect() == ids(range(500))
+    assert (4, 100, Priority.PREFETCH) in service.seen
+
+
+async def test_reading_goes_on_after_an_error() -> None:
+    """The error carries a cursor, and the same iterator goes on where it stood."""
+    service = FakeService(count=500)
+    service.troubles = {3: [500]}
+    items = aiter(service.pager(prefetch=0))
+    read = [await anext(items) for _ in range(200)]
+
+    with pytest.raises(InternalServerError) as caught:
+        await anext(items)
+
+    assert [*read, *[item async for item in items]] == ids(range(500))
+    assert caught.value.cursor is not None
+    assert await service.pager(cursor=caught.value.cursor).collect() == ids(range(200, 500))
+
+
+async def test_a_page_that_times_out_is_asked_for_in_halves() -> None:
+    """Smaller pages replace the one that was too much, and grow back; the items are the same."""
+    service = FakeService(count=5000)
+    service.troubles = {1: [504], 2: [AnswerLost("timed out"), 502]}
+
+    assert await service.pager(page_size=1000, prefetch=0).collect() == ids(range(5000))
+    sizes = [size for _, size, _ in service.seen]
+    assert sizes[:2] == [1000, 500]
+    assert sizes[-1] == 1000
+
+
+async def test_a_page_that_times_out_in_any_size_is_an_error() -> None:
+    """After two smaller tries the error is raised; reading on is possible."""
+    service = FakeService(count=1000)
+    service.troubles = {1: [504] * 3}
+    items = aiter(service.pager(page_size=400))
+
+    with pytest.raises(ApiError, match="504"):
+        await anext(items)
+
+    assert [size for _, size, _ in service.seen] == [400, 200, 100]
+    assert [item async for item in items] == ids(range(1000))
+
+
+async def test_an_automatic_page_size_grows_while_answers_are_quick() -> None:
+    """Small quick pages become large ones; the items are the same."""
+    service = FakeService(count=30_000)
+
+    assert await service.pager(page_size="auto", prefetch=1).collect() == ids(range(30_000))
+    sizes = [size for _, size, _ in service.seen]
+    assert (sizes[0], sizes[-1]) == (625, 5000)
+    assert len(sizes) < 15
+
+
+async def test_an_automatic_page_size_shrinks_while_answers_are_slow() -> None:
+    """Pages that take long are asked for in smaller pieces."""
+    service = FakeService(count=5000, latency=lambda _: 9.0)
+    clock = asyncio.get_running_loop().time
+
+    items = await service.pager(page_size="auto", prefetch=0, clock=clock).collect()
+
+    assert items == ids(range(5000))
+    assert service.seen[-1][1] < 100
+
+
+async def test_a_list_without_the_page_it_promised_has_ended() -> None:
+    """``totalResults`` says more, no link does, and the next number is not found: the end."""
+    service = FakeService(count=200, total=lambda _: 300)
+    service.troubles = {3: [404]}
+    pager = service.pager()
+
+    assert await pager.collect() == ids(range(200))
+    assert [drift.kind for drift in pager.report.drift] == ["count"]
+
+
+async def test_a_list_that_is_not_there_is_an_error() -> None:
+    """404 for the first page is the caller's to know."""
+    service = FakeService(troubles={1: [404]})
+
+    with pytest.raises(NotFound):
+        await service.pager().collect()
+
+
+async def test_two_consumers_of_one_iteration_are_told_apart() -> None:
+    """The second to wait gets an error that says what to do; the first goes on."""
+    items = aiter(FakeService(count=3).pager())
+    first = asyncio.create_task(anext(items))
+    await asyncio.sleep(0)
+
+    with pytest.raises(PaginationError, match="iteration of its own"):
+        await anext(items)
+
+    assert await first == {"id": 0}
+
+
+# Leaving
+
+
+async def test_a_break_leaves_no_task_and_few_pages_too_many() -> None:
+    """Breaking out cancels what was fetched ahead: at most *prefetch* pages."""
+    service = FakeService(count=10_000)
+
+    async for item in service.pager(prefetch=4):
+        if item["id"] == 150:
+            break
+    await settle()
+
+    assert not others()
+    assert max(service.pages) <= 2 + 4
+
+
+async def test_an_error_in_the_body_leaves_no_task() -> None:
+    """An exception of the caller's own ends the reading."""
+    pager = FakeService().pager()
+
+    async def read() -> None:
+        async for item in pager:
+            raise LookupError(item)
+
+    with pytest.raises(LookupError):
+        await read()
+    await settle()
+
+    assert not others()
+
+
+async def test_a_cancelled_reader_leaves_no_task() -> None:
+    """Cancelling the task that reads cancels its pages, though its error is kept."""
+    service = FakeService(latency=lambda page: 0.01 if page < 3 else 100.0)
+    reader = asyncio.create_task(service.pager().collect())
+    await asyncio.sleep(1)
+
+    reader.cancel()
+    outcome = await asyncio.gather(reader, return_exceptions=True)
+    await settle()
+
+    assert isinstance(outcome[0], asyncio.CancelledError)
+    assert not others()
+
+
+async def test_a_forgotten_iterator_leaves_no_task() -> None:
+    """The garbage collector ends a reading as a break does, though the pager lives on."""
+    pager = FakeService().pager()
+    items = aiter(pager)
+    await anext(items)
+    assert others()
+
+    del items
+    gc.collect()
+    await settle()
+
+    assert not others()
+    assert pager.progress.done == 1
+
+
+async def test_a_closed_iterator_has_ended() -> None:
+    """After ``aclose()`` there is no next item, and the cursor is still known."""
+    service = FakeService()
+    pager = service.pager()
+    items = aiter(pager)
+    await anext(items)
+
+    await items.aclose()
+    await settle()
+
+    assert not others()
+    with pytest.raises(StopAsyncIteration):
+        await anext(items)
+    assert (await service.pager(cursor=pager.cursor).first()) == {"id": 1}
+
+
+async def test_an_iterator_may_be_dropped_by_another_thread() -> None:
+    """Its tasks are cancelled on their own loop."""
+    items = aiter(FakeService(latency=lambda page: 0.01 if page == 1 else 1.0).pager())
+    await anext(items)
+    box = [items]
+    del items
+
+    thread = threading.Thread(target=box.clear)
+    thread.start()
+    thread.join()
+    await settle()
+
+    assert not others()
+
+
+# Drift
+
+
+async def test_a_changing_total_is_reported() -> None:
+    """``totalResults`` that moves while the list is read is in the report."""
+    pager = FakeService(count=300, total=lambda page: 301 if page == 2 else 300).pager()
+
+    assert len(await pager.collect()) == 300
+    assert [drift.kind for drift in pager.report.drift] == ["total", "total"]
+
+
+async def test_items_that_come_twice_are_counted() -> None:
+    """An insert that pushes items onto the next page shows as duplicates."""
+    service = FakeService(count=250, total=lambda page: 250 if page == 1 else 253)
+    service.records = lambda index: {"id": index if index < 100 else index - 3}
+    pager = service.pager()
+
+    await pager.collect()
+
+    assert pager.report.duplicates == 3
+    assert "duplicate" in {drift.kind for drift in pager.report.drift}
+
+
+async def test_drift_can_be_an_error() -> None:
+    """``on_drift="raise"`` stops at the page where it shows; reading on is possible."""
+    items = aiter(FakeService(count=300, total=lambda page: 299 + page).pager(on_drift="raise"))
+    read = [await anext(items) for _ in range(100)]
+
+    with pytest.raises(ResultSetChanged, match="totalResults went from 300 to 301"):
+        await anext(items)
+
+    assert [*read, await anext(items)] == ids(range(101))
+
+
+async def test_drift_can_be_a_warning() -> None:
+    """``on_drift="warn"`` says it and goes on."""
+    pager = FakeService(count=200, total=lambda page: 202 - page).pager(on_drift="warn")
+
+    with pytest.warns(RuntimeWarning, match="totalResults went from 201 to 200"):
+        await pager.collect()
+
+
+async def test_a_calm_list_is_repaired_at_no_great_cost() -> None:
+    """``on_drift="repair"`` reads a list that stands still in about as many requests."""
+    service = FakeService(count=10_000)
+    pager = service.pager(on_drift="repair", prefetch=8)
+
+    assert await pager.collect() == ids(range(10_000))
+    assert len(service.seen) <= 120
+    assert pager.report.drift == []
+
+
+async def test_repair_needs_to_know_what_identifies_an_item() -> None:
+    """Items without the key are an error that names the option."""
+    pager = FakeService(records=lambda index: {"name": index}).pager(on_drift="repair")
+
+    with pytest.raises(PaginationError, match="key="):
+        await pager.collect()
+
+
+# Options
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("page_size", 0),
+        ("page_size", 5001),
+        ("page_size", "large"),
+        ("prefetch", -1),
+        ("prefetch", 1.5),
+        ("max_bytes", 0),
+        ("limit", -1),
+        ("on_drift", "ignore"),
+        ("numbers", "int"),
+        ("cursor", "nonsense"),
+        ("model", int),
+    ],
+)
+async def test_an_option_that_cannot_work_is_refused(option: str, value: Any) -> None:
+    """The error comes when the list is made, and nothing is sent."""
+    service = FakeService()
+
+    with pytest.raises(ConfigurationError):
+        service.pager(**{option: value})
+
+    assert service.seen == []
+
+
+async def test_a_chunk_holds_at_least_one_item() -> None:
+    """A size of 0 is refused before anything is sent."""
+    with pytest.raises(ConfigurationError, match="size"):
+        FakeService().pager().chunks(0)
+
+
+def test_a_reading_whose_loop_is_gone_ends_in_silence() -> None:
+    """An iterator that outlives its loop raises and warns of nothing."""
+    kept: list[Any] = []
+
+    async def begin() -> None:
+        kept.append(aiter(FakeService(latency=lambda _: 0).pager()))
+        await anext(kept[0])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        asyncio.run(begin())
+        kept.clear()
+        gc.collect()
+
+
+def test_sizes_divide_each_other() -> None:
+    """A size that is cut and cut again stays a divisor, down to 1."""
+    sizes = PageSize(90)
+    seen = [90]
+    while sizes.too_much():
+        seen.append(sizes.wanted)
+        sizes.answered(0, 0, 0.0)
+
+    assert seen[-1] == 1
+    assert all(large % small == 0 for large, small in pairwise(seen))

@@ -1,0 +1,298 @@
+"""Promises of the polling rules, for all inputs."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable
+from typing import Any
+
+from attrs import define
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from integration_sdk._sansio.codec import decode_json, read_operation
+from integration_sdk._sansio.learning import BINS, CompletionTimes, bin_of
+from integration_sdk._sansio.open_pushes import Listing, Look, Row, Single, sample
+from integration_sdk._sansio.polling import Schedule
+from integration_sdk._sansio.rows import read_full, read_rows
+from integration_sdk._sansio.weighing import patience, tolerance, unnoticed
+
+ages = st.floats(0, 1e6)
+
+
+@define
+class Shown:
+    """A row of a list."""
+
+    key: str
+    status: str | None
+
+
+class World:
+    """A schedule, and a service that answers its looks as *rng* likes."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.schedule = Schedule(rng.random)
+        self.now = 0.0
+        self.flying: list[Look] = []
+        self.keys: dict[str, list[str]] = {}
+        self.count = 0
+
+    def add(self) -> None:
+        company = f"company-{self.rng.randrange(3)}"
+        key = f"key-{self.count}"
+        self.count += 1
+        self.keys.setdefault(company, []).insert(0, key)
+        self.schedule.watch(key, company, "lane", self.now)
+
+    def forget(self) -> None:
+        if self.schedule.watches:
+            self.schedule.forget(self.rng.choice(list(self.schedule.watches)))
+
+    def hint(self) -> None:
+        self.schedule.hint(f"key-{self.rng.randrange(self.count + 1)}")
+
+    def sleep(self) -> None:
+        wake = self.schedule.wake_at()
+        pause = self.rng.choice([0.0, 0.01, 1.0, 60.0])
+        self.now = max(self.now, wake) if wake < math.inf else self.now + pause
+
+    def look(self) -> None:
+        self.flying += self.schedule.due(self.now, self.rng.randrange(1, 5))
+
+    def answer(self) -> None:
+        if not self.flying:
+            return
+        look = self.flying.pop(self.rng.randrange(len(self.flying)))
+        self.now += 0.01
+        if self.rng.random() < 0.15:
+            self.schedule.failed(look, self.now, wait=self.rng.choice([0.0, 5.0]))
+        elif isinstance(look, Single):
+            self.read(look)
+        elif self.rng.random() < 0.1:
+            self.schedule.unlistable(look, self.now)
+        else:
+            self.listed(look)
+
+    def read(self, look: Single) -> None:
+        if self.rng.random() < 0.3 and look.watch.key in self.schedule.watches:
+            self.schedule.ended(look.watch, self.now)
+        self.schedule.finish(look, self.now)
+
+    def listed(self, look: Listing) -> None:
+        keys = [key for key in self.keys[look.company.id] if self.rng.random() < 0.9]
+        more = True
+        while more:
+            start = (look.page - 1) * look.page_size
+            page = keys[start : start + look.page_size]
+            rows: list[Row] = [Shown(key, self.rng.choice(["Pending", "Success"])) for key in page]
+            further = start + look.page_size < len(keys)
+            news, more = self.schedule.listed(look, rows, more=further)
+            for watch, _ in news:
+                self.schedule.ended(watch, self.now)
+        self.schedule.finish(look, self.now)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**32), st.integers(10, 150))
+def test_no_push_is_ever_forgotten(seed: int, steps: int) -> None:
+    """Whatever happens, while a push is open something is under way or has its time."""
+    world = World(random.Random(seed))
+    moves: list[Callable[[], None]] = [
+        world.add, world.add, world.look, world.look, world.answer, world.answer,
+        world.sleep, world.hint, world.forget,
+    ]  # fmt: skip
+    for _ in range(steps):
+        world.rng.choice(moves)()
+        if world.schedule.watches and not world.flying:
+            assert world.schedule.wake_at() < math.inf
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 60))
+def test_every_push_is_settled_in_the_end(seed: int, pushes: int) -> None:
+    """A service that answers at all sees every open push through, and the schedule ends empty."""
+    world = World(random.Random(seed))
+    for _ in range(pushes):
+        world.add()
+    for _ in range(5000):
+        if not world.schedule.watches:
+            break
+        world.sleep()
+        world.look()
+        while world.flying:
+            world.answer()
+
+    assert not world.schedule.watches
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32), st.integers(10, 200))
+def test_a_push_is_never_asked_twice_at_the_same_time(seed: int, steps: int) -> None:
+    """No push is read singly while it is being read, and no company's list while it is listed."""
+    world = World(random.Random(seed))
+    for _ in range(steps):
+        world.rng.choice([world.add, world.hint, world.look, world.look, world.answer])()
+        world.sleep()
+        singles = [look.watch.key for look in world.flying if isinstance(look, Single)]
+        lists = [look.company.id for look in world.flying if isinstance(look, Listing)]
+        assert len(singles) == len(set(singles))
+        assert len(lists) == len(set(lists))
+
+
+@given(st.integers(0, 3000))
+def test_a_sample_stands_for_all(count: int) -> None:
+    """However many pushes are open, the sample's weights add up to them, newest first."""
+    schedule = Schedule(lambda: 0.5)
+    for number in range(count):
+        schedule.watch(str(number), "company", "lane", float(number))
+    company = schedule._companies.get("company")
+    some = sample(company.groups["lane"].open) if company else []
+
+    assert sum(stands_for for _, stands_for in some) == count
+    assert [watch.order for watch, _ in some] == sorted(
+        (watch.order for watch, _ in some), reverse=True
+    )
+    assert len(some) <= 40
+
+
+# Learning
+
+
+@given(st.lists(ages, max_size=50), ages, ages)
+def test_what_is_not_seen_for_longer_is_likelier_to_have_ended(
+    ended: list[float], one: float, other: float
+) -> None:
+    """Risk and its sum never fall with age, whatever was learned."""
+    times = CompletionTimes(CompletionTimes())
+    for age in ended:
+        times.ended(age)
+    times.refresh()
+    low, high = sorted((one, other))
+
+    assert times.at(low)[0] <= times.at(high)[0]
+    chance, delay = unnoticed(times, low, high)
+    assert 0 <= chance <= 1
+    assert -1e-6 <= delay <= (high - low) * 1.001 + 1e-6
+
+
+@given(ages)
+def test_an_age_is_in_one_bin(age: float) -> None:
+    """Every age has its bin."""
+    assert 0 <= bin_of(age) < BINS
+
+
+def test_what_was_learned_shows_when_pushes_end() -> None:
+    """After 200 pushes of about 20 s, hardly any is expected before 15 s and most by 25 s."""
+    times = CompletionTimes(CompletionTimes())
+    chance = random.Random(1)
+    for _ in range(200):
+        times.ended(chance.gauss(20, 1.5))
+    times.refresh()
+
+    assert unnoticed(times, 0.0, 15.0)[0] < 0.05
+    assert unnoticed(times, 15.0, 25.0)[0] > 0.9
+
+
+def test_a_lane_without_experience_leans_on_the_others() -> None:
+    """What all other lanes show is expected of a new one, until it shows otherwise."""
+    others = CompletionTimes()
+    new = CompletionTimes(others)
+    for _ in range(200):
+        others.ended(5.0)
+    new.refresh()
+    assert unnoticed(new, 0.0, 6.0)[0] > 0.6
+
+    for _ in range(100):
+        new.ended(300.0)
+    new.refresh()
+    assert unnoticed(new, 0.0, 6.0)[0] < 0.1
+
+
+def test_old_completion_times_fade() -> None:
+    """A platform that has become slow is known as slow after some hundred pushes."""
+    times = CompletionTimes()
+    for _ in range(2000):
+        times.ended(2.0)
+    for _ in range(1000):
+        times.ended(60.0)
+    times.refresh()
+
+    assert times.total <= 1024
+    assert unnoticed(times, 0.0, 5.0)[0] < 0.5
+
+
+@given(ages, ages)
+def test_older_pushes_may_wait_longer(one: float, other: float) -> None:
+    """Tolerance and patience grow with age."""
+    low, high = sorted((one, other))
+    assert tolerance(low) <= tolerance(high)
+    assert patience(low) <= patience(high)
+
+
+# Reading
+
+
+texts = st.text(max_size=8)
+stamps = st.sampled_from(
+    ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00.1234567Z", "2026-01-01T02:00:00+02:00", None]
+)
+operations: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {
+        "pushOperationKey": st.text(min_size=1, max_size=8),
+        "companyId": texts,
+        "status": st.sampled_from(["Pending", "Success", "Failed", "TimedOut", "Odd", "Unknown"]),
+    },
+    optional={
+        "dataConnectionId": st.none() | texts,
+        "dataType": st.none() | texts,
+        "requestedOnUtc": stamps | st.just("2026-01-01T00:00:00"),
+        "completedOnUtc": stamps,
+        "data": st.none() | st.dictionaries(texts, st.none() | st.integers() | texts),
+        "validation": st.none()
+        | st.just({"errors": [], "warnings": None})
+        | st.just({"errors": [{"itemId": "a", "message": "b"}], "warnings": []}),
+        "timeoutInMinutes": st.none() | st.integers(1, 1000) | st.just("60"),
+        "statusCode": st.none() | st.integers(200, 500),
+        "errorMessage": st.none() | texts,
+        "changes": st.none() | st.just([]) | st.just([{"type": "Created"}]),
+        "somethingNew": st.integers(),
+    },
+)
+
+
+@given(operations)
+def test_the_short_path_reads_what_the_long_one_does(shape: dict[str, Any]) -> None:
+    """An operation reads the same by the short path as by the one converter."""
+    raw = json.dumps(shape).encode()
+    assert read_full(raw) == read_operation(decode_json(raw))
+
+
+def test_a_connection_may_be_spelt_either_way() -> None:
+    """``dataConnectionKey`` is read as ``data_connection_id`` too."""
+    shape = {"pushOperationKey": "k", "companyId": "c", "status": "Pending"}
+    raw = json.dumps({**shape, "dataConnectionKey": "books"}).encode()
+    assert read_full(raw).data_connection_id == "books"
+    assert read_full(raw) == read_operation(decode_json(raw))
+
+
+@given(st.lists(operations, max_size=5), st.booleans())
+def test_a_page_shows_keys_and_states_and_gives_rows_in_full(
+    shapes: list[dict[str, Any]], more: bool
+) -> None:
+    """A page read raw has each row's key and status, and any row in full on request."""
+    links = {"next": {"href": "/next"}} if more else {"next": None}
+    body = json.dumps({"results": shapes, "pageSize": 5, "_links": links}).encode()
+    page = read_rows(body)
+
+    assert [(row.key, row.status) for row in page.rows] == [
+        (shape["pushOperationKey"], shape["status"]) for shape in shapes
+    ]
+    assert page.more is more
+    wanted = list(range(0, len(shapes), 2))
+    assert page.operations(wanted) == [
+        read_operation(decode_json(json.dumps(shapes[index]).encode())) for index in wanted
+    ]

@@ -1,0 +1,214 @@
+"""What polling costs and how late it is, in virtual time: counts, not seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from attrs import frozen
+
+from integration_sdk._sansio.requests import Request
+from integration_sdk._sansio.responses import Response
+from integration_sdk.models import PushRequest
+from integration_sdk.testing import run_virtual
+from tests.push_model import Model, error, request
+from tests.push_support import coordinator
+
+Takes = Callable[[random.Random], float]
+
+
+@frozen
+class Measured:
+    """What a run cost.
+
+    polls: Requests per push, beyond the push itself. delays: Seconds from a push's end to its
+    outcome, sorted. shares: The same as a share of the push's age, sorted.
+    """
+
+    model: Model
+    polls: float
+    delays: list[float]
+    shares: list[float]
+    by_company: dict[str, list[float]]
+
+    def delay(self, quantile: float) -> float:
+        return self.delays[int(quantile * (len(self.delays) - 1))]
+
+    def share(self, quantile: float) -> float:
+        return self.shares[int(quantile * (len(self.shares) - 1))]
+
+
+def measure(
+    count: int,
+    companies: int,
+    takes: Takes,
+    *,
+    rate: float | None = None,
+    learn: bool = True,
+    answer: Callable[[Request], Response | None] | None = None,
+    **options: Any,
+) -> Measured:
+    """Push *count* records and measure; *rate* is how many are given a second."""
+    chance = random.Random(1)
+    table = [takes(chance) for _ in range(count)]
+    model = Model(lambda record: table[record["number"]], answer=answer)
+    delays: list[float] = []
+    shares: list[float] = []
+    by_company: dict[str, list[float]] = {}
+
+    async def given() -> AsyncIterator[PushRequest]:
+        for number in range(count):
+            if rate:
+                await asyncio.sleep(1 / rate)
+            yield request(number, companies=companies)
+
+    async def main() -> None:
+        async with coordinator(model, learn=learn, **options) as pushes:
+            async for outcome in pushes.run(given()):
+                held = model.by_key[str(outcome.key)]
+                delay = asyncio.get_running_loop().time() - held.ends
+                delays.append(delay)
+                shares.append(delay / (held.ends - held.began))
+                by_company.setdefault(held.company, []).append(delay)
+
+    run_virtual(main())
+    polls = (model.counts.total() - count) / count
+    return Measured(model, polls, sorted(delays), sorted(shares), by_company)
+
+
+def jain(values: list[float]) -> float:
+    return sum(values) ** 2 / (len(values) * sum(value**2 for value in values))
+
+
+def test_slow_pushes_of_many_companies_cost_a_quarter_request_each() -> None:
+    """100 pushes a company that take about 90 s: well below 1.25 requests each, in all."""
+    seen = measure(2500, 25, lambda chance: chance.gauss(90, 10), max_open=2500)
+
+    assert seen.polls <= 0.21
+    assert seen.share(0.95) <= 0.10
+    assert seen.model.counts["push.create"] == 2500
+
+
+def test_fast_pushes_are_seen_at_once_for_a_twentieth_request_each() -> None:
+    """1,000 pushes a company that take about 2 s: at most 1.05 requests each, p50 <= 0.15 s."""
+    seen = measure(3000, 3, lambda chance: chance.uniform(1, 3), max_open=3000)
+
+    assert seen.polls <= 0.05
+    assert seen.delay(0.5) <= 0.15
+
+
+def test_delays_are_short_for_what_takes_half_a_minute() -> None:
+    """Pushes that take 1 to 30 s are known 1 s later (p50), 3 s at p95."""
+    seen = measure(1500, 5, lambda chance: chance.uniform(1, 30), rate=20)
+
+    assert seen.delay(0.5) <= 1.0
+    assert seen.delay(0.95) <= 3.0
+
+
+MODELS: dict[str, Takes] = {
+    "half a minute, widely spread": lambda chance: chance.lognormvariate(math.log(20), 0.5),
+    "a minute and a half, sharply": lambda chance: chance.gauss(90, 8),
+    "two seconds or fifty": lambda chance: (
+        chance.uniform(1.5, 3) if chance.random() < 0.7 else chance.uniform(40, 60)
+    ),
+}
+
+
+def growth_schedule(lives: list[tuple[float, float]], growth: float) -> tuple[int, float]:
+    """Poll a company's list whenever a push's age has grown by a share since it was last seen.
+
+    Returns polls, and the p95 of delays; *lives* are beginnings and ends.
+    """
+    coming, delays, polls = sorted(lives), list[float](), 0
+    open_: list[tuple[float, float, float]] = []
+    while coming or open_:
+        due = min(
+            (seen + growth * max(seen - began, 2.0) for began, _, seen in open_), default=math.inf
+        )
+        if coming and coming[0][0] <= due:
+            began, ends = coming.pop(0)
+            open_.append((began, ends, began))
+            continue
+        polls += 1
+        delays += [due - ends for _, ends, _ in open_ if ends <= due]
+        open_ = [(began, ends, due) for began, ends, _ in open_ if ends > due]
+    return polls, sorted(delays)[int(0.95 * (len(delays) - 1))]
+
+
+def polls_of_growth_schedule(seen: Measured) -> float:
+    """Return the polls per push of the growth schedule that is just as late at p95."""
+    companies = [[(one.began, one.ends) for one in held] for held in seen.model.pushes.values()]
+    low, high = 0.005, 2.0
+    for _ in range(12):
+        middle = math.sqrt(low * high)
+        runs = [growth_schedule(lives, middle) for lives in companies]
+        late = sum(p95 for _, p95 in runs) / len(runs) > seen.delay(0.95)
+        low, high = (low, middle) if late else (middle, high)
+    return sum(growth_schedule(lives, high)[0] for lives in companies) / len(seen.delays)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_is_learned_saves_two_polls_in_five(name: str) -> None:
+    """At the same p95 delay, at least 40% fewer polls than any fixed growth schedule."""
+    learned = measure(600, 10, MODELS[name], rate=50)
+
+    assert learned.polls <= 0.6 * polls_of_growth_schedule(learned)
+
+
+def test_stuck_pushes_do_not_hinder_fast_ones() -> None:
+    """With 1,000 pushes that never end, 100 fast ones are known as soon as without."""
+
+    def fast(stuck: int) -> float:
+        def takes(record: dict[str, Any]) -> float:
+            number = record["number"]
+            return math.inf if number < stuck else 1.0 + number % 30 / 10
+
+        async def main() -> list[float]:
+            model = Model(takes)
+            async with coordinator(model, max_open=5000, leave="cancel") as pushes:
+                await asyncio.gather(*(pushes.submit(request(n)) for n in range(stuck)))
+                delays = []
+
+                async def push(number: int) -> None:
+                    await asyncio.sleep(0.3 * (number - stuck))
+                    outcome = await (await pushes.submit(request(number)))
+                    ended = model.by_key[str(outcome.key)].ends
+                    delays.append(asyncio.get_running_loop().time() - ended)
+
+                await asyncio.gather(*(push(stuck + number) for number in range(100)))
+                assert model.counts["pushes.get"] + model.counts["pushes.list"] < 200
+                return sorted(delays)
+
+        return run_virtual(main())[94]
+
+    assert fast(1000) <= 1.15 * fast(0)
+
+
+def test_companies_are_served_alike() -> None:
+    """Jain's index over the companies' mean delays is at least 0.95, big ones beside small."""
+    seen = measure(2000, 20, lambda chance: chance.uniform(2, 10), rate=60)
+    means = [sum(delays) / len(delays) for delays in seen.by_company.values()]
+
+    assert len(means) == 20
+    assert jain(means) >= 0.95
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 40])
+def test_the_choice_of_list_or_single_is_never_much_worse_than_the_better(count: int) -> None:
+    """Choosing costs at most 1.2 times what the better of list and single would."""
+
+    def no_list(call: Request) -> Response | None:
+        return error(404) if call.operation == "pushes.list" else None
+
+    def takes(chance: random.Random) -> float:
+        return chance.uniform(5, 15)
+
+    chosen = measure(count, 1, takes)
+    singly = measure(count, 1, takes, answer=no_list)
+
+    assert chosen.polls <= 1.2 * singly.polls
+    assert count < 40 or chosen.polls < singly.polls / 10

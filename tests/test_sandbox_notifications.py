@@ -1,0 +1,436 @@
+"""The sandbox as the sender of "Push status changed": shapes, proofs, retries, faults, its end.
+
+Source: "Events", and what the service publishes of it. Nothing of the SDK's receiver is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from aiohttp import web
+from attrs import define, field
+from tests.sandbox_support import DELIVERY, Http, serving, until
+from standardwebhooks import Webhook, WebhookVerificationError
+
+from integration_sdk.sandbox import Sandbox
+from integration_sdk.sandbox._notices import sign
+
+pytestmark = pytest.mark.virtual_time
+
+KEY, SECRET = "Bearer shared", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+@define
+class Ear:
+    """A subscriber that notes what it is sent and answers as told."""
+
+    url: str = ""
+    status: Callable[[int], int] = lambda _: 204
+    heard: list[tuple[float, dict[str, str], bytes]] = field(factory=list)
+
+    async def hear(self, request: web.Request) -> web.Response:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        self.heard.append((asyncio.get_running_loop().time(), headers, await request.read()))
+        return web.Response(status=self.status(len(self.heard)))
+
+    @property
+    def bodies(self) -> list[Any]:
+        return [json.loads(body) for _, _, body in self.heard]
+
+    @property
+    def keys(self) -> list[str]:
+        return [told_key(body) for body in self.bodies]
+
+
+def told_key(body: Any) -> str:
+    key: str = body["Data"]["pushOperationKey"] if "Data" in body else body["payload"]["id"]
+    return key
+
+
+@asynccontextmanager
+async def listening(status: Callable[[int], int] = lambda _: 204) -> AsyncIterator[Ear]:
+    """Somebody who listens on a port of this machine."""
+    ear = Ear(status=status)
+    app = web.Application()
+    app.router.add_post("/pushes", ear.hear)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    ear.url = f"http://127.0.0.1:{runner.addresses[0][1]}/pushes"
+    yield ear
+    await runner.cleanup()
+
+
+@asynccontextmanager
+async def telling(
+    status: Callable[[int], int] = lambda _: 204, *, subscribe: Any = None, **options: Any
+) -> AsyncIterator[tuple[Http, Ear]]:
+    """A sandbox and somebody who has subscribed to it."""
+    options.setdefault("push_seconds", (60, 60))
+    async with listening(status) as ear, serving(**options) as http:
+        http.sandbox.subscribe(ear.url, **(subscribe or {}))
+        yield http, ear
+
+
+# ---------------------------------------------------------------------- what is sent, and when
+
+
+async def test_the_rule_shape() -> None:
+    """ "rule": the PascalCase envelope, with the Authorization of the subscriber's choosing."""
+    async with telling(subscribe={"authorization": KEY}) as (http, ear):
+        operation = await http.push()
+        await asyncio.sleep(61)
+
+    ((_, headers, _),) = ear.heard
+    (body,) = ear.bodies
+    assert (headers["authorization"], headers["content-type"]) == (KEY, "application/json")
+    assert body.keys() == {
+        *("AlertId", "ClientId", "CompanyId", "DataConnectionId", "RuleId", "RuleType"),
+        *("Message", "Data"),
+    }
+    assert body["RuleType"] == "Push Operation Status Changed()"
+    assert (body["CompanyId"], body["DataConnectionId"]) == (http.first.id, http.connection().id)
+    assert body["Data"] == {
+        "dataType": "invoices",
+        "status": "Success",
+        "pushOperationKey": operation["pushOperationKey"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("record", "status", "event"),
+    [
+        (DELIVERY, "Success", "invoices.write.successful"),
+        ({}, "Failed", "invoices.write.unsuccessful"),
+    ],
+)
+async def test_the_signed_shape(record: Any, status: str, event: str) -> None:
+    """ "signed": today's event, which the package standardwebhooks verifies."""
+    starts = datetime.now(UTC)
+    async with telling(subscribe={"style": "signed"}, starts=starts) as (http, ear):
+        operation = (await http.post(f"{http.at()}/push/invoices", record)).body
+        await asyncio.sleep(61)
+        (told,) = http.sandbox.notifications
+
+    ((_, headers, sent),) = ear.heard
+    (body,) = ear.bodies
+    with pytest.raises(WebhookVerificationError):
+        Webhook(SECRET).verify(sent.decode(), headers)
+    assert body["eventType"] == event
+    assert body["id"] == headers["webhook-id"]
+    assert body["payload"]["id"] == operation["pushOperationKey"] == told.key
+    assert (body["payload"]["status"], body["payload"]["type"]) == (status, "Create")
+    assert body["payload"]["referenceCompany"] == {"id": http.first.id}
+    assert body["payload"]["connectionId"] == http.connection().id
+    assert (told.status, told.attempt, told.body) == (204, 0, sent)
+
+
+async def test_the_signature_is_standard() -> None:
+    """A published example gives its signature, and what is sent passes the package's check."""
+    body = b'{"test": 2432232314}'
+    made = sign(SECRET, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", body)
+    async with telling(subscribe={"style": "signed", "secret": SECRET}) as (http, ear):
+        await http.push(1)
+        await asyncio.sleep(1)
+
+    ((_, headers, sent),) = ear.heard
+    assert made == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+    assert Webhook(SECRET).verify(sent.decode(), headers) == json.loads(sent)
+
+
+async def test_each_end_is_told_at_its_time() -> None:
+    """Success, Failed and TimedOut are told when they come, though nobody asks; Pending never."""
+    async with telling() as (http, ear):
+        began = asyncio.get_running_loop().time()
+        await http.push(1)  # at once
+        await http.push(0)  # after a minute
+        await http.push(2, timeoutInMinutes=5)  # offline, until its deadline
+        await http.push(2)  # offline for good
+        await asyncio.sleep(3600)
+
+    times = [round(at - began) for at, _, _ in ear.heard]
+    assert times == [0, 60, 300]
+    assert [body["Data"]["status"] for body in ear.bodies] == ["Success", "Success", "TimedOut"]
+
+
+async def test_it_follows_the_service_clock() -> None:
+    """clock.advance() brings the ends that it passes."""
+    async with telling() as (http, ear):
+        first = await http.push()
+        http.sandbox.clock.advance(seconds=10)
+        second = await http.push()
+        http.sandbox.clock.advance(hours=3)
+        await asyncio.sleep(1)
+
+    keys = [operation["pushOperationKey"] for operation in (first, second)]
+    assert sorted(ear.keys) == sorted(keys)
+
+
+async def test_whoever_comes_late_hears_the_rest() -> None:
+    """A subscriber hears of pushes that end from now on, whenever they were made."""
+    async with listening() as ear, serving(push_seconds=(60, 60)) as http:
+        await http.push()
+        await asyncio.sleep(30)
+        later = await http.push()
+        await asyncio.sleep(45)
+        http.sandbox.subscribe(ear.url)
+        await asyncio.sleep(61)
+
+    assert ear.keys == [later["pushOperationKey"]]
+
+
+async def test_a_platform_that_comes_back_is_told_of() -> None:
+    """What an offline platform works off on its return is told as well."""
+    async with telling() as (http, ear):
+        waiting = await http.push(2)
+        await asyncio.sleep(3600)
+        http.sandbox.bring_online(http.connection(2))
+        await asyncio.sleep(61)
+
+    assert ear.keys == [waiting["pushOperationKey"]]
+
+
+async def test_every_subscriber_is_told() -> None:
+    """Several subscribers, each in its own shape; one who leaves hears no more."""
+    async with listening() as old, telling(subscribe={"style": "signed"}) as (http, new):
+        leaving = http.sandbox.subscribe(old.url)
+        first = await http.push(1)
+        await asyncio.sleep(1)
+        http.sandbox.unsubscribe(leaving)
+        second = await http.push(1)
+        await asyncio.sleep(1)
+
+    keys = [operation["pushOperationKey"] for operation in (first, second)]
+    assert (old.keys, new.keys) == (keys[:1], keys)
+
+
+# ---------------------------------------------------------------------- again
+
+
+async def test_three_retries_in_two_minutes() -> None:
+    """What is not answered 2xx comes again, the same id and body with a fresh proof; then never."""
+    async with telling(lambda _: 500, subscribe={"style": "signed"}) as (http, ear):
+        await http.push(1)
+        await asyncio.sleep(3600)
+        tried = [(told.status, told.attempt) for told in http.sandbox.notifications]
+
+    times = [at - ear.heard[0][0] for at, _, _ in ear.heard]
+    proofs = [headers["webhook-signature"] for _, headers, _ in ear.heard]
+    assert times == pytest.approx([0, 10, 40, 120], abs=0.01)
+    assert tried == [(500, 0), (500, 1), (500, 2), (500, 3)]
+    assert len({headers["webhook-id"] for _, headers, _ in ear.heard}) == 1
+    assert len({body for _, _, body in ear.heard}) == 1
+    assert len(set(proofs)) == 4
+
+
+async def test_a_retry_that_is_heard_is_the_last() -> None:
+    """Once acknowledged, a notification does not come again."""
+    async with telling(lambda n: 503 if n < 3 else 202) as (http, _):
+        await http.push(1)
+        await asyncio.sleep(3600)
+
+        assert [told.status for told in http.sandbox.notifications] == [503, 503, 202]
+
+
+async def test_nobody_there_is_no_error() -> None:
+    """An address where nobody listens is tried like any other; the service goes on."""
+    async with serving() as http:
+        http.sandbox.subscribe("http://127.0.0.1:9/pushes")
+        operation = await http.push(1)
+        await asyncio.sleep(3600)
+
+        assert [told.status for told in http.sandbox.notifications] == [0, 0, 0, 0]
+        assert (await http.pushed(operation))["status"] == "Success"
+
+
+# ---------------------------------------------------------------------- faults
+
+
+async def test_lost() -> None:
+    """Pushes made while notifications are lost are never told of; later ones are."""
+    async with telling() as (http, ear):
+        http.sandbox.faults.lose_notifications(times=1)
+        await http.push(1)
+        told = await http.push(1)
+        await asyncio.sleep(3600)
+
+    assert ear.keys == [told["pushOperationKey"]]
+
+
+async def test_doubled() -> None:
+    """A doubled notification comes twice with one id."""
+    async with telling(subscribe={"style": "signed"}) as (http, ear):
+        http.sandbox.faults.double_notifications()
+        await http.push(1)
+        await asyncio.sleep(1)
+
+    assert len(ear.heard) == 2
+    assert len({headers["webhook-id"] for _, headers, _ in ear.heard}) == 1
+
+
+async def test_late_and_reordered() -> None:
+    """Late notifications leave after the end of their push and may overtake each other."""
+    async with telling() as (http, ear):
+        delays = iter([300.0, 100.0])
+        http.sandbox.faults.delay_notifications(lambda: next(delays))
+        slow, fast = await http.push(), await http.push()
+        began = asyncio.get_running_loop().time()
+        await asyncio.sleep(3600)
+
+    assert ear.keys == [fast["pushOperationKey"], slow["pushOperationKey"]]
+    assert [round(at - began) for at, _, _ in ear.heard] == [160, 360]
+
+
+@pytest.mark.parametrize("how", ["signature", "secret"])
+async def test_forged_by_somebody_without_the_secret(how: Any) -> None:
+    """It comes before the true one, with its id, and proves nothing in either style."""
+    subscribe = {"style": "signed", "secret": SECRET}
+    async with listening() as ruled, telling(subscribe=subscribe) as (http, signed):
+        http.sandbox.subscribe(ruled.url, authorization=KEY)
+        http.sandbox.faults.forge_notifications(how)
+        await http.push(1)
+        await asyncio.sleep(1)
+        marks = {(told.forged, told.status) for told in http.sandbox.notifications}
+
+    proofs = {headers["webhook-signature"]: (headers, sent) for _, headers, sent in signed.heard}
+    believed = 0
+    for headers, sent in proofs.values():
+        try:
+            Webhook(SECRET).verify(sent.decode(), headers)
+        except WebhookVerificationError:
+            continue
+        believed += 1
+    assert (len(proofs), believed) == (2, 1)
+    assert sorted(headers["authorization"] for _, headers, _ in ruled.heard) == [
+        "Bearer forged",
+        KEY,
+    ]
+    assert marks == {(how, 204), (None, 204)}
+
+
+async def test_forged_with_a_proof() -> None:
+    """ "key" names a push that is not there; "early" claims Success of one that then fails."""
+    async with telling(subscribe={"authorization": KEY}) as (http, ear):
+        http.sandbox.faults.forge_notifications("key", instead=True, times=1)
+        await http.push(1)
+        http.sandbox.faults.forge_notifications("early")
+        began = asyncio.get_running_loop().time()
+        failing = (await http.post(f"{http.at()}/push/invoices", {})).body
+        await asyncio.sleep(3600)
+
+    key = failing["pushOperationKey"]
+    known = {push.key for push in http.sandbox.pushes}
+    told = [(body["Data"]["pushOperationKey"], body["Data"]["status"]) for body in ear.bodies]
+    assert told[0][0] not in known
+    assert told[1:] == [(key, "Success"), (key, "Failed")]
+    assert [round(at - began) for at, _, _ in ear.heard[1:]] == [0, 60]
+    assert all(headers["authorization"] == KEY for _, headers, _ in ear.heard)
+
+
+# ---------------------------------------------------------------------- asking and ending
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "message"),
+    [
+        ("ftp://127.0.0.1/", {}, "http:// or https://"),
+        ("127.0.0.1:80", {}, "http:// or https://"),
+        ("http://x/", {"style": "loud"}, "style must be 'rule' or 'signed'"),
+        ("http://x/", {"secret": SECRET}, 'secret is for style="signed"'),
+        ("http://x/", {"style": "signed", "secret": "hunter2"}, "whsec_<base64>"),
+    ],
+)
+def test_odd_subscriptions_are_refused(url: str, options: Any, message: str) -> None:
+    """A subscription that makes no sense is refused with a reason."""
+    with pytest.raises(ValueError, match=message):
+        Sandbox(invoices=0).subscribe(url, **options)
+
+
+def test_odd_faults_are_refused() -> None:
+    """So is a fault that makes none."""
+    faults = Sandbox(invoices=0).faults
+    with pytest.raises(ValueError, match="copies must be at least 1"):
+        faults.double_notifications(0)
+    with pytest.raises(ValueError, match="how must be"):
+        faults.forge_notifications("rudely")  # type: ignore[arg-type] # the point of the test
+
+
+async def test_no_timer_without_a_subscriber() -> None:
+    """Pushes set no timer where nobody is told, nor once the last has unsubscribed."""
+    async with listening() as ear, serving(push_seconds=(60, 60)) as http:
+        await http.push()
+        alarm = http.sandbox._notifier._alarm
+        before = alarm._timer
+        to = http.sandbox.subscribe(ear.url)
+        during = alarm._timer
+        http.sandbox.unsubscribe(to)
+
+        assert (before, alarm._timer) == (None, None)
+        assert during is not None
+
+
+async def test_stopping_ends_what_is_under_way() -> None:
+    """A subscriber that never answers does not hold up the end; no task and no socket stay."""
+    asked, released = asyncio.Event(), asyncio.Event()
+
+    async def hang(_: web.Request) -> web.Response:
+        asked.set()
+        await released.wait()
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_post("/", hang)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    async with serving() as http:
+        http.sandbox.subscribe(f"http://127.0.0.1:{runner.addresses[0][1]}/")
+        await http.push(1)
+        await asked.wait()
+    left = [task for task in asyncio.all_tasks() if "Notifier" in str(task)]
+    released.set()
+    await runner.cleanup()
+
+    assert left == []
+    assert http.sandbox.notifications == []
+
+
+async def test_nothing_is_told_while_it_is_stopped() -> None:
+    """Its clock rests, and so does what was due."""
+    async with telling() as (http, ear):
+        await http.push()
+        await http.sandbox.stop()
+        assert http.sandbox._notifier._alarm._timer is None
+        await asyncio.sleep(3600)
+        assert ear.heard == []
+
+
+async def test_a_subscription_outlives_a_restart() -> None:
+    """Who subscribed before the start, or before another, is told."""
+    async with listening() as ear:
+        sandbox = Sandbox(companies=1, invoices=0)
+        sandbox.subscribe(ear.url)
+        at_once = sandbox.companies[0].connections[1]
+        for _ in range(2):
+            async with sandbox:
+                sandbox.push(at_once, "invoices", DELIVERY)
+                await asyncio.sleep(1)
+
+        assert ear.keys == [push.key for push in sandbox.pushes]
+
+
+async def test_what_was_told_is_bounded() -> None:
+    """notifications keeps as many attempts as `remember` says."""
+    async with telling(remember=3) as (http, ear):
+        for _ in range(5):
+            await http.push(1)
+        await until(lambda: len(ear.heard) == 5)
+        await asyncio.sleep(1)
+
+        assert [told.key for told in http.sandbox.notifications] == ear.keys[2:]

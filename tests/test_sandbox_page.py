@@ -1,0 +1,413 @@
+"""The sandbox's page: what it tells, what it does, and that nobody else can use it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from tests.browser import CHROMIUM, Tab, browsing
+from tests.sandbox_support import DELIVERY, Http, Reply, serving, until
+
+from integration_sdk.sandbox._page import document, is_local
+
+
+class Parts(HTMLParser):
+    """The tags of a page with their attributes."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, Mapping[str, str | None]]] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+
+async def press(http: Http, what: str, body: object, **headers: str) -> Reply:
+    return await http.call("POST", f"/_page/{what}", json=body, headers=headers)
+
+
+async def state(http: Http) -> Any:
+    return (await http.get("/_page/state")).body
+
+
+def switched_on(told: Any) -> set[str]:
+    return {switch["name"] for switch in told["faults"]["switches"] if switch["on"]}
+
+
+# ---------------------------------------------------------------------- the page as it is served
+
+
+async def test_anybody_may_look() -> None:
+    """The page needs no key, passes no fault, and is neither counted nor remembered."""
+    async with serving(key="wrong") as http:
+        http.sandbox.faults.status(503)
+        page = await http.get("/")
+        looked = [(await http.get(f"/_page/{what}")).status for what in ("about", "state")]
+
+        assert page.status == 200
+        assert page.headers["Content-Type"] == "text/html; charset=utf-8"
+        assert looked == [200, 200]
+        assert (http.sandbox.served, http.sandbox.requests) == (0, [])
+        assert (await http.get("/companies")).status == 503
+
+
+def test_it_loads_nothing_from_anywhere() -> None:
+    """The page is one file: no address in it leads elsewhere, and its policy allows none."""
+    page = document()
+    html = bytes(page.body if isinstance(page.body, bytes) else b"").decode()
+    policy = page.headers["Content-Security-Policy"]
+
+    sources = [v for _, attrs in Parts(html).tags for k, v in attrs.items() if k in {"src", "href"}]
+    assert sources == ["data:,"]
+    assert not re.search(r"https?://|@import|url\(", html)
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert len(re.findall(r"'sha256-[\w+/]{43}='", policy)) == 2
+
+
+def test_every_control_has_a_name() -> None:
+    """Each control in the file has a label, each button a text, each section a heading."""
+    page = document()
+    html = bytes(page.body if isinstance(page.body, bytes) else b"").decode()
+    tags = Parts(html).tags
+    labelled = {attrs.get("for") for tag, attrs in tags if tag == "label"}
+
+    assert {attrs["id"] for tag, attrs in tags if tag in {"select", "input"}} <= labelled
+    assert all(attrs.get("aria-labelledby") for tag, attrs in tags if tag == "section")
+    assert not re.search(r"<button[^>]*>\s*</button>", html)
+    assert ":focus-visible" in html
+    assert "prefers-color-scheme: dark" in html
+
+
+# ---------------------------------------------------------------------- what it tells and does
+
+
+@pytest.mark.parametrize("dialect", ["document", "published"])
+async def test_what_it_needs_for_its_form(dialect: str) -> None:
+    """about: key, companies with connections, what each platform takes, where options are."""
+    async with serving(dialect=dialect) as http:
+        about = (await http.get("/_page/about")).body
+        company, connection = http.first, http.connection(1)
+        path = about["options"].format(
+            companyId=company.id, connectionId=connection.id, dataType="invoices"
+        )
+        options = (await http.get(path)).body
+
+    assert about["key"] == http.sandbox.api_key
+    assert [c["name"] for c in about["companies"]] == [c.name for c in http.sandbox.companies]
+    told = about["companies"][0]["connections"][2]
+    assert (told["platform"], told["pace"], told["online"]) == ("Deskledger", "is offline", False)
+    assert {"name": "chartOfAccounts", "path": "accounts", "label": "Account"} in about[
+        "dataTypes"
+    ]["Swiftbooks"]
+    assert "journalEntries" not in {kind["name"] for kind in about["dataTypes"]["Swiftbooks"]}
+    assert options["displayName"] == "Invoice"
+
+
+async def test_recent_pushes_with_their_states() -> None:
+    """state: the latest pushes first, as they stand now, with the reasons of a failure."""
+    async with serving(push_seconds=(60, 60)) as http:
+        await http.push()
+        await http.post(f"{http.at(1)}/push/invoices", {**DELIVERY, "status": "Odd"})
+        before = (await state(http))["pushes"]
+        http.sandbox.clock.advance(minutes=2)
+        after = (await state(http))["pushes"]
+
+    assert [push["status"] for push in before] == ["Failed", "Pending"]
+    assert [push["status"] for push in after] == ["Failed", "Success"]
+    assert before[0]["problems"] == ["status: must be one of: Draft, Submitted"]
+    assert (after[1]["company"], after[1]["platform"]) == (http.first.name, "Ledgerline")
+    assert after[1]["seconds"] == pytest.approx(60, abs=1e-3)
+
+
+async def test_fifty_pushes_are_shown() -> None:
+    """Of many pushes the page shows the latest and says how many there are."""
+    async with serving() as http:
+        for _ in range(60):
+            last = http.sandbox.push(http.connection(1), "invoices", DELIVERY)
+        told = await state(http)
+
+    assert (len(told["pushes"]), told["recorded"]) == (50, 60)
+    assert told["pushes"][0]["key"] == last.key
+
+
+async def test_faults_at_a_switch() -> None:
+    """Each switch turns its fault on and off, and shows when it is over by itself."""
+    async with serving(companies=1) as http:
+        on = (await press(http, "fault", {"name": "unavailable", "on": True})).body
+        during = (await http.get("/companies")).status
+        off = (await press(http, "fault", {"name": "unavailable", "on": False})).body
+        then = (await http.get("/companies")).status
+        await press(http, "fault", {"name": "unavailable", "on": True})
+        http.sandbox.clock.advance(seconds=30)
+        over = await state(http)
+
+        assert (switched_on(on), during, switched_on(off), then) == (
+            {"unavailable"},
+            503,
+            set(),
+            200,
+        )
+        assert (switched_on(over), (await http.get("/companies")).status) == (set(), 200)
+
+
+async def test_the_next_push_fails_once() -> None:
+    """ "Fail next push" fails one push, says so in its state, and is off again."""
+    async with serving() as http:
+        await press(http, "fault", {"name": "fail_next_push", "on": True})
+        first, second = await http.push(1), await http.push(1)
+        told = await state(http)
+
+    assert (first["status"], second["status"]) == ("Failed", "Success")
+    assert switched_on(told) == set()
+    assert told["pushes"][1]["problems"] == ["The platform refuses this push, as you asked"]
+
+
+async def test_all_faults_are_cleared() -> None:
+    """ "Clear all" ends the page's faults and those a program has set, which it counts."""
+    async with serving() as http:
+        http.sandbox.faults.latency(0)
+        on = (await press(http, "fault", {"name": "rate_limit", "on": True})).body
+        cleared = (await press(http, "clear", {})).body
+
+    assert (switched_on(on), on["faults"]["others"]) == ({"rate_limit"}, 1)
+    assert (switched_on(cleared), cleared["faults"]["others"]) == (set(), 0)
+    assert list(http.sandbox.faults) == []
+
+
+async def test_time_and_platforms_at_a_button() -> None:
+    """Its clock goes ahead, and an offline platform comes back and works off what waits."""
+    async with serving(push_seconds=(600, 600)) as http:
+        await http.push(2)
+        ids = {"companyId": http.first.id, "connectionId": http.connection(2).id}
+        about = (await press(http, "online", ids)).body
+        waiting = (await state(http))["pushes"][0]["status"]
+        done = (await press(http, "advance", {"seconds": 3600})).body["pushes"][0]["status"]
+
+    assert about["companies"][0]["connections"][2]["online"] is True
+    assert (waiting, done) == ("Pending", "Success")
+
+
+@pytest.mark.parametrize(
+    ("what", "body", "status"),
+    [
+        ("fault", {"name": "earthquake", "on": True}, 400),
+        ("fault", {"name": ["unavailable"], "on": True}, 400),
+        ("fault", [], 400),
+        ("advance", {"seconds": -1}, 400),
+        ("advance", {"seconds": "60"}, 400),
+        ("advance", {"seconds": True}, 400),
+        ("online", {"companyId": "x", "connectionId": "y"}, 404),
+        ("elsewhere", {}, 404),
+    ],
+)
+async def test_odd_commands_are_refused(what: str, body: object, status: int) -> None:
+    """What the page cannot mean is refused with a reason and changes nothing."""
+    async with serving() as http:
+        reply = await press(http, what, body)
+
+        assert (reply.status, reply.body["statusCode"]) == (status, status)
+        assert list(http.sandbox.faults) == []
+
+
+# ---------------------------------------------------------------------- who may use it
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        ("127.0.0.1:8080", True),
+        ("localhost", True),
+        ("LOCALHOST:80", True),
+        ("[::1]:8080", True),
+        ("127.8.8.8", True),
+        ("192.0.2.7:8080", True),  # the address it is bound to
+        ("192.0.2.8", False),
+        ("evil.example", False),
+        ("localhost.evil.example", False),
+        ("127.0.0.1.evil.example:8080", False),
+        ("evil.example@127.0.0.1", True),  # a browser sends no such thing; the host is ours
+        ("[::1", False),
+        ("", False),
+    ],
+)
+def test_only_an_address_of_this_machine(host: str, local: bool) -> None:
+    """A name that somebody else made lead here (DNS rebinding) is not ours."""
+    assert is_local(host, "192.0.2.7") is local
+
+
+async def test_other_sites_read_nothing() -> None:
+    """Under another host name there is no page, and no answer may be read across origins."""
+    async with serving() as http:
+        paths = ["/", "/_page/about", "/_page/state"]
+        other = [await http.call("GET", path, headers={"Host": "evil.example"}) for path in paths]
+        ours = [await http.call("GET", p, headers={"Origin": "http://evil.example"}) for p in paths]
+        ours.append(await http.call("OPTIONS", "/_page/fault"))
+
+    assert [reply.status for reply in other] == [403] * 3
+    assert not any(http.sandbox.api_key in reply.text for reply in other)
+    assert not any(name.lower().startswith("access-control") for r in ours for name in r.headers)
+    assert all("frame-ancestors 'none'" in r.headers["Content-Security-Policy"] for r in ours[:1])
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Origin": "null"},
+        {"Content-Type": "text/plain"},
+        {"Content-Type": "application/x-www-form-urlencoded"},
+        {"Host": "evil.example"},
+    ],
+)
+async def test_other_sites_press_nothing(headers: dict[str, str]) -> None:
+    """A command that another site's script or form can send has no effect."""
+    async with serving() as http:
+        body = json.dumps({"name": "latency", "on": True})
+        headers = {"Content-Type": "application/json", **headers}
+        reply = await http.call("POST", "/_page/fault", data=body, headers=headers)
+
+        assert reply.status in {403, 415}
+        assert list(http.sandbox.faults) == []
+
+
+# ---------------------------------------------------------------------- as somebody uses it
+
+PAYMENT = {
+    "customerRef": {"id": "Acme"},
+    "accountRef": {"id": "1200"},
+    "totalAmount": 12.5,
+    "date": "2024-03-01T00:00:00Z",
+    "lines": [{"amount": 12.5, "links": [{"type": "CreditNote", "id": "CN-1", "amount": 12.5}]}],
+}
+TYPED = {
+    "customerRef-id": "Acme",
+    "accountRef-id": "1200",
+    "totalAmount": "12.5",
+    "lines-0-amount": "12.5",
+    "lines-0-links-0-id": "CN-1",
+    "lines-0-links-0-amount": "12.5",
+}
+"""What somebody types for `PAYMENT`, in the order of the form; two parts are chosen or set."""
+CHOOSE = """(select => {
+    const found = [...select.options].find(option => option.text === %s);
+    select.value = found.value;
+    for (const kind of ["input", "change"])
+        select.dispatchEvent(new Event(kind, { bubbles: true }));
+    return found.value;
+})(document.getElementById(%s))"""
+
+
+class Hand:
+    """Uses the page's addresses as its script does, where there is no browser."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    async def push_a_payment(self) -> str:
+        about = (await self._http.get("/_page/about")).body
+        kind = next(k for k in about["dataTypes"]["Swiftbooks"] if k["label"] == "Payment")
+        company = about["companies"][0]
+        lane = {"companyId": company["id"], "connectionId": company["connections"][1]["id"]}
+        options = about["options"].format(**lane, dataType=kind["name"])
+        described = (await self._http.get(options)).body
+        link = described["properties"]["lines"]["properties"]["links"]["properties"]["type"]
+        choices = {option["displayName"]: option["value"] for option in link["options"]}
+        assert choices["Credit note"] == "CreditNote"
+        path = "/companies/{companyId}/connections/{connectionId}/push/".format(**lane)
+        await self._http.post(path + kind["path"], PAYMENT)
+        (push,) = (await state(self._http))["pushes"]
+        return f"{push['status']} {push['change']} {push['dataType']}"
+
+    async def turn_on_latency(self) -> None:
+        await press(self._http, "fault", {"name": "latency", "on": True})
+
+
+class Keyboard:
+    """Uses the page in a browser, by keyboard alone but for what is chosen from lists."""
+
+    def __init__(self, tab: Tab) -> None:
+        self._tab = tab
+
+    async def push_a_payment(self) -> str:
+        await self._choose_the_form()
+        await self._see_what_is_required()
+        await self._fill_in()
+        await self._submit()
+        said = await self._tab.until(
+            "document.querySelector('.push .Success') && document.querySelector('.push').innerText"
+        )
+        return " ".join(said.split("\n")[:2])
+
+    async def _choose_the_form(self) -> None:
+        shown = "document.getElementById('fields').ariaBusy === 'false'"
+        await self._tab.until(shown)
+        for text, box in (("Swiftbooks", "connection"), ("Payment", "type")):
+            await self._tab.run(CHOOSE % (json.dumps(text), json.dumps(box)))
+            await self._tab.until(shown)
+
+    async def _see_what_is_required(self) -> None:
+        """The browser holds back an incomplete form, and goes to what is missing."""
+        await self._submit()
+        assert await self._tab.run("document.activeElement.id") == "field-customerRef-id"
+        assert not await self._is_required("lines-0-amount")
+
+    async def _fill_in(self) -> None:
+        tab = self._tab
+        await tab.run("document.getElementById('field-date').value = '2024-03-01'")
+        for name, text in TYPED.items():
+            if name in {"lines-0-amount", "lines-0-links-0-id"}:
+                await tab.tab_to("e.matches('summary') && !e.parentElement.open")
+                await tab.press("Enter")
+            await tab.tab_to(f"e.id === 'field-{name}'")
+            await tab.type(text)
+        assert await self._is_required("lines-0-links-0-type")
+        kind = await tab.run(CHOOSE % ('"Credit note"', '"field-lines-0-links-0-type"'))
+        assert kind == "CreditNote"
+
+    async def _submit(self) -> None:
+        await self._tab.tab_to("e.id === 'submit'")
+        outline = await self._tab.run("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline == "solid"
+        await self._tab.press("Enter")
+
+    async def _is_required(self, name: str) -> Any:
+        return await self._tab.run(f"document.getElementById('field-{name}').required")
+
+    async def turn_on_latency(self) -> None:
+        await self._tab.tab_to("e.id === 'fault-latency'")
+        await self._tab.press(" ")
+        await self._tab.until("document.getElementById('fault-latency').checked")
+        assert self._tab.complaints == []
+
+
+@asynccontextmanager
+async def by_hand(http: Http) -> AsyncIterator[Hand]:
+    yield Hand(http)
+
+
+@asynccontextmanager
+async def by_keyboard(http: Http) -> AsyncIterator[Keyboard]:
+    async with browsing(http.sandbox.base_url + "/") as tab:
+        yield Keyboard(tab)
+
+
+@pytest.mark.parametrize("using", [by_hand, *([by_keyboard] if CHROMIUM else [])])
+async def test_a_record_is_pushed_from_the_page(using: Any) -> None:
+    """The form shows displayName and submits value; the push's state appears; faults work."""
+    async with serving(companies=1) as http, using(http) as user:
+        shown = await user.push_a_payment()
+        (push,) = http.sandbox.pushes
+        await user.turn_on_latency()
+
+        await until(lambda: list(http.sandbox.faults))
+
+    assert shown == "Success Create payments"
+    assert push.record == PAYMENT

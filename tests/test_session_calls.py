@@ -1,0 +1,359 @@
+"""One call from the outside: what goes out, what comes back, and what is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import aiohttp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from integration_sdk._sansio.origin import check_base_url
+from integration_sdk._sansio.requests import Safety
+from integration_sdk._session import CallInfo, CallOptions, RetryPolicy
+from integration_sdk.errors import AnswerLost, ConfigurationError, IntegrationError, NotSent
+from tests.session_support import (
+    KEY,
+    ONE_CALL,
+    VirtualService,
+    always,
+    answer,
+    error_body,
+    in_turn,
+    raw_server,
+    read,
+    session_on,
+    virtual_session,
+    write,
+)
+
+# What goes out
+
+
+async def test_a_request_goes_out_as_it_is_written() -> None:
+    """Path and query are quoted once, a body has its type and length, and nothing is added."""
+    odd = read("/companies/a%20b/data/x", params=(("query", "name=A&B && c={d}"), ("page", "1")))
+    async with raw_server(always(answer())) as server, session_on(server) as session:
+        await session.send(odd, ONE_CALL)
+        await session.send(write(headers={"Idempotency-Key": "k-1"}), ONE_CALL)
+
+    get, post = (request.split(b"\r\n") for request in server.requests)
+    assert get[0] == (
+        b"GET /companies/a%20b/data/x?query=name%3DA%26B%20%26%26%20c%3D%7Bd%7D&page=1 HTTP/1.1"
+    )
+    assert b"Content-Type: application/json" in post
+    assert b"Content-Length: 13" in post
+    assert b"Idempotency-Key: k-1" in post
+    assert post[-1] == b'{"name": "A"}'
+
+
+async def test_the_base_url_may_have_a_path() -> None:
+    """A gateway's prefix stays in front of every path."""
+    async with (
+        raw_server(always(answer())) as server,
+        session_on(f"{server.base_url}/gateway/v1/") as session,
+    ):
+        await session.send(read(), ONE_CALL)
+
+    assert server.requests[0].startswith(b"GET /gateway/v1/companies HTTP/1.1")
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("", "https://"),
+        (None, "https://"),
+        ("api.example.com", "https://"),
+        ("ftp://api.example.com", "https://"),
+        ("https://", "https://"),
+        ("https://api.example.com:99999", "https://"),
+        ("http://api.example.com", "unencrypted"),
+        ("http://127.0.0.1.example.com", "unencrypted"),
+        ("http://192.168.1.1", "unencrypted"),
+        ("https://me:secret@api.example.com", "password"),
+        ("https://api.example.com?x=1", "query"),
+        ("https://api.example.com/#top", "fragment"),
+    ],
+)
+def test_a_base_url_that_cannot_be_right_is_refused(url: Any, says: str) -> None:
+    """The error says what would do, and shows no password."""
+    with pytest.raises(ConfigurationError, match=says) as caught:
+        check_base_url(url)
+
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://api.example.com", "http://localhost:8080", "http://127.0.0.1", "http://[::1]:1"],
+)
+def test_a_base_url_that_is_right_is_taken(url: str) -> None:
+    """TLS anywhere, plain HTTP on this machine; a slash at the end makes no difference."""
+    assert check_base_url(url) == check_base_url(url + "/") == url
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_safe_base_url_or_refused(text: str) -> None:
+    """Nothing but a `ConfigurationError` comes of odd text, and nothing unencrypted."""
+    try:
+        url = check_base_url(text)
+    except ConfigurationError:
+        return
+    assert url.startswith(("https://", "http://localhost", "http://127.", "http://["))
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan")])
+def test_a_time_out_that_cannot_work_is_refused(timeout: float) -> None:
+    """A call needs more than no time."""
+    with pytest.raises(ConfigurationError, match="timeout"):
+        CallOptions(timeout=timeout)
+
+
+# What comes back, without a server
+
+
+async def test_statuses_and_headers_under_aioresponses(integration_aioresponses: Any) -> None:
+    """The session works where users mock aiohttp: verbs, headers, statuses, bodies."""
+    url = "http://localhost/companies"
+    integration_aioresponses.post(url, status=202, payload={"a": 1}, headers={"X-Y": "z"})
+    async with session_on("http://localhost") as session:
+        response = await session.send(write(), ONE_CALL)
+
+    assert (response.status, response.body) == (202, b'{"a": 1}')
+    assert response.headers["x-y"] == "z"
+    (call,) = next(iter(integration_aioresponses.requests.values()))
+    assert call.kwargs["allow_redirects"] is False
+    assert call.kwargs["data"] == b'{"name": "A"}'
+    assert "Authorization" in call.kwargs["headers"]
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "sent"),
+    [
+        (aiohttp.ServerDisconnectedError(), AnswerLost, 1),
+        (aiohttp.ClientOSError(104, "reset"), AnswerLost, 1),
+        (aiohttp.ClientPayloadError("cut"), AnswerLost, 1),
+        (TimeoutError(), AnswerLost, 1),
+        (aiohttp.SocketTimeoutError(), AnswerLost, 1),
+        (aiohttp.ConnectionTimeoutError(), NotSent, 3),
+    ],
+)
+async def test_a_mocked_failure_is_in_doubt_unless_it_is_a_connectors(
+    integration_aioresponses: Any, raised: Exception, kind: type[Exception], sent: int
+) -> None:
+    """A mock runs no trace hook, so only the connector's own errors prove that nothing left."""
+    integration_aioresponses.post("http://localhost/companies", exception=raised, repeat=True)
+    async with session_on("http://localhost") as session:
+        with pytest.raises(kind):
+            await session.send(write(), ONE_CALL)
+        assert session.stats().attempts == sent
+
+
+# What is told of it
+
+
+async def test_every_call_can_be_looked_at() -> None:
+    """``calls()`` collects what happened, in tasks of the block too, and in nothing else."""
+    replies = in_turn(
+        answer(), answer(503, error_body(503)), answer(), answer(404, error_body(404))
+    )
+    async with raw_server(replies) as server, session_on(server) as session:
+        await session.send(read("/before"), ONE_CALL)
+        with session.calls() as calls:
+            await asyncio.create_task(session.send(read("/a", company_id="c"), ONE_CALL))
+            with session.calls() as inner:
+                await session.send(write("/b"), ONE_CALL)
+        await session.send(read("/after"), ONE_CALL)
+
+    first, second = calls
+    assert inner == [second]
+    assert (first.operation, first.method, first.path) == ("test", "GET", "/a")
+    assert (first.status, first.attempts, first.error) == (200, 2, None)
+    assert first.elapsed >= first.waited > 0
+    assert (second.status, second.correlation_id) == (404, "c-1")
+
+
+async def test_calls_that_fail_are_told_too() -> None:
+    """An error and a cancellation end up in the collection by name."""
+
+    async def silent(*_: object) -> None:
+        await asyncio.sleep(3600)
+
+    async with raw_server(silent) as server, session_on(server) as session:
+        with session.calls() as calls:
+            with pytest.raises(AnswerLost):
+                await session.send(read(), CallOptions(timeout=0.05))
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await session.send(read(), ONE_CALL)
+
+    assert [(call.error, call.status) for call in calls] == [
+        ("AnswerLost", None),
+        ("cancelled", None),
+    ]
+
+
+async def test_a_hook_is_told_of_every_call() -> None:
+    """``on_call`` gets one `CallInfo` for each call, with its outcome."""
+    told: list[CallInfo] = []
+    replies = in_turn(answer(), answer(500, error_body(500)))
+    async with (
+        raw_server(replies) as server,
+        session_on(server, on_call=told.append) as session,
+    ):
+        await session.send(read(), ONE_CALL)
+        await session.send(write(), ONE_CALL)
+
+    assert [(call.status, call.attempts, call.correlation_id) for call in told] == [
+        (200, 1, None),
+        (500, 1, "c-1"),
+    ]
+
+
+async def test_counts_add_up() -> None:
+    """`stats` shows calls, transmissions, refusals, losses and how things stand."""
+    busy, away = answer(429, error_body(429)), answer(503, error_body(503))
+    async with (
+        raw_server(in_turn(answer(), busy, away, answer())) as server,
+        session_on(server) as session,
+    ):
+        assert session.stats().requests == 0
+        await session.send(read(), ONE_CALL)
+        await session.send(read(), ONE_CALL)
+        stats = session.stats()
+
+    assert (stats.requests, stats.attempts, stats.throttled, stats.unavailable) == (2, 4, 1, 1)
+    assert (stats.in_flight, stats.waiting, stats.lost, stats.gate_open) == (0, 0, 0, True)
+    assert (stats.waits, stats.window, stats.rate) == (2, 20, None)
+    assert stats.waited > 0
+
+
+async def test_the_quota_of_the_last_answer_is_kept() -> None:
+    """``X-Rate-Limit-*`` is shown as it was last said; answers without it change nothing."""
+    told = answer(200, X_Rate_Limit_Limit="1000", X_Rate_Limit_Remaining="997")
+    async with raw_server(in_turn(told, answer())) as server, session_on(server) as session:
+        assert session.quota is None
+        for _ in range(2):
+            await session.send(read(), ONE_CALL)
+            assert session.quota is not None
+            assert (session.quota.limit, session.quota.remaining) == (1000, 997)
+
+
+@pytest.mark.virtual_time
+async def test_a_429_with_quota_left_is_the_companys_own() -> None:
+    """The company waits; the others do not notice."""
+
+    def rule(service: VirtualService, request: Any, at: float) -> Any:
+        if request.company_id == "busy" and at < 3:
+            return 429, {"Retry-After": "3", "X-Rate-Limit-Remaining": "50"}
+        return None
+
+    session = virtual_session(VirtualService(rule))
+    busy = asyncio.create_task(session.send(read(company_id="busy"), CallOptions()))
+    await asyncio.sleep(0.1)
+
+    await session.send(read(company_id="other"), CallOptions())
+    assert asyncio.get_running_loop().time() < 1
+    assert session.stats().gate_open
+    assert (await busy).attempts == 2
+    assert asyncio.get_running_loop().time() >= 3
+    await session.aclose()
+
+
+async def test_what_is_repeated_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """INFO says why a call is sent again; DEBUG tells of every call; WARNING is silent."""
+    caplog.set_level(logging.DEBUG, "integration_sdk.session")
+    async with (
+        raw_server(in_turn(answer(503, error_body(503)), answer())) as server,
+        session_on(server) as session,
+    ):
+        await session.send(read(), ONE_CALL)
+
+    told = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert [level for level, _ in told if level != "DEBUG"] == ["INFO"]
+    assert any("GET /companies is sent again: it got 503" in message for _, message in told)
+    assert KEY not in caplog.text
+
+
+# aiohttp's own ways in
+
+
+async def test_middlewares_and_traces_are_passed_through() -> None:
+    """Both see every transmission; a trace also gets to know which one it is."""
+    seen: list[object] = []
+
+    async def middleware(request: aiohttp.ClientRequest, handler: Any) -> Any:
+        request.headers["X-Tenant"] = "t"
+        seen.append("middleware")
+        return await handler(request)
+
+    async def began(_: object, context: Any, __: object) -> None:
+        sending = context.trace_request_ctx
+        seen.append((sending.request.operation, sending.attempt))
+
+    config = aiohttp.TraceConfig()
+    config.on_request_start.append(began)
+    async with (
+        raw_server(in_turn(answer(503, error_body(503)), answer())) as server,
+        session_on(server, middlewares=[middleware], trace_configs=[config]) as session,
+    ):
+        await session.send(read(), ONE_CALL)
+
+    assert seen == [("test", 1), "middleware", ("test", 2), "middleware"]
+    assert all(b"X-Tenant: t" in request for request in server.requests)
+
+
+async def test_opentelemetry_sees_each_call() -> None:
+    """A middleware makes a span of each transmission, a child of the caller's; no key in it."""
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    tracer = provider.get_tracer("integration_sdk")
+
+    async def span_of_each_transmission(request: aiohttp.ClientRequest, handler: Any) -> Any:
+        with tracer.start_as_current_span(f"{request.method} {request.url.path}") as span:
+            response = await handler(request)
+            span.set_attribute("http.response.status_code", response.status)
+            return response
+
+    async with (
+        raw_server(in_turn(answer(503, error_body(503)), answer())) as server,
+        session_on(server, middlewares=[span_of_each_transmission]) as session,
+    ):
+        with tracer.start_as_current_span("my work"):
+            await session.send(read(), ONE_CALL)
+
+    *calls, parent = exporter.get_finished_spans()
+    assert [dict(span.attributes or {}) for span in calls] == [
+        {"http.response.status_code": 503},
+        {"http.response.status_code": 200},
+    ]
+    assert {span.name for span in calls} == {"GET /companies"}
+    assert all(span.parent and span.parent.span_id == parent.context.span_id for span in calls)
+    assert KEY not in str([span.to_json() for span in calls])
+
+
+async def test_a_thousand_calls_share_connections() -> None:
+    """The window bounds connections; nothing is left behind."""
+    async with raw_server(always(answer())) as server, session_on(server) as session:
+        quick = CallOptions(timeout=30, retry=RetryPolicy.never())
+        answers = await asyncio.gather(*(session.send(read(), quick) for _ in range(1000)))
+
+        assert {one.status for one in answers} == {200}
+        assert server.connections <= 100
+        assert session.stats().in_flight == 0
+
+
+async def test_errors_are_of_the_tree() -> None:
+    """One ``except IntegrationError`` is enough for whatever `send` raises."""
+    async with session_on("http://127.0.0.1:1") as session:
+        for safety in Safety:
+            with pytest.raises(IntegrationError):
+                await session.send(read(safety=safety), ONE_CALL)
