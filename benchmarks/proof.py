@@ -1,7 +1,7 @@
 """Is a push ever doubled, lost or linked to the wrong operation? The full runs.
 
     python -m benchmarks.proof cut      a cut at every byte of request and answer
-    python -m benchmarks.proof kill     a process killed 300 times while it pushes
+    python -m benchmarks.proof kill     a process killed 1,000 times while it pushes
     python -m benchmarks.proof audit    1,000 POSTs: the intent on disk before the first byte
     python -m benchmarks.proof all      all of them (the default); 1 where anything is violated
 
@@ -21,14 +21,9 @@ from pathlib import Path
 
 from attrs import Factory, frozen
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from tests import proof_audit, proof_backoff, proof_cut, proof_kill
 
-import proof_audit
-import proof_backoff
-import proof_cut
-import proof_kill
-
-ENOUGH_CASES, ENOUGH_KILLS, ENOUGH_POSTS = 2_000, 300, 1_000
+ENOUGH_CASES, ENOUGH_KILLS, ENOUGH_POSTS = 2_000, 1_000, 1_000
 RECORDS = 40
 AT_ONCE = 4
 SHOWN = 20

@@ -117,12 +117,12 @@ class Fetching:
         """Cancel tasks; from another thread too, and silently when their loop is gone."""
         tasks = [self._pages.pop(ask).task for ask in asks]
         pending = [task for task in tasks if not task.done()]
-        if not pending or self._loop is None or self._loop.is_closed():
+        if not pending or self._loop is None:
             return
         if _running_loop() is self._loop:
             _cancel_all(pending)
         else:
-            with suppress(RuntimeError):  # the loop was closed just now
+            with suppress(RuntimeError):  # the loop is closed, and its tasks with it
                 self._loop.call_soon_threadsafe(_cancel_all, pending)
 
 

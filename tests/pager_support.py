@@ -26,7 +26,7 @@ class FakeService:
         troubles: By page number: what comes instead of the next answers, a status or
             an exception each, first things first.
         seen: Page number, page size and priority of every request, in order.
-        most_in_flight: Requests under way at once, at most.
+        in_flight, most_in_flight: Requests under way, now and at most.
     """
 
     count: int = 1000
@@ -36,7 +36,7 @@ class FakeService:
     total: Callable[[int], int] | None = None
     seen: list[tuple[int, int, Priority]] = field(factory=list)
     most_in_flight: int = 0
-    _in_flight: int = 0
+    in_flight: int = 0
 
     @property
     def pages(self) -> list[int]:
@@ -46,12 +46,12 @@ class FakeService:
         query = dict(request.params)
         number, size = int(query["page"]), int(query["pageSize"])
         self.seen.append((number, size, request.priority))
-        self._in_flight += 1
-        self.most_in_flight = max(self.most_in_flight, self._in_flight)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
             await asyncio.sleep(self.latency(number))
         finally:
-            self._in_flight -= 1
+            self.in_flight -= 1
         trouble = self.troubles.get(number, [])
         if not trouble:
             return Response(status=200, body=self.body(number, size))

@@ -19,7 +19,7 @@ FAULTS = (
     *("empty", "null", "missing", "no_links", "self", "back", "wrong_number", "repeat"),
     *("skip", "absolute", "whole_url", "relative", "foreign_host", "foreign_path", "opaque"),
     *("strings", "no_number", "no_size", "no_total", "total_high", "total_low", "renamed"),
-    "recapped",
+    *("recapped", "pageless"),
 )
 
 
@@ -87,6 +87,8 @@ class World:
             if "renamed" in faults:
                 following["Limit"] = following.pop("pageSize", "3")
                 following["pageSize"] = str(size)
+            if "pageless" in faults:
+                following.pop("page")
             if "opaque" in faults:
                 following = {
                     "token": f"t{_next_number(number, faults)}",
@@ -145,7 +147,8 @@ def follow(world: World, params: Params) -> Iterator[str]:
             if "elsewhere" in href or "profile" in href:
                 raise Stuck(here, "unsafe")
             params, guessed = tuple(parse_qsl(urlsplit(href).query)), False
-            onward = int(dict(params).get("page") or 0)
+            says_more = {"token", "Limit"} & dict(params).keys()
+            onward = int(dict(params).get("page") or not says_more)
             if tuple(sorted(params)) in read or (onward and here and onward <= here):
                 raise Stuck(here, "back")
         elif not more or (guessed and not page["results"]):
@@ -166,13 +169,13 @@ HARMLESS = ("whole_url", "absolute", "relative", "strings", "no_number", "total_
 
 
 @st.composite
-def honest_worlds(draw: st.DrawFn) -> World:
+def honest_worlds(draw: st.DrawFn, *styles: str) -> World:
     """Lists whose pages hold the same items in whatever size they are asked for."""
-    style = draw(st.frozensets(st.sampled_from(HARMLESS), max_size=2))
+    style = draw(st.frozensets(st.sampled_from((*styles, *HARMLESS)), max_size=2))
     return World(
         count=draw(st.integers(0, 60)),
         cap=draw(st.sampled_from([5000, 2, 4, 5])),
-        hidden=draw(st.frozensets(st.integers(0, 60), max_size=20)),
+        hidden=draw(st.frozensets(st.integers(0, 60), max_size=0 if "missing" in style else 20)),
         faults=dict.fromkeys(range(1, 70), style),
     )
 

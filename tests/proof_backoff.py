@@ -9,10 +9,10 @@ import base64
 
 import aiohttp
 import backoff
-from tests.proof_cut import Case, Seen, invoice, service
-from tests.proof_proxy import CutProxy
 
 from integration_sdk.sandbox import Company, Sandbox
+from tests.proof_cut import Case, Seen, invoice, service
+from tests.proof_proxy import CutProxy
 
 TRIES = 4
 

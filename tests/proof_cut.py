@@ -14,10 +14,10 @@ from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 from attrs import evolve, field, frozen
-from tests.proof_proxy import Cut, CutProxy, How, Side
 
 from integration_sdk import Client, Dialect, OutcomeStatus, PushOutcome, PushRequest
 from integration_sdk.sandbox import Company, Operation, Sandbox
+from tests.proof_proxy import Cut, CutProxy, How, Side
 
 Verb = Literal["POST", "PUT", "POST with a key"]
 VERBS: tuple[Verb, ...] = ("POST", "PUT", "POST with a key")

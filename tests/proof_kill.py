@@ -17,17 +17,18 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from attrs import define, field, frozen
-from tests.proof_proxy import Cut, CutProxy, Side
 
 from integration_sdk._journal import SqliteJournal
 from integration_sdk._sansio.intents import Intent, State
 from integration_sdk.errors import JournalError
 from integration_sdk.sandbox import Company, Operation, Rule, Sandbox
+from tests.proof_proxy import Cut, CutProxy, Side
 
 ROOT = Path(__file__).parents[1]
 PUSH = "^POST {}/connections/.*/push/"
@@ -61,7 +62,8 @@ class Life:
         """Kill it with signal 9, unless it has ended."""
         if self.code is None and not self.killed:
             self.killed = True
-            os.kill(self.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended, and the nursery has yet to say so
+                os.kill(self.pid, signal.SIGKILL)
 
 
 @define(eq=False)
@@ -416,7 +418,9 @@ async def kill_until(
                 await session.run(list(POINTS))
                 await report.judge(session)
 
-    async with Sandbox(companies=at_once, invoices=1, push_seconds=(0.01, 0.2)) as sandbox:
-        async with asyncio.TaskGroup() as tasks:
-            for company in sandbox.companies:
-                tasks.create_task(sessions(sandbox, company))
+    async with (
+        Sandbox(companies=at_once, invoices=1, push_seconds=(0.01, 0.2)) as sandbox,
+        asyncio.TaskGroup() as tasks,
+    ):
+        for company in sandbox.companies:
+            tasks.create_task(sessions(sandbox, company))

@@ -70,6 +70,13 @@ def test_both_spellings_of_the_connection_are_one_field(spelling: str) -> None:
     assert codec.read_operation(given_).data_connection_id == "d9"
 
 
+def test_connection_is_read_where_its_other_spelling_is_null() -> None:
+    """A null ``dataConnectionId`` does not hide the ``dataConnectionKey`` beside it."""
+    read = codec.read_operation(OPERATION | {"dataConnectionId": None, "dataConnectionKey": "d9"})
+
+    assert read.data_connection_id == "d9"
+
+
 def test_unknown_status_is_kept_and_is_not_final() -> None:
     """A status that appears one day must not break those who poll."""
     operation = codec.read_operation({**OPERATION, "status": "Queued"})

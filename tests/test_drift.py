@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
 from attrs import define, field
 
 from integration_sdk._sansio.cursor import Position, read_cursor, write_cursor
-from integration_sdk._sansio.drift import Keys
-from integration_sdk._sansio.items import ItemReader
+from integration_sdk._sansio.drift import DriftWatch, Keys, shortfall
+from integration_sdk._sansio.items import ItemReader, Sheet
 from integration_sdk._sansio.line import Ask, Line
 from integration_sdk._sansio.repair import RepairWalk
 from integration_sdk._sansio.requests import MIB, Params
-from integration_sdk.errors import ResultSetChanged
-from tests.paging_worlds import first_request
+from integration_sdk.errors import PaginationError, ResultSetChanged
+from tests.paging_worlds import World, first_request
 
 READER = ItemReader.of()
 KEYS = Keys.of("id", READER.value)
@@ -167,3 +168,80 @@ def test_ten_thousand_schedules_of_inserts_and_deletes() -> None:
     for seed in range(10_000):
         every_stander_once(100_000 + seed)
         every_stander_once_across_a_cursor(100_000 + seed)
+
+
+def test_pages_that_come_short_do_not_end_a_repaired_list() -> None:
+    """Items that are counted and not shown make pages short; what is behind them still comes."""
+    world = World(count=60, hidden=frozenset({3, 17, 31, 45}))
+    walk = repair_walk(10, 2)
+    seen: list[str] = []
+    while (head := walk.head) is not None:
+        sheet = READER.open(world.body(head.params))
+        cut = walk.opened(sheet, 100)
+        seen += [item["id"] for item in READER.values(iter(sheet.raws[cut or 0 :]))]
+
+    assert seen == [str(index) for index in range(60) if index not in world.hidden]
+
+
+# What is noticed
+
+
+def sheet(*keys: int, total: int | None = None, number: int = 2) -> Sheet:
+    facts = {"pageNumber": number, "totalResults": total}
+    return READER.open(msgspec.json.encode({"results": [{"id": key} for key in keys], **facts}))
+
+
+def noticed(before: Sheet | None, after: Sheet, total: int | None = None) -> list[tuple[str, str]]:
+    return [(drift.kind, drift.detail) for drift in DriftWatch(KEYS).compare(before, after, total)]
+
+
+def test_a_list_that_stands_still_shows_nothing() -> None:
+    """Pages that follow each other, and a total that is not known or stays, are no drift."""
+    assert noticed(None, sheet(1, 2)) == []
+    assert noticed(sheet(1, 2), sheet(3, 4)) == []
+    assert noticed(sheet(1, 2), sheet(3, 4, total=4), total=4) == []
+    assert noticed(sheet(1, 2), sheet()) == []
+
+
+def test_items_that_moved_over_the_border_are_noticed_though_the_total_stays() -> None:
+    """An insert here and a delete there leave the total as it was."""
+    assert noticed(sheet(1, 2, 3), sheet(2, 3, 4)) == [
+        ("duplicate", "2 of its items were on the page before too")
+    ]
+
+
+def test_items_are_compared_where_the_total_moves() -> None:
+    """However far they moved, and wherever on the page they stand."""
+    assert noticed(sheet(1, 2), sheet(3, total=9), total=7) == [
+        ("total", "totalResults went from 7 to 9")
+    ]
+    both = noticed(sheet(*range(100)), sheet(500, *range(40), total=9), total=7)
+    assert [kind for kind, _ in both] == ["total", "duplicate"]
+
+
+def test_a_list_that_ends_early_or_late_is_noticed() -> None:
+    """The items handed out are held against ``totalResults``."""
+    assert list(shortfall(7, 7, 1)) == list(shortfall(7, None, 1)) == []
+    assert [drift.kind for drift in shortfall(7, 9, 1)] == ["count"]
+
+
+@pytest.mark.parametrize("key", ["id", lambda item: item["id"]])
+def test_a_key_is_a_name_or_a_function(key: Any) -> None:
+    """Both read the same; an item without one has None."""
+    raws = sheet(1, 2).raws
+    other = READER.open(b'{"results":[{"name":1},[],{"id":[1]}]}').raws
+
+    assert Keys.of(key, READER.value).read(raws) == [1, 2]
+    assert Keys.of(key, READER.value).read(other) == [None, None, None]
+
+
+@pytest.mark.parametrize("fault", ["wrong_number", "recapped"])
+def test_a_repaired_list_of_wrong_pages_is_an_error(fault: str) -> None:
+    """A page of another number or size than asked for cannot be placed."""
+    world = World(count=60, faults={2: frozenset({fault})})
+    walk = repair_walk(10, 0)
+    walk.opened(READER.open(world.body(walk.line.asks[0].params)), 100)
+    second = READER.open(world.body(walk.line.asks[0].params))
+
+    with pytest.raises(PaginationError, match=r"was asked for and (page )?\d answered"):
+        walk.opened(second, 100)

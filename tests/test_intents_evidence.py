@@ -323,6 +323,18 @@ def test_absent_wants_a_proven_list_and_a_quiet_period(fresh: list[PushOperation
     assert unproven.state is State.UNRESOLVED
 
 
+def test_an_echo_that_says_less_is_a_candidate() -> None:
+    """A platform may drop fields: what contradicts nothing we sent may be ours, never ABSENT."""
+    sent = {"number": "7", "buyer": {"id": "b", "name": None}, "lines": [{"sum": 1}, {"sum": 2}]}
+    less = {"number": "7", "buyer": {}, "lines": [{"sum": 1}, {}]}
+
+    found = verdict(doubt(sent), seen(push("a", less)))
+
+    assert found == Verdict(State.UNRESOLVED, candidates=("a",))
+    for other in ({"number": "8"}, {"buyer": "b"}, {"lines": [{"sum": 1}]}, {"lines": "none"}):
+        assert verdict(doubt(sent), seen(push("a", less | other))) == Verdict(State.ABSENT)
+
+
 @given(
     st.lists(st.tuples(keys, st.sampled_from([None, ECHO, OTHER])), unique_by=lambda one: one[0]),
     st.booleans(),

@@ -124,7 +124,7 @@ def test_reference_not_unique_is_caught() -> None:
             return [] if "references" in wanted else [r for r in rows if not ids or r.id in ids]
 
         patch.setattr(MemoryJournal, "rows", no_references)
-        patch.setattr(memory, "_refuse_second", lambda *facts: None)
+        patch.setattr(memory, "_reference_owner", lambda *facts: None)
 
     assert_caught("double send", bug, crash=0.03)
 

@@ -180,6 +180,7 @@ async def test_the_event_loop_gets_turns_while_a_large_page_is_read() -> None:
     service = FakeService(count=5000, latency=lambda _: 0)
     await service.pager(page_size=5000, decode=slow, clock=lambda: now).collect()
     task.cancel()
+    turns.append(now)
 
     assert max(later - earlier for earlier, later in pairwise(turns)) < 0.002
 
@@ -245,6 +246,23 @@ async def test_a_429_shrinks_the_window() -> None:
     assert len(service.seen) - before <= 5
 
 
+async def test_pages_that_a_link_passes_over_are_cancelled() -> None:
+    """The link wins over arithmetic, and what was asked for in vain is called back."""
+    service = FakeService(count=2000, latency=lambda page: 0.01 if page in {1, 2, 9, 10} else 50.0)
+    whole = service.body
+    service.body = lambda number, size: (  # type: ignore[method-assign]  # a server of its own mind
+        whole(number, size).replace(b"page=3&", b"page=9&") if number == 2 else whole(number, size)
+    )
+    items = aiter(service.pager(prefetch=4))
+
+    read = [await anext(items) for _ in range(201)]
+    await settle()
+
+    assert read[-1] == {"id": 800}
+    assert service.in_flight <= 5
+    await items.aclose()
+
+
 # Errors
 
 
@@ -281,6 +299,20 @@ async def test_a_page_that_times_out_is_asked_for_in_halves() -> None:
     sizes = [size for _, size, _ in service.seen]
     assert sizes[:2] == [1000, 500]
     assert sizes[-1] == 1000
+
+
+async def test_a_page_that_was_begun_is_asked_for_in_halves_from_there() -> None:
+    """A smaller page holds the next item wanted, and begins to be handed out there."""
+    service = FakeService(count=1000)
+    pager = service.pager(page_size=400)
+    async for item in pager:
+        if item["id"] == 250:
+            break
+    service.troubles = {1: [504]}
+
+    rest = await service.pager(page_size=400, cursor=pager.cursor).collect()
+
+    assert rest == ids(range(251, 1000))
 
 
 async def test_a_page_that_times_out_in_any_size_is_an_error() -> None:
@@ -325,6 +357,18 @@ async def test_a_list_without_the_page_it_promised_has_ended() -> None:
 
     assert await pager.collect() == ids(range(200))
     assert [drift.kind for drift in pager.report.drift] == ["count"]
+
+
+async def test_a_cursor_before_the_end_of_such_a_list_finds_its_end() -> None:
+    """Taken behind the last item, it does not name the page that nobody linked to."""
+    service = FakeService(count=200, total=lambda _: 300)
+    service.troubles = {3: [404] * 9}
+    pager = service.pager(prefetch=0)
+    async for item in pager:
+        if item["id"] == 199:
+            break
+
+    assert await service.pager(cursor=pager.cursor).collect() == []
 
 
 async def test_a_list_that_is_not_there_is_an_error() -> None:
@@ -379,9 +423,12 @@ async def test_an_error_in_the_body_leaves_no_task() -> None:
 
 
 async def test_a_cancelled_reader_leaves_no_task() -> None:
-    """Cancelling the task that reads cancels its pages, though its error is kept."""
+    """Cancelling the task that reads cancels its pages, though the iterator is kept."""
     service = FakeService(latency=lambda page: 0.01 if page < 3 else 100.0)
-    reader = asyncio.create_task(service.pager().collect())
+    items = aiter(service.pager())
+    for _ in range(200):
+        await anext(items)
+    reader = asyncio.create_task(anext(items))
     await asyncio.sleep(1)
 
     reader.cancel()
@@ -390,6 +437,8 @@ async def test_a_cancelled_reader_leaves_no_task() -> None:
 
     assert isinstance(outcome[0], asyncio.CancelledError)
     assert not others()
+    service.latency = lambda _: 0.01
+    assert [item async for item in items] == ids(range(200, 1000)), "and can be gone on with"
 
 
 async def test_a_forgotten_iterator_leaves_no_task() -> None:
@@ -424,7 +473,8 @@ async def test_a_closed_iterator_has_ended() -> None:
 
 
 async def test_an_iterator_may_be_dropped_by_another_thread() -> None:
-    """Its tasks are cancelled on their own loop."""
+    """Its tasks are cancelled on their own loop, which must not be touched from elsewhere."""
+    asyncio.get_running_loop().set_debug(True)
     items = aiter(FakeService(latency=lambda page: 0.01 if page == 1 else 1.0).pager())
     await anext(items)
     box = [items]

@@ -104,3 +104,37 @@ def test_a_page_asked_for_in_another_size_loses_and_doubles_nothing(
     walk = walk_of(page_size, base_url=HOST, prefetch=prefetch)
 
     assert walked(world, walk, seed, cuts=True) == expected(world, page_size)
+
+
+@given(st.integers(1, 20), st.integers(0, 6))
+def test_a_429_halves_the_window_and_answers_open_it_again(prefetch: int, answers: int) -> None:
+    """Half as many go ahead at once after a refusal, one more with each answer."""
+    line = Line(prefetch, 64 * MIB)
+    asks = [Ask(params=(), number=number) for number in range(1, 40)]
+    line.start_over(*asks)
+    asked = line.to_fetch(line.room(waiting=False))
+    line.failed(asks[0], throttled=True)
+    line.open_head(0)
+
+    for ask in asked[1 : 1 + answers]:
+        line.arrived(ask, 10)
+
+    answers = min(answers, len(asked) - 1)
+    assert line.room(waiting=False) == min(max(prefetch // 2, 1) + answers, prefetch)
+
+
+@given(st.integers(1, 20), st.integers(0, 19))
+def test_nothing_is_asked_for_behind_a_page_that_failed(prefetch: int, failed: int) -> None:
+    """Until it has become the head, the line ends before it."""
+    line = Line(prefetch, 64 * MIB)
+    asks = [Ask(params=(), number=number) for number in range(1, 40)]
+    line.start_over(*asks)
+    asked = line.to_fetch(prefetch)
+    failed %= len(asked)
+    line.failed(asked[failed], throttled=False)
+
+    for _ in range(failed):
+        assert line.to_fetch(line.room(waiting=False)) == []
+        line.open_head(0)
+
+    assert line.to_fetch(line.room(waiting=True))[0] is asked[failed]

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import proof_audit
 import pytest
+
+from tests import proof_audit
 from tests.proof_audit import Event, audit, events
 
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import proof_backoff
 import pytest
 from attrs import evolve
-from tests.proof_cut import Case, Report, Seen, judge, run_cases, sample, service
-from tests.proof_cut import run_case as push
-from tests.proof_proxy import Cut
 
 from integration_sdk import OutcomeStatus
 from integration_sdk.sandbox import Operation
+from tests import proof_backoff
+from tests.proof_cut import Case, Report, Seen, judge, run_cases, sample, service
+from tests.proof_cut import run_case as push
+from tests.proof_proxy import Cut
 
 
 async def test_a_cut_at_any_byte_does_no_harm() -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve
-from tests.proof_kill import POINTS, Nursery, Report, Session, audit, kill_until, rows_of
-from tests.proof_proxy import CutProxy
 
 from integration_sdk._sansio.intents import Intent, State
 from integration_sdk.sandbox import Sandbox
+from tests.proof_kill import POINTS, Nursery, Report, Session, audit, kill_until, rows_of
+from tests.proof_proxy import CutProxy
 
 
 async def test_kills_at_any_point_do_no_harm(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ class Bulk:
         self._ordered = ordered
         self._pulled = 0
         self._given = 0
+        self._at_work = 0
         self._done = False
         self._left = False
         self._failure: BaseException | None = None
@@ -57,9 +58,9 @@ class Bulk:
         first: Exception | None = None
         if isinstance(requests, Sized):
             self._desk.tally.expect(len(requests))
-        senders = self._start(_pull(requests))
+        self._start(_pull(requests))
         try:
-            while await self._some(senders):
+            while await self._some():
                 outcome = self._ready.popleft()
                 self._places.release()
                 self._given += 1
@@ -76,7 +77,7 @@ class Bulk:
         if first and raise_on == "end":
             raise first
 
-    def _start(self, input_: AsyncIterator[PushRequest]) -> list[asyncio.Task[None]]:
+    def _start(self, input_: AsyncIterator[PushRequest]) -> None:
         senders = [
             asyncio.create_task(self._send(input_), name="integration_sdk sender")
             for _ in range(self._senders)
@@ -84,12 +85,12 @@ class Bulk:
         self._desk.tasks.update(senders)
         for sender in senders:
             sender.add_done_callback(self._sender_ended)
-        return senders
+        self._at_work = len(senders)
 
-    async def _some(self, senders: list[asyncio.Task[None]]) -> bool:
+    async def _some(self) -> bool:
         """Wait for an outcome; False when there will be none."""
         while not self._ready:
-            if self._given == self._pulled and all(sender.done() for sender in senders):
+            if self._given == self._pulled and not self._at_work:
                 return False
             self._news.clear()
             await self._news.wait()
@@ -112,6 +113,7 @@ class Bulk:
 
     def _sender_ended(self, sender: asyncio.Task[None]) -> None:
         self._desk.tasks.discard(sender)
+        self._at_work -= 1
         if not sender.cancelled() and (error := sender.exception()):
             self._failure = self._failure or error
             self._stop()

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import Literal, Self
 
+from integration_sdk._coordinator import decisions
 from integration_sdk._coordinator.bulk import Bulk
 from integration_sdk._coordinator.delivery import Delivery, Journal
 from integration_sdk._coordinator.dispatch import SWEEP, Check, Dispatch
@@ -22,7 +23,7 @@ from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._coordinator.push_list import PushList, Send
 from integration_sdk._journal import MemoryJournal, SqliteJournal
-from integration_sdk._sansio import reconcile, requests
+from integration_sdk._sansio import requests
 from integration_sdk._sansio.effects import Policy
 from integration_sdk._sansio.intents import Intent
 from integration_sdk._sansio.outcomes import Progress
@@ -190,7 +191,8 @@ class Coordinator:
         Returns:
             A push with a ``key``; or with an ``outcome`` at once, where the service
             refused it or its platform is synchronous. One whose answer was
-            lost has neither, until the list of pushes has been searched.
+            lost has neither, until the list of pushes has been searched, nor has
+            one whose reference is just being sent: it joins that push.
 
         Raises:
             InvalidRecord: The record cannot be right; nothing was sent.
@@ -292,7 +294,8 @@ class Coordinator:
         Args:
             intent: As `PushInDoubt.intent` and `Push.intent` give it.
             decision: "resend" pushes the record once more, at your risk of having it
-                twice; "abandon" leaves it.
+                twice; "abandon" leaves it: pushed again, its reference is IN_DOUBT
+                for good, so a record that is missing needs another one.
             bind: Or the key of the push that it is.
 
         Returns:
@@ -305,15 +308,12 @@ class Coordinator:
         if (decision in {"resend", "abandon"}) == (bind is not None):
             raise ConfigurationError('decide "resend" or "abandon", or give bind= a push key')
         desk = self._open()
-        ledger = desk.delivery.ledger
         if bind is not None:
-            await desk.delivery.drive(reconcile.bind(ledger, intent, bind))
-            return desk.bound(intent)
+            return await decisions.bind(desk, intent, bind)
         if decision == "abandon":
-            await desk.delivery.drive(reconcile.abandon(ledger, intent))
-            desk.forget(intent)
+            await decisions.abandon(desk, intent)
             return None
-        return await desk.send_again(intent)
+        return await decisions.resend(desk, intent)
 
     def _intent_changed(self, intent: Intent) -> None:
         if self._desk is not None:

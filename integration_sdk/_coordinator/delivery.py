@@ -9,13 +9,15 @@ leaves it to end by itself, so that its outcome gets on record.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, TypeVar
 
-from attrs import Factory, define
+from attrs import Factory, define, evolve
 
 from integration_sdk._coordinator.push_list import SNAPSHOT, PushList, unix_time
-from integration_sdk._sansio import protocol, reconcile, replies
+from integration_sdk._journal import Journal
+from integration_sdk._sansio import outcomes, protocol, reconcile, replies
 from integration_sdk._sansio.effects import (
     Commit,
     Effect,
@@ -29,35 +31,27 @@ from integration_sdk._sansio.effects import (
     Send,
     Sleep,
 )
+from integration_sdk._sansio.evidence import Listing
 from integration_sdk._sansio.intents import Answer, Intent, Snapshot, State
 from integration_sdk._sansio.replies import Reply
 from integration_sdk._sansio.requests import Request
-from integration_sdk.errors import ApiError, IntegrationError, JournalError, TransportError
+from integration_sdk.errors import (
+    AnswerLost,
+    ApiError,
+    IntegrationError,
+    JournalError,
+    NotSent,
+    TransportError,
+)
 from integration_sdk.models import PushOperation
 
+__all__ = ["Delivery", "Journal"]
+
+logger = logging.getLogger("integration_sdk.pushes")
 T = TypeVar("T")
 
 SNAPSHOT_AGE: Final = 600.0
 """Seconds after which a company is listed anew before pushes are sent."""
-
-
-class Journal(Protocol):
-    """Where intents are kept; see `integration_sdk._journal.Journal`."""
-
-    async def commit(self, rows: Sequence[Intent]) -> None:
-        """Make all of these rows durable, or none."""
-
-    async def rows(self, *, references: Collection[str] | None = None) -> list[Intent]:
-        """Return the rows with one of these references."""
-
-    async def unsettled(self) -> list[Intent]:
-        """Return what `recover` takes over."""
-
-    async def owners(self, keys: Collection[str]) -> Mapping[str, str]:
-        """Return which of these push keys have an owner."""
-
-    async def close(self) -> None:
-        """Let go of it."""
 
 
 @define
@@ -122,7 +116,8 @@ class Delivery:
     async def settle(self, finals: Iterable[tuple[str, PushOperation]]) -> None:
         """Put the final states of many intents on record, in one commit."""
         machines = [
-            protocol.settle(self.ledger, intent_id, operation) for intent_id, operation in finals
+            protocol.settle(self.ledger, one, operation, error=outcomes.reasons(operation))
+            for one, operation in finals
         ]
         waiting, together = _first_commits(machines)
         try:
@@ -142,12 +137,19 @@ class Delivery:
             self.doubtful.add(intent.id)
         for company_id in found.companies:
             self.reconcile(company_id)
+        for company_id in {intent.lane.company_id for intent in found.in_doubt}:
+            self._start(self._look(company_id))
         return found
 
     async def recorded(self, reference: str) -> Intent | None:
         """Return the push that *reference* stands for."""
         found = await self.journal.rows(references=[reference])
-        return next((row for row in found if not row.is_superseded), None)
+        row = next((row for row in found if not row.is_superseded), None)
+        return row and (self.ledger.get(row.id) or self.ledger.unrecorded.get(row.id) or row)
+
+    async def replace(self, before: Intent, intent: Intent) -> Intent:
+        """Put *intent* on record in the place of one that does not exist at the service."""
+        return await self.drive(protocol.replace(self.ledger, before, intent))
 
     async def close(self) -> None:
         """Stop looking for what is in doubt, and let go of the journal."""
@@ -172,6 +174,9 @@ class Delivery:
             await self.drive(reconcile.reconcile(self.ledger, company_id, policy=self.policy))
         finally:
             self._reconciling.discard(company_id)
+        self._tell(company_id)
+
+    def _tell(self, company_id: str) -> None:
         for intent in self.ledger.doubted(company_id):
             if intent.id in self.doubtful:
                 self.changed(intent)
@@ -182,8 +187,14 @@ class Delivery:
         for company in {intent.lane.company_id for intent in doubted} - self._reconciling:
             if now - self._looked.get(company, -every) >= every and not self.closing.is_set():
                 self._looked[company] = now
-                machine = reconcile.look_again(self.ledger, company, policy=self.policy)
-                self._start(self.drive(machine))
+                self._start(self._look(company))
+
+    async def _look(self, company_id: str) -> None:
+        try:
+            await self.drive(reconcile.look_again(self.ledger, company_id, policy=self.policy))
+        except JournalError as error:
+            logger.warning("what is in doubt stays so until the next look: %s", error)
+        self._tell(company_id)
 
     def _start(self, work: Any) -> None:
         task: asyncio.Task[None] = asyncio.create_task(work, name="integration_sdk delivery")
@@ -215,7 +226,7 @@ class Delivery:
             case Send():
                 return await self._transmit(effect.intent)
             case List():
-                return await self.pushes.read(effect.company_id, effect.known)
+                return await self._list(effect)
             case Fetch():
                 return await self.pushes.read_singly(effect.company_id, effect.keys)
             case Owners():
@@ -239,13 +250,34 @@ class Delivery:
 
     async def _transmit(self, intent: Intent) -> Answer:
         began = asyncio.get_running_loop().time()
+        left = asyncio.Event()
         reply: Reply
         try:
-            reply = await self.pushes.send(self._calls[intent.id], once=True)
+            reply = await self.pushes.send(
+                self._calls[intent.id], before_sending=_telling(left), once=True
+            )
         except (TransportError, ApiError) as error:
             reply = error
+        except Exception as error:
+            logger.exception("a push could not be sent to its end")
+            kind = AnswerLost if left.is_set() else NotSent
+            reply = kind(f"sending the push broke off: {error!r}")
         self._said[intent.id] = reply
         return replies.to_answer(reply, began=began, unix_time=unix_time())
+
+    async def _list(self, effect: List) -> Listing | None:
+        """Read in full what is new to any snapshot, however deep the others go."""
+        listing = await self.pushes.read(effect.company_id, effect.known)
+        if listing is None or effect.known is None:
+            return listing
+        if not (effect.known - effect.old).intersection(listing.keys):
+            return listing
+        full = await self.pushes.read(effect.company_id, effect.old)
+        if full is None:
+            return None
+        told = {one.push_operation_key: one for one in full.operations}
+        found = [told.get(one.push_operation_key, one) for one in listing.operations]
+        return evolve(listing, operations=found)
 
     async def _snapshot(self, company_id: str) -> Snapshot | None:
         """Return what was there before; asked for once for all that are sent meanwhile."""
@@ -258,6 +290,13 @@ class Delivery:
         if before.taking.done():
             return before.taking.result()
         return await asyncio.shield(before.taking)
+
+
+def _telling(left: asyncio.Event) -> Callable[[], Awaitable[None]]:
+    async def leaving() -> None:
+        left.set()
+
+    return leaving
 
 
 def _first_commits(

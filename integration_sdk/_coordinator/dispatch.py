@@ -9,6 +9,9 @@
                                   --> IN_DOUBT     the list does not; may be found later
 
 Final states are put on record before anybody hears of them, many in one commit.
+
+A reference has one owner at a time: the push that is looked up, sent, searched for or followed
+under it, one that recovery took over included. Whoever pushes the reference meanwhile joins.
 """
 
 from __future__ import annotations
@@ -23,10 +26,11 @@ from uuid import uuid4
 from attrs import Factory, define, evolve
 
 from integration_sdk._coordinator.delivery import Delivery
+from integration_sdk._coordinator.owners import Owners
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._coordinator.waits import Waits
-from integration_sdk._sansio import outcomes, reconcile, submissions
+from integration_sdk._sansio import outcomes, submissions
 from integration_sdk._sansio.intents import Intent, State
 from integration_sdk._sansio.outcomes import Tally
 from integration_sdk._sansio.requests import Request
@@ -55,6 +59,7 @@ class Dispatch:
         stopped: Why nothing more is sent; None while pushes are.
         open: Followed pushes, by key.
         doubted: Pushes whose answer was lost, by intent.
+        owners: Who has which reference.
         idle: Set while no push lacks an outcome.
     """
 
@@ -70,6 +75,7 @@ class Dispatch:
     tally: Tally = Factory(Tally)
     open: dict[str, Push] = Factory(dict)
     doubted: dict[str, Push] = Factory(dict)
+    owners: Owners = Factory(Owners)
     idle: asyncio.Event = Factory(asyncio.Event)
     tasks: set[asyncio.Task[None]] = Factory(set)
     _waits: Waits = None  # type: ignore[assignment]  # made at once, needs self
@@ -92,14 +98,21 @@ class Dispatch:
         """
         if self.stopped:
             raise self.stopped
-        self._enter()
+        self.enter()
         self.tally.sending += 1
         try:
             call, intent = await self._prepare(push.request)
+            current = await self._take_up(push, intent)
         except (InvalidRecord, ConfigurationError) as error:
-            self._settle(push, outcomes.invalid(push.request, error))
+            self.settle(push, outcomes.invalid(push.request, error))
+        except IntegrationError as error:
+            self._refused(push, error)
+        except Exception as error:
+            self.settle(push, outcomes.refused(push.request, NotSent(f"not sent: {error!r}")))
+            raise
         else:
-            await self._go_on(push, call, intent, wait)
+            if current is not None:
+                await self._go_on(push, call, current, wait)
         finally:
             self.tally.sending -= 1
 
@@ -112,20 +125,32 @@ class Dispatch:
                 f"{request.data_type} not sent: " + "; ".join(map(str, problems)),
                 problems=problems,
             )
-        intent = submissions.intend(request, call, self._new_id(), key)
-        if self.durable and request.reference is not None:
-            intent = submissions.take_up(await self.delivery.recorded(request.reference), intent)
-        return call, intent
+        return call, submissions.intend(request, call, self.new_id(), key)
 
-    def _new_id(self) -> str:
+    async def _take_up(self, push: Push, intent: Intent) -> Intent | None:
+        """Return what the push's reference stands for; None where another push has it."""
+        reference = push.request.reference
+        if not self.durable or reference is None:
+            return intent
+        owner = await self.owners.take_or_find(push, intent, self.doubted)
+        if owner is not None:
+            owner.join(push)
+            return None
+        before = await self.delivery.recorded(reference)
+        if before is None:
+            return intent
+        return submissions.take_up(before, intent) or await self.delivery.replace(before, intent)
+
+    def new_id(self) -> str:
+        """Return a new intent's id."""
         return uuid4().hex if self.durable else f"push-{next(self._numbers)}"
 
     async def _go_on(self, push: Push, call: Request, intent: Intent, wait: float | None) -> None:
         """Take *intent* on from where it is: a reference may be of an earlier run."""
         if outcome := submissions.recorded_outcome(push.request, intent, self.dialect):
-            self._settle(push, outcome)
+            self.settle(push, outcome)
         elif intent.key is not None:
-            self._follow(push, intent, submissions.recorded_operation(intent), wait)
+            self.follow(push, intent, submissions.recorded_operation(intent), wait)
         elif intent.state is State.AMBIGUOUS:
             self._doubt(push, intent)
         else:
@@ -134,12 +159,12 @@ class Dispatch:
 
     async def _deliver(self, push: Push, call: Request, intent: Intent, wait: float | None) -> None:
         if self.stopped:
-            self._settle(push, outcomes.refused(push.request, self.stopped))
+            self.settle(push, outcomes.refused(push.request, self.stopped))
             return
         done, operation, error = await self.delivery.deliver(intent, call)
         if operation is not None:
             self._tell("sent", push)
-            self._follow(push, done, operation, wait)
+            self.follow(push, done, operation, wait)
         elif done.state is State.AMBIGUOUS:
             logger.warning("the answer to a push was lost, the list is searched: %s", error)
             self._doubt(push, done)
@@ -149,7 +174,7 @@ class Dispatch:
     def _refused(self, push: Push, error: IntegrationError) -> None:
         if isinstance(error, AccountExpired):
             self.stop(error)
-        self._settle(push, outcomes.refused(push.request, error))
+        self.settle(push, outcomes.refused(push.request, error))
 
     def stop(self, error: IntegrationError) -> None:
         """Send nothing more, and wait for nothing: the account has ended."""
@@ -160,18 +185,19 @@ class Dispatch:
 
     # Following
 
-    def _follow(
+    def follow(
         self, push: Push, intent: Intent, operation: PushOperation, wait: float | None
     ) -> None:
+        """Follow a push whose key is known to its end."""
         request = push.request
-        push.operation, push.intent, push.keeper = operation, intent.id, self
+        push.acknowledged(intent.id, operation, self)
         if operation.is_final:
             self.poller.remember(operation)
             self.push_ended(push, operation)
             return
         key = operation.push_operation_key
         if key in self.open:
-            self._join(push, self.open[key])
+            self.open[key].join(push)
             return
         self.open[key] = push
         self.tally.open += 1
@@ -180,15 +206,6 @@ class Dispatch:
         longest = outcomes.longest_wait(request, wait)
         if longest is not None:
             self._waits.start(key, longest)
-
-    def _join(self, push: Push, first: Push) -> None:
-        """Two requests stand for one push (a reference, submitted again): one outcome."""
-
-        async def share() -> None:
-            outcome = await first
-            self._settle(push, evolve(outcome, request=push.request))
-
-        self.start(share())
 
     def push_changed(self, push: Push) -> None:
         """A push has another status."""
@@ -205,7 +222,7 @@ class Dispatch:
         """A push cannot be followed: for all we know it is Pending."""
         if isinstance(error, AccountExpired):
             self.stop(error)
-        self._settle(push, outcomes.pending(push.request, push.operation, error))
+        self.settle(push, outcomes.pending(push.request, push.operation, error))
 
     async def _record(self) -> None:
         try:
@@ -221,7 +238,7 @@ class Dispatch:
 
     def _ended(self, push: Push, operation: PushOperation) -> None:
         if push.outcome is None:
-            self._settle(push, outcomes.final(push.request, operation, self.dialect))
+            self.settle(push, outcomes.final(push.request, operation, self.dialect))
         else:
             push.operation = operation
             self._tell("found", push)
@@ -229,13 +246,14 @@ class Dispatch:
     def _expired(self, key: str, waited: float) -> None:
         push = self.open[key]
         self.poller.unfollow(key)
-        self._settle(push, outcomes.expired(push.request, push.operation, waited))
+        self.settle(push, outcomes.expired(push.request, push.operation, waited))
 
     # Doubts
 
     def _doubt(self, push: Push, intent: Intent) -> None:
         push.intent = intent.id
         self.doubted[intent.id] = push
+        push.wake()
         self._tell("doubted", push)
         now = self.delivery.ledger.get(intent.id)
         if now is not None:
@@ -251,46 +269,29 @@ class Dispatch:
             self.delivery.doubtful.discard(intent.id)
             self._found(push, intent)
         elif push.outcome is None:
-            self._settle(push, outcomes.in_doubt(push.request, intent))
+            self.settle(push, outcomes.in_doubt(push.request, intent))
 
     def _found(self, push: Push, intent: Intent) -> None:
         operation = submissions.recorded_operation(intent)
         if push.outcome is None:
-            self._follow(push, intent, operation, None)
+            self.follow(push, intent, operation, None)
         else:
             push.operation, push.keeper = operation, self
             lane = (intent.lane.connection_id, intent.lane.data_type)
             self.poller.follow(intent.lane.company_id, str(intent.key), lane, push)
 
-    def bound(self, intent_id: str) -> Push:
-        """Follow a push in doubt under the key that the caller gave it."""
-        intent = self.delivery.ledger.get(intent_id)
-        push = self.forget(intent_id)
-        if intent is None or push is None:
-            raise ConfigurationError(f"intent {intent_id} is not in doubt here")
-        again = self._again(push.request)
-        self._follow(again, intent, submissions.recorded_operation(intent), None)
-        return again
-
-    async def send_again(self, intent_id: str) -> Push:
-        """Send a push in doubt once more, as the caller decided."""
-        key = str(uuid4()) if self.dialect.idempotency_header else None
-        machine = reconcile.resend(
-            self.delivery.ledger, intent_id, new_id=self._new_id(), idempotency_key=key
-        )
-        intent = await self.delivery.drive(machine)
-        push = self.forget(intent_id)
-        again = self._again(push.request if push else submissions.from_record(intent))
-        again.intent = intent.id
-        await self.resend(again, intent)
-        return again
-
-    def _again(self, request: PushRequest) -> Push:
-        self._enter()
+    def again(self, request: PushRequest) -> Push:
+        """Return a new push of a request, which is to have an outcome."""
+        self.enter()
         return Push(request)
 
-    def forget(self, intent_id: str) -> Push | None:
-        """Search for a push in doubt no longer."""
+    def watch(self, push: Push, intent_id: str) -> None:
+        """Search for a push in doubt."""
+        self.doubted[intent_id] = push
+        self.delivery.doubtful.add(intent_id)
+
+    def drop(self, intent_id: str) -> Push | None:
+        """Search for a push in doubt no longer, and return it."""
         self.delivery.doubtful.discard(intent_id)
         return self.doubted.pop(intent_id, None)
 
@@ -299,7 +300,7 @@ class Dispatch:
         for intent in self.delivery.ledger.doubted():
             push = self.doubted.get(intent.id)
             if push is not None and push.outcome is None:
-                self._settle(push, outcomes.in_doubt(push.request, intent))
+                self.settle(push, outcomes.in_doubt(push.request, intent))
 
     # Taking over
 
@@ -307,39 +308,45 @@ class Dispatch:
         """Go on with what an earlier run left, and return its pushes."""
         found = await self.delivery.recover()
         for intent in self.delivery.ledger.doubted():
-            push = self._revived(intent)
-            self.doubted[intent.id] = push
-            self.intent_changed(intent)
+            self.doubted[intent.id] = self._revived(intent)
         polled = [self._revived(intent) for intent in found.poll]
         for push, intent in zip(polled, found.poll, strict=True):
-            self._follow(push, intent, submissions.recorded_operation(intent), None)
+            self.follow(push, intent, submissions.recorded_operation(intent), None)
         sent = [self._revived(intent) for intent in found.send]
         for push, intent in zip(sent, found.send, strict=True):
             self.start(self.resend(push, intent))
         return [*self.doubted.values(), *polled, *sent]
 
     def _revived(self, intent: Intent) -> Push:
-        push = self._again(submissions.from_record(intent))
+        push = self.again(submissions.from_record(intent))
         push.intent = intent.id
+        self.owners.take(push, intent)
         return push
 
     async def resend(self, push: Push, intent: Intent) -> None:
         """Send an intent that is on record already."""
-        call = submissions.to_request(self.dialect, push.request, {}, intent.idempotency_key)
+        try:
+            call = submissions.to_request(self.dialect, push.request, {}, intent.idempotency_key)
+        except (InvalidRecord, ConfigurationError) as error:
+            self.settle(push, outcomes.invalid(push.request, error))
+            return
         async with self.lines:
             await self._deliver(push, evolve(call, body=intent.payload), intent, None)
 
     # Ending
 
-    def _enter(self) -> None:
+    def enter(self) -> None:
+        """Count one more push that is to have an outcome."""
         self._busy += 1
         self.idle.clear()
 
-    def _settle(self, push: Push, outcome: PushOutcome) -> None:
+    def settle(self, push: Push, outcome: PushOutcome) -> None:
+        """Give a push its outcome, and those that joined it theirs."""
         key = outcome.key or push.key
         if key is not None and self.open.get(key) is push:
             del self.open[key]
             self.tally.open -= 1
+        self.owners.let_go(push)
         if not push.settle(outcome):
             return
         self._busy -= 1
@@ -348,12 +355,19 @@ class Dispatch:
         self.tally.ended(outcome.status, asyncio.get_running_loop().time())
         logger.debug("push %s: %s", key, outcome.status)
         self._tell("ended", push)
+        self.pass_on(push, outcome)
+
+    def pass_on(self, push: Push, outcome: PushOutcome) -> None:
+        """Give those that joined *push* its outcome."""
+        twins, push.twins = push.twins, None
+        for twin in twins or ():
+            self.settle(twin, evolve(outcome, request=twin.request))
 
     def give_up(self, error: IntegrationError) -> None:
         """Follow nothing any more; what is open gets the outcome PENDING."""
         for key, push in list(self.open.items()):
             self.poller.unfollow(key)
-            self._settle(push, outcomes.pending(push.request, push.operation, error))
+            self.settle(push, outcomes.pending(push.request, push.operation, error))
 
     def close(self) -> None:
         """Let go of timers."""

@@ -40,6 +40,7 @@ class Push:
         number: Its place in the input of `Coordinator.run`, from 0.
         intent: Its id in the journal; `Coordinator.decide` wants it.
         keeper: The coordinator, while the push is followed.
+        twins: Pushes of the same reference that share what becomes of this one.
     """
 
     request: PushRequest
@@ -48,6 +49,7 @@ class Push:
     number: int = field(default=0, repr=False)
     intent: str | None = field(default=None, repr=False)
     keeper: Keeper | None = field(default=None, repr=False)
+    twins: list[Push] | None = field(default=None, repr=False)
     _on_outcome: Callable[[Push], None] | None = field(default=None, repr=False)
     _waiters: list[asyncio.Future[None]] | None = field(default=None, repr=False)
 
@@ -85,6 +87,10 @@ class Push:
         self._waiters.append(future)
         return future
 
+    async def change(self) -> None:
+        """Wait until something happens to it."""
+        await self._next_change()
+
     def wake(self) -> None:
         """Let those who wait look again."""
         waiters, self._waiters = self._waiters, None
@@ -100,7 +106,7 @@ class Push:
             self.operation = operation
             if self.keeper:
                 self.keeper.push_changed(self)
-            self.wake()
+            self._share()
 
     def ended(self, operation: PushOperation) -> None:
         """Take the final state."""
@@ -113,6 +119,24 @@ class Push:
             self.keeper.push_lost(self, error)
 
     # Told by the coordinator
+
+    def acknowledged(self, intent: str, operation: PushOperation, keeper: Keeper) -> None:
+        """Take the service's key."""
+        self.intent, self.operation, self.keeper = intent, operation, keeper
+        self._share()
+
+    def join(self, twin: Push) -> None:
+        """Share what becomes of it with *twin*; the keeper gives both their outcomes."""
+        self.twins = self.twins or []
+        self.twins.append(twin)
+        self._share()
+
+    def _share(self) -> None:
+        self.wake()
+        for twin in self.twins or ():
+            twin.intent = self.intent
+            if self.operation is not None:
+                twin.changed(self.operation)
 
     def settle(self, outcome: PushOutcome) -> bool:
         """Take the outcome; the first one counts. Return whether this was it."""

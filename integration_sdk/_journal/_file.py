@@ -61,21 +61,51 @@ class JournalFile:
 
     def _opened(self) -> sqlite3.Connection:
         try:
+            if self._is_blank():
+                self._make()
             self._commits = self._checked()
-            db = self._connect("rw")
-            try:
-                for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
-                    db.execute(f"PRAGMA {setting}")
-                _schema.migrate(db)
-            except BaseException:
-                db.close()
-                raise
+            return self._ready(self._path)
         except (*_UNREADABLE, _schema.Damaged) as error:
             raise self._unusable(str(error)) from error
+
+    def _is_blank(self) -> bool:
+        """Whether nothing was ever in it: no bytes, or a database's header alone."""
+        wal = self._path.with_name(self._path.name + "-wal")
+        if (wal.exists() and wal.stat().st_size) or self._last_commit():
+            return False
+        if not self._path.stat().st_size:
+            return True
+        with closing(self._connect(self._path, "ro")) as db:
+            (application,) = db.execute("PRAGMA application_id").fetchone()
+            (things,) = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        return not (application or things)
+
+    def _make(self) -> None:
+        """Make the tables in a file beside, which then takes the place of the blank one.
+
+        Whoever dies halfway leaves the blank file behind, and the next to open begins anew.
+        """
+        unborn = self._path.with_name(self._path.name + "-new")
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            unborn.with_name(unborn.name + suffix).unlink(missing_ok=True)
+        os.close(_own_file(unborn))
+        self._ready(unborn).close()
+        unborn.replace(self._path)
+        _sync_directory(self._path.parent)
+
+    def _ready(self, path: Path) -> sqlite3.Connection:
+        db = self._connect(path, "rw")
+        try:
+            for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+                db.execute(f"PRAGMA {setting}")
+            _schema.migrate(db)
+        except BaseException:
+            db.close()
+            raise
         return db
 
-    def _connect(self, mode: str) -> sqlite3.Connection:
-        path = str(self._path.absolute())
+    def _connect(self, file: Path, mode: str) -> sqlite3.Connection:
+        path = str(file.absolute())
         for special in "%?#":
             path = path.replace(special, f"%{ord(special):x}")
         db = sqlite3.connect(f"file:{path}?mode={mode}", uri=True, isolation_level=None)
@@ -97,10 +127,8 @@ class JournalFile:
         """
         wal = self._path.with_name(self._path.name + "-wal")
         if not self._path.stat().st_size and not wal.exists():
-            if self._last_commit():
-                raise self._unusable("it is gone, or empty")
-            return 0
-        with closing(self._connect("ro")) as db:
+            raise self._unusable("it is gone, or empty")
+        with closing(self._connect(self._path, "ro")) as db:
             self._check_structure(db)
             return self._check_contents(db)
 
@@ -281,6 +309,14 @@ def _own_file(path: Path) -> int:
         raise JournalError(f"The journal {path} cannot be opened: {error.strerror}.") from error
     os.fchmod(descriptor, 0o600)
     return descriptor
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _refuse_strangers(path: Path) -> None:

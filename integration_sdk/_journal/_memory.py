@@ -1,6 +1,5 @@
 """A journal for one process: the same guards as a file's, no disk."""
 
-from collections import ChainMap
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 
@@ -34,25 +33,28 @@ class MemoryJournal:
             self._forget(oldest)
 
     def _check(self, rows: Sequence[Intent]) -> None:
-        keys = ChainMap({}, self._keys)
-        references = ChainMap({}, self._references)
+        keys: dict[str, str] = {}  # of this commit
+        references: dict[str, str] = {}
         for row in rows:
             _refuse_change_of_final(self._rows.get(row.id), row)
-            if row.key and keys.setdefault(row.key, row.id) != row.id:
-                raise KeyClaimed(f"Push {row.key} belongs to intent {keys[row.key]} already.")
-            if row.reference and row.is_superseded:
-                references[row.reference] = ""
-            elif row.reference:
-                _refuse_second(references, row.reference, row.id)
+            if row.key:
+                owner = self._keys.get(row.key) or keys.setdefault(row.key, row.id)
+                _refuse_second_owner(owner, row)
+            if row.reference:
+                owner = references.get(row.reference, self._references.get(row.reference, ""))
+                references[row.reference] = _reference_owner(owner, row)
 
     def _keep(self, row: Intent) -> None:
-        self._rows[row.id] = evolve(row, payload=None, snapshot=None) if row.is_settled else row
+        settled = row.is_settled
+        heavy = row.payload is not None or row.snapshot is not None
+        kept = evolve(row, payload=None, snapshot=None) if settled and heavy else row
+        self._rows[row.id] = kept
         if row.key:
             self._keys[row.key] = row.id
         if row.reference and not row.is_superseded:
             self._references[row.reference] = row.id
         self._settled.pop(row.id, None)
-        if row.is_settled:
+        if settled:
             self._settled[row.id] = None
 
     def _forget(self, intent_id: str) -> None:
@@ -110,8 +112,17 @@ def _refuse_change_of_final(before: Intent | None, row: Intent) -> None:
         raise JournalError(f"Intent {row.id} is final and never changes again.")
 
 
-def _refuse_second(references: ChainMap[str, str], reference: str, intent_id: str) -> None:
-    owner = references.get(reference) or intent_id
-    if owner != intent_id:
-        raise JournalError(f"Reference {reference!r} is intent {owner}'s already: push it once.")
-    references[reference] = intent_id
+def _refuse_second_owner(owner: str, row: Intent) -> None:
+    if owner != row.id:
+        raise KeyClaimed(f"Push {row.key} belongs to intent {owner} already.")
+
+
+def _reference_owner(owner: str, row: Intent) -> str:
+    """Return who has the reference after *row*; nobody where that was superseded."""
+    if row.is_superseded:
+        return ""
+    if owner not in {"", row.id}:
+        raise JournalError(
+            f"Reference {row.reference!r} is intent {owner}'s already: push it once."
+        )
+    return row.id

@@ -263,8 +263,8 @@ def read_operation(value: Json) -> PushOperation:
         raise MalformedResponse(f"a push operation must be an object, not {value!r:.80}")
     named = dict(value)
     connection = named.pop("dataConnectionKey", None)
-    if connection is not None:
-        named.setdefault("dataConnectionId", connection)
+    if named.get("dataConnectionId") is None:
+        named["dataConnectionId"] = connection
     named["rawStatus"] = named.get("status")
     return structure(named, PushOperation)
 

@@ -138,7 +138,24 @@ def match(intent: Intent, operation: Operation) -> Match:
         echoed = leaf(value_at(operation.data, intent.natural_key))
         return _told(echoed, echoed == intent.natural_value)
     sent = decode(intent.payload) if intent.payload else None
-    return _told(has_leaves(sent), agrees(sent, operation.data))
+    if agrees(sent, operation.data):
+        return _told(has_leaves(sent), same=True)
+    return Match.NO if _contradicts(sent, operation.data) else Match.UNKNOWN
+
+
+def _contradicts(sent: object, echo: object) -> bool:
+    """Whether the echo says something else, rather than less: platforms drop fields."""
+    if sent is None or echo is None:
+        return False
+    if isinstance(sent, Mapping):
+        if not isinstance(echo, Mapping):
+            return True
+        return any(_contradicts(value, echo.get(name)) for name, value in sent.items())
+    if isinstance(sent, list | tuple):
+        if not isinstance(echo, list | tuple) or len(echo) != len(sent):
+            return True
+        return any(map(_contradicts, sent, echo))
+    return leaf(sent) != leaf(echo)
 
 
 def _told(says_something: object, same: bool) -> Match:

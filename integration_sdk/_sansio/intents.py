@@ -29,9 +29,10 @@ import hashlib
 from collections.abc import Collection, Mapping
 from enum import StrEnum
 from functools import cached_property
+from operator import attrgetter
 from typing import NamedTuple
 
-from attrs import evolve, field, frozen
+from attrs import field, fields, frozen
 
 from integration_sdk._sansio.agreement import natural_value
 from integration_sdk.errors import JournalError
@@ -179,7 +180,8 @@ class Intent:
             raise IllegalTransition(f"intent {self.id}: {self.state} does not lead to {state}")
         if changes.get("key"):  # found: neither to be sent nor to be looked for again
             changes = {"payload": None, "snapshot": None, "candidates": (), **changes}
-        return evolve(self, state=state, **changes)  # type: ignore[arg-type]  # by attrs' own check
+        facts = dict(zip(_FACTS, _facts(self), strict=True), state=state, **changes)
+        return Intent(**facts)  # half of what attrs' evolve takes, three times a push
 
     @property
     def may_own_unclaimed(self) -> bool:
@@ -201,6 +203,10 @@ class Intent:
         """Nothing more will happen to it by itself, and it owns no unclaimed push."""
         refused = self.state in (State.NOT_SENT, State.REJECTED) and not self.retry
         return refused or self.state is State.FINAL
+
+
+_FACTS = tuple(fact.name for fact in fields(Intent))
+_facts = attrgetter(*_FACTS)
 
 
 def intend(

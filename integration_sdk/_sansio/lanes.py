@@ -19,6 +19,7 @@ from integration_sdk._sansio.window import Window
 
 FAIR_TURN: Final = 8
 """One turn in so many goes to the least urgent, so that nobody waits for ever."""
+PRIORITIES: Final = tuple(Priority)
 MOST_IDLE: Final = 1024
 """Idle lanes beyond this number are forgotten, with what they learnt of their company."""
 
@@ -134,14 +135,14 @@ class Lanes:
 
     def offer(self, lane: Lane) -> None:
         """*lane* may have room again: it takes part in the turns."""
-        for priority in Priority:
+        for priority in PRIORITIES:
             if lane.lines[priority]:
                 self._rings[priority].setdefault(lane)
 
     def next(self, now: float, least: Priority) -> Ticket | None:
         """Return whose turn it is, down to priority *least*; None if no lane has room."""
         self._turns += 1
-        eligible = tuple(Priority)[: least + 1]
+        eligible = PRIORITIES[: least + 1]
         for priority in eligible if self._turns % FAIR_TURN else reversed(eligible):
             ticket = self._first_of_ring(priority, now)
             if ticket is not None:

@@ -24,6 +24,13 @@ _BY_STATUS: Final = {
     PushStatus.FAILED: OutcomeStatus.FAILED,
     PushStatus.TIMED_OUT: OutcomeStatus.TIMED_OUT,
 }
+LONGEST_REASON: Final = 2000
+"""Characters of the reasons of a failure that are told and kept."""
+_DECIDED: Final = {
+    "abandon": "It was abandoned on record, which keeps its reference: where the record is "
+    "missing at the service, push it under another one",
+    "resend": "It was sent again on record, as another push",
+}
 GRACE: Final = 60.0
 """Seconds after a push's own deadline in which the service should have said TimedOut."""
 
@@ -46,9 +53,14 @@ def _how(operation: PushOperation, dialect: Dialect) -> str:
             else "the service guarantees that it takes no effect any more"
         )
         return f"timed out as push {operation.key}; {late}"
+    return f"failed as push {operation.key}: {reasons(operation) or 'no reason given'}"
+
+
+def reasons(operation: PushOperation) -> str | None:
+    """Return what the service says against a push, as it is kept on record; None for nothing."""
     items = operation.validation.errors if operation.validation else ()
-    reasons = "; ".join(map(str, items)) or operation.error_message or "no reason given"
-    return f"failed as push {operation.key}: {reasons}"
+    said = "; ".join(map(str, items)) or operation.error_message or ""
+    return (said if len(said) <= LONGEST_REASON else f"{said[: LONGEST_REASON - 3]}...") or None
 
 
 def refused(request: PushRequest, error: IntegrationError) -> PushOutcome:
@@ -62,16 +74,24 @@ def invalid(request: PushRequest, error: IntegrationError) -> PushOutcome:
 
 
 def in_doubt(request: PushRequest, intent: Intent) -> PushOutcome:
-    """Return the outcome of a push whose answer was lost, and that no list has shown for sure."""
+    """Return the outcome of a push whose answer was lost, and that no list has shown for sure.
+
+    One that the caller abandoned stays IN_DOUBT, since it may exist; there is nothing to
+    decide about it any more.
+    """
     some = ", ".join(intent.candidates[:3])
     seen = f"It may be one of {len(intent.candidates)}: {some}" if some else "No list shows it"
     error = PushInDoubt(
         f"{_name(request)} may or may not have been pushed: {intent.error or 'no answer'}. "
-        f"{seen}. It is not sent again by itself; look, and decide({intent.id!r}, ...)",
+        f"{seen}. {_DECIDED.get(intent.decision or '') or _undecided(intent)}",
         intent=intent.id,
         candidates=intent.candidates,
     )
     return PushOutcome(status=OutcomeStatus.IN_DOUBT, request=request, error=error)
+
+
+def _undecided(intent: Intent) -> str:
+    return f"It is not sent again by itself; look, and decide({intent.id!r}, ...)"
 
 
 def pending(request: PushRequest, operation: PushOperation | None, error: Exception) -> PushOutcome:

@@ -259,8 +259,29 @@ def _give_up(ledger: Ledger, intent: Intent) -> Machine[Intent]:
     return refused
 
 
-def settle(ledger: Ledger, intent_id: str, operation: Operation) -> Machine[Intent | None]:
+def replace(ledger: Ledger, before: Intent, intent: Intent) -> Machine[Intent]:
+    """Put *intent* on record in the place of one that was refused or never left.
+
+    It has the reference from then on; both rows are on disk, or neither.
+
+    Raises:
+        JournalError: Not recorded: nothing may be sent.
+    """
+    refused = State.NOT_SENT if before.state is State.INTENT else before.state
+    done = before.to(refused, retry=False, decision="resend")
+    again = evolve(intent, parent=before.id)
+    yield from write(ledger, done, again)
+    ledger.note(done)
+    ledger.note(again)
+    return again
+
+
+def settle(
+    ledger: Ledger, intent_id: str, operation: Operation, *, error: str | None = None
+) -> Machine[Intent | None]:
     """Take a poll's answer for the push an intent owns; FINAL once the service says so.
+
+    *error*: Why it failed, where it did.
 
     Returns:
         The intent as it stands now; None where it was settled before.
@@ -268,6 +289,6 @@ def settle(ledger: Ledger, intent_id: str, operation: Operation) -> Machine[Inte
     intent = ledger.get(intent_id)
     if intent is None or not operation.is_final or intent.key != operation.push_operation_key:
         return intent
-    final = intent.to(State.FINAL, status=str(operation.status))
+    final = intent.to(State.FINAL, status=str(operation.status), error=error)
     yield from record(ledger, final)
     return final

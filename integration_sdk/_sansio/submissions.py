@@ -5,17 +5,19 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from attrs import evolve
-
 from integration_sdk._sansio import outcomes, requests
 from integration_sdk._sansio.codec import decode_json
-from integration_sdk._sansio.intents import RESENDABLE_STATUS, Intent, Lane, State
+from integration_sdk._sansio.intents import Intent, Lane, State
 from integration_sdk._sansio.intents import intend as put_on_record
 from integration_sdk._sansio.requests import Request
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import BY_STATUS, ApiError, ConfigurationError, InvalidRecord
 from integration_sdk.models import PushOperation, PushOutcome, PushRequest, PushStatus
 
+OF_THE_CONTENT = frozenset({400, 413, 415, 422})
+"""Refusals that the same record would meet again. Others may have lost their cause since: a
+key that was wrong, an account that had ended, a connection that was missing."""
+_NO_PUSH = frozenset({State.INTENT, State.NOT_SENT, State.REJECTED})
 _lane = lru_cache(1024)(Lane)
 """Lanes are few and pushes many: one object each."""
 
@@ -56,22 +58,32 @@ def intend(request: PushRequest, call: Request, intent_id: str, key: str | None)
         raise InvalidRecord(str(error)) from None
 
 
-def take_up(before: Intent | None, intent: Intent) -> Intent:
-    """Return the intent on record for a reference, fit to go on, or the new one.
+def take_up(before: Intent, intent: Intent) -> Intent | None:
+    """Return the intent on record that answers for a reference; None where a new one is due.
 
-    A push that was refused or not sent does not exist: its record may be corrected.
+    A push that was refused or not sent does not exist: its record may be corrected, and where
+    the refusal was not about what it holds it is pushed once more.
+
+    Raises:
+        ConfigurationError: The reference is another record's, and that was pushed.
     """
-    if before is None:
-        return intent
     same = (before.payload_hash, before.lane) == (intent.payload_hash, intent.lane)
-    if before.state in {State.INTENT, State.NOT_SENT, State.REJECTED}:
-        kept = before if same else evolve(intent, state=before.state, attempts=before.attempts)
-        return evolve(kept, id=before.id, payload=intent.payload)
+    if before.state in _NO_PUSH:
+        return before if same and _is_of_the_content(before) else None
     if not same:
-        raise ConfigurationError(
-            f"reference {intent.reference!r} was used for another record; give this one its own"
-        )
+        raise another_record(intent.reference)
     return before
+
+
+def _is_of_the_content(intent: Intent) -> bool:
+    return intent.state is State.REJECTED and intent.http_status in OF_THE_CONTENT
+
+
+def another_record(reference: str | None) -> ConfigurationError:
+    """Return the error of a reference that stands for another record."""
+    return ConfigurationError(
+        f"reference {reference!r} was used for another record; give this one its own"
+    )
 
 
 def recorded_outcome(request: PushRequest, intent: Intent, dialect: Dialect) -> PushOutcome | None:
@@ -81,8 +93,8 @@ def recorded_outcome(request: PushRequest, intent: Intent, dialect: Dialect) -> 
     undecided = intent.state in {State.ABSENT, State.UNRESOLVED, State.DECIDED}
     if undecided and intent.key is None:
         return outcomes.in_doubt(request, intent)
-    status = intent.http_status or 0
-    if intent.state is State.REJECTED and status not in {0, *RESENDABLE_STATUS}:
+    if _is_of_the_content(intent):
+        status = intent.http_status or 0
         kind = BY_STATUS.get(status, ApiError)
         return outcomes.refused(request, kind(f"refused before: {intent.error}", status=status))
     return None
@@ -112,5 +124,6 @@ def recorded_operation(intent: Intent) -> PushOperation:
         data_type=intent.lane.data_type,
         status=status,
         raw_status=str(status),
+        error_message=intent.error if intent.state is State.FINAL else None,
         timeout_in_minutes=intent.timeout_minutes,
     )

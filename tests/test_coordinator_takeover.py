@@ -1,0 +1,379 @@
+"""Promises of a reference pushed again: one owner, one push, and an answer that can be used."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from integration_sdk._coordinator.coordinator import Coordinator
+from integration_sdk._journal import SqliteJournal
+from integration_sdk._sansio import submissions
+from integration_sdk._sansio.intents import Intent, KeyClaimed, State
+from integration_sdk._sansio.requests import Request
+from integration_sdk._sansio.responses import Response
+from integration_sdk.dialect import Dialect
+from integration_sdk.errors import AnswerLost, ClientClosed, ConfigurationError
+from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
+from tests.push_model import Model, error, request
+from tests.push_support import collect, coordinator
+
+pytestmark = pytest.mark.virtual_time
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    return tmp_path / "pushes.db"
+
+
+RECORD = evolve(request(1), reference="INV-1")
+
+
+def posts(model: Model) -> int:
+    return model.counts["push.create"]
+
+
+def answering(says: Callable[[], Response | BaseException | None]) -> Model:
+    def answer(call: Request) -> Response | BaseException | None:
+        return says() if call.operation == "push.create" else None
+
+    return Model(answer=answer)
+
+
+async def left_behind(journal: Path, **facts: Any) -> Intent:
+    """Put RECORD on record as a crash leaves it."""
+    call = submissions.to_request(Dialect.document(), RECORD, RECORD.record, None)
+    row = evolve(submissions.intend(RECORD, call, "old", None), **facts)
+    disk = await SqliteJournal.open(journal)
+    await disk.commit([row])
+    await disk.close()
+    return row
+
+
+async def pushed(pushes: Coordinator, one: PushRequest = RECORD) -> PushOutcome:
+    async with asyncio.timeout(3600):
+        return await (await pushes.submit(one))
+
+
+async def rows(journal: Path) -> list[Intent]:
+    disk = await SqliteJournal.open(journal)
+    found = await disk.rows()
+    await disk.close()
+    return found
+
+
+WAITING: list[dict[str, Any]] = [
+    {"state": State.INTENT},
+    {"state": State.NOT_SENT, "attempts": 1, "retry": True},
+    {"state": State.REJECTED, "attempts": 1, "retry": True, "http_status": 429},
+]
+
+
+@pytest.mark.parametrize("facts", WAITING, ids=lambda facts: str(facts["state"]))
+async def test_a_recovered_push_that_is_pushed_again_is_sent_once(
+    journal: Path, facts: dict[str, Any]
+) -> None:
+    """Recovery owns what waits to be sent; the same reference joins it, with its key."""
+    await left_behind(journal, **facts)
+    model = Model()
+    async with coordinator(model, journal=journal) as pushes:
+        (recovered,) = pushes.recovered
+        outcomes = [await pushed(pushes), await recovered, await pushed(pushes)]
+
+    assert posts(model) == 1
+    assert [one.status for one in outcomes] == [OutcomeStatus.SUCCESS] * 3
+    assert len({one.key for one in outcomes}) == 1
+    assert [row.state for row in await rows(journal)] == [State.FINAL]
+
+
+async def test_a_recovered_doubt_is_joined_too(journal: Path) -> None:
+    """A push that is searched for keeps its owner; all who ask get the one outcome."""
+    await left_behind(journal, state=State.SENDING, attempts=1)
+    model = Model()
+    async with coordinator(model, journal=journal) as pushes:
+        (recovered,) = pushes.recovered
+        outcomes = [await pushed(pushes), await recovered]
+
+    assert posts(model) == 0
+    assert [one.status for one in outcomes] == [OutcomeStatus.IN_DOUBT] * 2
+
+
+async def test_a_reference_submitted_twice_at_once_is_sent_once(journal: Path) -> None:
+    """Two callers with one reference in the same instant: one push, one outcome for both."""
+    model = Model()
+    async with coordinator(model, journal=journal) as pushes:
+        outcomes = await asyncio.gather(*(pushed(pushes) for _ in range(5)))
+        again = await collect(pushes.run([RECORD] * 5))
+
+    assert posts(model) == 1
+    assert {one.status for one in (*outcomes, *again)} == {OutcomeStatus.SUCCESS}
+
+
+async def test_another_record_under_a_reference_on_its_way_is_refused(journal: Path) -> None:
+    """A reference in use takes no other record while its push exists."""
+    model = Model(lambda _: 60.0)
+    other = evolve(RECORD, record={"number": 2})
+    async with coordinator(model, journal=journal) as pushes:
+        first, second = await asyncio.gather(
+            pushes.submit(RECORD), pushes.submit(other), return_exceptions=True
+        )
+    assert isinstance(second, ConfigurationError)
+    assert not isinstance(first, BaseException)
+    assert posts(model) == 1
+
+
+async def test_leaving_does_not_wait_for_those_who_joined(journal: Path) -> None:
+    """Detaching gives the joined ones PENDING as well, at once."""
+    model = Model(lambda _: float("inf"))
+    async with (
+        asyncio.timeout(60),
+        coordinator(model, journal=journal, leave="detach") as pushes,
+    ):
+        first, second = await pushes.submit(RECORD), await pushes.submit(RECORD)
+        assert second.key == first.key
+
+    assert second.outcome
+    assert second.outcome.status is OutcomeStatus.PENDING
+
+
+async def test_a_decision_to_resend_owns_the_reference(journal: Path) -> None:
+    """A caller who pushes the reference while it is sent again joins that push."""
+    lost = iter([AnswerLost("reset")])
+    model = answering(lambda: next(lost, None))
+    async with coordinator(model, journal=journal) as pushes:
+        push = await pushes.submit(RECORD)
+        await push
+        again, joined = await asyncio.gather(
+            pushes.decide(str(push.intent), "resend"), pushed(pushes)
+        )
+        assert again
+        assert (await again).status is OutcomeStatus.SUCCESS
+
+    assert joined.status in {OutcomeStatus.SUCCESS, OutcomeStatus.IN_DOUBT}
+    assert posts(model) == 2
+
+
+@pytest.mark.parametrize("status", [401, 402, 403, 404, 405, 409])
+async def test_a_refusal_whose_cause_may_be_gone_is_not_replayed(
+    journal: Path, status: int
+) -> None:
+    """A key that was wrong may be right today: the reference is sent again, on a new row."""
+    said = iter([error(status, "no")])
+    model = answering(lambda: next(said, None))
+    outcomes = []
+    for _ in range(2):
+        async with coordinator(model, journal=journal) as pushes:
+            outcomes.append((await pushed(pushes)).status)
+
+    assert outcomes == [OutcomeStatus.REJECTED, OutcomeStatus.SUCCESS]
+    assert [row.state for row in await rows(journal)] == [State.REJECTED, State.FINAL]
+
+
+@pytest.mark.parametrize("status", [400, 413, 415, 422])
+async def test_a_refusal_of_the_content_is_replayed(journal: Path, status: int) -> None:
+    """What the service refused for what it holds is not sent again as it is."""
+    model = answering(lambda: error(status, "bad record"))
+    for _ in range(2):
+        async with coordinator(model, journal=journal) as pushes:
+            assert (await pushed(pushes)).status is OutcomeStatus.REJECTED
+    assert posts(model) == 1
+
+
+async def test_a_corrected_record_leaves_the_journal_sound(journal: Path) -> None:
+    """Each row keeps the record it was made for; the file opens and is read again."""
+    model = answering(lambda: error(400, "bad") if posts(model) == 1 else None)
+    corrected = evolve(RECORD, record={"number": 8})
+    async with coordinator(model, journal=journal) as pushes:
+        await pushed(pushes)
+        assert (await pushed(pushes, corrected)).status is OutcomeStatus.SUCCESS
+    async with coordinator(model, journal=journal) as pushes:
+        assert (await pushed(pushes, corrected)).status is OutcomeStatus.SUCCESS
+
+    assert [row.payload for row in await rows(journal)] == [b'{"number":1}', b'{"number":8}']
+    assert posts(model) == 2
+
+
+async def test_what_was_abandoned_says_so(journal: Path) -> None:
+    """A push that was given up stays IN_DOUBT, without a decision to make."""
+    model = answering(lambda: AnswerLost("reset"))
+    async with coordinator(model, journal=journal) as pushes:
+        push = await pushes.submit(RECORD)
+        await push
+        await pushes.decide(str(push.intent), "abandon")
+    async with coordinator(model, journal=journal) as pushes:
+        outcome = await pushed(pushes)
+
+    assert outcome.status is OutcomeStatus.IN_DOUBT
+    assert "abandoned" in str(outcome.error)
+    assert "decide(" not in str(outcome.error)
+    assert posts(model) == 1
+
+
+async def test_a_failure_is_remembered_with_its_reasons(journal: Path) -> None:
+    """FAILED of an earlier run tells why, as it did then."""
+    model = Model(status=lambda _: "Failed")
+    model.answer = lambda call: failed(model, call) if call.operation == "pushes.get" else None
+    said = []
+    for _ in range(2):
+        async with coordinator(model, journal=journal) as pushes:
+            said.append(str((await pushed(pushes)).error))
+
+    assert "the supplier is closed" in said[0]
+    assert said[0] == said[1]
+
+
+def failed(model: Model, call: Request) -> Response | None:
+    """Say why, once it has failed."""
+    told = model._get(call)
+    if not isinstance(told, Response):
+        return None
+    shown = json.loads(told.body)
+    if shown["status"] == "Failed":
+        shown["validation"]["errors"] = [
+            {"itemId": "supplier", "message": "the supplier is closed"}
+        ]
+    return model.ok(shown)
+
+
+async def test_recovery_looks_for_what_was_in_doubt(journal: Path) -> None:
+    """A push that turned up since the last run is found before it is called IN_DOUBT again."""
+    model = Model()
+    async with coordinator(model, journal=journal) as pushes:
+        await pushed(pushes, evolve(request(0), reference="INV-0"))
+        model.answer = lambda call: AnswerLost("reset") if call.operation == "push.create" else None
+        assert (await pushed(pushes)).status is OutcomeStatus.IN_DOUBT
+    model.answer = None
+    model.add(RECORD.company_id, RECORD.connection_id, RECORD.data_type, {"number": 1})
+    await asyncio.sleep(10)
+
+    async with coordinator(model, journal=journal) as pushes:
+        (recovered,) = pushes.recovered
+        outcomes = [await pushed(pushes), await recovered]
+
+    assert [one.status for one in outcomes] == [OutcomeStatus.SUCCESS] * 2
+    assert posts(model) == 2
+
+
+async def test_a_push_of_an_earlier_snapshot_is_told_by_its_echo(journal: Path) -> None:
+    """Doubts of two snapshots do not hide each other's pushes: the echo counts for both."""
+    model = Model(lambda record: 1000.0 if record["number"] == 1 else 2.0)
+
+    def answer(call: Request) -> Response | BaseException | None:
+        if call.operation == "push.create" and call.body == b'{"number":1}':
+            model._create(call)
+            return AnswerLost("reset")
+        return AnswerLost("x") if call.body == b'{"number":2}' else None
+
+    model.answer = answer
+    async with coordinator(model, journal=journal, patience=2000.0) as pushes:
+        await pushed(pushes, request(0))
+        first = await pushes.submit(request(1))
+        await asyncio.sleep(700)
+        second = await pushes.submit(request(2))
+        await asyncio.gather(first, second)
+
+    assert first.outcome
+    assert first.outcome.status is OutcomeStatus.SUCCESS
+
+
+@pytest.mark.parametrize("cause", [ClientClosed("closed"), RuntimeError("a bug")])
+async def test_a_send_that_breaks_leaves_no_row_behind_as_sending(
+    journal: Path, cause: BaseException
+) -> None:
+    """Whatever ends a transmission, its row says what that proves, and the push has an outcome."""
+    model = answering(lambda: cause)
+    async with coordinator(model, journal=journal, patience=1.0) as pushes:
+        outcome = await pushed(pushes)
+
+    assert outcome.status in {OutcomeStatus.REJECTED, OutcomeStatus.IN_DOUBT}
+    (row,) = await rows(journal)
+    assert row.state in {State.NOT_SENT, State.ABSENT, State.UNRESOLVED}
+
+
+async def test_a_journal_that_cannot_be_read_gives_an_outcome(journal: Path) -> None:
+    """Where the reference cannot be looked up nothing is sent, and the run goes on."""
+    model = Model()
+    async with coordinator(model, journal=journal) as pushes:
+        await pushes._open().delivery.journal.close()
+        outcomes = await collect(pushes.run([RECORD]))
+
+    assert [one.status for one in outcomes] == [OutcomeStatus.REJECTED]
+    assert posts(model) == 0
+
+
+async def test_a_check_that_breaks_does_not_hang_a_run(journal: Path) -> None:
+    """A failing check ends the run with its exception; what was pulled has an outcome."""
+    model = Model()
+
+    async def check(_: PushRequest) -> Sequence[object]:
+        raise RuntimeError("a bug of the caller's")
+
+    seen: list[PushOutcome] = []
+    async with asyncio.timeout(60), coordinator(model, journal=journal, check=check) as pushes:
+        with pytest.raises(RuntimeError, match="a bug of the caller's"):
+            await collect(pushes.run([RECORD]), seen)
+
+    assert [one.status for one in seen] == [OutcomeStatus.REJECTED]
+    assert posts(model) == 0
+
+
+async def test_another_record_does_not_wait_for_a_doubt(journal: Path) -> None:
+    """A reference that is searched for refuses another record at once, and the block can end."""
+    await left_behind(journal, state=State.SENDING, attempts=1)
+    async with asyncio.timeout(60), coordinator(Model(), journal=journal) as pushes:
+        with pytest.raises(ConfigurationError, match="another record"):
+            await pushes.submit(evolve(RECORD, record={"number": 2}))
+
+
+async def test_a_corrected_record_waits_for_a_refusal_on_its_way(journal: Path) -> None:
+    """Submitted while the first is still being sent, it goes out once that was refused."""
+    model = answering(lambda: error(400, "bad") if posts(model) == 1 else None)
+    corrected = evolve(RECORD, record={"number": 8})
+    async with coordinator(model, journal=journal) as pushes:
+        outcomes = await asyncio.gather(pushed(pushes), pushed(pushes, corrected))
+
+    assert [one.status for one in outcomes] == [OutcomeStatus.REJECTED, OutcomeStatus.SUCCESS]
+
+
+@pytest.mark.parametrize("decision", ["resend", "abandon", "bind"])
+async def test_a_recovered_doubt_can_be_decided_at_once(journal: Path, decision: str) -> None:
+    """A decision made while recovery still looks leaves no push without an outcome."""
+    await left_behind(journal, state=State.UNRESOLVED, attempts=1, candidates=("k",))
+    model = Model()
+    async with asyncio.timeout(3600), coordinator(model, journal=journal) as pushes:
+        key = model.add("company-0", "connection-0", "invoices", {"number": 1}).key
+        (recovered,) = pushes.recovered
+        if decision == "bind":
+            assert await pushes.decide("old", bind=key)
+        elif decision == "resend":
+            assert await pushes.decide("old", "resend")
+        else:
+            assert await pushes.decide("old", "abandon") is None
+        outcome = await recovered
+
+    bound = decision == "bind"
+    assert outcome.status is (OutcomeStatus.SUCCESS if bound else OutcomeStatus.IN_DOUBT)
+    assert posts(model) == (decision == "resend")
+
+
+async def test_a_push_in_doubt_can_be_named(journal: Path) -> None:
+    """decide(bind=) follows the push that the caller found; a key that is taken changes nothing."""
+    lost = iter([None, AnswerLost("reset")])
+    model = answering(lambda: next(lost))
+    async with coordinator(model, journal=journal) as pushes:
+        other = await pushes.submit(request(0))
+        push = await pushes.submit(RECORD)
+        assert (await push).status is OutcomeStatus.IN_DOUBT
+        with pytest.raises(KeyClaimed):
+            await pushes.decide(str(push.intent), bind=str(other.key))
+        assert pushes.in_doubt == (push,)
+        key = model.add("company-0", "connection-0", "invoices", {"another": 1}).key
+        named = await pushes.decide(str(push.intent), bind=key)
+        assert named
+        assert (await named).key == key
+    assert {row.state for row in await rows(journal)} == {State.FINAL}
