@@ -22,7 +22,7 @@ from benchmarks._peers import RESULTS, Peer, interleaved
 from benchmarks._question import Question, Rows
 from benchmarks.peers._frame import record
 from integration_sdk._journal import Journal, MemoryJournal, SqliteJournal
-from integration_sdk._sansio.intents import Evidence, Intent, Lane, State, intend
+from integration_sdk._sansio.pushing.intents import Evidence, Intent, Lane, State, intend
 
 PAYLOAD = json.dumps(record(17)).encode()
 COMMITS = 3

@@ -10,11 +10,11 @@ from typing import Any
 
 from attrs import Factory, define, frozen
 
-from integration_sdk._pager import Pager
+from integration_sdk._pager.pager import Pager
 from integration_sdk._sansio import requests, responses
 from integration_sdk._sansio.cache import Cache
 from integration_sdk._sansio.codec import Json
-from integration_sdk._sansio.options import PushOptions
+from integration_sdk._sansio.options.options import PushOptions
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk._session import BeforeSending, CallOptions, Session

@@ -18,7 +18,7 @@ from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import PushEvent
 from integration_sdk._resources import Companies, Company, Profile
 from integration_sdk._sansio import requests
-from integration_sdk._sansio.options import Problem
+from integration_sdk._sansio.options.options import Problem
 from integration_sdk._session import (
     CallInfo,
     CallOptions,

@@ -3,12 +3,12 @@
 from integration_sdk import errors
 from integration_sdk._client import Client
 from integration_sdk._coordinator.coordinator import Coordinator
-from integration_sdk._pager import Pager
 from integration_sdk._coordinator.push import Push, PushEvent
-from integration_sdk._sansio.option_form import ControlKind, FormControl
-from integration_sdk._sansio.options import Problem, ProblemCode, PushOptions, Severity
+from integration_sdk._pager.pager import Pager
+from integration_sdk._sansio.options.form import ControlKind, FormControl
+from integration_sdk._sansio.options.options import Problem, ProblemCode, PushOptions, Severity
 from integration_sdk._sansio.requests import Priority
-from integration_sdk._sansio.retry import RetryPolicy
+from integration_sdk._sansio.throttling.retry import RetryPolicy
 from integration_sdk._session import CallInfo, SessionStats
 from integration_sdk.dialect import Dialect, Route
 from integration_sdk.errors import (

@@ -13,10 +13,10 @@ from typing import Any, Literal, TypeVar, Unpack, overload
 from attrs import frozen
 
 from integration_sdk._caller import Caller
-from integration_sdk._pager import ListOptions, Pager
+from integration_sdk._pager.pager import ListOptions, Pager
 from integration_sdk._sansio import requests
 from integration_sdk._sansio.codec import decode_json, read_operation
-from integration_sdk._sansio.options import Problem, PushOptions
+from integration_sdk._sansio.options.options import Problem, PushOptions
 from integration_sdk.errors import InvalidRecord
 from integration_sdk.models import PushOperation
 

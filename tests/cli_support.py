@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from attrs import frozen
-from tests.sandbox_support import DELIVERY
 
 from integration_sdk.sandbox import Connection, Sandbox
+from tests.sandbox_support import DELIVERY
 
 COMMAND = (sys.executable, "-m", "integration_sdk")
 SECONDS = 60.0

@@ -17,7 +17,7 @@ from random import Random
 
 from integration_sdk._journal import SqliteJournal
 from integration_sdk._journal._file import JournalFile
-from integration_sdk._sansio.intents import Intent, Lane, Snapshot, State, intend
+from integration_sdk._sansio.pushing.intents import Intent, Lane, Snapshot, State, intend
 
 LANE = Lane("company", "books", "invoices")
 SNAPSHOT = Snapshot(frozenset(f"key-{number}" for number in range(50)))

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from attrs import define, field
 
-from integration_sdk._pager import Pager
+from integration_sdk._pager.pager import Pager
 from integration_sdk._sansio.requests import Priority, Request, listing
 from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect

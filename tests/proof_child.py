@@ -102,6 +102,7 @@ def nursery() -> None:
         child = os.fork()
         if child == 0:
             code = 70
+            say(f"pid {os.getpid()}")
             try:
                 code = live(json.loads(line))
             finally:
@@ -109,7 +110,6 @@ def nursery() -> None:
                 if code:
                     sys.excepthook(*sys.exc_info())
                 os._exit(code)
-        say(f"pid {child}")
         _, status = os.waitpid(child, 0)
         say(f"ended {os.waitstatus_to_exitcode(status)}")
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from attrs import Factory, define, evolve, field
 
-from integration_sdk._sansio import effects, protocol, reconcile
-from integration_sdk._sansio.effects import (
+from integration_sdk._sansio.pushing import effects, protocol, reconcile
+from integration_sdk._sansio.pushing.effects import (
     Commit,
     Fetch,
     Ledger,
@@ -27,7 +27,7 @@ from integration_sdk._sansio.effects import (
     Send,
     Sleep,
 )
-from integration_sdk._sansio.intents import (
+from integration_sdk._sansio.pushing.intents import (
     IN_DOUBT,
     POLLABLE,
     Answer,

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 from attrs import Factory, define, evolve, field, frozen
 
 from integration_sdk._journal import MemoryJournal
-from integration_sdk._sansio.evidence import Listing
-from integration_sdk._sansio.intents import Answer, Intent, Lane, Phase, State
+from integration_sdk._sansio.pushing.evidence import Listing
+from integration_sdk._sansio.pushing.intents import Answer, Intent, Lane, Phase, State
 
 T = TypeVar("T")
 KEPT_FOR = 90 * 60.0

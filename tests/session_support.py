@@ -13,9 +13,9 @@ from typing import Any
 
 from attrs import define, field
 
-from integration_sdk._sansio.gate import Refusal
 from integration_sdk._sansio.requests import Request, Safety
 from integration_sdk._sansio.responses import Response
+from integration_sdk._sansio.throttling.gate import Refusal
 from integration_sdk._session import CallOptions, RetryPolicy, Session
 from integration_sdk._session.transport import Failure, Transmission
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from tests.cli_support import ended, run, started
 
 from integration_sdk import __main__, __version__
 from integration_sdk.cli import main
 from integration_sdk.sandbox import Sandbox
+from tests.cli_support import ended, run, started
 
 PUSH = ("push", "records", "--company", "c", "--connection", "k", "--type", "invoices")
 URL, KEY = ("--base-url", "http://127.0.0.1:9"), ("--api-key", "not-to-be-seen")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from integration_sdk._journal import SqliteJournal
-from integration_sdk._sansio.intents import Intent, Lane, State, intend
+from integration_sdk._sansio.pushing.intents import Intent, Lane, State, intend
 from integration_sdk.cli import main
 
 LANE = Lane("company", "connection", "invoices")

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli_support import Done, ended, invoice, run, started, to, until, written
 from rich.console import Console
 
 from integration_sdk.cli._outcomes import Results
@@ -22,6 +21,7 @@ from integration_sdk.cli._records import Plan
 from integration_sdk.cli._service import Service
 from integration_sdk.errors import ConfigurationError, JournalError, NotSent, Unauthorized
 from integration_sdk.sandbox import Connection, Sandbox
+from tests.cli_support import Done, ended, invoice, run, started, to, until, written
 
 
 @pytest.fixture

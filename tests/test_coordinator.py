@@ -11,7 +11,7 @@ import pytest
 from attrs import evolve
 
 from integration_sdk._coordinator.push import Push, PushEvent
-from integration_sdk._sansio.outcomes import GRACE
+from integration_sdk._sansio.pushing.outcomes import GRACE
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect

@@ -13,8 +13,8 @@ from attrs import evolve
 
 from integration_sdk._coordinator.coordinator import Coordinator
 from integration_sdk._journal import SqliteJournal
-from integration_sdk._sansio import submissions
-from integration_sdk._sansio.intents import Intent, KeyClaimed, State
+from integration_sdk._sansio.pushing import submissions
+from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, State
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect

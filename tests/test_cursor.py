@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from integration_sdk._checkpoint import Checkpoint
-from integration_sdk._sansio.cursor import Position, read_cursor, write_cursor
+from integration_sdk._pager.checkpoint import Checkpoint
+from integration_sdk._sansio.paging.cursor import Position, read_cursor, write_cursor
 from integration_sdk._sansio.requests import listing
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError, IntegrationError

@@ -6,12 +6,12 @@ import io
 import re
 
 import pytest
-from tests.cli_support import run
 from rich.console import Console
 
 from integration_sdk.cli._demo import DemoSettings, run_demo
 from integration_sdk.errors import ConfigurationError, Unauthorized
 from integration_sdk.sandbox import Sandbox
+from tests.cli_support import run
 
 
 def settings(sandbox: Sandbox | None = None, **changes: object) -> DemoSettings:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._sansio import effects, protocol
-from integration_sdk._sansio.effects import Commit, Ledger, Machine, Policy, Send, Sleep
-from integration_sdk._sansio.intents import (
+from integration_sdk._sansio.pushing import effects, protocol
+from integration_sdk._sansio.pushing.effects import Commit, Ledger, Machine, Policy, Send, Sleep
+from integration_sdk._sansio.pushing.intents import (
     TRANSITIONS,
     Answer,
     IllegalTransition,

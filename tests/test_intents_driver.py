@@ -9,8 +9,8 @@ import pytest
 from attrs import Factory, define
 
 from integration_sdk._journal import Journal, MemoryJournal, SqliteJournal
-from integration_sdk._sansio import protocol, reconcile
-from integration_sdk._sansio.effects import (
+from integration_sdk._sansio.pushing import protocol, reconcile
+from integration_sdk._sansio.pushing.effects import (
     Commit,
     Effect,
     Fetch,
@@ -21,8 +21,8 @@ from integration_sdk._sansio.effects import (
     Policy,
     Send,
 )
-from integration_sdk._sansio.evidence import Listing
-from integration_sdk._sansio.intents import Answer, Intent, Lane, Phase, State, intend
+from integration_sdk._sansio.pushing.evidence import Listing
+from integration_sdk._sansio.pushing.intents import Answer, Intent, Lane, Phase, State, intend
 from integration_sdk.errors import JournalError
 from integration_sdk.models import PushOperation, PushStatus
 

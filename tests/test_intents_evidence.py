@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._sansio.agreement import agrees, has_leaves, leaf, natural_value, value_at
-from integration_sdk._sansio.evidence import (
+from integration_sdk._sansio.pushing.agreement import (
+    agrees,
+    has_leaves,
+    leaf,
+    natural_value,
+    value_at,
+)
+from integration_sdk._sansio.pushing.evidence import (
     Listing,
     Match,
     Verdict,
@@ -21,7 +27,7 @@ from integration_sdk._sansio.evidence import (
     new_since,
     reaches_back,
 )
-from integration_sdk._sansio.intents import Evidence, Intent, Lane, Snapshot, State, intend
+from integration_sdk._sansio.pushing.intents import Evidence, Intent, Lane, Snapshot, State, intend
 from integration_sdk.models import PushOperation, PushStatus
 
 LANE = Lane("company", "books", "invoices")

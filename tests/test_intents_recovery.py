@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from integration_sdk._sansio import reconcile
-from integration_sdk._sansio.effects import Commit, Ledger, List, Policy, Sleep
-from integration_sdk._sansio.evidence import Listing
-from integration_sdk._sansio.intents import (
+from integration_sdk._sansio.pushing import reconcile
+from integration_sdk._sansio.pushing.effects import Commit, Ledger, List, Policy, Sleep
+from integration_sdk._sansio.pushing.evidence import Listing
+from integration_sdk._sansio.pushing.intents import (
     IN_DOUBT,
     Intent,
     KeyClaimed,

@@ -8,9 +8,16 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from integration_sdk._journal import MemoryJournal
-from integration_sdk._sansio import agreement, effects, evidence, intents, protocol, reconcile
-from integration_sdk._sansio.evidence import Listing, Match, Operation, Verdict
-from integration_sdk._sansio.intents import Answer, Intent, Phase, Snapshot, State
+from integration_sdk._sansio.pushing import (
+    agreement,
+    effects,
+    evidence,
+    intents,
+    protocol,
+    reconcile,
+)
+from integration_sdk._sansio.pushing.evidence import Listing, Match, Operation, Verdict
+from integration_sdk._sansio.pushing.intents import Answer, Intent, Phase, Snapshot, State
 from tests.seeded_bugs import Patch, assert_caught
 
 

@@ -7,10 +7,10 @@ from attrs import evolve
 
 from integration_sdk._journal import MemoryJournal
 from integration_sdk._journal import _memory as memory
-from integration_sdk._sansio import intents, protocol, reconcile
-from integration_sdk._sansio.effects import Commit, Ledger, Machine
-from integration_sdk._sansio.evidence import Operation
-from integration_sdk._sansio.intents import Intent, State
+from integration_sdk._sansio.pushing import intents, protocol, reconcile
+from integration_sdk._sansio.pushing.effects import Commit, Ledger, Machine
+from integration_sdk._sansio.pushing.evidence import Operation
+from integration_sdk._sansio.pushing.intents import Intent, State
 from integration_sdk.errors import JournalError
 from tests import protocol_history as history
 from tests.seeded_bugs import Patch, assert_caught

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._sansio.item_models import camel
-from integration_sdk._sansio.items import Feed, ItemReader, collector_paused
+from integration_sdk._sansio.paging.item_models import camel
+from integration_sdk._sansio.paging.items import Feed, ItemReader, collector_paused
 from integration_sdk.errors import ConfigurationError, InvalidItem, MalformedResponse
 from tests.pager_support import FakeService
 

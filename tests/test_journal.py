@@ -12,7 +12,7 @@ import pytest
 from attrs import evolve
 
 from integration_sdk._journal import Journal, MemoryJournal, SqliteJournal
-from integration_sdk._sansio.intents import (
+from integration_sdk._sansio.pushing.intents import (
     Evidence,
     Intent,
     KeyClaimed,

@@ -13,7 +13,7 @@ import pytest
 
 from integration_sdk._journal import _file, _schema
 from integration_sdk._journal._file import JournalFile
-from integration_sdk._sansio.intents import Intent, KeyClaimed, State
+from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, State
 from integration_sdk.errors import JournalError
 from tests.journal_child import sending
 

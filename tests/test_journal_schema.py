@@ -7,7 +7,7 @@ import pytest
 
 from integration_sdk._journal import SqliteJournal, _schema
 from integration_sdk._journal._file import JournalFile
-from integration_sdk._sansio.intents import (
+from integration_sdk._sansio.pushing.intents import (
     Intent,
 )
 from integration_sdk.errors import JournalError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import threading
 import warnings
 from itertools import pairwise
@@ -12,17 +13,19 @@ from typing import Any
 
 import pytest
 
-from integration_sdk._sansio.page_size import PageSize
+from integration_sdk._sansio.paging.page_size import PageSize
 from integration_sdk._sansio.requests import Priority
 from integration_sdk.errors import (
     AnswerLost,
     ApiError,
     ConfigurationError,
     InternalServerError,
+    MalformedResponse,
     NotFound,
     PaginationError,
     ResultSetChanged,
     TooManyRequests,
+    UnsafeLink,
 )
 from tests.pager_support import FakeService, ids, others, settle
 
@@ -377,6 +380,71 @@ async def test_a_list_that_is_not_there_is_an_error() -> None:
 
     with pytest.raises(NotFound):
         await service.pager().collect()
+
+
+@pytest.mark.parametrize("href", ["https://elsewhere.test/companies?page=2", "/profile?page=2"])
+async def test_a_link_that_leads_away_is_not_followed(href: str) -> None:
+    """The page's items come, then an error that names the link; nothing was sent for it."""
+    service = linked_to(href)
+    items = aiter(service.pager())
+    read = [await anext(items) for _ in range(100)]
+
+    for _ in range(2):
+        with pytest.raises(UnsafeLink, match="nothing was sent there") as caught:
+            await anext(items)
+
+    assert read == ids(range(100))
+    assert (caught.value.page, set(service.pages)) == (1, {1})
+
+
+async def test_a_list_in_a_circle_is_an_error_that_says_where() -> None:
+    """A link back is followed neither silently nor for ever."""
+    service = linked_to("/companies?page=1&pageSize=100")
+
+    with pytest.raises(PaginationError, match="page 1 leads back") as caught:
+        await service.pager().collect()
+
+    assert caught.value.page == 1
+    assert caught.value.cursor is not None
+
+
+def linked_to(href: str) -> FakeService:
+    """A service whose every page links to *href*."""
+    service = FakeService(count=300)
+    whole = service.body
+    service.body = lambda number, size: re.sub(  # type: ignore[method-assign]  # a server of its own mind
+        rb'"next":{"href":"[^"]*"', b'"next":{"href":"%s"' % href.encode(), whole(number, size)
+    )
+    return service
+
+
+async def test_an_answer_that_is_no_page_names_the_request() -> None:
+    """A proxy's page is an error with path and status, and never an empty list."""
+    service = FakeService()
+    service.body = lambda *_: b"<html>"  # type: ignore[method-assign]  # a proxy's
+
+    with pytest.raises(MalformedResponse, match="GET /companies answered 200") as caught:
+        await service.pager().collect()
+
+    assert caught.value.path == "/companies"
+
+
+async def test_a_service_that_gives_other_sizes_is_read_as_its_links_say() -> None:
+    """Asked for less after a time-out it answers with as much as ever: no item is lost."""
+    service = FakeService(count=1000)
+    whole = service.body
+    service.body = lambda number, size: whole(number, max(size, 100))  # type: ignore[method-assign]  # never less
+    service.troubles = {3: [504]}
+
+    assert await service.pager(prefetch=0).collect() == ids(range(1000))
+
+
+async def test_a_repaired_list_is_asked_for_in_halves_too() -> None:
+    """A time-out while repairing makes pages smaller."""
+    service = FakeService(count=1000)
+    service.troubles = {1: [504], 3: [AnswerLost("timed out")]}
+
+    assert await service.pager(on_drift="repair").collect() == ids(range(1000))
 
 
 async def test_two_consumers_of_one_iteration_are_told_apart() -> None:

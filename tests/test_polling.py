@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from integration_sdk._sansio.codec import decode_json, read_operation
-from integration_sdk._sansio.learning import BINS, CompletionTimes, bin_of
-from integration_sdk._sansio.open_pushes import Listing, Look, Row, Single, sample
-from integration_sdk._sansio.polling import Schedule
-from integration_sdk._sansio.rows import read_full, read_rows
-from integration_sdk._sansio.weighing import patience, tolerance, unnoticed
+from integration_sdk._sansio.polling.learning import BINS, CompletionTimes, bin_of
+from integration_sdk._sansio.polling.open_pushes import Listing, Look, Row, Single, sample
+from integration_sdk._sansio.polling.polling import Schedule
+from integration_sdk._sansio.polling.rows import read_full, read_rows
+from integration_sdk._sansio.polling.weighing import patience, tolerance, unnoticed
 
 ages = st.floats(0, 1e6)
 

@@ -19,7 +19,7 @@ from attrs import evolve
 from integration_sdk import Client, OutcomeStatus, PushOutcome, PushRequest
 from integration_sdk._journal import SqliteJournal
 from integration_sdk._sansio.codec import encode_record
-from integration_sdk._sansio.intents import Intent, Lane, Snapshot, State, intend
+from integration_sdk._sansio.pushing.intents import Intent, Lane, Snapshot, State, intend
 from integration_sdk.sandbox import Sandbox
 from tests.proof_child import invoice
 

@@ -12,10 +12,11 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._sansio.quota import read_quota
 from integration_sdk._sansio.requests import Safety
 from integration_sdk._sansio.responses import Response
-from integration_sdk._sansio.retry import (
+from integration_sdk._sansio.retry_after import retry_after
+from integration_sdk._sansio.throttling.quota import read_quota
+from integration_sdk._sansio.throttling.retry import (
     Pauses,
     Phase,
     RetryBudget,
@@ -23,7 +24,6 @@ from integration_sdk._sansio.retry import (
     answer_may_repeat,
     may_repeat,
 )
-from integration_sdk._sansio.retry_after import retry_after
 from integration_sdk.errors import ConfigurationError
 from tests.session_support import error_body, read, write
 

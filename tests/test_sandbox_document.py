@@ -7,6 +7,7 @@ import re
 from datetime import UTC, date, datetime
 
 import pytest
+
 from tests.sandbox_support import DELIVERY, Http, serving
 
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

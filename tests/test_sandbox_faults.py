@@ -9,9 +9,9 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 import pytest
-from tests.sandbox_support import DELIVERY, holding, serving, statuses, until
 
 from integration_sdk.sandbox import Rule
+from tests.sandbox_support import DELIVERY, holding, serving, statuses, until
 
 # ---------------------------------------------------------------------- when a rule applies
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+
 from tests.sandbox_support import DELIVERY, serving, statuses, until
 
 # ---------------------------------------------------------------------- time and transport

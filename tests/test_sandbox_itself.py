@@ -14,12 +14,12 @@ import aiohttp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sandbox_support import DELIVERY, holding, serving, until
 
 from integration_sdk.sandbox import Sandbox, serve
 from integration_sdk.sandbox._books import SIZES, Books
 from integration_sdk.sandbox._clock import Clock, http_date, iso
 from integration_sdk.sandbox._records import Ids
+from tests.sandbox_support import DELIVERY, holding, serving, until
 
 # ---------------------------------------------------------------------- data
 

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 from attrs import define, field
-from tests.sandbox_support import DELIVERY, Http, serving, until
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from integration_sdk.sandbox import Sandbox
 from integration_sdk.sandbox._notices import sign
+from tests.sandbox_support import DELIVERY, Http, serving, until
 
 pytestmark = pytest.mark.virtual_time
 

@@ -10,10 +10,10 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from tests.browser import CHROMIUM, Tab, browsing
-from tests.sandbox_support import DELIVERY, Http, Reply, serving, until
 
 from integration_sdk.sandbox._page import document, is_local
+from tests.browser import CHROMIUM, Tab, browsing
+from tests.sandbox_support import DELIVERY, Http, Reply, serving, until
 
 
 class Parts(HTMLParser):

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sandbox_support import DELIVERY, serving, until
 
 from integration_sdk.sandbox._call import Refused, encode
 from integration_sdk.sandbox._catalogue import option_name
 from integration_sdk.sandbox._datasets import Chooser, Rows
 from integration_sdk.sandbox._pushes import Wording
 from integration_sdk.sandbox._query import Query
+from tests.sandbox_support import DELIVERY, serving, until
 
 ROW: dict[str, Any] = {
     "status": "PartiallyPaid",

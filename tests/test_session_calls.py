@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._sansio.origin import check_base_url
 from integration_sdk._sansio.requests import Safety
+from integration_sdk._sansio.throttling.origin import check_base_url
 from integration_sdk._session import CallInfo, CallOptions, RetryPolicy
 from integration_sdk.errors import AnswerLost, ConfigurationError, IntegrationError, NotSent
 from tests.session_support import (

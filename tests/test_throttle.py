@@ -11,11 +11,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from integration_sdk._sansio.gate import Refusal
-from integration_sdk._sansio.lanes import MOST_IDLE, Ticket
 from integration_sdk._sansio.requests import Priority
 from integration_sdk._sansio.responses import Response
-from integration_sdk._sansio.throttle import Throttle
+from integration_sdk._sansio.throttling.gate import Refusal
+from integration_sdk._sansio.throttling.lanes import MOST_IDLE, Ticket
+from integration_sdk._sansio.throttling.throttle import Throttle
 from tests.session_support import least, most, refusal
 
 

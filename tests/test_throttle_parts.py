@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._sansio.gate import LONGEST_PAUSE, PROBE_PATIENCE, Gate
-from integration_sdk._sansio.pace import Pace
-from integration_sdk._sansio.window import Window
+from integration_sdk._sansio.throttling.gate import LONGEST_PAUSE, PROBE_PATIENCE, Gate
+from integration_sdk._sansio.throttling.pace import Pace
+from integration_sdk._sansio.throttling.window import Window
 from tests.session_support import least, most, refusal
 
 FLOORS = st.one_of(st.none(), st.floats(0.01, 1e6))

@@ -24,9 +24,9 @@ from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._coordinator.push_list import PushList, Send
 from integration_sdk._journal import MemoryJournal, SqliteJournal
 from integration_sdk._sansio import requests
-from integration_sdk._sansio.effects import Policy
-from integration_sdk._sansio.intents import Intent
-from integration_sdk._sansio.outcomes import Progress
+from integration_sdk._sansio.pushing.effects import Policy
+from integration_sdk._sansio.pushing.intents import Intent
+from integration_sdk._sansio.pushing.outcomes import Progress
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     AccountExpired,

@@ -9,8 +9,8 @@ from uuid import uuid4
 
 from integration_sdk._coordinator.dispatch import Dispatch
 from integration_sdk._coordinator.push import Push
-from integration_sdk._sansio import outcomes, reconcile, submissions
-from integration_sdk._sansio.intents import Intent
+from integration_sdk._sansio.pushing import outcomes, reconcile, submissions
+from integration_sdk._sansio.pushing.intents import Intent
 from integration_sdk.errors import ConfigurationError
 
 

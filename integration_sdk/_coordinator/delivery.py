@@ -17,8 +17,8 @@ from attrs import Factory, define, evolve
 
 from integration_sdk._coordinator.push_list import SNAPSHOT, PushList, unix_time
 from integration_sdk._journal import Journal
-from integration_sdk._sansio import outcomes, protocol, reconcile, replies
-from integration_sdk._sansio.effects import (
+from integration_sdk._sansio.pushing import outcomes, protocol, reconcile, replies
+from integration_sdk._sansio.pushing.effects import (
     Commit,
     Effect,
     Fetch,
@@ -31,9 +31,9 @@ from integration_sdk._sansio.effects import (
     Send,
     Sleep,
 )
-from integration_sdk._sansio.evidence import Listing
-from integration_sdk._sansio.intents import Answer, Intent, Snapshot, State
-from integration_sdk._sansio.replies import Reply
+from integration_sdk._sansio.pushing.evidence import Listing
+from integration_sdk._sansio.pushing.intents import Answer, Intent, Snapshot, State
+from integration_sdk._sansio.pushing.replies import Reply
 from integration_sdk._sansio.requests import Request
 from integration_sdk.errors import (
     AnswerLost,

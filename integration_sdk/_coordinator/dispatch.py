@@ -30,9 +30,9 @@ from integration_sdk._coordinator.owners import Owners
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._coordinator.waits import Waits
-from integration_sdk._sansio import outcomes, submissions
-from integration_sdk._sansio.intents import Intent, State
-from integration_sdk._sansio.outcomes import Tally
+from integration_sdk._sansio.pushing import outcomes, submissions
+from integration_sdk._sansio.pushing.intents import Intent, State
+from integration_sdk._sansio.pushing.outcomes import Tally
 from integration_sdk._sansio.requests import Request
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (

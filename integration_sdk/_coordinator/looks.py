@@ -14,10 +14,11 @@ from typing import Final, Protocol
 from attrs import Factory, define, evolve
 
 from integration_sdk._coordinator.push_list import Send, unix_time
-from integration_sdk._sansio import requests, responses, rows
-from integration_sdk._sansio.open_pushes import Listing, Look, Single, Watch
-from integration_sdk._sansio.polling import Schedule
-from integration_sdk._sansio.replies import seconds_until
+from integration_sdk._sansio import requests, responses
+from integration_sdk._sansio.polling import rows
+from integration_sdk._sansio.polling.open_pushes import Listing, Look, Single, Watch
+from integration_sdk._sansio.polling.polling import Schedule
+from integration_sdk._sansio.pushing.replies import seconds_until
 from integration_sdk._sansio.requests import Priority, Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect

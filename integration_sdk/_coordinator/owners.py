@@ -13,8 +13,8 @@ from typing import NamedTuple
 from attrs import Factory, define
 
 from integration_sdk._coordinator.push import Push
-from integration_sdk._sansio import submissions
-from integration_sdk._sansio.intents import Intent, Lane
+from integration_sdk._sansio.pushing import submissions
+from integration_sdk._sansio.pushing.intents import Intent, Lane
 
 
 class Owner(NamedTuple):

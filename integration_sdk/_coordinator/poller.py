@@ -18,8 +18,8 @@ from attrs import Factory, define
 
 from integration_sdk._coordinator.looks import Looks
 from integration_sdk._coordinator.push_list import Send
-from integration_sdk._sansio.open_pushes import Look, Watch
-from integration_sdk._sansio.polling import Schedule
+from integration_sdk._sansio.polling.open_pushes import Look, Watch
+from integration_sdk._sansio.polling.polling import Schedule
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ClientClosed, IntegrationError, PollingStopped, WaitExpired
 from integration_sdk.models import PushOperation

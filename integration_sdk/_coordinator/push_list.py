@@ -8,8 +8,9 @@ from typing import ClassVar, Final, Protocol
 
 from attrs import evolve, frozen
 
-from integration_sdk._sansio import requests, responses, rows
-from integration_sdk._sansio.evidence import Listing, Operation
+from integration_sdk._sansio import requests, responses
+from integration_sdk._sansio.polling import rows
+from integration_sdk._sansio.pushing.evidence import Listing, Operation
 from integration_sdk._sansio.requests import Priority, Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect

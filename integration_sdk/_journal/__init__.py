@@ -15,7 +15,7 @@ from typing import Protocol
 
 from integration_sdk._journal._memory import MemoryJournal
 from integration_sdk._journal._sqlite import SqliteJournal
-from integration_sdk._sansio.intents import Intent, Lane, State
+from integration_sdk._sansio.pushing.intents import Intent, Lane, State
 
 __all__ = ["Journal", "MemoryJournal", "SqliteJournal"]
 

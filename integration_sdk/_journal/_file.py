@@ -23,7 +23,7 @@ from contextlib import closing
 from pathlib import Path
 
 from integration_sdk._journal import _schema
-from integration_sdk._sansio.intents import Intent, KeyClaimed, Lane, Snapshot, State
+from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, Lane, Snapshot, State
 from integration_sdk.errors import JournalError
 
 _LAST_COMMIT = struct.Struct(">QI")

@@ -5,7 +5,7 @@ from itertools import islice
 
 from attrs import define, evolve, field
 
-from integration_sdk._sansio.intents import Intent, KeyClaimed, Lane, State
+from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, Lane, State
 from integration_sdk.errors import JournalError
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 from attrs import fields
 
-from integration_sdk._sansio.intents import Evidence, Intent, Lane, Snapshot, State
+from integration_sdk._sansio.pushing.intents import Evidence, Intent, Lane, Snapshot, State
 from integration_sdk.errors import JournalError
 
 APPLICATION_ID = 0x70757368  # "push"

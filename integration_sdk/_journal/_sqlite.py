@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar
 from attrs import define, field
 
 from integration_sdk._journal._file import JournalFile
-from integration_sdk._sansio.intents import Intent, Lane, State
+from integration_sdk._sansio.pushing.intents import Intent, Lane, State
 from integration_sdk.errors import JournalError
 
 _P = ParamSpec("_P")

@@ -71,9 +71,9 @@ def encode_value(value: Any) -> bytes:
         body = _encode(value)
         if any(mark in body for mark in _MARKS_OF_NAN):
             _refuse_nan(value, "$")
-        return body
     except (TypeError, ValueError, RecursionError, msgspec.EncodeError) as error:
         raise InvalidRecord(f"cannot be written as JSON: {error}") from None
+    return body
 
 
 def encode_record(record: Any) -> bytes:

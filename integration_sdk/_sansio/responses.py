@@ -19,7 +19,7 @@ from integration_sdk._sansio.codec import (
     read_operation,
     structure,
 )
-from integration_sdk._sansio.options import PushOptions
+from integration_sdk._sansio.options.options import PushOptions
 from integration_sdk._sansio.requests import Request, Safety
 from integration_sdk._sansio.retry_after import retry_after
 from integration_sdk.errors import (

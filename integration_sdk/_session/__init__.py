@@ -8,7 +8,7 @@ tells what happened.
 
 from __future__ import annotations
 
-from integration_sdk._sansio.retry import RetryPolicy
+from integration_sdk._sansio.throttling.retry import RetryPolicy
 from integration_sdk._session.call import BeforeSending, CallInfo, CallOptions, SessionStats
 from integration_sdk._session.key import Source, hide
 from integration_sdk._session.session import Session

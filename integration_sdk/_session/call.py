@@ -10,10 +10,10 @@ from typing import Any
 
 from attrs import Factory, define, evolve, field, frozen
 
-from integration_sdk._sansio.lanes import Ticket
 from integration_sdk._sansio.requests import Priority, Request
 from integration_sdk._sansio.responses import Response
-from integration_sdk._sansio.retry import Pauses, Phase, RetryPolicy
+from integration_sdk._sansio.throttling.lanes import Ticket
+from integration_sdk._sansio.throttling.retry import Pauses, Phase, RetryPolicy
 from integration_sdk._session.key import Hidden
 from integration_sdk._session.transport import Failure, Transmission
 from integration_sdk.errors import ConfigurationError
@@ -48,7 +48,7 @@ class CallOptions:
         return self._once
 
     @cached_property
-    def _once(self) -> CallOptions:  # made once, not with every push: 15 us
+    def _once(self) -> CallOptions:  # made once, not with every push: 2.4 us
         return evolve(self, retry=RetryPolicy.never())
 
 

@@ -10,7 +10,7 @@ from typing import Self
 
 from attrs import define, field
 
-from integration_sdk._sansio.throttle import Throttle
+from integration_sdk._sansio.throttling.throttle import Throttle
 from integration_sdk._session.call import Call
 from integration_sdk._session.transport import Carrier
 from integration_sdk._session.turnstile import Turnstile

@@ -21,13 +21,14 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import backoff
+from attrs import evolve
 
-from integration_sdk._sansio.gate import Refusal
-from integration_sdk._sansio.origin import check_base_url
-from integration_sdk._sansio.quota import read_quota
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response, read_error
-from integration_sdk._sansio.retry import (
+from integration_sdk._sansio.throttling.gate import Refusal
+from integration_sdk._sansio.throttling.origin import check_base_url
+from integration_sdk._sansio.throttling.quota import read_quota
+from integration_sdk._sansio.throttling.retry import (
     REFUSALS,
     Jitter,
     RetryBudget,
@@ -35,7 +36,7 @@ from integration_sdk._sansio.retry import (
     may_repeat,
     was_refused,
 )
-from integration_sdk._sansio.throttle import Throttle
+from integration_sdk._sansio.throttling.throttle import Throttle
 from integration_sdk._session.call import BeforeSending, Call, CallInfo, CallOptions, SessionStats
 from integration_sdk._session.key import ApiKey, Hidden, Source, hide
 from integration_sdk._session.room import Room
@@ -331,7 +332,8 @@ class Session:
     def _ended(self, call: Call, last: Response | Failure) -> Outcome:
         """Return what came of the last transmission."""
         if isinstance(last, Response):
-            return last if call.attempts == 1 and not call.waited else _counted(call, last)
+            smooth = call.attempts == 1 and not call.waited
+            return last if smooth else evolve(last, attempts=call.attempts, waited=call.waited)
         last.error.attempts = call.attempts
         return last.error
 
@@ -356,18 +358,6 @@ class Session:
         if closed_by is not None:
             return self._turned_away(call, closed_by)
         return NotSent(f"{call} was not sent: {why} in line for its turn", **call.facts)
-
-
-def _counted(call: Call, last: Response) -> Response:
-    """Return *last* with what it took; evolve takes 6 us longer, and most of a bulk waits."""
-    return Response(
-        status=last.status,
-        headers=last.headers,
-        body=last.body,
-        received_at=last.received_at,
-        attempts=call.attempts,
-        waited=call.waited,
-    )
 
 
 def _said(last: Response | Failure, pause: float) -> str:

@@ -31,7 +31,7 @@ from yarl import URL
 
 from integration_sdk._sansio.requests import Request, Safety
 from integration_sdk._sansio.responses import Response
-from integration_sdk._sansio.retry import Phase
+from integration_sdk._sansio.throttling.retry import Phase
 from integration_sdk._session.key import ApiKey, Hidden
 from integration_sdk.errors import (
     AnswerLost,

@@ -11,10 +11,10 @@ import math
 
 from attrs import define, field
 
-from integration_sdk._sansio.gate import Refusal
-from integration_sdk._sansio.lanes import Ticket
 from integration_sdk._sansio.responses import Response
-from integration_sdk._sansio.throttle import Throttle
+from integration_sdk._sansio.throttling.gate import Refusal
+from integration_sdk._sansio.throttling.lanes import Ticket
+from integration_sdk._sansio.throttling.throttle import Throttle
 
 
 class GateClosed(Exception):
@@ -99,7 +99,7 @@ class Turnstile:
         if not self._waiting:
             return
         now = self._loop.time()
-        while not all([self._let_through(ticket, now) for ticket in self.throttle.ready(now)]):
+        while False in [self._let_through(ticket, now) for ticket in self.throttle.ready(now)]:
             pass  # a turn came back: the next may have it
         self._look_again(self.throttle.next_wake(now))
 

@@ -12,8 +12,8 @@ from attrs import define, field
 
 from integration_sdk._sansio.codec import read_error_body
 from integration_sdk._sansio.responses import Response
-from integration_sdk._sansio.retry import RetryBudget
-from integration_sdk._sansio.throttle import Throttle
+from integration_sdk._sansio.throttling.retry import RetryBudget
+from integration_sdk._sansio.throttling.throttle import Throttle
 from integration_sdk._session.call import Call, CallInfo, SessionStats
 from integration_sdk.errors import ApiError, IntegrationError
 

@@ -13,7 +13,7 @@ from attrs import Factory, define, field, frozen
 from rich.console import Console
 
 from integration_sdk._client import Client
-from integration_sdk._sansio.report import ListReport
+from integration_sdk._sansio.paging.report import ListReport
 from integration_sdk._session import SessionStats
 from integration_sdk.cli._display import Bar, Board, say, show_table
 from integration_sdk.cli._outcomes import by_status, errors_of

@@ -12,10 +12,10 @@ from uuid import uuid4
 from rich.console import Console
 
 from integration_sdk._journal import SqliteJournal
-from integration_sdk._sansio import reconcile
 from integration_sdk._sansio.codec import encode_value
-from integration_sdk._sansio.effects import Commit, Ledger, Machine
-from integration_sdk._sansio.intents import IN_DOUBT, Intent, State
+from integration_sdk._sansio.pushing import reconcile
+from integration_sdk._sansio.pushing.effects import Commit, Ledger, Machine
+from integration_sdk._sansio.pushing.intents import IN_DOUBT, Intent, State
 from integration_sdk.cli._display import say, show_table
 from integration_sdk.errors import ConfigurationError
 

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Final, Self
 import msgspec
 from attrs import Factory, define, frozen
 
-from integration_sdk._sansio.agreement import value_at
+from integration_sdk._sansio.pushing.agreement import value_at
 from integration_sdk.errors import ConfigurationError, InvalidRecord
 from integration_sdk.models import PushRequest
 

@@ -1,0 +1,150 @@
+"""The pages of one reading that are on their way, or here as bytes.
+
+Each is a task of its own. A task never fails: its error is a value, since nobody may
+ever come to look at it. Pages that are not needed any more are cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+from attrs import define, evolve, field, frozen
+
+from integration_sdk._sansio.paging.report import ListReport
+from integration_sdk._sansio.paging.walk import Walk
+from integration_sdk._sansio.requests import MIB, Priority, Request
+from integration_sdk._sansio.responses import Fetch, Response, check
+from integration_sdk._sansio.throttling.line import Ask
+from integration_sdk.errors import IntegrationError, TooManyRequests
+
+LARGE_BLOCK = 32 * MIB - 64 * 1024
+"""The largest that glibc's threshold goes up to, less its own overhead."""
+
+
+@frozen
+class Answer:
+    """A page's answer and the seconds that it took, waits not counted."""
+
+    response: Response
+    seconds: float
+
+
+@frozen
+class _OnItsWay:
+    task: asyncio.Task[Answer | Exception]
+    ahead: bool
+    """Whether it was asked for before it was needed."""
+
+
+@define(eq=False)
+class Fetching:
+    """Carries out what a walk wants fetched.
+
+    Attributes:
+        walk: Says which pages.
+        fetch: Carries a request.
+        clock: Seconds, monotonic.
+        report: Counts requests and waits.
+    """
+
+    walk: Walk
+    fetch: Fetch
+    clock: Callable[[], float]
+    report: ListReport
+    _pages: dict[Ask, _OnItsWay] = field(init=False, factory=dict)
+    _loop: asyncio.AbstractEventLoop | None = field(init=False, default=None)
+
+    def send(self, *, waiting: bool) -> None:
+        """Ask for what the walk wants now; what is waited for goes at the caller's priority."""
+        for ask in self.walk.to_fetch(waiting=waiting):
+            awaited = waiting and ask is self.walk.head
+            priority = self.walk.request.priority if awaited else Priority.PREFETCH
+            request = evolve(self.walk.request, params=ask.params, priority=priority)
+            self._loop = asyncio.get_running_loop()
+            task = self._loop.create_task(self._ask(ask, request))
+            self._pages[ask] = _OnItsWay(task, ahead=not awaited)
+
+    async def _ask(self, ask: Ask, request: Request) -> Answer | Exception:
+        began = self.clock()
+        try:
+            response = check(request, await self.fetch(request))
+        except Exception as error:  # raised where the page is waited for
+            self.walk.line.failed(ask, throttled=isinstance(error, TooManyRequests))
+            self.report.requests += error.attempts if isinstance(error, IntegrationError) else 1
+            return error
+        self.walk.line.arrived(ask, len(response.body))
+        self.report.requests += response.attempts
+        self.report.waits += response.waited
+        return Answer(response, self.clock() - began - response.waited)
+
+    def is_here(self, ask: Ask) -> bool:
+        """Whether the page, or its error, has arrived."""
+        return self._pages[ask].task.done()
+
+    async def answer(self, ask: Ask, goes_on: Callable[[Exception], bool]) -> Answer | None:
+        """Return the answer of the page *ask*; None if it is to be asked for again.
+
+        Args:
+            ask: The head of the walk.
+            goes_on: Whether there is something better to do about an error than to raise it.
+        """
+        page = self._pages[ask]
+        try:
+            outcome = await page.task
+        finally:
+            self._pages.pop(ask, None)
+        if isinstance(outcome, Answer):
+            return outcome
+        # Asked for ahead it went behind all else; now that it is waited for its turn is better.
+        if goes_on(outcome) or page.ahead:
+            return None
+        raise outcome
+
+    def keep_wanted(self) -> None:
+        """Cancel what the walk does not want any more."""
+        self._cancel([ask for ask in self._pages if not self.walk.is_wanted(ask)])
+
+    def recall(self) -> None:
+        """Cancel everything; the walk asks anew if it goes on."""
+        self._cancel(list(self._pages))
+        self.walk.line.recalled()
+
+    def _cancel(self, asks: list[Ask]) -> None:
+        """Cancel tasks; from another thread too, and silently when their loop is gone."""
+        tasks = [self._pages.pop(ask).task for ask in asks]
+        pending = [task for task in tasks if not task.done()]
+        if not pending or self._loop is None:
+            return
+        if _running_loop() is self._loop:
+            _cancel_all(pending)
+        else:
+            with suppress(RuntimeError):  # the loop is closed, and its tasks with it
+                self._loop.call_soon_threadsafe(_cancel_all, pending)
+
+
+def _cancel_all(tasks: list[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+@cache
+def keep_large_blocks() -> None:
+    """Let the C library keep the memory of large pages for the next ones.
+
+    glibc gives blocks of this size back to the system and gets them anew, page fault by
+    page fault. Once it has seen such a block freed it keeps up to 64 MiB, which saves
+    3-9% of a stream's CPU (measured): mallopt(3), M_MMAP_THRESHOLD, "dynamic". Settings
+    of one's own (MALLOC_TRIM_THRESHOLD_) stand; other C libraries do not mind.
+    """
+    bytearray(LARGE_BLOCK)

@@ -1,0 +1,281 @@
+"""`Pager`: a list of the service, to be iterated, awaited, collected or resumed.
+
+::
+
+    async for invoice in pager: ...            items
+    async for page in pager.pages(): ...       pages
+    first_page = await pager
+    some = await pager.collect(limit=500)
+    async for batch in pager.chunks(200): ...
+
+A `Pager` only describes the list. Each of these makes a reading of its own (a
+`Stream`) from the start, or from ``cursor=``; ``pager.cursor``, ``report`` and
+``progress`` speak of the reading begun last. What is held here of a reading never
+keeps it alive: when its iterator goes away, its requests are cancelled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any, Generic, Literal, TypedDict, TypeVar
+
+from integration_sdk._pager.checkpoint import Checkpoint
+from integration_sdk._pager.readings import Chunks, Items, ListPage, Pages, save
+from integration_sdk._pager.stream import OnDrift, OnInvalid, Stream
+from integration_sdk._sansio.paging.cursor import Position, read_cursor, write_cursor
+from integration_sdk._sansio.paging.drift import DriftWatch, Keys
+from integration_sdk._sansio.paging.items import Decode, ItemReader
+from integration_sdk._sansio.paging.page_size import START, PageSize
+from integration_sdk._sansio.paging.paging import PageWalk
+from integration_sdk._sansio.paging.repair import RepairWalk
+from integration_sdk._sansio.paging.report import ListReport, Progress
+from integration_sdk._sansio.paging.walk import Walk
+from integration_sdk._sansio.requests import MIB, Request, whole_number
+from integration_sdk._sansio.responses import Fetch
+from integration_sdk._sansio.throttling.line import Line
+from integration_sdk.errors import ConfigurationError
+
+T = TypeVar("T")
+Key = str | Callable[[Any], Any]
+MOST_AHEAD = 256
+DEFAULT_PAGE_SIZE = 100
+LARGEST_PAGE = 5000
+"""Source: "Limits"."""
+
+
+class ListOptions(TypedDict, total=False):
+    """What every ``list()`` takes.
+
+    Attributes:
+        page_size: Items a page, 1 to 5000; "auto" finds it by size and latency.
+        query: A filter, such as ``status=paid``.
+        order_by: A field, or ``-field`` for descending order.
+        prefetch: Pages asked for ahead of the one being handed out, 0 to 256.
+        max_bytes: Bytes of pages held and on their way, about, at most.
+        limit: Items to read, at most.
+        cursor: Go on behind the item that a ``pager.cursor`` was taken at.
+        checkpoint: A file: go on from the cursor in it, and ``commit()`` into it.
+        key: What identifies an item: the name of a field, or a function of the item.
+        on_drift: What to do when the list changes while it is read: "report"
+            (see `ListReport`), "warn", "raise" `ResultSetChanged`, or "repair".
+        on_invalid: Called with an `InvalidItem` in place of raising it.
+        numbers: How fractions are read: "float", or "decimal" for exact ones.
+    """
+
+    page_size: int | Literal["auto"]
+    query: str | None
+    order_by: str | None
+    prefetch: int
+    max_bytes: int
+    limit: int | None
+    cursor: str | None
+    checkpoint: str | Path | Checkpoint | None
+    key: Key
+    on_drift: OnDrift
+    on_invalid: OnInvalid | None
+    numbers: Literal["float", "decimal"]
+
+
+class Pager(Generic[T]):
+    """A list of the service. Nothing is requested before it is iterated or awaited.
+
+    What comes out is what following ``_links.next`` page by page would give, in that
+    order; pages ahead are fetched meanwhile. An error carries ``cursor``, and asking
+    the same iterator again goes on where it stood.
+
+    Args:
+        fetch: Carries a request; returns the answer, whatever its status.
+        request: The first page.
+        base_url: The service's; absolute links must agree with it.
+        model: What each item becomes; None for plain values.
+        decode: Reads an item's bytes, in place of *model*.
+        clock: Seconds, monotonic.
+
+    The others are those of `ListOptions`.
+
+    Raises:
+        ConfigurationError: An option cannot work.
+
+    Source: "Pagination".
+    """
+
+    def __init__(
+        self,
+        fetch: Fetch,
+        request: Request,
+        *,
+        base_url: str = "",
+        model: type[T] | None = None,
+        decode: Decode | None = None,
+        page_size: int | Literal["auto"] | None = None,
+        prefetch: int = 4,
+        max_bytes: int = 32 * MIB,
+        limit: int | None = None,
+        cursor: str | None = None,
+        checkpoint: str | Path | Checkpoint | None = None,
+        key: Key = "id",
+        on_drift: OnDrift = "report",
+        on_invalid: OnInvalid | None = None,
+        numbers: Literal["float", "decimal"] = "float",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        _check_options(prefetch, max_bytes, limit, on_drift, numbers)
+        self._fetch = fetch
+        self._auto = page_size == "auto"
+        self._page_size = _page_size(page_size, request)
+        self._request = request.with_params(pageSize=str(self._page_size))
+        self._base_url = base_url
+        self._reader = ItemReader.of(model, decode, exact=numbers == "decimal")
+        self._prefetch = prefetch
+        self._max_bytes = max_bytes
+        self._limit = limit
+        self._checkpoint = _checkpoint(checkpoint)
+        self._on_invalid = on_invalid
+        self._on_drift = on_drift
+        self._keys = Keys.of(key, self._reader.value)
+        self._clock = clock
+        self._start = self._starting_position(cursor)
+        self._stream: Stream[T] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Pager of {self._request.path} at {self._position.done} items>"
+
+    # Reading
+
+    def __aiter__(self) -> Items[T]:
+        """Read the items from the start, or the cursor, on."""
+        return Items(self._read())
+
+    def pages(self) -> Pages[T]:
+        """Read page by page; empty pages are shown too."""
+        return Pages(self._read(want_extra=True), self._checkpoint)
+
+    def chunks(self, size: int) -> Chunks[T]:
+        """Read lists of *size* items; the last may be shorter."""
+        return Chunks(self._read(), whole_number("size", size, 1, 2**31 - 1))
+
+    def __await__(self) -> Generator[Any, None, ListPage[T]]:
+        """Return the first page."""
+        return self._first_page().__await__()
+
+    async def first(self) -> T | None:
+        """The first item, or None where there is none."""
+        async with Items[T](self._read(prefetch=0)) as items:
+            return await anext(items, None)
+
+    async def collect(self, limit: int | None = None) -> list[T]:
+        """All items, or the first *limit* of them.
+
+        The event loop gets its turns meanwhile, but the list must fit into memory.
+        """
+        items: list[T] = []
+        stream = self._read(limit=_lower(limit, self._limit))
+        try:
+            while (ready := await stream.more()) is not None:
+                stream.collect(items, ready)
+        finally:
+            stream.stop()
+        return items
+
+    async def _first_page(self) -> ListPage[T]:
+        async with Pages[T](self._read(prefetch=0, want_extra=True), self._checkpoint) as pages:
+            return await anext(pages)
+
+    def _read(
+        self, *, prefetch: int | None = None, limit: int | None = None, want_extra: bool = False
+    ) -> Stream[T]:
+        ahead = self._prefetch if prefetch is None else prefetch
+        bound = self._limit if limit is None else limit
+        repairs = self._on_drift == "repair"
+        self._stream = Stream(
+            walk=self._walk(Line(ahead, self._max_bytes), bound, repairs=repairs),
+            reader=self._reader,
+            fetch=self._fetch,
+            clock=self._clock,
+            on_invalid=self._on_invalid,
+            on_drift=self._on_drift,
+            watch=None if repairs else DriftWatch(self._keys),
+            want_extra=want_extra,
+        )
+        return self._stream
+
+    def _walk(self, line: Line, limit: int | None, *, repairs: bool) -> Walk:
+        facts: dict[str, Any] = {"request": self._request, "start": self._start, "line": line}
+        if repairs:
+            return RepairWalk(**facts, limit=limit, size=self._page_size, keys=self._keys)
+        sizes = PageSize.automatic() if self._auto else PageSize(self._page_size)
+        return PageWalk(**facts, limit=limit, sizes=sizes, base_url=self._base_url)
+
+    # Where it is
+
+    @property
+    def cursor(self) -> str:
+        """A text that names the place behind the last item handed out.
+
+        Pass it to the same ``list(cursor=...)`` on any day, in any process.
+        """
+        return write_cursor(self._request, self._position)
+
+    @property
+    def report(self) -> ListReport:
+        """What the reading took and showed so far."""
+        return self._stream.current_report() if self._stream else ListReport()
+
+    @property
+    def progress(self) -> Progress:
+        """How far the reading is, and how fast."""
+        if self._stream is None:
+            return Progress(done=self._start.done, total=self._start.total, rate=0.0, eta=None)
+        return self._stream.progress
+
+    async def commit(self) -> None:
+        """Save `cursor` to the checkpoint: what was handed out so far is done.
+
+        Raises:
+            ConfigurationError: ``list()`` was given no checkpoint, or it cannot be written.
+        """
+        await save(self._checkpoint, self.cursor)
+
+    @property
+    def _position(self) -> Position:
+        return self._stream.position if self._stream else self._start
+
+    def _starting_position(self, cursor: str | None) -> Position:
+        if cursor is None and self._checkpoint is not None:
+            cursor = self._checkpoint.load()
+        if cursor is None:
+            return Position(params=self._request.params)
+        return read_cursor(self._request, cursor)
+
+
+def _checkpoint(given: str | Path | Checkpoint | None) -> Checkpoint | None:
+    return given if given is None or isinstance(given, Checkpoint) else Checkpoint(given)
+
+
+def _page_size(given: int | Literal["auto"] | None, request: Request) -> int:
+    if given == "auto":
+        return START
+    if given is None:
+        return int(dict(request.params).get("pageSize", DEFAULT_PAGE_SIZE))
+    return whole_number("page_size", given, 1, LARGEST_PAGE)
+
+
+def _lower(one: int | None, other: int | None) -> int | None:
+    return min((n for n in (one, other) if n is not None), default=None)
+
+
+def _check_options(
+    prefetch: object, max_bytes: object, limit: object, on_drift: object, numbers: object
+) -> None:
+    whole_number("prefetch", prefetch, 0, MOST_AHEAD)
+    whole_number("max_bytes", max_bytes, 1, 2**63)
+    if limit is not None:
+        whole_number("limit", limit, 0, 2**63)
+    if on_drift not in {"report", "warn", "raise", "repair"}:
+        raise ConfigurationError(
+            f"on_drift must be 'report', 'warn', 'raise' or 'repair', not {on_drift!r}"
+        )
+    if numbers not in {"float", "decimal"}:
+        raise ConfigurationError(f"numbers must be 'float' or 'decimal', not {numbers!r}")

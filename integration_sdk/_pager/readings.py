@@ -1,0 +1,149 @@
+"""The iterators over a `Stream`: by item, by chunk, by page.
+
+Each is its stream's only owner: when the iterator goes (a ``break``, an error in the
+loop's body, the garbage collector), the stream stops and cancels what is on its way.
+They are classes, not async generators, so that ``anext()`` may be called again after
+an error, and so that going away needs no event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from itertools import islice
+from typing import Generic, Self, TypeVar
+
+from attrs import field, frozen
+
+from integration_sdk._pager.checkpoint import Checkpoint
+from integration_sdk._pager.stream import Stream
+from integration_sdk.errors import ConfigurationError
+from integration_sdk.models import Page
+
+T = TypeVar("T")
+
+
+@frozen(kw_only=True)
+class ListPage(Page[T]):
+    """A `Page` that knows where the list goes on.
+
+    Attributes:
+        cursor: Names the place behind this page.
+    """
+
+    cursor: str
+    _checkpoint: Checkpoint | None = field(default=None, repr=False, eq=False)
+
+    async def commit(self) -> None:
+        """Save `cursor` to the checkpoint: this page, and all before it, is done.
+
+        A run that is killed redoes the page it was at, no more.
+
+        Raises:
+            ConfigurationError: ``list()`` was given no checkpoint, or it cannot be written.
+        """
+        await save(self._checkpoint, self.cursor)
+
+
+class _Reading(Generic[T]):
+    """An iterator's hold on a `Stream`: when it goes, the stream stops."""
+
+    __slots__ = ("_ready", "_stream")
+
+    def __init__(self, stream: Stream[T]) -> None:
+        self._stream = stream
+        self._ready: Iterator[T] = iter(())
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Stop reading; what is on its way is cancelled."""
+        self._stream.stop()
+        self._ready = iter(())
+
+    def __del__(self) -> None:
+        self._stream.stop()
+
+
+class Items(_Reading[T], AsyncIterator[T]):
+    """The items of a list, one by one."""
+
+    __slots__ = ()
+
+    async def __anext__(self) -> T:
+        while True:
+            try:
+                for item in self._ready:
+                    return item
+            except Exception as error:  # a model's own code may raise anything
+                self._stream.unfit(error)
+                continue
+            ready = await self._stream.more()
+            if ready is None:
+                raise StopAsyncIteration
+            self._ready = ready
+
+
+class Chunks(_Reading[T], AsyncIterator[list[T]]):
+    """The items of a list, *size* at a time."""
+
+    __slots__ = ("_rest", "_size")
+
+    def __init__(self, stream: Stream[T], size: int) -> None:
+        super().__init__(stream)
+        self._size = size
+        self._rest: list[T] = []
+
+    async def __anext__(self) -> list[T]:
+        while (missing := self._size - len(self._rest)) > 0:
+            self._stream.collect(self._rest, islice(self._ready, missing))
+            if len(self._rest) == self._size:
+                break
+            ready = await self._stream.more()
+            if ready is None:
+                break
+            self._ready = ready
+        if not self._rest:
+            raise StopAsyncIteration
+        chunk, self._rest = self._rest, []
+        return chunk
+
+
+class Pages(_Reading[T], AsyncIterator[ListPage[T]]):
+    """The pages of a list, one by one."""
+
+    __slots__ = ("_checkpoint",)
+
+    def __init__(self, stream: Stream[T], checkpoint: Checkpoint | None) -> None:
+        super().__init__(stream)
+        self._checkpoint = checkpoint
+
+    async def __anext__(self) -> ListPage[T]:
+        results = await self._stream.next_page()
+        sheet = self._stream.sheet
+        if results is None or sheet is None:
+            raise StopAsyncIteration
+        return ListPage(
+            results=results,
+            page_number=sheet.number or 0,
+            page_size=sheet.size or 0,
+            total_results=sheet.total or 0,
+            links=sheet.links,
+            extra=sheet.extra,
+            cursor=self._stream.cursor,
+            checkpoint=self._checkpoint,
+        )
+
+
+async def save(checkpoint: Checkpoint | None, cursor: str) -> None:
+    """Keep *cursor* in *checkpoint*; the event loop goes on meanwhile."""
+    if checkpoint is None:
+        raise ConfigurationError("there is no checkpoint to commit to: pass list(checkpoint=path)")
+    await asyncio.to_thread(checkpoint.save, cursor)

@@ -1,0 +1,305 @@
+"""One reading of a list: fetches what the walk asks for, decodes what is handed out.
+
+The walk decides, this carries out. Pages that were fetched ahead wait as bytes until
+it is their turn. Items leave in slices: a slice is a plain iterator, so an item costs
+no task switch, and between slices the event loop gets its turn.
+
+Whatever ends a reading early (an error, a cancellation, `Stream.stop`) cancels what
+is on its way. After an error the reading stands where it stood: asking again goes on.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, Generic, Literal, TypeVar
+
+from attrs import define, field
+
+from integration_sdk._pager.fetching import Answer, Fetching, keep_large_blocks
+from integration_sdk._pager.turns import Turns
+from integration_sdk._sansio.paging.cursor import Position, write_cursor
+from integration_sdk._sansio.paging.drift import DriftWatch, shortfall
+from integration_sdk._sansio.paging.items import Feed, ItemReader, Sheet, collector_paused
+from integration_sdk._sansio.paging.report import ListReport, Progress
+from integration_sdk._sansio.paging.walk import Walk
+from integration_sdk._sansio.responses import Fetch, Response
+from integration_sdk.errors import (
+    AnswerLost,
+    ApiError,
+    BadRequest,
+    IntegrationError,
+    InvalidItem,
+    MalformedResponse,
+    NotFound,
+    PaginationError,
+    ResponseTooLarge,
+    ResultSetChanged,
+)
+
+T = TypeVar("T")
+MOST_DRIFT = 100
+"""Signs of drift that a report keeps."""
+OnDrift = Literal["report", "warn", "raise", "repair"]
+OnInvalid = Callable[[InvalidItem], object]
+TOO_SLOW = frozenset({502, 504})
+"""Statuses of a page that was too much for the service, or for a proxy before it."""
+
+
+@define(eq=False)
+class Stream(Generic[T]):
+    """One reading of a list, from the walk's start to its end.
+
+    Attributes:
+        walk: Which pages, and where the list ends.
+        reader: How pages and items are decoded.
+        fetch: Carries a request.
+        clock: Seconds, monotonic: for slices and progress.
+        on_invalid: Gets an item that does not fit, in place of an exception.
+        on_drift: What a sign of drift leads to.
+        watch: Looks for such signs; None where the walk itself does.
+        want_extra: Whether a page's unknown fields are wanted.
+    """
+
+    walk: Walk
+    reader: ItemReader
+    fetch: Fetch
+    clock: Callable[[], float]
+    on_invalid: OnInvalid | None = None
+    on_drift: OnDrift = "report"
+    watch: DriftWatch | None = None
+    want_extra: bool = False
+    report: ListReport = field(factory=ListReport)
+
+    sheet: Sheet | None = field(init=False, default=None)
+    _fetching: Fetching = field(init=False)
+    _turns: Turns = field(init=False)
+    _feed: Feed | None = field(init=False, default=None)
+    _busy: bool = field(init=False, default=False)
+    _stopped_at: Position | None = field(init=False, default=None)
+    _at_end: bool = field(init=False, default=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._fetching = Fetching(self.walk, self.fetch, self.clock, self.report)
+        self._turns = Turns(self.clock)
+        keep_large_blocks()
+
+    # Items
+
+    async def more(self) -> Iterator[T] | None:
+        """Return the next items, some at a time; None at the end of the list.
+
+        The iterator decodes each item when it is taken; what that raises is to be
+        shown to `unfit`.
+        """
+        with self._one_at_a_time():
+            await self._turns.breathe()
+            while not self._left:
+                if not await self._open_next():
+                    return None
+                await self._turns.breathe()
+            return self._next_slice()
+
+    async def next_page(self) -> list[T] | None:
+        """Open the next page and return its items, all of them; None at the end of the list."""
+        with self._one_at_a_time():
+            if not await self._open_next():
+                return None
+            items: list[T] = []
+            while self._left:
+                await self._turns.breathe()
+                self.collect(items, self._next_slice())
+            return items
+
+    def collect(self, items: list[T], ready: Iterable[T]) -> None:
+        """Append *ready* to *items*; what does not fit is judged by `unfit`."""
+        while True:
+            try:
+                with collector_paused():
+                    return items.extend(ready)
+            except Exception as error:  # a model's own code may raise anything
+                self.unfit(error)
+
+    def unfit(self, error: Exception) -> None:
+        """Judge an item that could not be decoded: pass it to ``on_invalid``, or raise.
+
+        Raises:
+            InvalidItem: There is no ``on_invalid``.
+        """
+        assert self._feed is not None  # noqa: S101  # only an open page has items to decode
+        invalid = self._feed.invalid(error, self.walk.request)
+        self.walk.unusable()
+        invalid.cursor = self.cursor
+        if self.on_invalid is None:
+            self._fetching.recall()
+            raise invalid from error
+        self.report.invalid += 1
+        self.on_invalid(invalid)
+
+    # Where it is
+
+    @property
+    def position(self) -> Position:
+        """The place behind the last item handed out."""
+        if self._stopped_at is not None:
+            return self._stopped_at
+        return self.walk.position(self._feed.taken if self._feed else 0)
+
+    @property
+    def cursor(self) -> str:
+        """`position` as a token."""
+        return write_cursor(self.walk.request, self.position)
+
+    @property
+    def progress(self) -> Progress:
+        """How far it has come, and how fast."""
+        done, total = self.position.done, self.walk.total
+        began = self._turns.began
+        elapsed = 0.0 if began is None else self.clock() - began
+        rate = self._count() / elapsed if elapsed > 0 else 0.0
+        left = None if total is None else max(total - done, 0)
+        return Progress(
+            done=done,
+            total=total,
+            rate=rate,
+            eta=left / rate if left is not None and rate else None,
+        )
+
+    def current_report(self) -> ListReport:
+        """The report as of now."""
+        self.report.items = self._count() - self.report.invalid
+        return self.report
+
+    def _count(self) -> int:
+        return self.walk.offered - (self._feed.left if self._feed else 0)
+
+    # Pages
+
+    @property
+    def _left(self) -> int:
+        """Items of the current page that are still to be handed out."""
+        if self._feed is None:
+            return 0
+        if self.walk.limit is None:
+            return self._feed.left
+        return min(self._feed.left, self.walk.limit - self._count())
+
+    def _next_slice(self) -> Iterator[Any]:
+        assert self._feed is not None  # noqa: S101  # _left said so
+        size = min(self._turns.size, self._left)
+        self._turns.handing(size)
+        return islice(self._feed.values, size)
+
+    async def _open_next(self) -> bool:
+        """Make the next page the current one; False at the end of the list."""
+        while self._stopped_at is None:
+            ask = self.walk.head
+            if ask is None:
+                return self._at_the_end()
+            self._fetching.send(waiting=True)
+            had_to_wait = not self._fetching.is_here(ask)
+            answer = await self._fetching.answer(ask, self._goes_on_after)
+            if had_to_wait:
+                self._turns.had_one()
+            if answer is not None and self._open(answer):
+                return True
+        return False
+
+    def _open(self, answer: Answer) -> bool:
+        """Make a page of *answer*; False if it is to be asked for again, in another size."""
+        before, total = self.sheet, self.walk.total
+        sheet = self._read(answer.response)
+        skip = self.walk.opened(sheet, len(answer.response.body), answer.seconds)
+        self._fetching.keep_wanted()
+        if skip is not None:
+            self.sheet, self._feed = sheet, Feed.of(sheet, self.reader, skip)
+            self.report.pages += 1
+            self._fetching.send(waiting=False)
+        if self.watch is not None:
+            self.walk.notes += self.watch.compare(before, sheet, total)
+        self._tell_drift()
+        return skip is not None
+
+    def _read(self, response: Response) -> Sheet:
+        try:
+            return self.reader.open(response.body, extra=self.want_extra)
+        except MalformedResponse as error:
+            request = self.walk.request
+            raise MalformedResponse(
+                f"{request.method} {request.path} answered {response.status}, but {error}",
+                status=response.status,
+                method=request.method,
+                path=request.path,
+                attempts=response.attempts,
+            ) from None
+
+    def _goes_on_after(self, error: Exception) -> bool:
+        """Whether the walk knows what to do about the head's *error*."""
+        if isinstance(error, NotFound | BadRequest) and self.walk.guessing:
+            self.walk.ended()
+            return True
+        slow = isinstance(error, ApiError) and error.status in TOO_SLOW
+        if slow or isinstance(error, AnswerLost | ResponseTooLarge):
+            return self.walk.too_much()
+        return False
+
+    def _at_the_end(self) -> bool:
+        problem = self.walk.resume_behind_problem()
+        if problem is not None:
+            raise problem
+        if self.watch is not None and not self._at_end and not self.walk.satisfied:
+            page = self.sheet.number if self.sheet else None
+            self.walk.notes += shortfall(self.position.done, self.walk.total, page)
+        self._at_end = True
+        self._tell_drift()
+        return False
+
+    def _tell_drift(self) -> None:
+        """Report what was noticed, and warn of it or raise, as the caller wants it."""
+        noted, self.walk.notes = self.walk.notes, []
+        self.report.drift += noted[: MOST_DRIFT - len(self.report.drift)]
+        if self.watch is not None:
+            self.report.duplicates = self.watch.duplicates
+        for drift in noted:
+            text = f"{self.walk.request.method} {self.walk.request.path}, {drift}"
+            if self.on_drift == "warn":
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
+            if self.on_drift == "raise":
+                raise ResultSetChanged(
+                    f"{text}; the list changed while it was read",
+                    page=drift.page,
+                    method=self.walk.request.method,
+                    path=self.walk.request.path,
+                )
+
+    # Ends
+
+    @contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        if self._busy:
+            raise PaginationError(
+                "another task is waiting for the next item of this iteration; give each task "
+                "an iteration of its own, or hand items on through an asyncio.Queue"
+            )
+        self._busy = True
+        try:
+            yield
+        except IntegrationError as error:
+            error.cursor = error.cursor or self.cursor
+            self._fetching.recall()
+            raise
+        except BaseException:
+            self._fetching.recall()
+            raise
+        finally:
+            self._busy = False
+
+    def stop(self) -> None:
+        """End the reading where it is: cancel what is on its way, let pages go. Never raises."""
+        if self._stopped_at is None:
+            self._stopped_at = self.position
+            self.walk.dropped(self._feed.left if self._feed else 0)
+            self._feed = self.sheet = None
+            self._fetching.recall()

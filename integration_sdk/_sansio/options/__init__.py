@@ -1,0 +1,1 @@
+"""Push options: a record against them, as JSON Schema, as a form."""

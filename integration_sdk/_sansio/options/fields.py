@@ -1,0 +1,266 @@
+"""A description made ready: what each property admits, worked out once.
+
+The check, the JSON Schema and the form read the same tree of `Field`, so they
+cannot disagree about what a property admits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+from attrs import evolve, frozen
+
+from integration_sdk._sansio.codec import decode_json
+from integration_sdk._sansio.options.rules import Limit, join, place_rules, read_limit
+from integration_sdk.errors import MalformedResponse
+from integration_sdk.models import PropertyDescription
+
+# Types
+
+
+@frozen
+class Kind:
+    """The values of a property type.
+
+    Attributes:
+        words: As in "must be ...".
+        fits: Whether a JSON value is one.
+        schema: The same in JSON Schema.
+        populated: What refuses "" and [] in JSON Schema.
+    """
+
+    words: str
+    fits: Callable[[Any], bool]
+    schema: Mapping[str, Any]
+    populated: Mapping[str, Any] = {}
+
+
+def _calendar() -> str:
+    """Every day that exists, for a pattern is all that JSON Schema can say of one."""
+    long, short = "(?:0[13578]|1[02])-(?:[0-2][0-9]|3[01])", "(?:0[469]|11)-(?:[0-2][0-9]|30)"
+    february = "02-(?:[01][0-9]|2[0-8])"
+    fours = "(?:0[48]|[2468][048]|[13579][26])"
+    leap_day = f"(?:[0-9]{{2}}{fours}|(?:{fours}|00)00)-02-29"
+    return f"(?!0000|.{{8}}00)(?:[0-9]{{4}}-(?:{long}|{short}|{february})|{leap_day})"
+
+
+_TIME: Final = r"(?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]+)?)?"
+_OFFSET: Final = r"(?:Z|[+-](?:[01][0-9]|2[0-3]):?[0-5][0-9])"
+# Python's $ also matches before a last line feed; (?!\n) says what ECMA's says.
+DATE_TIME: Final = rf"^{_calendar()}(?:T{_TIME}{_OFFSET}?)?$(?!\n)"
+_is_date_time: Final = re.compile(DATE_TIME).match
+
+ANYTHING: Final = Kind("any value", lambda _: True, {}, populated={"not": {"enum": [None, "", []]}})
+OBJECT: Final = Kind("an object", lambda value: type(value) is dict, {"type": "object"})
+ARRAY: Final = Kind(
+    "a list", lambda value: type(value) is list, {"type": "array"}, populated={"minItems": 1}
+)
+NUMBER: Final = Kind(
+    "a number", lambda value: type(value) in (int, float, Decimal), {"type": "number"}
+)
+BOOLEAN: Final = Kind("true or false", lambda value: type(value) is bool, {"type": "boolean"})
+
+# Assumed: beyond String and Object these are published, not in the document. A type
+# that is not known here, File and MultiPart (which no JSON value holds) admit anything.
+KINDS: Final[Mapping[str | None, Kind]] = {
+    "Object": OBJECT,
+    "Array": ARRAY,
+    "Number": NUMBER,
+    "Boolean": BOOLEAN,
+    "String": Kind(
+        "a text", lambda value: type(value) is str, {"type": "string"}, populated={"minLength": 1}
+    ),
+    "DateTime": Kind(
+        "a date as in 2024-05-31 or 2024-05-31T09:30:00Z",
+        lambda value: type(value) is str and _is_date_time(value) is not None,
+        {"type": "string", "pattern": DATE_TIME},
+    ),
+}
+
+
+# Choices
+
+
+@frozen
+class Choice:
+    """Submit ``value``, show ``label``."""
+
+    value: str | int | float | bool
+    label: str
+
+
+@frozen
+class Choices:
+    """The values a property admits.
+
+    Attributes:
+        listed: As the service lists them, each value once. Where a choice has no
+            value its label stands in.
+        admitted: Also the numbers and booleans that listed texts stand for.
+        closed: Whether nothing else is right. Assumed: not so where a choice has
+            no value, since values and labels differ in a third of all published
+            choices.
+        spellings: What to submit, by casefolded value and label.
+    """
+
+    listed: tuple[Choice, ...]
+    admitted: Mapping[Any, Choice]
+    closed: bool
+    spellings: Mapping[str, Any]
+
+    def __contains__(self, value: object) -> bool:
+        return _same(value) in self.admitted
+
+
+def _same(value: Any) -> Any:
+    """Equal for values that are equal in JSON, where true is not 1 and 0.1 is 0.1."""
+    match value:
+        case bool():
+            return bool, value
+        case float():
+            return Decimal(str(value))
+        case dict() | list():
+            return None  # no choice is one
+        case _:
+            return value
+
+
+def _read_choices(description: PropertyDescription, kind: Kind) -> Choices | None:
+    """Return the choices, or None where there are none to choose from."""
+    if kind is OBJECT:
+        return None
+    listed: dict[Any, Choice] = {}
+    for entry in description.options:
+        value = entry.display_name if entry.value is None else entry.value
+        if value is not None:
+            listed.setdefault(_same(value), Choice(value, entry.display_name or str(value)))
+    return _choices(listed, description, kind) if listed else None
+
+
+def _choices(listed: dict[Any, Choice], description: PropertyDescription, kind: Kind) -> Choices:
+    meant = (evolve(choice, value=_meant(choice.value, kind)) for choice in listed.values())
+    labels = {choice.label.casefold(): choice.value for choice in listed.values()}
+    values = {str(choice.value).casefold(): choice.value for choice in listed.values()}
+    return Choices(
+        listed=tuple(listed.values()),
+        admitted={_same(choice.value): choice for choice in (*listed.values(), *meant)},
+        closed=all(entry.value is not None for entry in description.options),
+        spellings=labels | values,
+    )
+
+
+def _meant(value: Any, kind: Kind) -> Any:
+    """The document types every choice as a string; "20" of a Number means 20 too."""
+    if kind not in (NUMBER, BOOLEAN) or not isinstance(value, str):
+        return value
+    try:
+        meant = decode_json(value.casefold().encode())
+    except MalformedResponse:
+        return value
+    return meant if kind.fits(meant) else value
+
+
+# Fields
+
+
+@frozen
+class Field:
+    """One property, ready to be checked, rendered or put in a schema.
+
+    Attributes:
+        path: Such as ``lineItems[].quantity``; empty for the record.
+        required: Must be populated if the parent is present.
+        rules: All rules in words.
+        limits: Those of them that can be judged.
+        members: The properties of an object, by name; empty where they are not described.
+        element: What each element of an Array must be; None where that is not described.
+    """
+
+    name: str
+    path: str
+    description: PropertyDescription
+    kind: Kind
+    required: bool
+    choices: Choices | None
+    rules: tuple[str, ...]
+    limits: tuple[Limit, ...]
+    members: Mapping[str, Field]
+    element: Field | None
+
+    @property
+    def label(self) -> str:
+        """The name to show."""
+        return self.description.display_name or self.name or "The record"
+
+    def accepts(self, value: Any) -> bool:
+        """Whether *value*, which is not None, is one of the choices or of the type."""
+        choices = self.choices
+        if choices is None or not choices.closed:
+            return self.kind.fits(value)
+        return value in choices
+
+    def is_empty(self, value: Any) -> bool:
+        """Whether a required property given *value* would still not be populated.
+
+        Assumed: null, "" and [] populate nothing; "" does where it is one of the
+        only values allowed.
+        """
+        if value or value not in (None, "", []):
+            return False
+        return self.choices is None or not self.choices.closed or value not in self.choices
+
+
+def read_fields(description: PropertyDescription) -> Field:
+    """Return the record that *description* describes.
+
+    The top-level ``required`` says nothing of a record that is there, and the
+    record is an object whatever ``type`` says.
+    """
+    placed = place_rules(description)
+    return _read_field(evolve(description, type="Object"), "", "", placed)
+
+
+def _read_field(
+    description: PropertyDescription, name: str, path: str, placed: Mapping[str, list[str]]
+) -> Field:
+    kind = KINDS.get(description.type, ANYTHING)
+    rules = tuple(placed.get(path.replace("[]", "").casefold(), ()))
+    return Field(
+        name=name,
+        path=path,
+        description=description,
+        kind=kind,
+        required=description.required,
+        choices=None if kind is ARRAY else _read_choices(description, kind),
+        rules=rules,
+        limits=tuple(limit for text in rules if (limit := read_limit(text))),
+        members=_read_members(description, path, placed) if kind in (OBJECT, ANYTHING) else {},
+        element=_read_element(description, name, path, placed) if kind is ARRAY else None,
+    )
+
+
+def _read_members(
+    description: PropertyDescription, path: str, placed: Mapping[str, list[str]]
+) -> Mapping[str, Field]:
+    return {
+        name: _read_field(member, name, join(path, name), placed)
+        for name, member in description.properties.items()
+    }
+
+
+def _read_element(
+    array: PropertyDescription, name: str, path: str, placed: Mapping[str, list[str]]
+) -> Field | None:
+    """The properties of an Array describe one element; without any, elements are free.
+
+    Assumed: choices of an Array are those of its elements.
+    """
+    if not array.properties and not array.options:
+        return None
+    element = evolve(
+        array, type="Object" if array.properties else None, description=None, required=True
+    )
+    return evolve(_read_field(element, name, f"{path}[]", placed), rules=(), limits=())

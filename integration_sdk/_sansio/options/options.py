@@ -1,0 +1,192 @@
+"""A record against the options, before it is pushed.
+
+The service describes what a company's platform takes of a data type
+(`PushOptions`). ``check`` says what it would refuse, ``json_schema`` and
+``form`` hand the same knowledge to other tools. An error is what the document
+rules out: a required property that is missing, a value that is no choice, a
+wrong type. All else is a warning, for only the platform knows.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+from attrs import Factory, define, fields, frozen
+
+from integration_sdk._sansio.codec import decode_json, encode_record
+from integration_sdk._sansio.options import words
+from integration_sdk._sansio.options.fields import Field, read_fields
+from integration_sdk._sansio.options.form import FormControl, render_form
+from integration_sdk._sansio.options.schema import render_schema
+from integration_sdk.errors import InvalidRecord
+from integration_sdk.models import PropertyDescription
+
+
+class ProblemCode(StrEnum):
+    """What kind of problem."""
+
+    REQUIRED = "required"
+    """A required property is missing, null or empty."""
+    NOT_A_CHOICE = "not_a_choice"
+    """The value is none of those listed."""
+    WRONG_TYPE = "wrong_type"
+    """The value is not of the property's type."""
+    UNLISTED = "unlisted"
+    """The options do not list the property; the platform may drop it."""
+    RULE = "rule"
+    """A rule in words, such as a length bound, is broken."""
+
+
+class Severity(StrEnum):
+    """Whether the push would be refused, or may surprise."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@frozen
+class Problem:
+    """Something about a record that the options do not allow, or warn of.
+
+    Attributes:
+        path: Where, such as ``lineItems[2].quantity``; empty for the record itself.
+        code: See `ProblemCode`.
+        message: A sentence that says what would be right.
+        severity: See `Severity`.
+    """
+
+    path: str
+    code: ProblemCode
+    message: str
+    severity: Severity = Severity.ERROR
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the record cannot be right, as opposed to a warning."""
+        return self.severity is Severity.ERROR
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+
+@frozen(kw_only=True)
+class PushOptions(PropertyDescription):
+    """What may be pushed to one connection, of one data type.
+
+    Source: "Push options description (response of the options endpoint)".
+    """
+
+    @classmethod
+    def of(cls, description: PropertyDescription) -> PushOptions:
+        """Return *description* as options, able to check and render."""
+        names = (attribute.name for attribute in fields(PropertyDescription))
+        return cls(**{name: getattr(description, name) for name in names})
+
+    @cached_property
+    def _fields(self) -> Field:
+        return read_fields(self)
+
+    def check(self, record: Any) -> list[Problem]:
+        """Return the problems and warnings of *record*, in the record's order.
+
+        What is missing follows what is there, object by object. The record is
+        judged as the JSON it would be sent as, so Decimals, dates, dataclasses,
+        attrs classes and Structs are welcome.
+
+        Returns:
+            Nothing for a record that conforms. One with ``is_error`` cannot be
+            pushed with success; the others may.
+
+        Source: "Push options description", rules 1 to 3.
+        """
+        try:
+            plain = decode_json(encode_record(record), exact=True)
+        except InvalidRecord as error:
+            return [Problem("", ProblemCode.WRONG_TYPE, str(error))]
+        found = _Check()
+        found.members(self._fields, plain, "")
+        return found.problems
+
+    def json_schema(self) -> dict[str, Any]:
+        """Return a JSON Schema (Draft 2020-12) that refuses what `check` calls an error.
+
+        Warnings are no part of it; rules in words are in the descriptions.
+        A DateTime has a ``pattern`` and no ``format``, for ``date-time`` would
+        refuse the plain days and unqualified times that the service takes.
+        """
+        return render_schema(self._fields)
+
+    def form(self) -> list[FormControl]:
+        """Return a control for each property, in the service's order.
+
+        Source: "Push options description", rule 4.
+        """
+        return render_form(self._fields)
+
+
+@define
+class _Check:
+    """One walk through one record, noting problems as it meets them."""
+
+    problems: list[Problem] = Factory(list)
+    # Looking for what was meant can cost a millisecond, and a record have thousands of lines.
+    _hints_left: int = 20
+
+    def members(self, field: Field, record: dict[str, Any], path: str) -> None:
+        prefix = f"{path}." if path else ""
+        for name, value in record.items():
+            if known := field.members.get(name):
+                self.value(known, value, f"{prefix}{name}")
+            elif field.members:
+                self._unlisted(field, name, f"{prefix}{name}")
+        for name, member in field.members.items():
+            if member.required and name not in record:
+                self._refuse(f"{prefix}{name}", ProblemCode.REQUIRED, words.missing(member))
+
+    def value(self, field: Field, value: Any, path: str) -> None:
+        if field.required and field.is_empty(value):
+            self._refuse(path, ProblemCode.REQUIRED, words.missing(field))
+        elif value is None:
+            return
+        elif not field.accepts(value):
+            self._refused(field, value, path)
+        else:
+            self._warnings(field, value, path)
+            self._inside(field, value, path)
+
+    def _inside(self, field: Field, value: Any, path: str) -> None:
+        if field.members and type(value) is dict:
+            self.members(field, value, path)
+        elif field.element is not None:
+            for index, element in enumerate(value):
+                self.value(field.element, element, f"{path}[{index}]")
+
+    def _refused(self, field: Field, value: Any, path: str) -> None:
+        if field.choices is not None and field.choices.closed:
+            said = words.no_choice(field, field.choices, value, self._may_hint())
+            self._refuse(path, ProblemCode.NOT_A_CHOICE, said)
+        else:
+            self._refuse(path, ProblemCode.WRONG_TYPE, words.wrong_type(field, value))
+
+    def _warnings(self, field: Field, value: Any, path: str) -> None:
+        if field.choices is not None and value not in field.choices:
+            said = words.no_choice(field, field.choices, value, self._may_hint())
+            self._warn(path, ProblemCode.NOT_A_CHOICE, said)
+        for limit in field.limits:
+            if observed := limit.observe(value):
+                self._warn(path, ProblemCode.RULE, words.broken_rule(field, limit, observed))
+
+    def _unlisted(self, field: Field, name: str, path: str) -> None:
+        self._warn(path, ProblemCode.UNLISTED, words.unlisted(field, name, self._may_hint()))
+
+    def _may_hint(self) -> bool:
+        self._hints_left -= 1
+        return self._hints_left >= 0
+
+    def _refuse(self, path: str, code: ProblemCode, message: str) -> None:
+        self.problems.append(Problem(path, code, message))
+
+    def _warn(self, path: str, code: ProblemCode, message: str) -> None:
+        self.problems.append(Problem(path, code, message, Severity.WARNING))

@@ -1,0 +1,61 @@
+"""How the check words a problem: a sentence that says what would be right."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from integration_sdk._sansio.codec import encode_value
+from integration_sdk._sansio.options.fields import Choices, Field
+from integration_sdk._sansio.options.rules import Limit
+
+
+def missing(field: Field) -> str:
+    """Return the sentence about a required property that is not populated."""
+    right = field.kind.words if field.choices is None else _any_of(field.choices)
+    return f"{field.label} is required: give {right}."
+
+
+def wrong_type(field: Field, value: Any) -> str:
+    """Return the sentence about a value of another type."""
+    return f"{field.label} must be {field.kind.words}, not {_shown(value)}."
+
+
+def no_choice(field: Field, choices: Choices, value: Any, may_hint: bool) -> str:
+    """Return the sentence about a value that is not listed."""
+    must = "must" if choices.closed else "should"
+    end = _end(str(value), choices.spellings) if may_hint else "."
+    return f"{field.label} {must} be {_any_of(choices)}, not {_shown(value)}{end}"
+
+
+def unlisted(field: Field, name: str, may_hint: bool) -> str:
+    """Return the sentence about a property that the options do not list."""
+    known = {member.casefold(): member for member in field.members}
+    end = _end(name, known) if may_hint else "."
+    return f"{_shown(name)} is not listed for {field.label} and may be dropped{end}"
+
+
+def broken_rule(field: Field, limit: Limit, observed: str) -> str:
+    """Return the sentence about a rule in words that a value breaks."""
+    return f"{field.label}: {limit.text.rstrip('. ')} ({observed})."
+
+
+def _shown(value: Any) -> str:
+    """*value* as in JSON, shortened."""
+    text = encode_value(value).decode()
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _any_of(choices: Choices) -> str:
+    """All of a few choices, some of many, as in "must be ..."."""
+    values = [_shown(choice.value) for choice in choices.listed]
+    if len(values) > 6:
+        return f"one of {len(values)} choices such as {', '.join(values[:3])}"
+    return " or ".join(filter(None, (", ".join(values[:-1]), values[-1])))
+
+
+def _end(wrong: str, right: Mapping[str, Any]) -> str:
+    """The end of the sentence, with what was probably meant; *right* is by casefolded word."""
+    near = get_close_matches(wrong.casefold(), right, n=1) if len(wrong) <= 100 else []
+    return f"; did you mean {_shown(right[near[0]])}?" if near else "."

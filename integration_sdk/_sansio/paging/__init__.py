@@ -1,0 +1,1 @@
+"""What to fetch next, what to hand out next, and what a page holds."""

@@ -1,0 +1,114 @@
+"""Signs that a list changes while it is read.
+
+Nothing of this costs anything while the list stands still: a page's first item is
+compared with the last few of the page before, byte by byte, and only where they
+meet, or where ``totalResults`` moves, are the keys around the border read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from hashlib import blake2s
+from typing import Any, Final
+
+import msgspec
+from attrs import define, field, frozen
+from msgspec import Raw
+
+from integration_sdk._sansio.paging.items import Sheet
+from integration_sdk._sansio.paging.report import Drift
+
+NEAR: Final = 32
+"""Items before a border that the first one behind it is compared with."""
+AROUND: Final = 500
+"""Items on either side of a border whose keys are read when there is reason to."""
+MARK_BYTES: Final = 6
+
+
+@frozen
+class Keys:
+    """Reads what identifies an item.
+
+    Attributes:
+        of_raw: An item's bytes to its key; None where it has none.
+    """
+
+    of_raw: Callable[[Raw], Any]
+
+    @classmethod
+    def of(cls, key: str | Callable[[Any], Any], values: Callable[[Any], Any]) -> Keys:
+        """Return a reader of the member called *key*, or of what a function says of an item.
+
+        Args:
+            key: The name of a member in the service's spelling, or a function.
+            values: Makes an item of its bytes, for the function.
+        """
+        if callable(key):
+            return cls(lambda raw: key(values(raw)))
+        keyed = msgspec.defstruct(
+            "Keyed", [("key", Any, msgspec.field(name=key, default=None))], gc=False
+        )
+        decode: Callable[[Raw], Any] = msgspec.json.Decoder(keyed).decode
+        return cls(lambda raw: decode(raw).key)
+
+    def read(self, raws: Sequence[Raw]) -> list[Hashable | None]:
+        """Return the keys of *raws*; None for an item without one that can be compared."""
+        return [self._read(raw) for raw in raws]
+
+    def _read(self, raw: Raw) -> Hashable | None:
+        try:
+            key = self.of_raw(raw)
+            hash(key)
+        except (msgspec.MsgspecError, TypeError, LookupError, AttributeError):
+            return None
+        return key if key is None or isinstance(key, Hashable) else None
+
+
+def mark(key: Hashable) -> int:
+    """Return a number that stands for *key* in a cursor, the same in every process."""
+    return int.from_bytes(blake2s(repr(key).encode(), digest_size=MARK_BYTES).digest())
+
+
+@define
+class DriftWatch:
+    """Compares each page with the one before.
+
+    Attributes:
+        keys: What identifies an item.
+        duplicates: Items seen to come twice.
+    """
+
+    keys: Keys
+    duplicates: int = field(init=False, default=0)
+
+    def compare(self, before: Sheet | None, after: Sheet, total: int | None) -> Iterator[Drift]:
+        """Return what is odd about *after*.
+
+        Args:
+            before: The page before; None for the first.
+            after: The page.
+            total: ``totalResults`` as it was known before.
+        """
+        moved = None not in {total, after.total} and total != after.total
+        if moved:
+            text = f"totalResults went from {total} to {after.total}"
+            yield Drift(kind="total", page=after.number, detail=text)
+        if before is None or not after.raws or not before.raws:
+            return
+        if moved or after.raws[0] in before.raws[-NEAR:] or after.raws[0] == before.raws[0]:
+            yield from self._repeated(before, after)
+
+    def _repeated(self, before: Sheet, after: Sheet) -> Iterator[Drift]:
+        old = set(self.keys.read(before.raws[-AROUND:])) - {None}
+        twice = sum(key in old for key in self.keys.read(after.raws[:AROUND]))
+        if twice:
+            self.duplicates += twice
+            text = f"{twice} of its items were on the page before too"
+            yield Drift(kind="duplicate", page=after.number, detail=text)
+
+
+def shortfall(done: int, total: int | None, page: int | None) -> Iterator[Drift]:
+    """Return what is odd about a list that ended after *done* items."""
+    if total is not None and done != total:
+        text = f"the list ended after {done} items, and totalResults says {total}"
+        yield Drift(kind="count", page=page, detail=text)

@@ -1,0 +1,1 @@
+"""Whom to poll now, singly or by list, and when to wake."""

@@ -1,0 +1,60 @@
+"""When something is to be done: rounds of companies, appointments of pushes.
+
+Each has one time at most, kept in the company or push itself; an entry that names another
+time is out of date and passed over.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from math import inf
+
+from attrs import Factory, define
+
+from integration_sdk._sansio.polling.open_pushes import Company, Watch
+
+
+@define
+class Agenda:
+    """Rounds and appointments in the order of their times."""
+
+    _rounds: list[tuple[float, int, Company]] = Factory(list)
+    _appointments: list[tuple[float, int, Watch]] = Factory(list)
+    _entries: int = 0
+
+    def round(self, company: Company, at: float) -> None:
+        """Weigh *company* at this time, and at no other."""
+        company.round_at = at
+        self._entries += 1
+        if at != inf:
+            heappush(self._rounds, (at, self._entries, company))
+
+    def meet(self, watch: Watch, at: float) -> None:
+        """Look at *watch* at this time, and at no other."""
+        watch.due = at
+        self._entries += 1
+        heappush(self._appointments, (at, self._entries, watch))
+
+    def wake_at(self) -> float:
+        """Return the next time; infinite for none."""
+        rounds, appointments = self._rounds, self._appointments
+        while rounds and rounds[0][2].round_at != rounds[0][0]:
+            heappop(rounds)
+        while appointments and appointments[0][2].due != appointments[0][0]:
+            heappop(appointments)
+        return min(rounds[0][0] if rounds else inf, appointments[0][0] if appointments else inf)
+
+    def come(self, now: float) -> tuple[list[Company], list[Watch]]:
+        """Take out the companies and pushes whose time has come."""
+        companies: list[Company] = []
+        watches: list[Watch] = []
+        while self.wake_at() <= now:
+            if self._rounds and self._rounds[0][0] <= now:
+                company = heappop(self._rounds)[2]
+                company.round_at = inf
+                companies.append(company)
+            else:
+                watch = heappop(self._appointments)[2]
+                watch.due = inf
+                watches.append(watch)
+        return companies, watches

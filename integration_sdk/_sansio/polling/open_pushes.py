@@ -1,0 +1,161 @@
+"""What the polling rules know: open pushes, their lanes and companies, and looks at them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from itertools import islice
+from math import ceil, inf
+from typing import Final, Protocol
+
+from attrs import Factory, define
+
+from integration_sdk._sansio.polling.learning import CompletionTimes, Mark
+
+FEW: Final = 16
+"""Open pushes that are weighed one by one; of more, a sample is."""
+
+
+class Row(Protocol):
+    """What a list says of a push."""
+
+    key: str
+    status: str | None
+
+
+@define(eq=False, weakref_slot=False)
+class Watch:
+    """One open push.
+
+    Attributes:
+        order: How many pushes of the company were watched before it.
+        born: When it was sent.
+        seen: When it was last known to be Pending.
+        due: Its appointment; infinite for none.
+        slow: Whether it is followed by appointment, not by rounds.
+        alone: Whether it has to be read singly: a list lacks it, or its data.
+        owner: Whoever wants to know; the rules do not look at it.
+    """
+
+    key: str
+    group: Group
+    order: int
+    born: float
+    seen: float
+    due: float = inf
+    slow: bool = False
+    alone: bool = False
+    owner: object = None
+
+
+@define(eq=False)
+class Group:
+    """Open pushes of one lane.
+
+    Attributes:
+        times: How long its pushes take.
+        open: Those followed by rounds, by key, in the order they came.
+        slow: Those followed by appointment.
+        marks: What `times` was told of the open ones.
+    """
+
+    company: Company
+    times: CompletionTimes
+    open: dict[str, Watch] = Factory(dict)
+    slow: dict[str, Watch] = Factory(dict)
+    marks: list[Mark] = Factory(list)
+
+
+@define(eq=False)
+class Company:
+    """One company with open pushes.
+
+    Attributes:
+        groups: By lane.
+        born: Pushes watched so far.
+        crowd: Rows of the list per push of ours: others write too.
+        flying: Looks under way.
+        listing: Whether one of them reads the list.
+        round_at: When to weigh it again; infinite for not.
+        list_after: The list is not to be used before.
+        failures: Looks that failed in a row.
+        wanted: Appointments that have come.
+        urgent: Pushes to be read singly at once.
+        waiting: Whether it is in line for its turn.
+        price: What a request is worth this time; varies for jitter.
+    """
+
+    id: str
+    groups: dict[Hashable, Group] = Factory(dict)
+    born: int = 0
+    crowd: float = 1.0
+    flying: int = 0
+    listing: bool = False
+    round_at: float = inf
+    list_after: float = -inf
+    failures: int = 0
+    wanted: dict[str, Watch] = Factory(dict)
+    urgent: dict[str, Watch] = Factory(dict)
+    waiting: bool = False
+    price: float = 1.0
+
+    @property
+    def count(self) -> int:
+        """How many pushes are open."""
+        return sum(len(group.open) + len(group.slow) for group in self.groups.values())
+
+    def depth(self, watch: Watch) -> int:
+        """Return about how many rows of the list come before and with *watch*."""
+        return ceil((self.born - watch.order) * self.crowd)
+
+
+@define(eq=False)
+class Single:
+    """Read this push."""
+
+    company: Company
+    watch: Watch
+    started: float
+
+
+@define(eq=False)
+class Listing:
+    """Read this page of the company's pushes, newest first.
+
+    Attributes:
+        unseen: Pushes that it should show and has not yet.
+        enough: Rows after which what was not shown is missing.
+        reach: Pushes of ours that it has to go back over.
+        slow: Whether it goes down to the slow ones.
+        rows: Read so far.
+    """
+
+    company: Company
+    page_size: int
+    unseen: int
+    started: float
+    enough: int
+    reach: int
+    slow: bool = False
+    page: int = 1
+    rows: int = 0
+
+
+Look = Single | Listing
+
+
+def sample(watches: dict[str, Watch]) -> list[tuple[Watch, int]]:
+    """Return some pushes, newest first, and how many each stands for.
+
+    The older, the more: what becomes of a push changes with the logarithm of its age.
+    """
+    if len(watches) <= FEW:
+        return [(watch, 1) for watch in reversed(watches.values())]
+    newest = iter(list(watches.values())[::-1])
+    chosen: list[tuple[Watch, int]] = []
+    taken, count = 0, len(watches)
+    while taken < count:
+        share = min(count - taken, max(1, taken // 2))
+        stratum = list(islice(newest, share))
+        chosen.append((stratum[share // 2], share))
+        taken += share
+    return chosen

@@ -1,0 +1,368 @@
+"""Whom to poll now, singly or by list, and when to look again.
+
+A look at the service costs a request; not looking costs the waiters of pushes that have
+ended unnoticed some delay. One rule follows, company by company: **look once the delay that
+has piled up is worth a request**, and look at single pushes or at the company's list,
+whichever is cheaper. `learning` says how likely a push has ended, `weighing` what that is
+worth; here is who is asked when, and what an answer changes::
+
+    rounds         one per company: weigh its open pushes (a sample where they are many),
+                   look at them or say when to weigh again
+    appointments   one per push that rounds do not follow: what should have ended long ago,
+                   what a list does not show, and all of a company that has no list
+
+The appointments of a push move apart as it grows old, so that a thousand stuck pushes hinder
+nobody. Companies with something due take turns. Time is an argument, in seconds of any
+steady clock. A look goes out with `Schedule.due` and comes back with exactly one of `finish`,
+`failed` and `unlistable`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from math import inf
+from typing import Final
+
+from attrs import Factory, define
+
+from integration_sdk._sansio.polling import weighing
+from integration_sdk._sansio.polling.agenda import Agenda
+from integration_sdk._sansio.polling.learning import CompletionTimes, Mark, bin_of
+from integration_sdk._sansio.polling.open_pushes import (
+    Company,
+    Group,
+    Listing,
+    Look,
+    Row,
+    Single,
+    Watch,
+    sample,
+)
+from integration_sdk._sansio.polling.weighing import ROWS_PER_REQUEST, Weight
+
+SINGLY: Final = 4
+"""Single looks that a company gets per turn."""
+LARGEST_PAGE: Final = 5000
+SLOW_AGE: Final = 600.0
+"""When rounds let go of a push, where it is not known what is usual."""
+NO_LIST: Final = 600.0
+"""Seconds until a list that was refused is tried again."""
+MOST_LANES: Final = 1000
+"""Lanes whose completion times are remembered; those without open pushes go first."""
+
+
+@define
+class Schedule:
+    """Everything that is open, and when to look at it.
+
+    Args:
+        chance: Returns a number from 0 to 1, for jitter.
+        learn: Whether completion times are learned.
+
+    Attributes:
+        watches: Open pushes by key.
+        page_cap: Rows that the service gives at once.
+    """
+
+    chance: Callable[[], float]
+    learn: bool = True
+    watches: dict[str, Watch] = Factory(dict)
+    page_cap: int = LARGEST_PAGE
+    _companies: dict[str, Company] = Factory(dict)
+    _times: dict[Hashable, CompletionTimes] = Factory(dict)
+    _all: CompletionTimes = Factory(CompletionTimes)
+    _agenda: Agenda = Factory(Agenda)
+    _ready: deque[Company] = Factory(deque)
+    _asked: set[str] = Factory(set)
+
+    # What is open
+
+    def watch(
+        self, key: str, company_id: str, lane: Hashable, now: float, *, owner: object = None
+    ) -> Watch:
+        """Follow push *key* from now on."""
+        company = self._companies.get(company_id)
+        if company is None:
+            company = self._companies[company_id] = Company(company_id)
+        group = company.groups.get(lane)
+        if group is None:
+            group = company.groups[lane] = Group(company, self._times_of(lane))
+        watch = Watch(key, group, company.born, now, now, owner=owner)
+        company.born += 1
+        self.watches[key] = group.open[key] = watch
+        if company.list_after > now:
+            self._appoint(watch, now)
+        elif not company.flying and company.round_at > now + 0.1:
+            self._agenda.round(company, now + 0.05)
+        return watch
+
+    def _times_of(self, lane: Hashable) -> CompletionTimes:
+        if not self.learn:
+            return self._all
+        times = self._times.pop(lane, None) or CompletionTimes(self._all)
+        self._times[lane] = times
+        if len(self._times) > MOST_LANES:
+            del self._times[next(iter(self._times))]
+        return times
+
+    def forget(self, key: str) -> None:
+        """Follow push *key* no longer."""
+        watch = self.watches.pop(key, None)
+        if watch is None:
+            return
+        company = watch.group.company
+        watch.due = inf
+        (watch.group.slow if watch.slow else watch.group.open).pop(key, None)
+        company.wanted.pop(key, None)
+        company.urgent.pop(key, None)
+        if not company.count and self._companies.get(company.id) is company:
+            self._dissolve(company)
+
+    def _dissolve(self, company: Company) -> None:
+        for group in company.groups.values():
+            self._mark(group, [])
+        company.round_at = inf
+        if company.list_after == -inf:  # else it is remembered that its list is no use
+            del self._companies[company.id]
+
+    def hint(self, key: str, *, alone: bool = False) -> bool:
+        """Look at push *key* now; False where it is not followed.
+
+        *alone*: from now on it has to be read singly.
+        """
+        watch = self.watches.get(key)
+        if watch is None:
+            return False
+        watch.alone = watch.alone or alone
+        self._want(watch, watch.group.company.urgent)
+        return True
+
+    def ended(self, watch: Watch, now: float, took: float | None = None) -> None:
+        """Push *watch* is final; it took so many seconds, where the service says."""
+        age = took if took is not None else (watch.seen + now) / 2 - watch.born
+        if self.learn:
+            watch.group.times.ended(age)
+            self._all.ended(age)
+        self.forget(watch.key)
+
+    # When, and whom
+
+    def wake_at(self) -> float:
+        """Return when `due` should be asked again; infinite for never."""
+        return -inf if self._ready else self._agenda.wake_at()
+
+    def due(self, now: float, room: int) -> list[Look]:
+        """Return what to look at now, up to about *room* requests; each must be answered."""
+        companies, watches = self._agenda.come(now)
+        for company in companies:
+            self._enqueue(company)
+        for watch in watches:
+            self._keep_appointment(watch, now)
+        looks: list[Look] = []
+        while self._ready and len(looks) < room:
+            company = self._ready.popleft()
+            company.waiting = False
+            looks.extend(self._choose(company, now))
+        return looks
+
+    def _keep_appointment(self, watch: Watch, now: float) -> None:
+        if watch.key not in self.watches:
+            return
+        company = watch.group.company
+        if weighing.still_due(watch, now):
+            self._want(watch, company.urgent if watch.alone else company.wanted)
+        else:
+            self._appoint(watch, now)
+
+    def _appoint(self, watch: Watch, now: float) -> None:
+        at = weighing.next_look(watch, now)
+        self._agenda.meet(watch, at + self.chance() * 0.05 * (at - now))
+
+    def _want(self, watch: Watch, among: dict[str, Watch]) -> None:
+        if watch.key not in self._asked:
+            among[watch.key] = watch
+            self._enqueue(watch.group.company)
+
+    def _enqueue(self, company: Company) -> None:
+        if not company.waiting:
+            company.waiting = True
+            self._ready.append(company)
+
+    def _choose(self, company: Company, now: float) -> list[Look]:
+        urgent = self._singly(company, company.urgent, now)
+        if company.listing:
+            return urgent
+        weight = weighing.weigh(company, now)
+        due = not company.flying and (weight.overdue or weight.worth >= company.price)
+        asks = due or company.wanted
+        looks = self._list_or_read(company, weight, now, due=due) if asks else []
+        if not looks and not company.flying and company.list_after <= now:
+            self._agenda.round(company, now + weight.wait(company.price))
+        return [*urgent, *looks]
+
+    def _list_or_read(
+        self, company: Company, weight: Weight, now: float, *, due: bool
+    ) -> list[Look]:
+        if company.list_after <= now:
+            look = weighing.cheaper_list(company, weight, now, due=due, largest_page=self.page_cap)
+            if look is not None:
+                company.flying += 1
+                company.listing = True
+                return [look]
+            if due:
+                found = weighing.likely(company, now)
+                company.wanted.update((watch.key, watch) for watch in found)
+        return self._singly(company, company.wanted, now)
+
+    def _singly(self, company: Company, whom: dict[str, Watch], now: float) -> list[Look]:
+        looks: list[Look] = []
+        for key in list(whom)[:SINGLY]:
+            watch = whom.pop(key)
+            if key not in self._asked:
+                self._asked.add(key)
+                company.flying += 1
+                watch.due = inf
+                looks.append(Single(company, watch, now))
+        if whom:
+            self._enqueue(company)
+        return looks
+
+    # Answers
+
+    def listed(
+        self, look: Listing, rows: Sequence[Row], *, more: bool, returned_size: int = 0
+    ) -> tuple[list[tuple[Watch, int]], bool]:
+        """Take a page of the list.
+
+        Args:
+            look: What was asked.
+            rows: What was answered, newest first.
+            more: Whether there is a next page.
+            returned_size: The page size that the service says it used; 0 if it does not.
+
+        Returns:
+            Pushes that are no longer Pending, each with its row; and whether to read
+            the next page, for which *look* has been moved on.
+        """
+        news: list[tuple[Watch, int]] = []
+        started, company, watches = look.started, look.company, self.watches
+        for index, row in enumerate(rows):
+            watch = watches.get(row.key)
+            if watch is None or watch.group.company is not company:
+                continue
+            if row.status != "Pending":
+                news.append((watch, index))
+            if watch.seen < started:
+                watch.seen, watch.alone = started, False
+                look.unseen -= look.slow or not watch.slow
+        look.rows += len(rows)
+        if more and look.page == 1 and 0 < returned_size < look.page_size:
+            self.page_cap = look.page_size = returned_size
+        look.page += 1
+        return news, more and bool(rows) and look.unseen > 0 and look.rows < look.enough
+
+    def finish(self, look: Look, now: float) -> None:
+        """Nothing more comes of *look*; what is still open waits for its next."""
+        self._landed(look)
+        look.company.failures = 0
+        if isinstance(look, Single):
+            look.watch.seen = max(look.watch.seen, look.started)
+            self._again(look.watch, now)
+        else:
+            self._after_listing(look, now)
+        self._next_round(look.company, now)
+
+    def failed(self, look: Look, now: float, *, wait: float = 0.0) -> None:
+        """*look* had no answer this time; *wait* is what the service asked for."""
+        self._landed(look)
+        company = look.company
+        company.failures = min(company.failures + 1, 7)
+        at = now + max(wait, (0.5 + 0.5 * self.chance()) * 2 ** (company.failures - 1))
+        if isinstance(look, Single) and look.watch.key in self.watches:
+            self._agenda.meet(look.watch, at)
+        for watch in self._take_wanted(company):
+            self._agenda.meet(watch, at)
+        if not company.flying and company.count and company.list_after <= now:
+            self._agenda.round(company, at)
+
+    def unlistable(self, look: Listing, now: float) -> None:
+        """The company's list is not to be had: its pushes are read singly for a while."""
+        self._landed(look)
+        company = look.company
+        company.list_after = now + NO_LIST
+        for group in company.groups.values():
+            for watch in group.open.values():
+                self._appoint(watch, now)
+        for watch in self._take_wanted(company):
+            self._agenda.meet(watch, now)
+
+    def _take_wanted(self, company: Company) -> list[Watch]:
+        """Return the appointments that have come and are not kept now."""
+        wanted = list(company.wanted.values())
+        company.wanted.clear()
+        return wanted
+
+    def _landed(self, look: Look) -> None:
+        look.company.flying -= 1
+        if isinstance(look, Single):
+            self._asked.discard(look.watch.key)
+        else:
+            look.company.listing = False
+
+    def _again(self, watch: Watch, now: float) -> None:
+        by_appointment = watch.slow or watch.group.company.list_after > now
+        if by_appointment and watch.key in self.watches:
+            self._appoint(watch, now)
+
+    def _next_round(self, company: Company, now: float) -> None:
+        company.price = 0.75 + 0.5 * self.chance()
+        if not company.flying and company.count and company.list_after <= now:
+            self._agenda.round(company, now)
+
+    # After a list
+
+    def _after_listing(self, look: Listing, now: float) -> None:
+        if look.unseen > 0:
+            self._look_for_missing(look, now)
+        elif look.reach >= ROWS_PER_REQUEST / 10:
+            crowd = max(1.0, look.rows / look.reach)
+            look.company.crowd += 0.3 * (crowd - look.company.crowd)
+        for group in look.company.groups.values():
+            self._leave_rounds(group, now)
+            some = sample(group.open)
+            self._mark(group, [(bin_of(one.seen - one.born), count) for one, count in some])
+        for watch in list(look.company.wanted.values()):
+            if watch.seen >= look.started:
+                del look.company.wanted[watch.key]
+                self._again(watch, now)
+
+    def _look_for_missing(self, look: Listing, now: float) -> None:
+        """The list does not hold them, for now or at all; they are read singly."""
+        for group in look.company.groups.values():
+            for watch in [*group.open.values(), *(group.slow.values() if look.slow else ())]:
+                if watch.seen < look.started and watch.born <= look.started:
+                    watch.alone = True
+                    self._slow_down(watch, now)
+
+    def _leave_rounds(self, group: Group, now: float) -> None:
+        """Leave to appointments what should have ended long ago, or is too deep in the list."""
+        limit = now - min(SLOW_AGE, 5.0 + 2 * group.times.usual())
+        company = group.company
+        while group.open:
+            watch = next(iter(group.open.values()))
+            deep = company.depth(watch) > ROWS_PER_REQUEST * company.count
+            if watch.born > limit and not deep:
+                return
+            self._slow_down(watch, now)
+
+    def _slow_down(self, watch: Watch, now: float) -> None:
+        if not watch.slow:
+            watch.slow = True
+            watch.group.slow[watch.key] = watch.group.open.pop(watch.key)
+            self._appoint(watch, now)
+
+    def _mark(self, group: Group, marks: list[Mark]) -> None:
+        for times in (group.times, self._all) if self.learn else ():
+            times.still_open(group.marks, marks)
+        group.marks = marks

@@ -1,0 +1,201 @@
+"""When a look at the service is worth its request, and which look is the cheaper one.
+
+Not looking costs the waiters of pushes that have ended unnoticed some delay. `tolerance` says
+how much of it, summed up over a company's pushes, is worth a request; `patience` how long a
+single push may wait on average, however few there are. Both grow with age: a minute matters
+to a push that takes two seconds, not to one that has been Pending for a day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil, expm1, inf, sqrt
+from typing import Final
+
+from attrs import define
+
+from integration_sdk._sansio.polling.learning import CompletionTimes
+from integration_sdk._sansio.polling.open_pushes import Company, Group, Listing, Watch, sample
+
+LIKELY: Final = 0.03
+"""A push that has ended with this chance is worth a look of its own, in time."""
+ROWS_PER_REQUEST: Final = 500
+"""Rows of a list that cost as much as a request."""
+SLOWEST: Final = 0.2
+"""A push with an appointment is looked at before its age has grown by this share."""
+
+
+def tolerance(age: float) -> float:
+    """Return the seconds of delay that are worth a request, at this age."""
+    return 1.7 + 0.22 * age
+
+
+def patience(age: float) -> float:
+    """Return the seconds that a push may on average wait unnoticed, at this age."""
+    return max(min(0.15 + 0.1 * age, 1.0), 0.05 * age)
+
+
+def unnoticed(times: CompletionTimes, seen: float, age: float) -> tuple[float, float]:
+    """Return the chance that a push has ended since it was *seen*, and the delay expected."""
+    risk_then, area_then = times.at(seen)
+    risk_now, area_now = times.at(age)
+    risk = risk_now - risk_then
+    delay = area_now - area_then - risk_then * (age - seen)
+    if risk < 0.02:
+        return risk, delay
+    chance = -expm1(-risk)  # what has ended cannot end again
+    return chance, delay * chance / risk
+
+
+# A company
+
+
+@define
+class Weight:
+    """What not looking at a company costs.
+
+    Attributes:
+        worth: Delay expected, in requests.
+        chance: Pushes expected to have ended, likewise; by how much *worth* grows a second.
+        rate: And *chance*.
+        likely: Pushes that may well have ended, beside those wanted anyway.
+        certain: Whether there are any at all.
+        oldest: Followed by rounds.
+        overdue: Whether one of them has waited long enough.
+        step: Seconds after which all this has to be weighed again.
+    """
+
+    worth: float = 0.0
+    chance: float = 0.0
+    rate: float = 0.0
+    likely: float = 0.0
+    certain: bool = False
+    oldest: Watch | None = None
+    overdue: bool = False
+    step: float = inf
+
+    def wait(self, price: float) -> float:
+        """Return the seconds until a request is worth its price, as far as can be seen."""
+        if self.rate <= 0.0:
+            return self.step
+        missing = max(0.0, price - self.worth)
+        exact = (sqrt(self.chance**2 + 2 * self.rate * missing) - self.chance) / self.rate
+        return min(max(exact, 0.02), self.step)
+
+
+def weigh(company: Company, now: float) -> Weight:
+    """Return what not looking at *company* costs by now."""
+    weight = Weight()
+    for group in company.groups.values():
+        if group.open:
+            group.times.refresh()
+            _add(weight, group, now)
+    return weight
+
+
+def _add(weight: Weight, group: Group, now: float) -> None:
+    some, times, company = sample(group.open), group.times, group.company
+    for watch, stands_for in some:
+        age = now - watch.born
+        chance, delay = unnoticed(times, watch.seen - watch.born, age)
+        share = stands_for / tolerance(age)
+        weight.worth += share * delay
+        weight.chance += share * chance
+        weight.rate += share * times.rate(age) * (1.0 - chance)
+        if chance >= LIKELY:
+            weight.certain = True
+            weight.likely += stands_for * (watch.key not in company.wanted)
+            weight.overdue |= delay >= chance * patience(age) * company.price
+    oldest = next(iter(group.open.values()))
+    if weight.oldest is None or oldest.order < weight.oldest.order:
+        weight.oldest = oldest
+    weight.step = min(weight.step, 0.1 + 0.06 * (now - some[len(some) // 2][0].born))
+
+
+def likely(company: Company, now: float) -> Iterator[Watch]:
+    """Yield the pushes that may well have ended."""
+    for group in company.groups.values():
+        for watch in group.open.values():
+            seen, age = watch.seen - watch.born, now - watch.born
+            if unnoticed(group.times, seen, age)[0] >= LIKELY:
+                yield watch
+
+
+# List or single
+
+
+def cheaper_list(
+    company: Company, weight: Weight, now: float, *, due: bool, largest_page: int
+) -> Listing | None:
+    """Return a look at the list, if that is cheaper than looks at single pushes.
+
+    Args:
+        company: With appointments that have come in ``wanted``.
+        weight: Of its rounds.
+        now: The time.
+        due: Whether the rounds want a look.
+        largest_page: Rows that the service gives at once.
+    """
+    wanted, groups = list(company.wanted.values()), company.groups.values()
+    slow = any(watch.slow for watch in wanted)
+    targets = [*wanted, weight.oldest] if due and weight.oldest else wanted
+    if slow:
+        targets += [next(iter(group.slow.values())) for group in groups if group.slow]
+    if not targets:
+        return None
+    deepest = min(targets, key=lambda watch: watch.order)
+    rows = ceil(company.depth(deepest) * 1.1) + 10
+    page_size = min(largest_page, max(20, rows))
+    cost = ceil(rows / page_size) + rows / ROWS_PER_REQUEST
+    if cost >= _cost_singly(company, weight, now, due=due, slow=slow):
+        return None
+    unseen = sum(len(group.open) + slow * len(group.slow) for group in groups)
+    reach = company.born - deepest.order
+    return Listing(company, page_size, unseen, now, 4 * rows + 200, reach, slow)
+
+
+def _cost_singly(company: Company, weight: Weight, now: float, *, due: bool, slow: bool) -> float:
+    if due and not weight.certain:  # any of them may have ended, so all would have to be read
+        return inf
+    saved = _saved(company, now) if slow else 0.0
+    return len(company.wanted) + saved + (weight.likely if due else 0.0)
+
+
+def _saved(company: Company, now: float) -> float:
+    """Return the single looks at slow pushes that a list makes superfluous, or puts off."""
+    saved = 0.0
+    for group in company.groups.values():
+        for watch, stands_for in sample(group.slow):
+            saved += stands_for * min(1.0, _patience_used(watch, now))
+    return saved
+
+
+# A single push
+
+
+def next_look(watch: Watch, now: float) -> float:
+    """Return the moment at which *watch* alone is worth a look."""
+    watch.group.times.refresh()
+    at = max(now, watch.seen)
+    latest = at + SLOWEST * (at - watch.born) + 0.5
+    while at < latest:
+        at += 0.05 + 0.06 * (at - watch.born)
+        if _is_due(watch, at):
+            break
+    return at
+
+
+def still_due(watch: Watch, now: float) -> bool:
+    """Whether an appointment that has come is to be kept, though a list may have shown it."""
+    return watch.alone or _patience_used(watch, now) > 0.8 or _is_due(watch, now)
+
+
+def _is_due(watch: Watch, at: float) -> bool:
+    age = at - watch.born
+    chance, delay = unnoticed(watch.group.times, watch.seen - watch.born, age)
+    return delay >= tolerance(age) or (chance >= LIKELY and delay >= chance * patience(age))
+
+
+def _patience_used(watch: Watch, now: float) -> float:
+    """Return how much of the time between two looks at a slow push has passed, 1 for all."""
+    return (now - watch.seen) / (SLOWEST * (watch.seen - watch.born) + 0.5)

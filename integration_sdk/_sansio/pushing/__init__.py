@@ -1,0 +1,1 @@
+"""The push protocol: intents, evidence, and what an answer proves."""

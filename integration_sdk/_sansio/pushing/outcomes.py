@@ -1,0 +1,202 @@
+"""What a push came to, in words and as a value; and how far a run has got."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from attrs import Factory, define, frozen
+
+from integration_sdk._sansio.pushing.intents import Intent
+from integration_sdk.dialect import Dialect
+from integration_sdk.errors import IntegrationError, PushFailed, PushInDoubt, WaitExpired
+from integration_sdk.models import (
+    OutcomeStatus,
+    PushOperation,
+    PushOutcome,
+    PushRequest,
+    PushStatus,
+)
+
+_BY_STATUS: Final = {
+    PushStatus.SUCCESS: OutcomeStatus.SUCCESS,
+    PushStatus.FAILED: OutcomeStatus.FAILED,
+    PushStatus.TIMED_OUT: OutcomeStatus.TIMED_OUT,
+}
+LONGEST_REASON: Final = 2000
+"""Characters of the reasons of a failure that are told and kept."""
+_DECIDED: Final = {
+    "abandon": "It was abandoned on record, which keeps its reference: where the record is "
+    "missing at the service, push it under another one",
+    "resend": "It was sent again on record, as another push",
+}
+GRACE: Final = 60.0
+"""Seconds after a push's own deadline in which the service should have said TimedOut."""
+
+
+def final(request: PushRequest, operation: PushOperation, dialect: Dialect) -> PushOutcome:
+    """Return the outcome of a push that is final."""
+    error = None
+    if operation.status is not PushStatus.SUCCESS:
+        error = PushFailed(f"{_name(request)} {_how(operation, dialect)}", operation=operation)
+    return PushOutcome(
+        status=_BY_STATUS[operation.status], request=request, operation=operation, error=error
+    )
+
+
+def _how(operation: PushOperation, dialect: Dialect) -> str:
+    if operation.status is PushStatus.TIMED_OUT:
+        late = (
+            "it may still take effect, so look before you push it again"
+            if dialect.timed_out_may_take_effect
+            else "the service guarantees that it takes no effect any more"
+        )
+        return f"timed out as push {operation.key}; {late}"
+    return f"failed as push {operation.key}: {reasons(operation) or 'no reason given'}"
+
+
+def reasons(operation: PushOperation) -> str | None:
+    """Return what the service says against a push, as it is kept on record; None for nothing."""
+    items = operation.validation.errors if operation.validation else ()
+    said = "; ".join(map(str, items)) or operation.error_message or ""
+    return (said if len(said) <= LONGEST_REASON else f"{said[: LONGEST_REASON - 3]}...") or None
+
+
+def refused(request: PushRequest, error: IntegrationError) -> PushOutcome:
+    """Return the outcome of a push that does not exist, since nobody took it."""
+    return PushOutcome(status=OutcomeStatus.REJECTED, request=request, error=error)
+
+
+def invalid(request: PushRequest, error: IntegrationError) -> PushOutcome:
+    """Return the outcome of a record that was not sent."""
+    return PushOutcome(status=OutcomeStatus.INVALID, request=request, error=error)
+
+
+def in_doubt(request: PushRequest, intent: Intent) -> PushOutcome:
+    """Return the outcome of a push whose answer was lost, and that no list has shown for sure.
+
+    One that the caller abandoned stays IN_DOUBT, since it may exist; there is nothing to
+    decide about it any more.
+    """
+    some = ", ".join(intent.candidates[:3])
+    seen = f"It may be one of {len(intent.candidates)}: {some}" if some else "No list shows it"
+    error = PushInDoubt(
+        f"{_name(request)} may or may not have been pushed: {intent.error or 'no answer'}. "
+        f"{seen}. {_DECIDED.get(intent.decision or '') or _undecided(intent)}",
+        intent=intent.id,
+        candidates=intent.candidates,
+    )
+    return PushOutcome(status=OutcomeStatus.IN_DOUBT, request=request, error=error)
+
+
+def _undecided(intent: Intent) -> str:
+    return f"It is not sent again by itself; look, and decide({intent.id!r}, ...)"
+
+
+def pending(request: PushRequest, operation: PushOperation | None, error: Exception) -> PushOutcome:
+    """Return the outcome of a push that nobody waits for any longer."""
+    return PushOutcome(
+        status=OutcomeStatus.PENDING, request=request, operation=operation, error=error
+    )
+
+
+def expired(request: PushRequest, operation: PushOperation | None, waited: float) -> PushOutcome:
+    """Return the outcome of a push whose wait has ended."""
+    key = operation.push_operation_key if operation else "(no key)"
+    error = WaitExpired(
+        f"{_name(request)} is still Pending as push {key} after {waited:g} seconds of waiting; "
+        "it goes on",
+        operation=operation,
+    )
+    return pending(request, operation, error)
+
+
+def _name(request: PushRequest) -> str:
+    named = f" {request.reference!r}" if request.reference is not None else ""
+    return f"{request.data_type}{named} of company {request.company_id}"
+
+
+def longest_wait(request: PushRequest, wait: float | None) -> float | None:
+    """Return how many seconds to wait for a push that was acknowledged; None for no bound.
+
+    The caller's *wait* counts. Without one, the push's own deadline does, plus
+    a grace: after it the service has nothing more to decide.
+    """
+    if wait is not None or request.timeout_minutes is None:
+        return wait
+    return request.timeout_minutes * 60.0 + GRACE
+
+
+@frozen(kw_only=True)
+class Progress:
+    """How far the pushes of a coordinator have got.
+
+    Attributes:
+        sending: On their way to the service.
+        open: Taken by the service and not final.
+        outcomes: How many have ended, by outcome.
+        total: How many there are to be; None where that is not known.
+        rate: Outcomes per second, of late.
+        eta: Seconds until all have ended; None where that cannot be said.
+    """
+
+    sending: int
+    open: int
+    outcomes: Mapping[OutcomeStatus, int]
+    total: int | None
+    rate: float
+    eta: float | None
+
+    @property
+    def ended(self) -> int:
+        """How many have an outcome."""
+        return sum(self.outcomes.values())
+
+
+@define
+class Tally:
+    """Counts what happens, for `Progress`."""
+
+    window: float = 15.0
+    sending: int = 0
+    open: int = 0
+    total: int | None = None
+    outcomes: Counter[OutcomeStatus] = Factory(Counter)
+    _rate: float = 0.0
+    _since: float | None = None
+    _count: int = 0
+
+    def expect(self, more: int) -> None:
+        """Count so many pushes to come into the total."""
+        self.total = (self.total or 0) + more
+
+    def ended(self, status: OutcomeStatus, now: float) -> None:
+        """Count an outcome."""
+        self.outcomes[status] += 1
+        self._since = now if self._since is None else self._since
+        self._count += 1
+        if now - self._since >= self.window:
+            self._rate, self._since, self._count = self._count / (now - self._since), now, 0
+
+    def progress(self, now: float) -> Progress:
+        """Return the state of affairs."""
+        rate = self._current(now)
+        ended = sum(self.outcomes.values())
+        left = None if self.total is None else max(0, self.total - ended)
+        eta = 0.0 if left == 0 else left / rate if left is not None and rate else None
+        return Progress(
+            sending=self.sending,
+            open=self.open,
+            outcomes=dict(self.outcomes),
+            total=self.total,
+            rate=rate,
+            eta=eta,
+        )
+
+    def _current(self, now: float) -> float:
+        """Two thirds of a window tell more than the window before."""
+        passed = now - self._since if self._since is not None else 0.0
+        if passed >= self.window * 2 / 3 or (self._rate == 0.0 and passed > 0):
+            return self._count / passed
+        return self._rate

@@ -1,0 +1,294 @@
+"""Sending: snapshot, commit, send once, commit, poll. Doubts are ``reconcile``'s.
+
+Every change of state goes through the ledger before it goes to disk, so that machines that
+run side by side see each other as rivals::
+
+    take_snapshot -> transmit ----> ACKED ............> settle (when a poll says final)
+                        |                                  ^
+                        '-> AMBIGUOUS -> reconcile ------- RESOLVED, LATE
+                                             |             ^
+                                 ABSENT, UNRESOLVED -> look_again (any later listing)
+                                             '-------> decide
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
+
+from attrs import evolve
+
+from integration_sdk._sansio.pushing.effects import (
+    Commit,
+    Ledger,
+    List,
+    Machine,
+    Owners,
+    Policy,
+    Send,
+    Sleep,
+)
+from integration_sdk._sansio.pushing.evidence import Listing, Operation
+from integration_sdk._sansio.pushing.intents import (
+    RESENDABLE_STATUS,
+    Answer,
+    Evidence,
+    IllegalTransition,
+    Intent,
+    KeyClaimed,
+    Snapshot,
+    State,
+    classify,
+)
+from integration_sdk.errors import JournalError
+
+
+def take_snapshot(company_id: str, *, newest: int | None = None) -> Machine[Snapshot | None]:
+    """List what is there before a batch is sent; None where the list is not to be had.
+
+    One serves all pushes of the company that are sent after it; the younger it is, the fewer
+    strangers are taken for candidates. *newest*: remember only so many keys.
+    """
+    listing = yield List(company_id)
+    return listing.snapshot(newest) if isinstance(listing, Listing) else None
+
+
+def accept(ledger: Ledger, intents: Sequence[Intent]) -> Machine[None]:
+    """Put intents on disk before their turn to be sent has come (optional)."""
+    yield Commit(tuple(intents))
+    for intent in intents:
+        ledger.note(intent)
+
+
+def transmit(
+    ledger: Ledger,
+    intent: Intent,
+    snapshot: Snapshot | None,
+    *,
+    policy: Policy,
+    chance: Callable[[], float],
+) -> Machine[Intent]:
+    """Send an intent, again only where that is safe, and return what came of it.
+
+    The result is NOT_SENT, REJECTED, ACKED or AMBIGUOUS (then the company wants `reconcile`).
+    Each transmission has a SENDING row of its own on disk before it begins.
+
+    Raises:
+        IllegalTransition: The intent may have been sent already, by an earlier process.
+    """
+    if intent.state is State.AMBIGUOUS:
+        raise IllegalTransition(f"intent {intent.id} may have been sent; it is reconciled instead")
+    intent = evolve(intent, snapshot=snapshot)
+    began: float | None = None
+    for attempt in count():
+        intent, answer = yield from _attempt(ledger, intent, policy)
+        began = answer.at if began is None and answer else began
+        if attempt + 1 >= policy.tries or not _may_go_again(intent):
+            break
+        now = yield Sleep(_wait(attempt, answer, policy, chance))
+        if ledger.get(intent.id) is not intent:  # a listing settled it meanwhile
+            return ledger.get(intent.id) or intent
+        if not isinstance(now, float) or _too_old(intent, began, now, policy):
+            break
+    return (yield from _give_up(ledger, intent))
+
+
+def _attempt(
+    ledger: Ledger, intent: Intent, policy: Policy
+) -> Machine[tuple[Intent, Answer | None]]:
+    sending = intent.to(State.SENDING, attempts=intent.attempts + 1, retry=False)
+    ledger.note(sending)
+    try:
+        yield from write(ledger, sending)
+    except JournalError as failure:  # without a row on disk nothing is sent
+        return _not_begun(ledger, intent, sending, failure), None
+    answer = yield Send(sending)
+    if not isinstance(answer, Answer):
+        raise TypeError(f"the driver must report an Answer to Send, not {answer!r}")
+    replay = intent.state is State.AMBIGUOUS
+    return (yield from _conclude(ledger, sending, answer, policy, replay=replay)), answer
+
+
+def _not_begun(ledger: Ledger, intent: Intent, sending: Intent, failure: JournalError) -> Intent:
+    if intent.state is State.AMBIGUOUS:
+        back = sending.to(State.AMBIGUOUS)
+    else:
+        back = sending.to(State.NOT_SENT, retry=True, error=str(failure))
+    ledger.note(back)
+    return back
+
+
+def _conclude(
+    ledger: Ledger, sending: Intent, answer: Answer, policy: Policy, *, replay: bool
+) -> Machine[Intent]:
+    state = classify(
+        answer,
+        key_is_known=_is_known(ledger, sending, answer.key),
+        replay=replay,
+        unavailable_is_refusal=policy.unavailable_is_refusal,
+    )
+    outcome = _outcome(sending, state, answer)
+    try:
+        yield from record(ledger, outcome)
+    except KeyClaimed:
+        outcome = _outcome(sending, State.AMBIGUOUS, answer)
+        yield from record(ledger, outcome)
+    return outcome
+
+
+def _is_known(ledger: Ledger, sending: Intent, key: str | None) -> bool:
+    """Whether a key was there before we sent, or is somebody else's."""
+    if key is None:
+        return False
+    listed = sending.snapshot is not None and key in sending.snapshot.keys
+    return listed or ledger.owner(key) not in (None, sending.id)
+
+
+def _outcome(sending: Intent, state: State, answer: Answer) -> Intent:
+    error = answer.cause or (answer.body or {}).get("error")
+    said = {"http_status": answer.status, "error": None if error is None else str(error)}
+    if state is State.ACKED:
+        known = {"key": answer.key, "evidence": Evidence.OWN_ANSWER}
+        return sending.to(state, **known, **said)
+    refused_for_now = state is State.REJECTED and answer.status in RESENDABLE_STATUS
+    return sending.to(state, retry=state is State.NOT_SENT or refused_for_now, **said)
+
+
+def record(ledger: Ledger, *rows: Intent) -> Machine[None]:
+    """Make outcomes known here, then on disk; a failing disk does not undo what happened.
+
+    Raises:
+        KeyClaimed: Another intent has the key, or nobody can say; the ledger is as it was.
+    """
+    before = {row.id: ledger.get(row.id) for row in rows}
+    for row in rows:
+        ledger.note(row)
+    try:
+        yield from write(ledger, *rows)
+    except KeyClaimed:
+        _restore(ledger, before.values())
+        raise
+    except JournalError as failure:
+        if (yield from _may_be_claimed(_new_keys(rows, before))):
+            _restore(ledger, before.values())
+            raise KeyClaimed(str(failure)) from failure
+        ledger.unrecorded.update((row.id, row) for row in rows)
+        # To the disk it is still open: the ledger must not forget what it claims.
+        _restore(ledger, [before[row.id] for row in rows if row.is_settled])
+
+
+def _new_keys(rows: Iterable[Intent], before: Mapping[str, Intent | None]) -> frozenset[str]:
+    had = {row.id: row.key for row in before.values() if row is not None}
+    return frozenset(row.key for row in rows if row.key and had.get(row.id) != row.key)
+
+
+def _may_be_claimed(keys: frozenset[str]) -> Machine[bool]:
+    """The commit that failed was also to find out whether a settled intent has the key."""
+    if not keys:
+        return False
+    try:
+        owned = yield Owners(keys)
+    except JournalError:
+        return True
+    return bool(owned)
+
+
+def _restore(ledger: Ledger, rows: Iterable[Intent | None]) -> None:
+    for row in rows:
+        if row is not None:
+            ledger.note(row)
+
+
+def write(ledger: Ledger, *rows: Intent) -> Machine[None]:
+    """Commit rows; what was unrecorded of them before is out of date then.
+
+    Raises:
+        JournalError: Not written, and still unrecorded.
+    """
+    before = {row.id: ledger.unrecorded.pop(row.id, None) for row in rows}
+    try:
+        yield Commit(rows)
+    except JournalError:
+        ledger.unrecorded.update((key, row) for key, row in before.items() if row)
+        raise
+
+
+def catch_up(ledger: Ledger) -> Machine[None]:
+    """Put outcomes on disk that it refused before.
+
+    Raises:
+        JournalError: It still refuses.
+    """
+    for row in list(ledger.unrecorded.values()):
+        if ledger.unrecorded.pop(row.id, None) is not row:
+            continue  # it went on meanwhile
+        now = ledger.get(row.id)
+        try:
+            yield Commit((row,))
+        except JournalError:
+            if ledger.get(row.id) is now:
+                ledger.unrecorded[row.id] = row
+            raise
+        if row.is_settled and ledger.get(row.id) is now:
+            ledger.note(row)
+
+
+def _may_go_again(intent: Intent) -> bool:
+    in_doubt = intent.state is State.AMBIGUOUS
+    return intent.idempotency_key is not None if in_doubt else intent.retry
+
+
+def _wait(
+    attempt: int, answer: Answer | None, policy: Policy, chance: Callable[[], float]
+) -> float:
+    grown: float = min(policy.longest_wait, policy.first_wait * 2.0**attempt)
+    floor = answer.retry_after if answer and answer.retry_after else 0.0
+    return max(chance() * grown, floor)
+
+
+def _too_old(intent: Intent, began: float | None, now: float, policy: Policy) -> bool:
+    """Whether the service may have forgotten the idempotency key of an intent in doubt."""
+    in_doubt = intent.state is State.AMBIGUOUS and began is not None
+    return in_doubt and now - (began or 0.0) > policy.replay_window
+
+
+def _give_up(ledger: Ledger, intent: Intent) -> Machine[Intent]:
+    """Nothing more is tried by itself; recovery leaves it alone as well."""
+    if not intent.retry:
+        return intent
+    refused = intent.to(intent.state, retry=False)
+    yield from record(ledger, refused)
+    return refused
+
+
+def replace(ledger: Ledger, before: Intent, intent: Intent) -> Machine[Intent]:
+    """Put *intent* on record in the place of one that was refused or never left.
+
+    It has the reference from then on; both rows are on disk, or neither.
+
+    Raises:
+        JournalError: Not recorded: nothing may be sent.
+    """
+    refused = State.NOT_SENT if before.state is State.INTENT else before.state
+    done = before.to(refused, retry=False, decision="resend")
+    again = evolve(intent, parent=before.id)
+    yield from write(ledger, done, again)
+    ledger.note(done)
+    ledger.note(again)
+    return again
+
+
+def settle(
+    ledger: Ledger, intent_id: str, operation: Operation, *, error: str | None = None
+) -> Machine[Intent | None]:
+    """Take a poll's answer for the push an intent owns; FINAL once the service says so.
+
+    *error*: Why it failed, where it did.
+
+    Returns:
+        The intent as it stands now; None where it was settled before.
+    """
+    intent = ledger.get(intent_id)
+    if intent is None or not operation.is_final or intent.key != operation.push_operation_key:
+        return intent
+    final = intent.to(State.FINAL, status=str(operation.status), error=error)
+    yield from record(ledger, final)
+    return final

@@ -1,0 +1,130 @@
+"""A `PushRequest` becomes a request and an intent, and an intent on record speaks for itself."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from integration_sdk._sansio import requests
+from integration_sdk._sansio.codec import decode_json
+from integration_sdk._sansio.pushing import outcomes
+from integration_sdk._sansio.pushing.intents import Intent, Lane, State
+from integration_sdk._sansio.pushing.intents import intend as put_on_record
+from integration_sdk._sansio.requests import Request
+from integration_sdk.dialect import Dialect
+from integration_sdk.errors import BY_STATUS, ApiError, ConfigurationError, InvalidRecord
+from integration_sdk.models import PushOperation, PushOutcome, PushRequest, PushStatus
+
+OF_THE_CONTENT = frozenset({400, 413, 415, 422})
+"""Refusals that the same record would meet again. Others may have lost their cause since: a
+key that was wrong, an account that had ended, a connection that was missing."""
+_NO_PUSH = frozenset({State.INTENT, State.NOT_SENT, State.REJECTED})
+_lane = lru_cache(1024)(Lane)
+"""Lanes are few and pushes many: one object each."""
+
+
+def to_request(dialect: Dialect, request: PushRequest, record: Any, key: str | None) -> Request:
+    """Return the call that pushes *record*. Errors as with `requests.push`."""
+    return requests.push(
+        dialect,
+        request.company_id,
+        request.connection_id,
+        request.data_type,
+        record,
+        record_id=request.record_id,
+        timeout_minutes=request.timeout_minutes,
+        idempotency_key=key,
+    )
+
+
+def intend(request: PushRequest, call: Request, intent_id: str, key: str | None) -> Intent:
+    """Return the intent of *call*.
+
+    Raises:
+        InvalidRecord: The natural key names nothing in the record.
+    """
+    try:
+        return put_on_record(
+            _lane(request.company_id, request.connection_id, request.data_type),
+            call.body,
+            id=intent_id,
+            method=call.method,
+            natural_key=request.natural_key,
+            record_id=request.record_id,
+            reference=request.reference,
+            idempotency_key=key,
+            timeout_minutes=request.timeout_minutes,
+        )
+    except ValueError as error:
+        raise InvalidRecord(str(error)) from None
+
+
+def take_up(before: Intent, intent: Intent) -> Intent | None:
+    """Return the intent on record that answers for a reference; None where a new one is due.
+
+    A push that was refused or not sent does not exist: its record may be corrected, and where
+    the refusal was not about what it holds it is pushed once more.
+
+    Raises:
+        ConfigurationError: The reference is another record's, and that was pushed.
+    """
+    same = (before.payload_hash, before.lane) == (intent.payload_hash, intent.lane)
+    if before.state in _NO_PUSH:
+        return before if same and _is_of_the_content(before) else None
+    if not same:
+        raise another_record(intent.reference)
+    return before
+
+
+def _is_of_the_content(intent: Intent) -> bool:
+    return intent.state is State.REJECTED and intent.http_status in OF_THE_CONTENT
+
+
+def another_record(reference: str | None) -> ConfigurationError:
+    """Return the error of a reference that stands for another record."""
+    return ConfigurationError(
+        f"reference {reference!r} was used for another record; give this one its own"
+    )
+
+
+def recorded_outcome(request: PushRequest, intent: Intent, dialect: Dialect) -> PushOutcome | None:
+    """Return the outcome that is on record; None where it is still to come."""
+    if intent.state is State.FINAL:
+        return outcomes.final(request, recorded_operation(intent), dialect)
+    undecided = intent.state in {State.ABSENT, State.UNRESOLVED, State.DECIDED}
+    if undecided and intent.key is None:
+        return outcomes.in_doubt(request, intent)
+    if _is_of_the_content(intent):
+        status = intent.http_status or 0
+        kind = BY_STATUS.get(status, ApiError)
+        return outcomes.refused(request, kind(f"refused before: {intent.error}", status=status))
+    return None
+
+
+def from_record(intent: Intent) -> PushRequest:
+    """Return what was asked for, as far as it is on record."""
+    return PushRequest(
+        intent.lane.company_id,
+        intent.lane.connection_id,
+        intent.lane.data_type,
+        decode_json(intent.payload) if intent.payload else {},
+        reference=intent.reference,
+        record_id=intent.record_id,
+        timeout_minutes=intent.timeout_minutes,
+        natural_key=intent.natural_key,
+    )
+
+
+def recorded_operation(intent: Intent) -> PushOperation:
+    """Return the operation of an intent with a key, as far as it is on record."""
+    status = PushStatus(intent.status) if intent.status else PushStatus.PENDING
+    return PushOperation(
+        push_operation_key=str(intent.key),
+        company_id=intent.lane.company_id,
+        data_connection_id=intent.lane.connection_id,
+        data_type=intent.lane.data_type,
+        status=status,
+        raw_status=str(status),
+        error_message=intent.error if intent.state is State.FINAL else None,
+        timeout_in_minutes=intent.timeout_minutes,
+    )

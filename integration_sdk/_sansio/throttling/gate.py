@@ -1,0 +1,145 @@
+"""The gate that a 429 or 503 closes for everybody it concerns.
+
+::
+
+    open ──refused──> closed, until opens_at ──> a probe goes through ──answered──> open
+                        ^                          │
+                        └──────refused, longer─────┘
+
+While it is closed nobody sends, so a crowd of tasks costs the service one request per
+pause and not one each. What was answered is remembered: a call whose deadline ends
+before the gate can open is told at once what the service said.
+
+Answers to requests that were sent before the gate closed neither open it nor make the
+next pause longer; they can only name a later time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, Self
+
+from attrs import define, field, frozen
+
+from integration_sdk._sansio.responses import Response
+from integration_sdk._sansio.retry_after import retry_after
+from integration_sdk._sansio.throttling.retry import Jitter, doubling
+from integration_sdk.models import Quota
+
+LONGEST_PAUSE: Final = 4.0
+"""Seconds between probes where the service names no time: recovery is noticed within it."""
+SHORTEST_PAUSE: Final = 0.05
+SPREAD: Final = 0.02
+"""Part of ``Retry-After`` that is added by chance, so that processes do not come back as one."""
+PROBE_PATIENCE: Final = 2.0
+"""Seconds after which a probe that is still under way (a large page) lets another one out."""
+
+
+@frozen(kw_only=True)
+class Refusal:
+    """A 429 or 503, and whom it concerns.
+
+    Attributes:
+        answer: As received; shown to those who cannot wait until the gate opens.
+        floor: Seconds to stay away, as the answer asks; None where it does not.
+        base: Seconds that the first pause lasts at most where it does not.
+        lane_only: Whether it concerns the company alone.
+    """
+
+    answer: Response
+    floor: float | None = None
+    base: float = 1.0
+    lane_only: bool = False
+
+    @classmethod
+    def of(cls, answer: Response, quota: Quota | None, *, of_company: bool, base: float) -> Self:
+        """Return what a 429 or 503 means; *of_company* tells whether one was asked about.
+
+        Assumed: a 429 that says ``X-Rate-Limit-Remaining`` above 0 is the company's own
+        limit, since the account's is not used up.
+        """
+        has_quota_left = quota is not None and bool(quota.remaining)
+        floor = retry_after(answer.headers.get("Retry-After"), _service_time(answer))
+        return cls(
+            answer=answer,
+            floor=floor or None,
+            base=base,
+            lane_only=of_company and answer.status == 429 and has_quota_left,
+        )
+
+    @property
+    def blames_crowd(self) -> bool:
+        """Whether fewer requests at once might have passed; a 503 means maintenance."""
+        return self.answer.status == 429
+
+
+@define
+class Gate:
+    """Open, or closed until a moment and then open for one at a time.
+
+    Attributes:
+        answer: The answer that closed it; None while it is open.
+        opens_at: When a probe may go, on the caller's clock; while one is under
+            way, when the next may.
+    """
+
+    answer: Response | None = field(default=None, init=False)
+    opens_at: float = field(default=0.0, init=False)
+    _closed_at: float = field(default=0.0, init=False)
+    _steps: Generator[float, Any, None] | None = field(default=None, init=False)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everybody may pass."""
+        return self.answer is None
+
+    def admits(self, now: float) -> bool:
+        """Return whether somebody may pass now."""
+        return self.answer is None or now >= self.opens_at
+
+    def passed(self, now: float) -> None:
+        """Somebody went through; the probe, if the gate is not open."""
+        if self.answer is not None:
+            self.opens_at = now + PROBE_PATIENCE
+
+    def refused(self, refusal: Refusal, sent_at: float, now: float, jitter: Jitter) -> None:
+        """Close: a request that left at *sent_at* was refused."""
+        floor = refusal.floor or 0.0
+        if self.answer is None and floor:
+            self._closed_at, self.opens_at = now, now + SHORTEST_PAUSE
+        elif self.answer is None or sent_at > self._closed_at:
+            self._close(refusal.base, now, jitter)
+        self.answer = refusal.answer
+        self.opens_at = max(self.opens_at, now + floor + jitter(SPREAD * floor))
+
+    def answered(self, sent_at: float) -> bool:
+        """A request was answered; open if it was a probe, and return whether that was so."""
+        if self.answer is None or sent_at <= self._closed_at:
+            return False
+        self.answer, self._steps, self.opens_at = None, None, 0.0
+        return True
+
+    def unanswered(self, sent_at: float, now: float, jitter: Jitter) -> None:
+        """A request came back without an answer; after a probe, the next goes later."""
+        if self.answer is not None and sent_at > self._closed_at:
+            self._close(1.0, now, jitter)
+
+    def unused(self, sent_at: float, now: float) -> None:
+        """Nothing was sent; if it was to be the probe, another can go at once."""
+        if self.answer is not None and sent_at > self._closed_at:
+            self.opens_at = now
+
+    def _close(self, base: float, now: float, jitter: Jitter) -> None:
+        self._steps = self._steps or doubling()
+        pause = jitter(min(LONGEST_PAUSE, base * next(self._steps)))
+        self._closed_at = now
+        self.opens_at = now + max(SHORTEST_PAUSE, pause)
+
+
+def _service_time(answer: Response) -> float:
+    """Return the service's own clock, in Unix time: an HTTP date is meant by that one."""
+    try:
+        return parsedate_to_datetime(answer.headers.get("Date", "")).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return answer.received_at

@@ -1,0 +1,173 @@
+"""Whose turn it is among those who wait: tickets, in lanes, in rings.
+
+A lane is a company. Within a priority the lanes form a ring and take turns; within a
+lane the ticket that asked first goes first, however often it had to come again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from typing import Final
+
+from attrs import Factory, define, field
+
+from integration_sdk._sansio.requests import Priority
+from integration_sdk._sansio.throttling.gate import Gate
+from integration_sdk._sansio.throttling.window import Window
+
+FAIR_TURN: Final = 8
+"""One turn in so many goes to the least urgent, so that nobody waits for ever."""
+PRIORITIES: Final = tuple(Priority)
+MOST_IDLE: Final = 1024
+"""Idle lanes beyond this number are forgotten, with what they learnt of their company."""
+
+
+@define(eq=False)
+class Ticket:
+    """One call's claim to a turn.
+
+    Attributes:
+        company: The lane; None for requests that concern no company.
+        priority: Lower goes sooner.
+        deadline: When the call gives up, on the caller's clock.
+        order: Its place in the line; 0 until it has one, kept when it comes again.
+        used: How many turns it had.
+        sent_at: When its last turn began.
+        waiting: Whether it is in line.
+    """
+
+    company: str | None
+    priority: Priority
+    deadline: float
+    order: int = 0
+    used: int = 0
+    sent_at: float = 0.0
+    waiting: bool = False
+
+    def __lt__(self, other: Ticket) -> bool:
+        return self.order < other.order
+
+
+@define(eq=False)
+class Lane:
+    """One company's part: how many may go, and who waits, by priority."""
+
+    window: Window
+    gate: Gate = Factory(Gate)
+    in_flight: int = 0
+    lines: tuple[list[Ticket], ...] = Factory(lambda: tuple([] for _ in Priority))
+
+    def has_room(self, now: float, priority: Priority) -> bool:
+        """Return whether one more may go."""
+        urgent = priority is Priority.INTERACTIVE
+        return self.window.has_room(self.in_flight, urgent=urgent) and self.gate.admits(now)
+
+    def first(self, priority: int) -> Ticket | None:
+        """Return who is first in line; those who left the line are dropped."""
+        line = self.lines[priority]
+        while line and not line[0].waiting:
+            heappop(line)
+        return line[0] if line else None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing would be missed without it."""
+        return not self.in_flight and self.gate.is_open and not any(self.lines)
+
+
+@define
+class Lanes:
+    """All lanes, and the rings in which those with waiting tickets take turns.
+
+    Args:
+        limit: Requests under way at most, for requests that concern no company.
+        per_company: The same for each company.
+
+    Attributes:
+        waiting: Tickets in line.
+    """
+
+    limit: int
+    per_company: int
+    waiting: int = field(init=False, default=0)
+    _lanes: dict[str | None, Lane] = field(init=False, factory=dict)
+    _rings: tuple[OrderedDict[Lane, None], ...] = field(
+        init=False, factory=lambda: tuple(OrderedDict() for _ in Priority)
+    )
+    _most: int = field(init=False, default=MOST_IDLE)
+    _orders: int = field(init=False, default=0)
+    _turns: int = field(init=False, default=0)
+
+    def of(self, ticket: Ticket) -> Lane:
+        """Return the lane of *ticket*."""
+        lane = self._lanes.get(ticket.company)
+        return self._make(ticket.company) if lane is None else lane
+
+    def _make(self, company: str | None) -> Lane:
+        if len(self._lanes) >= self._most:
+            self._lanes = {key: lane for key, lane in self._lanes.items() if not lane.is_idle}
+            self._most = MOST_IDLE + 2 * len(self._lanes)
+        most = self.limit if company is None else min(self.per_company, self.limit)
+        self._lanes[company] = lane = Lane(Window(most, float(most)))
+        return lane
+
+    def number(self, ticket: Ticket) -> None:
+        """Give *ticket* its place in the line, unless it has one."""
+        if not ticket.order:
+            self._orders += 1
+            ticket.order = self._orders
+
+    def add(self, ticket: Ticket) -> None:
+        """Put *ticket* in line."""
+        lane = self.of(ticket)
+        ticket.waiting = True
+        self.waiting += 1
+        heappush(lane.lines[ticket.priority], ticket)
+        self._rings[ticket.priority].setdefault(lane)
+
+    def remove(self, ticket: Ticket) -> None:
+        """Take *ticket* out of the line, if it is in it."""
+        if ticket.waiting:
+            ticket.waiting = False
+            self.waiting -= 1
+
+    def offer(self, lane: Lane) -> None:
+        """*lane* may have room again: it takes part in the turns."""
+        for priority in PRIORITIES:
+            if lane.lines[priority]:
+                self._rings[priority].setdefault(lane)
+
+    def next(self, now: float, least: Priority) -> Ticket | None:
+        """Return whose turn it is, down to priority *least*; None if no lane has room."""
+        self._turns += 1
+        eligible = PRIORITIES[: least + 1]
+        for priority in eligible if self._turns % FAIR_TURN else reversed(eligible):
+            ticket = self._first_of_ring(priority, now)
+            if ticket is not None:
+                return ticket
+        return None
+
+    def _first_of_ring(self, priority: Priority, now: float) -> Ticket | None:
+        ring = self._rings[priority]
+        while ring:
+            lane, _ = ring.popitem(last=False)  # a lane without room comes back by `offer`
+            if lane.has_room(now, priority) and (ticket := lane.first(priority)) is not None:
+                ring[lane] = None
+                return ticket
+        return None
+
+    def volunteer(self, now: float) -> Ticket | None:
+        """Return who probes: had the fewest turns, so that no call spends them all on it."""
+        return min(
+            self._candidates(now),
+            key=lambda ticket: (ticket.used, ticket.priority, ticket.order),
+            default=None,
+        )
+
+    def _candidates(self, now: float) -> Iterator[Ticket]:
+        for lane in self._lanes.values():
+            for priority, line in enumerate(lane.lines):
+                if line and lane.has_room(now, Priority(priority)):
+                    yield from (ticket for ticket in line if ticket.waiting)

@@ -1,0 +1,139 @@
+"""At which rate requests leave: a fixed one, and one learnt from a service that limits rates.
+
+Nothing is learnt until a service refuses everybody at once. From then on requests leave at
+equal distances, at the rate that it was seen to serve, its pauses included. The rate grows
+by one per cent each half second in which somebody had to wait for it, and by more and more
+where no refusal is known; near a rate that was refused the steps are small. So a limit is
+approached slowly and left quickly once it is gone, and a service whose limit allows only
+small bursts is not asked in bursts.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from attrs import define, field
+
+SLACK: Final = 0.1
+"""Seconds of a fixed rate that may be made up for after a late timer; else one distance."""
+EPOCH: Final = 0.5
+FIRST_STEP: Final = 0.01
+"""Part of the rate that an epoch adds, at first."""
+ACCELERATION: Final = 1.4
+"""What the step is multiplied by with each epoch, away from a rate that was refused."""
+CAUTION: Final = 0.95
+"""Part of the rate seen right before a refusal that is tried next."""
+WORTH_IT: Final = 4.0
+"""A gate that is open this many times longer than closed loses too little to slow down for."""
+SLOWEST: Final = 1.0
+"""Requests per second below which no refusal leads; probes do the rest."""
+SHORTEST_CYCLE: Final = 0.1
+"""Seconds below which a count of answers makes no rate."""
+FASTEST: Final = 10_000.0
+"""Requests per second beyond which there is nothing to hold back."""
+
+
+@define
+class Pace:
+    """Equal distances between requests.
+
+    Attributes:
+        fixed: Requests per second at most; None for no fixed rate.
+        learnt: The same as learnt from refusals; infinite at first.
+        next_at: When the next may leave, on the caller's clock.
+    """
+
+    fixed: float | None = None
+    learnt: float = field(init=False, default=math.inf)
+    next_at: float = field(init=False, default=-math.inf)
+    _refused: float = field(init=False, default=math.inf)
+    _step: float = field(init=False, default=FIRST_STEP)
+    _held: bool = field(init=False, default=False)
+    _opened_at: float | None = field(init=False, default=None)
+    _closed_at: float = field(init=False, default=0.0)
+    _served: int = field(init=False, default=0)
+    _epoch: float = field(init=False, default=-math.inf)
+    _last_epoch: float = field(init=False, default=-math.inf)
+    _in_epoch: int = field(init=False, default=0)
+    _in_last_epoch: int = field(init=False, default=0)
+    _lately: float = field(init=False, default=0.0)
+
+    @property
+    def rate(self) -> float:
+        """Requests per second at most."""
+        return self.learnt if self.fixed is None else min(self.fixed, self.learnt)
+
+    @property
+    def is_learnt(self) -> bool:
+        """Whether refusals have set a rate."""
+        return self.learnt < math.inf
+
+    def admits(self, now: float) -> bool:
+        """Return whether one may leave now."""
+        if now >= self.next_at:
+            return True
+        self._held = True
+        return False
+
+    def passed(self, now: float) -> None:
+        """One left."""
+        if self._opened_at is None:
+            self._opened_at = now
+        if (rate := self.rate) < math.inf:
+            slack = 1 / rate if self.is_learnt else SLACK
+            self.next_at = max(self.next_at, now - slack) + 1 / rate
+
+    def answered(self, now: float) -> None:
+        """One was served."""
+        self._served += 1
+        if now >= self._epoch + EPOCH:
+            self._end_epoch(now)
+        self._in_epoch += 1
+
+    def _end_epoch(self, now: float) -> None:
+        self._last_epoch, self._in_last_epoch = self._epoch, self._in_epoch
+        self._epoch, self._in_epoch = now, 0
+        if self._held and self.is_learnt:
+            self._grow()
+        self._held = False
+
+    def _grow(self) -> None:
+        self.learnt *= 1 + self._step
+        if not self.learnt <= self._refused < math.inf:
+            self._step = min(1.0, self._step * ACCELERATION)
+        if self.learnt > FASTEST:
+            self.learnt = self._refused = math.inf
+
+    def closed(self, now: float) -> None:
+        """The service refused."""
+        self._closed_at = now
+        span = max(now - self._last_epoch, SHORTEST_CYCLE)
+        self._lately = (self._in_epoch + self._in_last_epoch) / span
+
+    def opened(self, now: float, *, limited: bool) -> None:
+        """It serves again; *limited* tells whether it had refused everybody."""
+        began = now if self._opened_at is None else self._opened_at
+        open_for, closed_for = self._closed_at - began, now - self._closed_at
+        if limited and (self.is_learnt or open_for < WORTH_IT * closed_for):
+            self._learn(open_for, closed_for)
+            self.next_at = now + 1 / self.learnt
+        self._opened_at = self._epoch = self._last_epoch = now
+        self._served = self._in_epoch = self._in_last_epoch = 0
+
+    def _learn(self, open_for: float, closed_for: float) -> None:
+        """At first what the longer part of the cycle makes of the answers; later what it served.
+
+        A service that was left alone for long had a stock, which the first burst used up.
+        """
+        before, self._refused = self.learnt, self.learnt
+        first = self._served / max(open_for, closed_for, SHORTEST_CYCLE)
+        overall = self._served / max(open_for + closed_for, SHORTEST_CYCLE)
+        if not self._served:
+            self.learnt = before / 2
+        elif not self.is_learnt:
+            self.learnt = first
+        else:
+            self.learnt = max(overall, CAUTION * min(before, self._lately))
+            self._step = FIRST_STEP / 2
+        self.learnt = max(SLOWEST, self.learnt)
