@@ -88,6 +88,9 @@ class Client:
         retry: How reads, and writes that had no effect, are repeated; None for never.
         rate: Calls per second, at most; None leaves it to what the service answers.
         per_company: Calls in flight for one company, at most.
+        notified: Whether "Push status changed" notifications reach `notify`, as
+            `integration_sdk.webhooks` does: polls then wait for them, a minute and half
+            a push's age at most. Lost ones bring polling back. Without it that is learned.
         numbers: How fractions are read: "float", or "decimal" for exact ones.
         session: Your own ``aiohttp.ClientSession``; it is never closed here.
         middlewares, trace_configs: Passed to aiohttp.
@@ -109,6 +112,7 @@ class Client:
         retry: RetryPolicy | None = DEFAULT_RETRY,
         rate: float | None = None,
         per_company: int = 10,
+        notified: bool = False,
         numbers: Literal["float", "decimal"] = "float",
         session: aiohttp.ClientSession | None = None,
         middlewares: Sequence[Any] = (),
@@ -139,7 +143,7 @@ class Client:
             settings=CallOptions(timeout=timeout, retry=retry or RetryPolicy.never()),
             exact=numbers == "decimal",
         )
-        self._poller = Poller(self._caller.send, dialect)
+        self._poller = Poller(self._caller.send, dialect, notified=notified)
 
     def __repr__(self) -> str:
         caller = getattr(self, "_caller", None)  # None while __init__ raises

@@ -1,6 +1,7 @@
 """A day with notifications: sandbox, network, receiver, client and coordinator together.
 
-What notifications change is how soon an end is seen. What they must not change is anything else.
+What notifications change is how soon an end is seen, and how few polls that takes. What they
+must not change is anything else.
 """
 
 from __future__ import annotations
@@ -66,12 +67,14 @@ async def receiving(sandbox: Sandbox, notify: Callable[[str], object]) -> AsyncI
     await runner.cleanup()
 
 
-async def a_day(faults: Callable[[Faults], object] | None, *, companies: int = 4) -> Day:
+async def a_day(
+    faults: Callable[[Faults], object] | None, *, companies: int = 4, notified: bool = False
+) -> Day:
     """Push records that take a minute or two, a seventh of them bad; None: no notifications."""
     day = Day()
     async with (
         Sandbox(companies=companies, invoices=0, push_seconds=(60, 120)) as sandbox,
-        Client(sandbox.api_key, sandbox.base_url, timeout=None) as client,
+        Client(sandbox.api_key, sandbox.base_url, timeout=None, notified=notified) as client,
         client.coordinator() as pushes,
     ):
 
@@ -121,6 +124,33 @@ async def test_an_end_is_seen_when_it_is_told(companies: int) -> None:
     assert notified.polls < polled.polls + 1.3
 
 
+async def test_notifications_save_four_polls_in_five() -> None:
+    """Pushes that no list can show together cost a fifth of the polls, and their ends no delay."""
+    polled = await a_day(None, companies=PUSHES)
+    notified = await a_day(lambda faults: None, companies=PUSHES, notified=True)
+
+    assert polled.results == notified.results == expected()
+    assert notified.polls <= 0.2 * polled.polls
+    assert notified.delay < 0.01
+
+
+async def test_what_is_learned_of_notifications_saves_polls_too() -> None:
+    """Without `notified` a client finds out by itself that notifications come."""
+    polled = await a_day(None, companies=PUSHES)
+    learned = await a_day(lambda faults: None, companies=PUSHES)
+
+    assert learned.polls <= 0.7 * polled.polls
+
+
+async def test_lost_notifications_bring_polling_back() -> None:
+    """A client that expects notifications in vain soon polls as one that does not."""
+    polled = await a_day(None)
+    silent = await a_day(lambda faults: faults.lose_notifications(), notified=True)
+
+    assert silent.results == polled.results == expected()
+    assert max(silent.delays) <= 60 + 0.5 * 120 + 1
+
+
 @pytest.mark.parametrize(
     "fault",
     [
@@ -138,9 +168,12 @@ async def test_an_end_is_seen_when_it_is_told(companies: int) -> None:
         *("unsigned", "signed by another", "about no push", "long before the end"),
     ],
 )
-async def test_bad_notifications_change_no_result(fault: Callable[[Faults], object]) -> None:
+@pytest.mark.parametrize("notified", [False, True], ids=["learned", "trusted"])
+async def test_bad_notifications_change_no_result(
+    fault: Callable[[Faults], object], *, notified: bool
+) -> None:
     """Lost, doubled, late, reordered or forged: every push has the outcome it has without."""
-    day = await a_day(fault)
+    day = await a_day(fault, notified=notified)
 
     assert day.results == expected()
     assert min(day.delays) > -0.001

@@ -56,6 +56,7 @@ class Poller:
         dialect: The version of the service.
         chance: Returns a number from 0 to 1, for jitter.
         learn: Whether completion times are learned.
+        notified: Whether notifications are expected from the first push on.
         at_once: Requests in flight at most.
         remember: Final operations that late waiters find without a request.
 
@@ -70,6 +71,7 @@ class Poller:
         *,
         chance: Callable[[], float] = random.random,
         learn: bool = True,
+        notified: bool = False,
         at_once: int = 16,
         remember: int = 4096,
     ) -> None:
@@ -79,7 +81,7 @@ class Poller:
         self._learn = learn
         self._at_once = at_once
         self._remember = remember
-        self._schedule = Schedule(chance, learn)
+        self._schedule = Schedule(chance, learn, float(notified))
         self._looks = Looks(send, dialect, self._schedule, self)
         self._waiters: dict[str, _Waiters] = {}
         self._finished: dict[str, PushOperation] = {}
@@ -288,7 +290,7 @@ class Poller:
             return error
 
         self.lose_all(stopped)
-        self._schedule = Schedule(self._chance, self._learn)
+        self._schedule = Schedule(self._chance, self._learn, self._schedule.trust)
         self._looks = Looks(self._send, self._dialect, self._schedule, self)
 
     async def _look(self, look: Look) -> None:

@@ -33,6 +33,7 @@ class Watch:
         due: Its appointment; infinite for none.
         slow: Whether it is followed by appointment, not by rounds.
         alone: Whether it has to be read singly: a list lacks it, or its data.
+        told: Whether a notification of it came that no look has proved wrong.
         owner: Whoever wants to know; the rules do not look at it.
     """
 
@@ -44,6 +45,7 @@ class Watch:
     due: float = inf
     slow: bool = False
     alone: bool = False
+    told: bool = False
     owner: object = None
 
 

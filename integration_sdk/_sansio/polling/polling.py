@@ -12,7 +12,9 @@ worth; here is who is asked when, and what an answer changes::
                    what a list does not show, and all of a company that has no list
 
 The appointments of a push move apart as it grows old, so that a thousand stuck pushes hinder
-nobody. Companies with something due take turns. Time is an argument, in seconds of any
+nobody. Companies with something due take turns. Where notifications come, looks wait for them:
+`Schedule.trust` says how long, it rises with each that came and falls with each that did not.
+Time is an argument, in seconds of any
 steady clock. A look goes out with `Schedule.due` and comes back with exactly one of `finish`,
 `failed` and `unlistable`.
 """
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
+from itertools import islice
 from math import inf
 from typing import Final
 
@@ -48,6 +51,10 @@ SLOW_AGE: Final = 600.0
 """When rounds let go of a push, where it is not known what is usual."""
 NO_LIST: Final = 600.0
 """Seconds until a list that was refused is tried again."""
+TRUST_GAINED: Final = 1 / 8
+"""Part of the missing trust that a notification brings."""
+TRUST_KEPT: Final = 1 / 2
+"""Part of the trust that is left after a push ended without one."""
 MOST_LANES: Final = 1000
 """Lanes whose completion times are remembered; those without open pushes go first."""
 
@@ -59,6 +66,7 @@ class Schedule:
     Args:
         chance: Returns a number from 0 to 1, for jitter.
         learn: Whether completion times are learned.
+        trust: How surely an end is notified, from 0 to 1; learned as pushes end.
 
     Attributes:
         watches: Open pushes by key.
@@ -67,6 +75,7 @@ class Schedule:
 
     chance: Callable[[], float]
     learn: bool = True
+    trust: float = 0.0
     watches: dict[str, Watch] = Factory(dict)
     page_cap: int = LARGEST_PAGE
     _companies: dict[str, Company] = Factory(dict)
@@ -127,15 +136,19 @@ class Schedule:
             del self._companies[company.id]
 
     def hint(self, key: str, *, alone: bool = False) -> bool:
-        """Look at push *key* now; False where it is not followed.
+        """Look at push *key* now, as a notification says; False where it is not followed.
 
-        *alone*: from now on it has to be read singly.
+        *alone*: nobody said so; from now on it has to be read singly.
         """
         watch = self.watches.get(key)
         if watch is None:
             return False
-        watch.alone = watch.alone or alone
-        self._want(watch, watch.group.company.urgent)
+        if alone:
+            watch.alone = True
+        else:
+            watch.told = True
+        watch.group.company.urgent[key] = watch  # a look under way may come back too early
+        self._enqueue(watch.group.company)
         return True
 
     def ended(self, watch: Watch, now: float, took: float | None = None) -> None:
@@ -144,6 +157,8 @@ class Schedule:
         if self.learn:
             watch.group.times.ended(age)
             self._all.ended(age)
+        gained = TRUST_GAINED * (1.0 - self.trust)
+        self.trust = self.trust + gained if watch.told else self.trust * TRUST_KEPT
         self.forget(watch.key)
 
     # When, and whom
@@ -170,8 +185,8 @@ class Schedule:
         if watch.key not in self.watches:
             return
         company = watch.group.company
-        if weighing.still_due(watch, now):
-            self._want(watch, company.urgent if watch.alone else company.wanted)
+        if weighing.still_due(watch, now, self.trust):
+            self._want(watch, company.urgent if watch.alone or watch.told else company.wanted)
         else:
             self._appoint(watch, now)
 
@@ -193,12 +208,12 @@ class Schedule:
         urgent = self._singly(company, company.urgent, now)
         if company.listing:
             return urgent
-        weight = weighing.weigh(company, now)
-        due = not company.flying and (weight.overdue or weight.worth >= company.price)
+        weight = weighing.weigh(company, now, self.trust)
+        due = not company.flying and weight.is_due(company.price, now)
         asks = due or company.wanted
         looks = self._list_or_read(company, weight, now, due=due) if asks else []
         if not looks and not company.flying and company.list_after <= now:
-            self._agenda.round(company, now + weight.wait(company.price))
+            self._agenda.round(company, now + weight.wait(company.price, now))
         return [*urgent, *looks]
 
     def _list_or_read(
@@ -217,14 +232,14 @@ class Schedule:
 
     def _singly(self, company: Company, whom: dict[str, Watch], now: float) -> list[Look]:
         looks: list[Look] = []
-        for key in list(whom)[:SINGLY]:
+        free = list(islice((key for key in whom if key not in self._asked), SINGLY + 1))
+        for key in free[:SINGLY]:
             watch = whom.pop(key)
-            if key not in self._asked:
-                self._asked.add(key)
-                company.flying += 1
-                watch.due = inf
-                looks.append(Single(company, watch, now))
-        if whom:
+            self._asked.add(key)
+            company.flying += 1
+            watch.due = inf
+            looks.append(Single(company, watch, now))
+        if free[SINGLY:]:
             self._enqueue(company)
         return looks
 
@@ -268,6 +283,7 @@ class Schedule:
         look.company.failures = 0
         if isinstance(look, Single):
             look.watch.seen = max(look.watch.seen, look.started)
+            look.watch.told &= look.watch.key in look.company.urgent
             self._again(look.watch, now)
         else:
             self._after_listing(look, now)
@@ -307,6 +323,8 @@ class Schedule:
         look.company.flying -= 1
         if isinstance(look, Single):
             self._asked.discard(look.watch.key)
+            if look.watch.key in look.company.urgent:
+                self._enqueue(look.company)
         else:
             look.company.listing = False
 

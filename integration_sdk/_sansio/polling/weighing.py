@@ -17,6 +17,8 @@ from attrs import define
 from integration_sdk._sansio.polling.learning import CompletionTimes
 from integration_sdk._sansio.polling.open_pushes import Company, Group, Listing, Watch, sample
 
+QUIET: Final = 60.0
+"""Seconds for which a notification is waited for at first, where none has ever been lost."""
 LIKELY: Final = 0.03
 """A push that has ended with this chance is worth a look of its own, in time."""
 ROWS_PER_REQUEST: Final = 500
@@ -33,6 +35,15 @@ def tolerance(age: float) -> float:
 def patience(age: float) -> float:
     """Return the seconds that a push may on average wait unnoticed, at this age."""
     return max(min(0.15 + 0.1 * age, 1.0), 0.05 * age)
+
+
+def quiet_until(watch: Watch, trust: float) -> float:
+    """Return when to look at *watch* though no notification came; *trust* is from 0 to 1.
+
+    As long again as the push is old, and a minute: a long one whose notifications are lost
+    is looked at ever more rarely, but its age never more than doubles unseen.
+    """
+    return watch.seen + trust * (QUIET + (watch.seen - watch.born) / 2)
 
 
 def unnoticed(times: CompletionTimes, seen: float, age: float) -> tuple[float, float]:
@@ -62,6 +73,7 @@ class Weight:
         certain: Whether there are any at all.
         oldest: Followed by rounds.
         overdue: Whether one of them has waited long enough.
+        quiet: Moment until which notifications are trusted to come first.
         step: Seconds after which all this has to be weighed again.
     """
 
@@ -72,10 +84,17 @@ class Weight:
     certain: bool = False
     oldest: Watch | None = None
     overdue: bool = False
+    quiet: float = inf
     step: float = inf
 
-    def wait(self, price: float) -> float:
+    def is_due(self, price: float, now: float) -> bool:
+        """Return whether a look is worth its price now."""
+        return now >= self.quiet and (self.overdue or self.worth >= price)
+
+    def wait(self, price: float, now: float) -> float:
         """Return the seconds until a request is worth its price, as far as can be seen."""
+        if now < self.quiet:
+            return min(self.step, self.quiet - now)
         if self.rate <= 0.0:
             return self.step
         missing = max(0.0, price - self.worth)
@@ -83,22 +102,23 @@ class Weight:
         return min(max(exact, 0.02), self.step)
 
 
-def weigh(company: Company, now: float) -> Weight:
-    """Return what not looking at *company* costs by now."""
+def weigh(company: Company, now: float, trust: float = 0.0) -> Weight:
+    """Return what not looking at *company* costs by now; *trust* as in `quiet_until`."""
     weight = Weight()
     for group in company.groups.values():
         if group.open:
             group.times.refresh()
-            _add(weight, group, now)
+            _add(weight, group, now, trust)
     return weight
 
 
-def _add(weight: Weight, group: Group, now: float) -> None:
+def _add(weight: Weight, group: Group, now: float, trust: float) -> None:
     some, times, company = sample(group.open), group.times, group.company
     for watch, stands_for in some:
         age = now - watch.born
         chance, delay = unnoticed(times, watch.seen - watch.born, age)
         share = stands_for / tolerance(age)
+        weight.quiet = min(weight.quiet, quiet_until(watch, trust))
         weight.worth += share * delay
         weight.chance += share * chance
         weight.rate += share * times.rate(age) * (1.0 - chance)
@@ -185,9 +205,12 @@ def next_look(watch: Watch, now: float) -> float:
     return at
 
 
-def still_due(watch: Watch, now: float) -> bool:
+def still_due(watch: Watch, now: float, trust: float) -> bool:
     """Whether an appointment that has come is to be kept, though a list may have shown it."""
-    return watch.alone or _patience_used(watch, now) > 0.8 or _is_due(watch, now)
+    if watch.alone or watch.told:
+        return True
+    waited = _patience_used(watch, now) > 0.8 or _is_due(watch, now)
+    return waited and now >= quiet_until(watch, trust)
 
 
 def _is_due(watch: Watch, at: float) -> bool:

@@ -32,7 +32,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import NamedTuple
 
-from attrs import field, fields, frozen
+from attrs import field, fields_dict, frozen
 
 from integration_sdk._sansio.pushing.agreement import natural_value
 from integration_sdk.errors import JournalError
@@ -208,7 +208,7 @@ class Intent:
         return refused or self.state is State.FINAL
 
 
-_PLACES = {name: place for place, name in enumerate(fact.name for fact in fields(Intent))}
+_PLACES = {name: place for place, name in enumerate(fields_dict(Intent))}
 _facts = attrgetter(*_PLACES)
 
 

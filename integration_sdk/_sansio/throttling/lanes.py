@@ -141,11 +141,12 @@ class Lanes:
 
     def next(self, now: float, least: Priority) -> Ticket | None:
         """Return whose turn it is, down to priority *least*; None if no lane has room."""
-        self._turns += 1
         eligible = PRIORITIES[: least + 1]
-        for priority in eligible if self._turns % FAIR_TURN else reversed(eligible):
+        last_first = self._turns % FAIR_TURN == FAIR_TURN - 1
+        for priority in reversed(eligible) if last_first else eligible:
             ticket = self._first_of_ring(priority, now)
             if ticket is not None:
+                self._turns += 1  # only turns that were taken: else the fair one could be lost
                 return ticket
         return None
 

@@ -1,0 +1,182 @@
+"""Promises of polling beside notifications: fewer looks where they come, no loss where not."""
+
+from __future__ import annotations
+
+import math
+import random
+
+from attrs import define, field
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from integration_sdk._sansio.polling.open_pushes import Look, Row, Single
+from integration_sdk._sansio.polling.polling import Schedule
+
+
+@define
+class Shown:
+    """A row of a list."""
+
+    key: str
+    status: str | None
+
+
+@define
+class Service:
+    """Pushes of one company that begin at 0, and a schedule that is told of some ends.
+
+    ends: When each ends. hints: When what is hinted. found: When each end was seen.
+    """
+
+    schedule: Schedule
+    ends: dict[str, float]
+    hints: list[tuple[float, str]] = field(factory=list)
+    found: dict[str, float] = field(factory=dict)
+    looks: int = 0
+    now: float = 0.0
+
+    def run(self) -> None:
+        """Go on until all pushes have been found to end."""
+        self.hints.sort()
+        for key in self.ends:
+            self.schedule.watch(key, "company", "lane", 0.0)
+        while self.schedule.watches:
+            self.step()
+
+    def step(self) -> None:
+        """Go to whatever comes next and answer its looks."""
+        told = self.hints[0][0] if self.hints else math.inf
+        self.now = max(self.now, min(told, self.schedule.wake_at()))
+        assert self.now < math.inf, "nothing is due, and pushes are open"
+        while self.hints and self.hints[0][0] <= self.now:
+            self.schedule.hint(self.hints.pop(0)[1])
+        for look in self.schedule.due(self.now, 16):
+            self.looks += 1
+            self.answer(look)
+
+    def answer(self, look: Look) -> None:
+        if isinstance(look, Single):
+            self.see(look.watch.key)
+        else:
+            rows: list[Row] = [Shown(key, self.status(key)) for key in reversed(self.ends)]
+            for watch, _ in self.schedule.listed(look, rows, more=False)[0]:
+                self.see(watch.key)
+        self.schedule.finish(look, self.now)
+
+    def status(self, key: str) -> str:
+        return "Success" if self.ends[key] <= self.now else "Pending"
+
+    def see(self, key: str) -> None:
+        watch = self.schedule.watches.get(key)
+        if watch is not None and self.status(key) == "Success":
+            self.found[key] = self.now
+            self.schedule.ended(watch, self.now)
+
+
+def service(ends: list[float], *, trust: float = 1.0, seed: int = 1) -> Service:
+    keys = {f"key-{number}": end for number, end in enumerate(ends)}
+    return Service(Schedule(random.Random(seed).random, trust=trust), keys)
+
+
+def told(of: Service, *, early: float = 0.0) -> Service:
+    of.hints = [(end * (1 - early) + 0.01, key) for key, end in of.ends.items()]
+    return of
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.floats(0.1, 20_000), min_size=1, max_size=40),
+    st.sets(st.integers(0, 39)),
+    st.lists(st.tuples(st.floats(0, 20_000), st.integers(0, 50)), max_size=20),
+    st.integers(0, 2**32),
+)
+def test_a_push_whose_notification_is_lost_is_found(
+    ends: list[float], lost: set[int], forged: list[tuple[float, int]], seed: int
+) -> None:
+    """Told of some ends and of things that are not so, every end is found; the others in time."""
+    world = told(service(ends, seed=seed))
+    keys = list(world.ends)
+    true = [hint for number, hint in enumerate(world.hints) if number not in lost]
+    world.hints = true + [(at, f"key-{number}") for at, number in forged]
+    world.run()
+
+    assert world.found.keys() == world.ends.keys()
+    for number, key in enumerate(keys):
+        if number in lost:
+            assert world.found[key] <= 2 * world.ends[key] + 120
+        else:
+            assert world.found[key] <= world.ends[key] + 0.1
+
+
+def test_a_push_that_is_told_of_costs_a_look_or_two() -> None:
+    """Where notifications are trusted, a push of a minute or two costs a tenth of its looks."""
+    polled, notified = 0, 0
+    for seconds in range(60, 120, 5):
+        alone = service([seconds], trust=0.0)
+        alone.run()
+        polled += alone.looks
+        informed = told(service([seconds]))
+        informed.run()
+        notified += informed.looks
+
+    assert notified <= 24
+    assert notified <= 0.15 * polled
+
+
+def test_a_push_of_hours_that_is_told_of_costs_a_dozen_looks() -> None:
+    """Quiet lasts when a push has become so old that it has appointments of its own."""
+    polled, informed = service([20_000.0], trust=0.0), told(service([20_000.0]))
+    polled.run()
+    informed.run()
+
+    assert informed.looks <= 15
+    assert informed.looks <= 0.3 * polled.looks
+
+
+def test_trust_is_gained_slowly_and_lost_at_once() -> None:
+    """Twenty ends that were told of make notifications trusted; four that were not end it."""
+    good = told(service([2.0 + number for number in range(40)], trust=0.0))
+    good.run()
+    assert good.schedule.trust > 0.9
+
+    bad = service([2.0] * 4)
+    bad.run()
+    assert bad.schedule.trust < 0.1
+
+
+def test_a_claim_that_comes_too_early_earns_no_trust() -> None:
+    """A hint that a look proves wrong does not count as a notification of the end."""
+    early = told(service([30.0], trust=0.5), early=0.5)
+    early.run()
+
+    assert early.schedule.trust < 0.5
+
+
+def test_a_hint_during_a_look_is_not_lost() -> None:
+    """A notification that comes while its push is being read leads to another look, at once."""
+    schedule = Schedule(lambda: 0.5, trust=1.0)
+    watch = schedule.watch("key", "company", "lane", 0.0)
+    schedule.watch("other", "company", "lane", 0.0)
+    schedule.hint("key")
+    schedule.hint("other")
+    look, _ = schedule.due(1.0, 16)
+    schedule.hint("key")
+    assert not schedule.due(1.1, 16)
+    schedule.finish(look, 1.2)
+
+    [again] = schedule.due(1.2, 16)
+    assert isinstance(again, Single)
+    assert again.watch is watch
+    assert watch.told
+
+
+def test_a_look_that_fails_after_a_notification_is_repeated() -> None:
+    """What was told of is looked at again soon after a failure, however quiet the rest is."""
+    schedule = Schedule(lambda: 0.5, trust=1.0)
+    schedule.watch("key", "company", "lane", 0.0)
+    schedule.hint("key")
+    [look] = schedule.due(1.0, 16)
+    schedule.failed(look, 1.1)
+
+    assert schedule.wake_at() < 3.0
+    assert schedule.due(3.0, 16)
