@@ -4,9 +4,12 @@ from integration_sdk import errors
 from integration_sdk._client import Client
 from integration_sdk._coordinator.coordinator import Coordinator
 from integration_sdk._coordinator.push import Push, PushEvent
+from integration_sdk._pager.checkpoint import Checkpoint
 from integration_sdk._pager.pager import Pager
+from integration_sdk._pager.readings import ListPage
 from integration_sdk._sansio.options.form import ControlKind, FormControl
 from integration_sdk._sansio.options.options import Problem, ProblemCode, PushOptions, Severity
+from integration_sdk._sansio.paging.report import Drift, ListReport
 from integration_sdk._sansio.requests import Priority
 from integration_sdk._sansio.throttling.retry import RetryPolicy
 from integration_sdk._session import CallInfo, SessionStats
@@ -73,6 +76,7 @@ __all__ = [
     "ApiError",
     "BadRequest",
     "CallInfo",
+    "Checkpoint",
     "Client",
     "ClientClosed",
     "CompanyLimitReached",
@@ -81,6 +85,7 @@ __all__ = [
     "ControlKind",
     "Coordinator",
     "Dialect",
+    "Drift",
     "EndpointRemoved",
     "ErrorBody",
     "Forbidden",
@@ -91,6 +96,8 @@ __all__ = [
     "InvalidRecord",
     "JournalError",
     "Links",
+    "ListPage",
+    "ListReport",
     "MalformedResponse",
     "MethodNotAllowed",
     "NotFound",

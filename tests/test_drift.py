@@ -12,9 +12,9 @@ from attrs import define, field
 from integration_sdk._sansio.paging.cursor import Position, read_cursor, write_cursor
 from integration_sdk._sansio.paging.drift import DriftWatch, Keys, shortfall
 from integration_sdk._sansio.paging.items import ItemReader, Sheet
+from integration_sdk._sansio.paging.line import Ask, Line
 from integration_sdk._sansio.paging.repair import RepairWalk
 from integration_sdk._sansio.requests import MIB, Params
-from integration_sdk._sansio.throttling.line import Ask, Line
 from integration_sdk.errors import PaginationError, ResultSetChanged
 from tests.paging_worlds import World, first_request
 

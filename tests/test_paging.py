@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from integration_sdk._sansio.paging.cursor import Position
 from integration_sdk._sansio.paging.items import ItemReader
+from integration_sdk._sansio.paging.line import Ask, Line
 from integration_sdk._sansio.paging.page_size import PageSize
 from integration_sdk._sansio.paging.paging import PageWalk
 from integration_sdk._sansio.requests import MIB
-from integration_sdk._sansio.throttling.line import Ask, Line
 from integration_sdk.errors import PaginationError, UnsafeLink
 from tests.paging_worlds import (
     HOST,

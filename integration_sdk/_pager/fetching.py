@@ -14,11 +14,11 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
+from integration_sdk._sansio.paging.line import Ask
 from integration_sdk._sansio.paging.report import ListReport
 from integration_sdk._sansio.paging.walk import Walk
 from integration_sdk._sansio.requests import MIB, Priority, Request
 from integration_sdk._sansio.responses import Fetch, Response, check
-from integration_sdk._sansio.throttling.line import Ask
 from integration_sdk.errors import IntegrationError, TooManyRequests
 
 LARGE_BLOCK = 32 * MIB - 64 * 1024

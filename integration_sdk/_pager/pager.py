@@ -27,6 +27,7 @@ from integration_sdk._pager.stream import OnDrift, OnInvalid, Stream
 from integration_sdk._sansio.paging.cursor import Position, read_cursor, write_cursor
 from integration_sdk._sansio.paging.drift import DriftWatch, Keys
 from integration_sdk._sansio.paging.items import Decode, ItemReader
+from integration_sdk._sansio.paging.line import Line
 from integration_sdk._sansio.paging.page_size import START, PageSize
 from integration_sdk._sansio.paging.paging import PageWalk
 from integration_sdk._sansio.paging.repair import RepairWalk
@@ -34,7 +35,6 @@ from integration_sdk._sansio.paging.report import ListReport, Progress
 from integration_sdk._sansio.paging.walk import Walk
 from integration_sdk._sansio.requests import MIB, Request, whole_number
 from integration_sdk._sansio.responses import Fetch
-from integration_sdk._sansio.throttling.line import Line
 from integration_sdk.errors import ConfigurationError
 
 T = TypeVar("T")

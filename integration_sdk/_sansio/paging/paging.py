@@ -27,11 +27,11 @@ from attrs import define, evolve, field
 
 from integration_sdk._sansio.paging.cursor import Position, same_query
 from integration_sdk._sansio.paging.items import Sheet
+from integration_sdk._sansio.paging.line import Ask
 from integration_sdk._sansio.paging.links import LinkReader
 from integration_sdk._sansio.paging.page_size import PageSize
 from integration_sdk._sansio.paging.walk import Walk
 from integration_sdk._sansio.requests import Params
-from integration_sdk._sansio.throttling.line import Ask
 from integration_sdk.errors import PaginationError
 
 

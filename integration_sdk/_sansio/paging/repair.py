@@ -32,9 +32,9 @@ from attrs import define, field
 from integration_sdk._sansio.paging.cursor import Position
 from integration_sdk._sansio.paging.drift import Keys, mark
 from integration_sdk._sansio.paging.items import Sheet
+from integration_sdk._sansio.paging.line import Ask
 from integration_sdk._sansio.paging.report import Drift
 from integration_sdk._sansio.paging.walk import Walk
-from integration_sdk._sansio.throttling.line import Ask
 from integration_sdk.errors import ResultSetChanged
 
 SMALLEST: Final = 3

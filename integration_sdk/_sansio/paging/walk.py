@@ -8,9 +8,9 @@ from attrs import define, field
 
 from integration_sdk._sansio.paging.cursor import Position
 from integration_sdk._sansio.paging.items import Sheet
+from integration_sdk._sansio.paging.line import Ask, Line
 from integration_sdk._sansio.paging.report import Drift
 from integration_sdk._sansio.requests import Request
-from integration_sdk._sansio.throttling.line import Ask, Line
 from integration_sdk.errors import PaginationError
 
 
