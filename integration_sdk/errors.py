@@ -251,7 +251,7 @@ class InvalidItem(PaginationError):
 
     Attributes:
         index: Position in its page, from 0.
-        item_path: Where in the record, such as ``$.lineItems[2].quantity``.
+        item_path: Where in the record, such as ``$.lineItems[...].quantity``.
         raw: The record's bytes as the service sent them.
     """
 

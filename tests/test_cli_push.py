@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from integration_sdk._client import CoordinatorOptions
 from integration_sdk.cli._outcomes import Results
 from integration_sdk.cli._pushing import PushJob, push, resume
 from integration_sdk.cli._records import Plan
@@ -76,13 +77,13 @@ async def pushed(
 
 async def resumed(sandbox: Sandbox, journal: Path) -> Done:
     out, err = io.BytesIO(), io.StringIO()
-    options = {"patience": 0.2}
+    options: CoordinatorOptions = {"patience": 0.2}
     code = await resume(
         service(sandbox),
         str(journal),
         Results(out),
         Console(file=err),
-        options,  # type: ignore[arg-type]
+        options,
     )
     return Done(code, out.getvalue().decode(), err.getvalue())
 

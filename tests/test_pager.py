@@ -91,7 +91,7 @@ async def test_a_page_keeps_fields_that_the_document_does_not_name() -> None:
     """Unknown members of the envelope are in ``extra``."""
     service = FakeService(count=1)
     body = service.body(1, 100)
-    service.body = lambda *_: b'{"warnings":["slow"],' + body[1:]  # type: ignore[method-assign]
+    service.body = lambda *_: b'{"warnings":["slow"],' + body[1:]  # type: ignore[method-assign]  # adds a field
 
     page = await service.pager()
 

@@ -1,8 +1,8 @@
 """The push coordinator: many records out, one outcome each, for the price of a few polls.
 
-A push is sent once (`_delivery`), then left with the poller, which tells it how it ended
-(`_dispatch`). What comes back is a value: an outcome is not an exception, whatever the
-service decided. `Coordinator.run` adds the crowd (`_bulk`): a few senders that pull from the
+A push is sent once (`delivery`), then left with the poller, which tells it how it ended
+(`dispatch`). What comes back is a value: an outcome is not an exception, whatever the
+service decided. `Coordinator.run` adds the crowd (`bulk`): a few senders that pull from the
 caller's iterable as places get free.
 """
 

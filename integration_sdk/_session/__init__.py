@@ -1,7 +1,7 @@
 """The session layer: a `Request` goes in, a `Response` comes out, in its turn and safely.
 
 ``session`` joins the parts, ``call`` is what one call is asked and known to be, ``turnstile``
-puts futures around the rules of ``_sansio.throttle``, ``transport`` is one transmission over
+puts futures around the rules of ``_sansio.throttling``, ``transport`` is one transmission over
 aiohttp, ``key`` hides the API key, ``room`` is what belongs to one event loop, and ``watch``
 tells what happened.
 """
