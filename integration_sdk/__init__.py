@@ -11,7 +11,7 @@ must not pay for what that run never uses.
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from integration_sdk._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from integration_sdk._public import *

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import logging
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,16 +15,20 @@ from integration_sdk._pager.pager import Pager
 from integration_sdk._sansio import requests, responses
 from integration_sdk._sansio.cache import Cache
 from integration_sdk._sansio.codec import Json
-from integration_sdk._sansio.options.options import PushOptions
+from integration_sdk._sansio.options.options import Problem, PushOptions
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk._session import BeforeSending, CallOptions, Session
 from integration_sdk.dialect import Dialect
 from integration_sdk.models import PushOperation
 
+logger = logging.getLogger("integration_sdk.pushes")
+
 OPTIONS_TTL = 300.0
 """Seconds that push options are remembered."""
 DEFAULT_PAGE_SIZE = 100
+MOST_WARNINGS = 1000
+"""Kinds of warnings that are logged."""
 
 
 @define
@@ -39,13 +44,14 @@ class RememberedOptions:
         """Return what is remembered for *target*, or what *ask* answers."""
         if refresh:
             self._cache.forget(target)
+        clock = asyncio.get_running_loop().time
         lock = self._asking.setdefault(target, asyncio.Lock())
         try:
             async with lock:
-                known = self._cache.get(target, time.monotonic())
+                known = self._cache.get(target, clock())
                 if known is None:
                     known = await ask()
-                    self._cache.put(target, known, time.monotonic())
+                    self._cache.put(target, known, clock())
                 return known
         finally:
             if not lock.locked():
@@ -68,6 +74,7 @@ class Caller:
     settings: CallOptions
     exact: bool = False
     remembered: RememberedOptions = Factory(RememberedOptions)
+    warned: set[tuple[str, str, str]] = Factory(set)
 
     def to_route(self, operation: str, **names: str) -> Request:
         """Return the bare request of one of the dialect's operations."""
@@ -103,6 +110,13 @@ class Caller:
             return responses.read_options(request, await self.fetch(request))
 
         return await self.remembered.get(request.target, ask, refresh=refresh)
+
+    def warn(self, place: str, problem: Problem) -> None:
+        """Log what may surprise about records pushed to *place*: each kind once."""
+        kind = (place, problem.code, re.sub(r"\d+", "", problem.path))
+        if kind not in self.warned and len(self.warned) < MOST_WARNINGS:
+            self.warned.add(kind)
+            logger.warning("%s: %s", place, problem)
 
     def pager(self, operation: str, names: Mapping[str, Any], **options: Any) -> Pager[Any]:
         """Return a pager over one of the dialect's lists.

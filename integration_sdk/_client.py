@@ -246,7 +246,8 @@ class Client:
 
         Args:
             check: "options" compares each record with the push options before it
-                is sent; one that they do not allow becomes the outcome INVALID.
+                is sent; one that they do not allow becomes the outcome INVALID. What they
+                only warn of is logged by ``integration_sdk.pushes``, each kind once.
             options: See `CoordinatorOptions`.
 
         Raises:
@@ -257,8 +258,10 @@ class Client:
 
     async def _problems_of(self, request: PushRequest) -> list[Problem]:
         books = self.company(request.company_id).connection(request.connection_id)
-        options = await books.options(request.data_type, for_update=request.record_id is not None)
-        return [problem for problem in options.check(request.record) if problem.is_error]
+        found = await books.problems(
+            request.data_type, request.record, for_update=request.record_id is not None
+        )
+        return [problem for problem in found if problem.is_error]
 
     # The rest
 

@@ -312,9 +312,23 @@ class Connection:
             idempotency_key=self._caller.new_key(),
         )
         if check == "options":
-            options = await self.options(data_type, for_update=record_id is not None)
-            refuse(options.check(record))
+            refuse(await self.problems(data_type, record, for_update=record_id is not None))
         return await self._caller.push(request)
+
+    async def problems(
+        self, data_type: str, record: Any, *, for_update: bool = False
+    ) -> list[Problem]:
+        """Return what the options say against *record*, warnings included, which are logged.
+
+        Raises:
+            NotFound: No such connection or data type.
+        """
+        options = await self.options(data_type, for_update=for_update)
+        found = options.check(record)
+        for problem in found:
+            if not problem.is_error:
+                self._caller.warn(f"{data_type} of connection {self.id}", problem)
+        return found
 
 
 def refuse(problems: list[Problem]) -> None:

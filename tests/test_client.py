@@ -10,7 +10,17 @@ import attrs
 import pytest
 
 import integration_sdk as sdk
-from integration_sdk import Client, Dialect, OutcomeStatus, PushRequest, PushStatus, errors
+from integration_sdk import (
+    Client,
+    Dialect,
+    OutcomeStatus,
+    PropertyDescription,
+    PushOptions,
+    PushRequest,
+    PushStatus,
+    errors,
+)
+from integration_sdk._caller import RememberedOptions
 from integration_sdk.sandbox import Sandbox
 
 INVOICES = 230
@@ -372,6 +382,22 @@ async def test_options_are_asked_for_once(sandbox: Sandbox, client: Client) -> N
     assert sandbox.count("GET", "/options/") == 2
 
 
+@pytest.mark.virtual_time
+async def test_options_are_asked_for_again_after_five_minutes() -> None:
+    """What is remembered is good for its time on the loop's clock."""
+    remembered, asked = RememberedOptions(), 0
+
+    async def ask() -> PushOptions:
+        nonlocal asked
+        asked += 1
+        return PushOptions.of(PropertyDescription(type="Object"))
+
+    for pause, so_far in ((0, 1), (299, 1), (1, 2)):
+        await asyncio.sleep(pause)
+        await remembered.get("/options", ask)
+        assert asked == so_far
+
+
 @pytest.mark.parametrize("record", [None, 3, "text", ["a"]])
 async def test_record_that_is_no_object_sends_nothing(
     sandbox: Sandbox, client: Client, record: Any
@@ -383,20 +409,23 @@ async def test_record_that_is_no_object_sends_nothing(
     assert sandbox.requests == []
 
 
-async def test_bulk_push_settles_every_request(sandbox: Sandbox, client: Client) -> None:
-    """Outcomes are values: each request has one, failures and invalid records among them."""
+async def test_bulk_push_settles_every_request(
+    sandbox: Sandbox, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each request has one outcome; a warning that fits a hundred records is logged once."""
     sandbox.faults.fail_next_push("no", times=3)
     company = sandbox.companies[0]
     connection_id = company.connections[0].id
 
     def requests() -> Any:
         for number in range(100):
-            record = RECORD if number != 50 else {}
+            record = {**RECORD, "shoeSize": 43} if number != 50 else {}
             yield PushRequest(
                 company.id, connection_id, "invoices", record, reference=f"INV-{number}"
             )
 
     seen: dict[str | None, OutcomeStatus] = {}
+    caplog.set_level("WARNING", "integration_sdk.pushes")
     async with client.coordinator(check="options") as pushes:
         async for outcome in pushes.run(requests()):
             seen[outcome.reference] = outcome.status
@@ -405,6 +434,8 @@ async def test_bulk_push_settles_every_request(sandbox: Sandbox, client: Client)
     assert seen["INV-50"] is OutcomeStatus.INVALID
     assert list(seen.values()).count(OutcomeStatus.FAILED) == 3
     assert list(seen.values()).count(OutcomeStatus.SUCCESS) == 96
+    [warning] = [entry.message for entry in caplog.records if "shoeSize" in entry.message]
+    assert warning.startswith(f"invoices of connection {connection_id}: shoeSize")
 
 
 # Limits

@@ -145,6 +145,18 @@ def test_error_says_when_to_come_back(header: str, at: datetime | None) -> None:
     assert at is None or f"{at:%H:%M:%S} UTC" in str(error)
 
 
+def test_a_date_to_come_back_counts_by_the_services_clock() -> None:
+    """Where the answer tells the service's time, ours may be wrong without coming too early."""
+    facts = {
+        "Retry_After": "Sat, 01 Jan 2022 09:02:00 GMT",
+        "Date": "Sat, 01 Jan 2022 09:00:00 GMT",
+    }
+
+    error = read_error(READ, answer(429, **facts))
+
+    assert error.retry_at == datetime(2022, 1, 1, 12, 2, tzinfo=UTC)
+
+
 def test_status_counts_whatever_the_body_claims() -> None:
     """Samples disagree between the two, so the HTTP status decides."""
     assert type(read_error(READ, answer(404, body(status=500)))) is errors.NotFound

@@ -63,8 +63,8 @@ def walked(world: World, walk: PageWalk, seed: int = 0, *, cuts: bool = False) -
             skip = walk.opened(sheet, len(body))
             if skip is not None:
                 items += [item["id"] for item in READER.values(iter(sheet.raws[skip:]))]
-            on_its_way = [ask for ask in on_its_way if walk.is_wanted(ask)]
-            arrived = {ask: body for ask, body in arrived.items() if walk.is_wanted(ask)}
+            on_its_way = [ask for ask in on_its_way if ask in walk.line.asks]
+            arrived = {ask: body for ask, body in arrived.items() if ask in walk.line.asks}
             on_its_way += walk.to_fetch(waiting=False)
         if problem := walk.resume_behind_problem():
             raise problem

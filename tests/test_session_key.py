@@ -63,6 +63,15 @@ async def test_the_header_is_as_documented() -> None:
     assert not any(line.lower().startswith((b"cookie", b"content-type")) for line in sent)
 
 
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+async def test_what_has_no_body_has_no_content_type(method: str) -> None:
+    """Nothing of a request is named that it does not have."""
+    async with raw_server(always(answer())) as server, session_on(server) as session:
+        await session.send(write(method=method, body=None), ONE_CALL)
+
+    assert b"content-type" not in server.requests[0].lower()
+
+
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_no_redirect_is_followed(status: int) -> None:
     """A redirect is an answer; the place that it names gets nothing at all."""

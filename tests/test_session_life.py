@@ -332,6 +332,26 @@ async def test_pushes_use_connections_that_are_new_or_just_used(
 
 
 @pytest.mark.virtual_time
+async def test_every_call_ends_at_its_own_deadline() -> None:
+    """Whatever the order in which calls with different time-outs begin, each has its time."""
+    session = virtual_session(VirtualService(latency=1000))
+    loop = asyncio.get_running_loop()
+
+    async def lasts(timeout: float | None, begins: float) -> float:
+        await asyncio.sleep(begins)
+        await caught(session.send(read(), CallOptions(timeout=timeout)))
+        return loop.time() - begins
+
+    timeouts = (50, 20, 20, None, 7, 90, 20)
+    calls = (lasts(timeout, begins) for begins, timeout in enumerate(timeouts))
+    took = await asyncio.gather(*calls)
+
+    assert took == [50, 20, 20, 1000, 7, 90, 20]
+    assert loop.time() == 1003
+    await session.aclose()
+
+
+@pytest.mark.virtual_time
 async def test_the_deadline_stands_over_waits_too() -> None:
     """A call that gets no turn in time says so, and that nothing was sent."""
     service = VirtualService(latency=60)

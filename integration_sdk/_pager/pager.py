@@ -49,11 +49,11 @@ class ListOptions(TypedDict, total=False):
     """What every ``list()`` takes.
 
     Attributes:
-        page_size: Items a page, 1 to 5000; "auto" finds it by size and latency.
+        page_size: Items a page, 1 to 5000, 100 unless told; "auto" finds it by size and latency.
         query: A filter, such as ``status=paid``.
         order_by: A field, or ``-field`` for descending order.
-        prefetch: Pages asked for ahead of the one being handed out, 0 to 256.
-        max_bytes: Bytes of pages held and on their way, about, at most.
+        prefetch: Pages asked for ahead of the one being handed out, 0 to 256; 4 unless told.
+        max_bytes: Bytes of pages held and on their way, about, at most; 32 MiB unless told.
         limit: Items to read, at most.
         cursor: Go on behind the item that a ``pager.cursor`` was taken at.
         checkpoint: A file: go on from the cursor in it, and ``commit()`` into it.

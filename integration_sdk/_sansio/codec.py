@@ -58,9 +58,6 @@ def decode_json(body: bytes, *, exact: bool = False) -> Json:
         raise MalformedResponse(f"the answer is no JSON that can be read: {error}") from None
 
 
-_MARKS_OF_NAN: Final = (b"null", b"NaN", b"Infinity")
-
-
 def encode_value(value: Any) -> bytes:
     """Return *value* as JSON; Decimals become numbers, dates ISO 8601.
 
@@ -69,7 +66,7 @@ def encode_value(value: Any) -> bytes:
     """
     try:
         body = _encode(value)
-        if any(mark in body for mark in _MARKS_OF_NAN):
+        if b"null" in body or b"NaN" in body or b"Infinity" in body:
             _refuse_nan(value, "$")
     except (TypeError, ValueError, RecursionError, msgspec.EncodeError) as error:
         raise InvalidRecord(f"cannot be written as JSON: {error}") from None

@@ -11,7 +11,7 @@ from enum import Enum, IntEnum
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, quote
 
 from attrs import evolve, field, frozen
 
@@ -79,9 +79,8 @@ class Request:
     @property
     def target(self) -> str:
         """Path and query as they go over the wire."""
-        return (
-            f"{self.path}?{urlencode(self.params, quote_via=quote)}" if self.params else self.path
-        )
+        pairs = [f"{_in_query(name)}={_in_query(value)}" for name, value in self.params]
+        return f"{self.path}?{'&'.join(pairs)}" if pairs else self.path
 
     def with_params(self, **changes: str | None) -> Request:
         """Return the request with these parameters set, or removed where None."""
@@ -91,6 +90,11 @@ class Request:
     def with_query(self, query: str) -> Request:
         """Return the request with the query string of a link in place of its own."""
         return evolve(self, params=tuple(parse_qsl(query, keep_blank_values=True)))
+
+
+@lru_cache(4096)
+def _in_query(text: str) -> str:
+    return quote(text, safe="")
 
 
 # Checks

@@ -21,7 +21,7 @@ from integration_sdk._sansio.codec import (
 )
 from integration_sdk._sansio.options.options import PushOptions
 from integration_sdk._sansio.requests import Request, Safety
-from integration_sdk._sansio.retry_after import retry_after
+from integration_sdk._sansio.retry_after import retry_after, service_time
 from integration_sdk.errors import (
     BY_STATUS,
     AccountExpired,
@@ -169,7 +169,8 @@ def _kind_of_402(body: ErrorBody) -> type[ApiError]:
 
 
 def _retry_at(response: Response) -> datetime | None:
-    seconds = retry_after(response.headers.get("Retry-After"), response.received_at)
+    now = service_time(response.headers, response.received_at)
+    seconds = retry_after(response.headers.get("Retry-After"), now)
     if seconds is None:
         return None
     try:

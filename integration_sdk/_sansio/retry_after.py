@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 
 def retry_after(value: str | None, now: float) -> float | None:
-    """Return how many seconds after *now* (Unix time) to come back, at least 0.
+    """Return how many seconds to come back after, at least 0.
+
+    Args:
+        value: Of the header.
+        now: Unix time; `service_time`, where there is an answer to read it from.
 
     None where the header is absent or says nothing that can be read.
     Assumed: the document does not name the header; the published API sends it on 429.
@@ -36,3 +41,16 @@ def _until_date(text: str, now: float) -> float | None:
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now
+
+
+def service_time(headers: Mapping[str, str], received_at: float) -> float:
+    """Return the service's own clock as its answer tells it: an HTTP date is meant by that.
+
+    Args:
+        headers: Of the answer.
+        received_at: Our own clock, which stands in where there is no ``Date``.
+    """
+    try:
+        return parsedate_to_datetime(headers.get("Date", "")).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return received_at

@@ -119,19 +119,21 @@ class Call:
     Attributes:
         request, options, before_sending: As asked for.
         began: When, on the loop's clock.
+        deadline: When it ends at the latest, on the loop's clock.
         attempts: Transmissions so far.
         waited: Seconds waited so far.
         sending: The transmission under way; None between two.
         last: How the transmission before ended.
         key: The header it was last sent with.
         key_renewed: Whether a 401 has made it ask for the key again.
-        timer: Ends it at its deadline, or when the client is closed.
+        timer: Ends it when its room says so: at its deadline, or when the client is closed.
     """
 
     request: Request
     options: CallOptions
     before_sending: BeforeSending | None
     began: float
+    deadline: float = field(init=False)
     ticket: Ticket = field(init=False)
     attempts: int = field(init=False, default=0)
     waited: float = field(init=False, default=0.0)
@@ -139,23 +141,22 @@ class Call:
     last: Response | Failure | None = field(init=False, default=None)
     key: Hidden | None = field(init=False, default=None, repr=False)
     key_renewed: bool = field(init=False, default=False)
-    timer: asyncio.Timeout = field(init=False)
+    timer: asyncio.Timeout = field(init=False, factory=lambda: asyncio.timeout(None))
     _pauses: Pauses | None = field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
-        priority = self.options.priority
+        timeout, priority = self.options.timeout, self.options.priority
+        self.deadline = math.inf if timeout is None else self.began + timeout
         self.ticket = Ticket(
             self.request.company_id,
             self.request.priority if priority is None else priority,
             self.deadline,
         )
-        self.timer = asyncio.timeout_at(None if self.options.timeout is None else self.deadline)
 
-    @property
-    def deadline(self) -> float:
-        """When it ends at the latest, on the loop's clock."""
-        timeout = self.options.timeout
-        return math.inf if timeout is None else self.began + timeout
+    def end(self) -> None:
+        """Stop it where it is, unless that was done already."""
+        if not self.timer.expired():
+            self.timer.reschedule(self.began)
 
     def __str__(self) -> str:
         return f"{self.request.method} {self.request.path}"

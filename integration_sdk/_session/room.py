@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 from collections.abc import AsyncGenerator
 from typing import Self
@@ -31,6 +32,9 @@ async def _stay_open(transport: Carrier) -> AsyncGenerator[None]:
 class Room:
     """The calls of one event loop, and what they share.
 
+    One timer watches over the deadlines of all calls: it stands at the earliest there was
+    when it was set. (A timer for each call costs 6 us a call.)
+
     Attributes:
         turnstile: Where they wait for their turns.
         calls: Those under way.
@@ -44,6 +48,8 @@ class Room:
     calls: set[Call] = field(init=False, factory=set)
     asking: asyncio.Lock = field(init=False, factory=asyncio.Lock)
     _empty: asyncio.Future[None] | None = field(init=False, default=None)
+    _alarm: asyncio.TimerHandle | None = field(init=False, default=None)
+    _alarm_at: float = field(init=False, default=math.inf)
 
     @classmethod
     async def open(cls, transport: Carrier, throttle: Throttle) -> Self:
@@ -67,6 +73,26 @@ class Room:
                 "for each loop, or close it there first"
             )
 
+    def enter(self, call: Call) -> None:
+        """*call* begins; it is ended at its deadline."""
+        self.calls.add(call)
+        if call.deadline < self._alarm_at:
+            self._set_alarm(call.deadline)
+
+    def _set_alarm(self, when: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = when
+        self._alarm = None if when == math.inf else self.loop.call_at(when, self._end_overdue)
+
+    def _end_overdue(self) -> None:
+        """End the calls whose time is over, and look again when the next one's is."""
+        for call in self.calls:
+            if call.deadline <= self._alarm_at:
+                call.end()
+        later = (call.deadline for call in self.calls if call.deadline > self._alarm_at)
+        self._set_alarm(min(later, default=math.inf))
+
     def leave(self, call: Call) -> None:
         """*call* is over."""
         self.calls.discard(call)
@@ -83,8 +109,9 @@ class Room:
             _log.info("%d calls were not over after %g s and are ended", len(self.calls), drain)
         finally:
             for call in self.calls:
-                call.timer.reschedule(self.loop.time())
+                call.end()
             await self._wait_until_empty()
+            self._set_alarm(math.inf)
             await self._lifetime.aclose()
 
     async def _wait_until_empty(self) -> None:

@@ -197,7 +197,7 @@ class Session:
         """
         room = self._room_here() or await self._open()
         call = Call(request, options, before_sending, room.loop.time())
-        room.calls.add(call)
+        room.enter(call)
         outcome: Outcome | None = None
         try:
             outcome = await self._within_deadline(room, call)
@@ -219,20 +219,21 @@ class Session:
 
     async def _carry(self, room: Room, call: Call) -> Outcome:
         while True:
-            closed_by = await self._wait_for_turn(room, call)
-            if closed_by is not None:
-                return self._turned_away(call, closed_by)
-            call.last = await self._transmit(room, call)
-            pause = await self._pause_before_next(room, call, call.last)
+            if not room.turnstile.passes(call.ticket):
+                closed_by = await self._wait_for_turn(room, call)
+                if closed_by is not None:
+                    return self._turned_away(call, closed_by)
+            call.last = last = await self._transmit(room, call)
+            if isinstance(last, Response) and last.ok:
+                return self._ended(call, last)
+            pause = await self._pause_before_next(room, call, last)
             if pause is None:
-                return self._ended(call, call.last)
-            _log.info("%s is sent again: %s", call, _said(call.last, pause))
+                return self._ended(call, last)
+            _log.info("%s is sent again: %s", call, _said(last, pause))
             await self._sleep(room, call, pause)
 
     async def _wait_for_turn(self, room: Room, call: Call) -> Response | None:
         """Wait for a turn; return the answer that closed the gate if it comes too late."""
-        if room.turnstile.passes(call.ticket):
-            return None
         began = room.loop.time()
         try:
             await room.turnstile.wait(call.ticket)

@@ -19,7 +19,6 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
-from importlib import metadata
 from typing import Any, Final, Protocol
 
 import aiohttp
@@ -33,6 +32,7 @@ from integration_sdk._sansio.requests import Request, Safety
 from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.throttling.retry import Phase
 from integration_sdk._session.key import ApiKey, Hidden
+from integration_sdk._version import __version__
 from integration_sdk.errors import (
     AnswerLost,
     ClientClosed,
@@ -87,13 +87,6 @@ class Transmission:
     def phase(self) -> Phase:
         """How far it got, as long as there is no answer."""
         return Phase.MAY_HAVE_LEFT if self.may_have_left else Phase.NEVER_LEFT
-
-
-def _version() -> str:
-    try:
-        return metadata.version("integration-sdk")
-    except metadata.PackageNotFoundError:  # run from its source, not installed
-        return "source"
 
 
 class Carrier(Protocol):
@@ -201,7 +194,6 @@ class Transport:
             connector_owner=owned,
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=self._headers(),
-            skip_auto_headers=(hdrs.CONTENT_TYPE,),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
             trust_env=False,
             trace_configs=[*lent_traces, *self._trace_configs],
@@ -214,7 +206,7 @@ class Transport:
         return {
             **{name: value for name, value in lent.items() if name.lower() not in NOT_INHERITED},
             hdrs.ACCEPT: "application/json",
-            hdrs.USER_AGENT: f"integration-sdk/{_version()}",
+            hdrs.USER_AGENT: f"integration-sdk/{__version__}",
         }
 
     async def close(self) -> None:
@@ -241,6 +233,7 @@ class Transport:
                 allow_redirects=False,
                 raise_for_status=False,
                 trace_request_ctx=transmission,
+                skip_auto_headers=_not_to_add(request),
             )
             try:
                 return await self._read(request, answer)
@@ -269,6 +262,11 @@ def _own_headers(request: Request, key: Hidden) -> dict[str, str]:
     if request.body is not None:
         headers[hdrs.CONTENT_TYPE] = request.content_type
     return headers
+
+
+def _not_to_add(request: Request) -> tuple[str, ...] | None:
+    """Without a body there is no content type. To tell the session so costs 2 us a call."""
+    return (hdrs.CONTENT_TYPE,) if request.body is None and request.safety is Safety.WRITE else None
 
 
 async def _read_capped(answer: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bool]:

@@ -154,7 +154,9 @@ class PageWalk(Walk):
 
     def _regular_size(self, ask: Ask, sheet: Sheet, params: Params) -> int | None:
         """Return the size of pages where the link is the page's own query, one page on."""
-        regular = ask.number is not None and same_query(params, _successor(ask, None).params)
+        if ask.number is None:
+            return None
+        regular = same_query(params, _replaced(ask.params, "page", ask.number + 1))
         size = sheet.size if regular else None
         if size and size < (_number(ask.params, "pageSize") or 0):
             self.sizes.capped(size)

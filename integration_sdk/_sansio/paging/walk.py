@@ -51,10 +51,6 @@ class Walk(ABC):
         """Whether the pages opened so far hold all that is wanted."""
         return self.limit is not None and self.offered >= self.limit
 
-    def is_wanted(self, ask: Ask) -> bool:
-        """Whether *ask* still stands in line."""
-        return ask in self.line.asks
-
     def to_fetch(self, *, waiting: bool) -> list[Ask]:
         """Return the pages to ask for now, nearest first.
 

@@ -17,13 +17,12 @@ next pause longer; they can only name a later time.
 from __future__ import annotations
 
 from collections.abc import Generator
-from email.utils import parsedate_to_datetime
 from typing import Any, Final, Self
 
 from attrs import define, field, frozen
 
 from integration_sdk._sansio.responses import Response
-from integration_sdk._sansio.retry_after import retry_after
+from integration_sdk._sansio.retry_after import retry_after, service_time
 from integration_sdk._sansio.throttling.retry import Jitter, doubling
 from integration_sdk.models import Quota
 
@@ -60,7 +59,9 @@ class Refusal:
         limit, since the account's is not used up.
         """
         has_quota_left = quota is not None and bool(quota.remaining)
-        floor = retry_after(answer.headers.get("Retry-After"), _service_time(answer))
+        floor = retry_after(
+            answer.headers.get("Retry-After"), service_time(answer.headers, answer.received_at)
+        )
         return cls(
             answer=answer,
             floor=floor or None,
@@ -135,11 +136,3 @@ class Gate:
         pause = jitter(min(LONGEST_PAUSE, base * next(self._steps)))
         self._closed_at = now
         self.opens_at = now + max(SHORTEST_PAUSE, pause)
-
-
-def _service_time(answer: Response) -> float:
-    """Return the service's own clock, in Unix time: an HTTP date is meant by that one."""
-    try:
-        return parsedate_to_datetime(answer.headers.get("Date", "")).timestamp()
-    except (ValueError, TypeError, OverflowError):
-        return answer.received_at
