@@ -33,6 +33,7 @@ from integration_sdk._sansio.pushing.intents import (
     Answer,
     Intent,
     Lane,
+    Phase,
     Snapshot,
     State,
     intend,
@@ -118,7 +119,7 @@ class History:
         self._turn(until=900.0)
         self._clear_up()
         self._after(0.0, self._start)
-        self._turn(until=self.service.now + 2000.0)
+        self._turn(until=self.service.now + 1500.0)
         return self.disk.violations + self._judge()
 
     def _turn(self, until: float) -> None:
@@ -218,10 +219,10 @@ class History:
         for row in self._pollable():
             read: Any = yield Fetch(COMPANY, (row.key or "",))
             for one in read:
-                yield from protocol.settle(self.ledger, row.id, one)
+                yield from protocol.settle(self.ledger, [(row.id, one, None)])
         if any(row.state in IN_DOUBT for row in self.ledger.doubted()):
             yield from reconcile.look_again(self.ledger, COMPANY, policy=self.policy)
-            if self.service.now < 1800:
+            if self.service.now < 1500:
                 yield from self._decide()
 
     def _pollable(self) -> list[Intent]:
@@ -231,7 +232,7 @@ class History:
 
     def _is_over(self) -> bool:
         rows = done(self.disk.journal.unsettled())
-        return not rows and self.service.now > 900
+        return not rows and self.service.now > 900 and not self._not_yet_submitted()
 
     def _decide(self) -> Machine[None]:
         for row in self.ledger.doubted():
@@ -275,7 +276,7 @@ class History:
 
         match effect:
             case Send():
-                self._send(effect.intent, report)
+                self._wait_for_turn(effect.row, report)
             case Commit():
                 self._after(0.01, lambda: self._commit(machine, effect, report))
             case Sleep():
@@ -297,7 +298,28 @@ class History:
         if self.crashes < 8 and self.dice.random() < self.weather.crash:
             raise Crash
 
+    def _wait_for_turn(self, row: Intent, report: Callable[[Any], None]) -> None:
+        """The gate may be shut for long, or for longer than the driver waits."""
+        began, wait = self.service.now, self.dice.choice([0.0, 0.0, 0.0, 5.0, 60.0])
+
+        def turn() -> None:
+            turned_away = wait and self.dice.random() < self.weather.trouble / 4
+            if turned_away or self._write((row,)):
+                report(Answer(Phase.NEVER_LEFT, at=began, cause="no turn, or no row"))
+            else:
+                self._maybe_crash()
+                self._send(row, report)
+
+        self._after(wait + 0.01, turn)
+
     def _commit(self, machine: Machine[Any], effect: Commit, report: Callable[[Any], None]) -> None:
+        refused = self._write(effect.rows)
+        if refused is None:
+            report(None)
+        else:
+            self._resume(machine, lambda: machine.throw(refused))
+
+    def _write(self, rows: tuple[Intent, ...]) -> JournalError | None:
         refused: JournalError | None = None
         if self._disk_is_broken or self.dice.random() < self.weather.disk:
             refused = JournalError("disk full")
@@ -306,14 +328,10 @@ class History:
         self._disk_is_broken = self._disk_is_broken or lies
         if refused is None or lies:
             try:
-                self.disk.commit(effect.rows)
+                self.disk.commit(rows)
             except JournalError as error:
                 refused = error
-        if refused is None:
-            report(None)
-        else:
-            failure = refused
-            self._resume(machine, lambda: machine.throw(failure))
+        return refused
 
     def _owners(self, machine: Machine[Any], effect: Owners, report: Callable[[Any], None]) -> None:
         if self.dice.random() < self.weather.disk:
@@ -376,4 +394,4 @@ class History:
         return surfaced or row.state is State.DECIDED
 
 
-_UNEXAMINED = {State.SENDING, State.AMBIGUOUS, State.INTENT}
+_UNEXAMINED = set(State) - {State.FINAL, State.NOT_SENT, State.REJECTED, State.DECIDED, *IN_DOUBT}

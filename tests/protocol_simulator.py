@@ -10,13 +10,15 @@ weather clears, the process is started a last time, and the truth is compared wi
 """
 
 import argparse
+import os
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from random import Random
 from typing import Any
 
-from attrs import Factory, define, evolve
+from attrs import Factory, define, evolve, fields_dict
 
 from tests.protocol_history import History
 from tests.protocol_world import Weather
@@ -33,6 +35,11 @@ class Tally:
     links: Counter[str] = Factory(Counter)
     fates: Counter[str] = Factory(Counter)
     violations: list[tuple[int, str]] = Factory(list)
+
+    def add(self, other: "Tally") -> None:
+        """Count what *other* counted as well."""
+        for name in fields_dict(Tally):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 def simulate(seeds: range, *, stop_at: str | None = None, **weather: Any) -> Tally:
@@ -56,13 +63,27 @@ def simulate(seeds: range, *, stop_at: str | None = None, **weather: Any) -> Tal
     return tally
 
 
+def simulate_side_by_side(seeds: range, jobs: int) -> Tally:
+    """Run the histories in so many processes."""
+    tally = Tally()
+    parts = [seeds[first : first + 1000] for first in range(0, len(seeds), 1000)]
+    with ProcessPoolExecutor(jobs) as pool:
+        for part in pool.map(simulate, parts):
+            tally.add(part)
+            sys.stderr.write(f"\r{tally.histories} histories, {len(tally.violations)} violations")
+    sys.stderr.write("\n")
+    return tally
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--histories", type=int, default=2000)
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     options = parser.parse_args()
     began = time.perf_counter()
-    tally = simulate(range(options.first_seed, options.first_seed + options.histories))
+    seeds = range(options.first_seed, options.first_seed + options.histories)
+    tally = simulate_side_by_side(seeds, options.jobs)
     seconds = time.perf_counter() - began
     lines = [
         f"{tally.histories} histories, {tally.transmissions} transmissions, "

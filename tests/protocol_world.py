@@ -8,6 +8,7 @@ steps. The disk is the journal that survives the process, and watches what is wr
 import json
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
+from functools import cached_property
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
@@ -46,7 +47,7 @@ class Weather:
         steps = dice.random() < 0.3
         return cls(
             lag=dice.choice([0.0, 0.0, 5.0, 60.0]),
-            echo=dice.choice(["full", "full", "single", "none"]),
+            echo=dice.choice(["full", "full", "single", "none", "rewritten"]),
             trouble=dice.choice([0.3, 0.6, 0.9]),
             strangers=dice.choice([0, 2, 5]),
             steps=steps,
@@ -74,7 +75,7 @@ class Push:
     visible_at: float
     final_at: float
     ends: str
-    echoes: bool
+    echo: str
     status: str = "Pending"
     data: dict[str, object] = Factory(dict)
 
@@ -82,16 +83,26 @@ class Push:
     def is_final(self) -> bool:
         return self.status != "Pending"
 
+    @cached_property
     def key_alone(self) -> "Push":
-        blank: dict[str, object] = {}
-        return evolve(self, data_connection_id=None, data_type=None, status="Pending", data=blank)
+        return evolve(self, data_connection_id=None, data_type=None)
+
+    @cached_property
+    def _ended(self) -> "Push":
+        return evolve(self, status=self.ends)
+
+    @cached_property
+    def _echoed(self) -> "Push":
+        if self.ends != "Success" or self.echo == "none":
+            return self._ended
+        changed: dict[str, object] = {"amount": 0} if self.echo == "rewritten" else {}
+        echo = {**self.record, **changed, "id": self.push_operation_key}
+        return evolve(self, status=self.ends, data=echo)
 
     def at(self, now: float, *, with_data: bool) -> "Push":
         if now < self.final_at:
             return self
-        echo = {**self.record, "id": self.push_operation_key} if self.echoes else {}
-        data = echo if with_data and self.ends == "Success" else {}
-        return evolve(self, status=self.ends, data=data)
+        return self._echoed if with_data else self._ended
 
 
 class Fate(NamedTuple):
@@ -174,7 +185,7 @@ class Service:
             visible_at=self.now + self.dice.random() * self.weather.lag,
             final_at=self.now + self.dice.choice([0.0, 5.0, 40.0, 300.0]),
             ends=self.dice.choice(["Success", "Success", "Success", "Failed"]),
-            echoes=self.weather.echo != "none",
+            echo=self.weather.echo,
         )
         self.pushes.append(push)
         return push
@@ -226,18 +237,25 @@ class Service:
         """What the list shows; of what is *old* a thrifty driver reads the key alone."""
         if self.dice.random() < self.weather.unlisted:
             return None
-        seen = [one for one in self.pushes if one.visible_at <= self.now]
-        seen.sort(key=lambda one: -one.order)
-        with_data = self.weather.echo == "full"
-        shown = [one.at(self.now, with_data=with_data) for one in seen]
-        shown = [one.key_alone() if one.push_operation_key in old else one for one in shown]
+        now, with_data = self.now, self.weather.echo in ("full", "rewritten")
+        seen = sorted((one for one in self.pushes if one.visible_at <= now), key=_newest_first)
+        shown = [
+            one.key_alone if one.push_operation_key in old else one.at(now, with_data=with_data)
+            for one in seen
+        ]
         if may_be_cut and self.dice.random() < self.weather.cut:
             return Listing(shown[: self.dice.randrange(len(shown) + 1)], whole=False)
         return Listing(shown, whole=True)
 
     def read(self, key: str) -> Push | None:
-        found = (one for one in self.pushes if one.push_operation_key == key)
-        return next((one.at(self.now, with_data=True) for one in found), None)
+        for one in self.pushes:
+            if one.push_operation_key == key:
+                return one.at(self.now, with_data=True)
+        return None
+
+
+def _newest_first(push: Push) -> float:
+    return -push.order
 
 
 def done(awaitable: Coroutine[Any, Any, T]) -> T:

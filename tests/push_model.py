@@ -45,6 +45,7 @@ class Model:
 
     takes: Seconds that a record takes; infinite for never.
     latency: Seconds of every answer.
+    list_lag: Seconds by which lists are out of date; state_lag: as to states only.
     answer: Called with each request first; what it returns is the answer.
     """
 
@@ -52,6 +53,7 @@ class Model:
     status: Callable[[dict[str, Any]], str] = lambda record: "Success"
     latency: float = 0.03
     list_lag: float = 0.0
+    state_lag: float = 0.0
     list_has_data: bool = True
     largest_page: int = 5000
     answer: Callable[[Request], Response | BaseException | None] | None = None
@@ -129,7 +131,7 @@ class Model:
         links = {"next": {"href": "/next"}} if end > size else {}
         return self.ok(
             {
-                "results": [self.shown(one, at=seen, listed=True) for one in rows],
+                "results": [self.shown(one, at=seen - self.state_lag, listed=True) for one in rows],
                 "pageNumber": page,
                 "pageSize": size,
                 "totalResults": total,

@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from attrs import evolve
 
 from benchmarks import __main__ as command
-from benchmarks import _peers, _plots, _scale_listing, journal_cost, scale
+from benchmarks import _peers, _plots, _readme, journal_cost, scale_listing, scale_pushes, scale_run
 from benchmarks._catalogue import questions
+from benchmarks._goals import GOALS
 from benchmarks._machine import cpu_seconds, facts
 from benchmarks._peers import ContenderFailedError, Peer, interleaved
-from benchmarks._question import Figure, Goal, Question, Row, Rows
+from benchmarks._question import Figure, Goal, Pick, Question, Row, Rows
 from benchmarks._runner import ask, summary
 from benchmarks._table import table
+from benchmarks._table import verdicts as table_of_verdicts
 from benchmarks.peers import _frame
 from integration_sdk.testing import run_virtual
 
@@ -55,6 +58,14 @@ def test_every_question_says_what_it_asks() -> None:
         assert name.isidentifier()
         assert one.asks.rstrip()[-1] in "?."
         assert len({held.what for held in one.goals}) == len(one.goals)
+
+
+def test_every_goal_of_the_table_has_its_question() -> None:
+    """The table of goals names questions that there are, and they use what it holds for them."""
+    found = questions()
+
+    assert set(GOALS) <= set(found)
+    assert all(found[name].goals is held for name, held in GOALS.items())
 
 
 def test_the_list_shows_questions_and_bounds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,6 +124,26 @@ def test_quick_skips_goals_that_need_the_full_size() -> None:
     assert full.is_missed
 
 
+def test_a_miss_stands_beside_what_the_machine_allows() -> None:
+    """A verdict holds the same figure of everybody else, and names the limit in its line."""
+    held = Goal("us", "<=", 3.0, Pick("1,000 a page", "ours", "us"), limit="theirs")
+
+    verdicts = question(held).judge(rows(4.0), quick=False)
+
+    assert verdicts[0].beside == {"theirs": 8.0}
+    assert verdicts[0].is_missed
+    assert table_of_verdicts(verdicts).endswith("limit here 8: theirs")
+
+
+def test_a_pick_is_a_figure_or_a_ratio() -> None:
+    """A pick gives one contender's figure, or how often another's fits into it."""
+    pick = Pick("1,000 a page", "ours", "us")
+
+    assert pick(rows(4.0)) == 4.0
+    assert evolve(pick, over="theirs")(rows(4.0)) == 0.5
+    assert evolve(pick, over="theirs").of_others(rows(4.0)) == {}
+
+
 @pytest.mark.parametrize(("bound", "check", "status"), [(4, True, 0), (3, True, 1), (3, False, 0)])
 def test_check_fails_where_a_goal_is_missed(
     bound: float, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, check: bool
@@ -148,6 +179,36 @@ def test_an_answer_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert kept["machine"]["python"] in capsys.readouterr().out
     assert "What does it cost?" in (tmp_path / "cost.txt").read_text()
     assert summary(verdicts).startswith("0 of 1 goals met\nMISSED")
+
+
+def test_readme_is_written_between_its_marks(tmp_path: Path) -> None:
+    """The table replaces what stood between the two comments, and nothing else of README."""
+    held = Goal("us an item", "<=", 3.0, Pick("1,000 a page", "ours", "us"), limit="theirs")
+    ask([question(held)], quick=False, results=tmp_path)
+    readme = tmp_path / "README.md"
+    readme.write_text(f"Before\n{_readme.BEGIN}\nold\n{_readme.END}\nafter\n")
+
+    said = _readme.write(readme, tmp_path, ["never_asked", "cost"])
+
+    lines = readme.read_text().splitlines()
+    assert said == "README.md shows the figures of 1 questions"
+    assert lines[0] == "Before"
+    assert lines[-3:] == [
+        "| `cost` | us an item | <= 3 | 4 (missed) | theirs 8 |",
+        _readme.END,
+        "after",
+    ]
+
+
+def test_readme_is_left_alone_without_marks_or_full_answers(tmp_path: Path) -> None:
+    """Where there is no place or nothing of full size to show, README stays as it is."""
+    readme = tmp_path / "README.md"
+    for text, why in (("no marks\n", "has no lines"), (f"{_readme.BEGIN}{_readme.END}", "full")):
+        readme.write_text(text)
+        ask([question()], quick=True, results=tmp_path)
+
+        assert why in _readme.write(readme, tmp_path, ["cost"])
+        assert readme.read_text() == text
 
 
 def test_plots_are_files(tmp_path: Path) -> None:
@@ -244,14 +305,14 @@ def test_a_small_journal_question() -> None:
     """The journal's question gives a row for each way of writing, all of them measured."""
     found = journal_cost._measure(pushes=10, rounds=1)
 
-    assert [row.contender for row in found.rows] == list(journal_cost.WORK)
+    assert set(journal_cost.WORK) <= {row.contender for row in found.rows}
     assert all(row.figures["ms/push"].median > 0 for row in found.rows)
 
 
-@pytest.mark.parametrize("pattern", scale.PATTERNS)
+@pytest.mark.parametrize("pattern", scale_pushes.PATTERNS)
 def test_a_small_day_of_pushes(pattern: str) -> None:
     """Every push of a simulated day settles, and every request of it is counted."""
-    row = scale.simulate(scale.Plan(companies=2, each=20), pattern)
+    row = scale_pushes.simulate(scale_pushes.Plan(companies=2, each=20), pattern)
 
     assert row.figures["settled"].median == 40
     assert row.figures["requests/push"].median >= 1
@@ -260,17 +321,25 @@ def test_a_small_day_of_pushes(pattern: str) -> None:
 
 def test_a_day_has_the_pushes_it_should() -> None:
     """Both patterns push as many records as planned, in order of time, within a day."""
-    plan = scale.Plan(companies=3, each=50)
-    for arrivals in scale.PATTERNS.values():
+    plan = scale_pushes.Plan(companies=3, each=50)
+    for arrivals in scale_pushes.PATTERNS.values():
         times = [at for at, _ in arrivals(plan)]
         assert len(times) == plan.pushes
         assert times == sorted(times)
-        assert 0 <= times[0] <= times[-1] < scale.DAY
+        assert 0 <= times[0] <= times[-1] < scale_pushes.DAY
 
 
 def test_a_small_listing() -> None:
     """A listing in virtual time reads every record, once, with a request for each page."""
-    row = run_virtual(_scale_listing._read_all(lists=3, workers=2))
+    row = run_virtual(scale_listing._read_all(lists=3, workers=2))
 
-    assert row.figures["items"].median == 3 * _scale_listing.PAGES * _scale_listing.PAGE_SIZE
-    assert row.figures["requests"].median == 3 * _scale_listing.PAGES
+    assert row.figures["items"].median == 3 * scale_listing.PAGES * scale_listing.PAGE_SIZE
+    assert row.figures["requests"].median == 3 * scale_listing.PAGES
+
+
+def test_a_small_run() -> None:
+    """Every request that the generator gives is settled, and the growth of memory is a figure."""
+    row = run_virtual(scale_run._flow(500))
+
+    assert row.figures["settled"].median == 500
+    assert row.figures["MiB grown"].median >= 0

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from attrs import evolve
 
+from integration_sdk._journal import SqliteJournal
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import AnswerLost, ConfigurationError, JournalError
+from integration_sdk.errors import AnswerLost, ConfigurationError, JournalError, NotSent
 from integration_sdk.models import OutcomeStatus, PushRequest
 from tests.push_model import Model, error, request
 from tests.push_support import collect, coordinator, requests
@@ -104,6 +107,52 @@ async def test_a_crash_while_sending_is_looked_into_and_never_sent_again(journal
     assert {one.status for one in outcomes} == {OutcomeStatus.SUCCESS}
     assert {one.key for one in outcomes} == set(model.by_key)
     assert posts(model) == 2
+
+
+@dataclass
+class Gated(Model):
+    """A service that has asked everybody to stay away: no push leaves before `gate` opens."""
+
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def send(self, request: Request, **named: Any) -> Response:
+        if request.operation == "push.create":
+            await self.gate.wait()
+        return await super().send(request, **named)
+
+
+async def test_what_waits_at_the_gate_is_no_doubt_after_a_crash(journal: Path) -> None:
+    """No push that never left is on record as being sent; pushed again, each leaves once."""
+    model = Gated()
+    sending = coordinator(model, journal=journal)
+    pushes = await sending.__aenter__()
+    submits = [asyncio.ensure_future(pushes.submit(one)) for one in referenced(20)]
+    await asyncio.sleep(30)
+    await die(pushes, submits)
+    model.gate.set()
+
+    async with coordinator(model, journal=journal) as pushes:
+        assert not pushes.recovered
+        outcomes = await collect(pushes.run(referenced(20)))
+
+    assert [one.status for one in outcomes] == [OutcomeStatus.SUCCESS] * 20
+    assert posts(model) == 20
+
+
+async def test_a_push_whose_row_the_disk_refuses_never_leaves(
+    journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its turn has come and its row cannot be written: nothing is sent, and that is said."""
+    model = Model()
+    async with coordinator(model, journal=journal) as pushes:
+        refuses = AsyncMock(side_effect=JournalError("full"))
+        monkeypatch.setattr(SqliteJournal, "commit", refuses)
+        outcome = await (await pushes.submit(request(1)))
+        monkeypatch.undo()
+
+    assert outcome.status is OutcomeStatus.REJECTED
+    assert isinstance(outcome.error, NotSent)
+    assert posts(model) == 0
 
 
 async def die(pushes: Any, submits: Sequence[asyncio.Future[Any]]) -> None:

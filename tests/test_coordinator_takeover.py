@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from msgspec import structs
 
 from integration_sdk._coordinator.coordinator import Coordinator
 from integration_sdk._journal import SqliteJournal
@@ -48,7 +49,7 @@ def answering(says: Callable[[], Response | BaseException | None]) -> Model:
 async def left_behind(journal: Path, **facts: Any) -> Intent:
     """Put RECORD on record as a crash leaves it."""
     call = submissions.to_request(Dialect.document(), RECORD, RECORD.record, None)
-    row = evolve(submissions.intend(RECORD, call, "old", None), **facts)
+    row = structs.replace(submissions.intend(RECORD, call, "old", None), **facts)
     disk = await SqliteJournal.open(journal)
     await disk.commit([row])
     await disk.close()

@@ -87,8 +87,8 @@ def read(
             walk.line.arrived(ask, len(arrived[ask]))
         sheet = READER.open(arrived.pop(head))
         skip = walk.opened(sheet, 100)
-        on_its_way = [ask for ask in on_its_way if walk.is_wanted(ask)]
-        arrived = {ask: body for ask, body in arrived.items() if walk.is_wanted(ask)}
+        on_its_way = [ask for ask in on_its_way if ask in walk.line.asks]
+        arrived = {ask: body for ask, body in arrived.items() if ask in walk.line.asks}
         for index in range(sheet.count if skip is None else skip, sheet.count):
             items.append(READER.value(sheet.raws[index])["id"])
             if len(items) == stop_after:

@@ -167,26 +167,56 @@ def test_a_natural_key_must_name_a_value() -> None:
 # Sending
 
 
-def test_the_row_is_committed_before_the_send_and_the_outcome_after() -> None:
-    """Commit SENDING, send, commit the outcome: in this order, with nothing between."""
-    asked, sent = transmit(None, ACKED, None)
+def test_a_push_is_sent_with_its_row_and_its_outcome_committed() -> None:
+    """Send a SENDING row, which the driver makes durable first; commit the outcome."""
+    asked, sent = transmit(ACKED, None)
 
-    assert [type(one) for one in asked] == [Commit, Send, Commit]
-    assert [one.rows[0].state for one in asked if isinstance(one, Commit)] == ["SENDING", "ACKED"]
+    assert [type(one) for one in asked] == [Send, Commit]
+    assert isinstance(asked[0], Send)
+    assert asked[0].row.state is State.SENDING
+    assert asked[1] == Commit((sent,))
     assert (sent.key, sent.evidence, sent.payload) == ("key-1", "E3", None)
 
 
-def test_a_failed_commit_sends_nothing() -> None:
-    """Without a row on disk there is no Send, however often it is tried."""
-    asked, unsent = transmit(JournalError("full"), GIVE_UP, None)
+def test_a_disk_that_refuses_everything_sends_nothing() -> None:
+    """No row, so nothing has left: the next turn is waited for, then the caller is told."""
+    full = JournalError("full")
+    asked, unsent = transmit(NEVER_LEFT, full, GIVE_UP, full)
 
-    assert [type(one) for one in asked] == [Commit, Sleep, Commit]
-    assert unsent.state is State.NOT_SENT
+    assert [type(one) for one in asked] == [Send, Commit, Sleep, Commit]
+    assert (unsent.state, unsent.retry) == (State.NOT_SENT, False)
+
+
+def test_an_outcome_the_disk_refused_is_out_of_date_when_the_push_is_sent_again() -> None:
+    """Caught up later, it would cover the row of the transmission that came after it."""
+    ledger = Ledger()
+    asked, _ = transmit(THROTTLED, JournalError("full"), 100.0, ledger=ledger)
+
+    assert [type(one) for one in asked] == [Send, Commit, Sleep, Send]
+    assert drive(protocol.catch_up(ledger)) == ([], None)
+
+
+def test_a_push_that_waits_for_its_turn_is_a_rival_and_not_on_record() -> None:
+    """Nobody else may be given its push, and a crash leaves nothing to look for."""
+    ledger = Ledger()
+    asked, _ = transmit(ledger=ledger)
+
+    assert [type(one) for one in asked] == [Send]
+    assert list(ledger.contenders(LANE)) == ["i"]
+
+
+def test_a_push_turned_away_in_line_is_sent_later() -> None:
+    """Its turn did not come: that is on record, and it is sent again by itself."""
+    asked, sent = transmit(NEVER_LEFT, None, 100.0, ACKED, None)
+
+    assert [type(one) for one in asked] == [Send, Commit, Sleep, Send, Commit]
+    assert [one.rows[0].state for one in asked if isinstance(one, Commit)] == ["NOT_SENT", "ACKED"]
+    assert sent.key == "key-1"
 
 
 def test_a_lost_answer_is_never_sent_again() -> None:
     """A doubt ends the machine; nothing but a listing settles it."""
-    asked, sent = transmit(None, LOST, None)
+    asked, sent = transmit(LOST, None)
 
     assert sum(isinstance(one, Send) for one in asked) == 1
     assert sent.state is State.AMBIGUOUS
@@ -194,7 +224,7 @@ def test_a_lost_answer_is_never_sent_again() -> None:
 
 def test_retry_after_is_a_floor() -> None:
     """A throttled push waits at least as long as the service asked."""
-    asked, sent = transmit(None, THROTTLED, None, 100.0, None, ACKED, None)
+    asked, sent = transmit(THROTTLED, None, 100.0, ACKED, None)
 
     assert [one.seconds for one in asked if isinstance(one, Sleep)] == [7.0]
     assert (sent.state, sent.attempts) == (State.ACKED, 2)
@@ -202,7 +232,7 @@ def test_retry_after_is_a_floor() -> None:
 
 def test_tries_are_bounded() -> None:
     """A service that always throttles is asked `tries` times, then the refusal stands."""
-    reports = [None, THROTTLED, None, 100.0] * 2 + [None, THROTTLED, None, None]
+    reports = [THROTTLED, None, 100.0] * 2 + [THROTTLED, None, None]
 
     asked, sent = transmit(*reports, policy=Policy(tries=3))
 
@@ -215,36 +245,36 @@ def test_a_known_key_is_not_ours() -> None:
     snapshot = Snapshot(frozenset({"key-1"}))
     machine = protocol.transmit(Ledger(), intent(), snapshot, policy=Policy(), chance=lambda: 0.5)
 
-    _, sent = drive(machine, None, ACKED, None)
+    _, sent = drive(machine, ACKED, None)
 
     assert (sent.state, sent.key) == (State.AMBIGUOUS, None)
 
 
 def test_a_claimed_key_leaves_the_answer_in_doubt() -> None:
     """Where the journal knows the key's owner, the answer is not believed."""
-    asked, sent = transmit(None, ACKED, KeyClaimed("key-1 is another's"), None)
+    asked, sent = transmit(ACKED, KeyClaimed("key-1 is another's"), None)
 
-    assert [type(one) for one in asked] == [Commit, Send, Commit, Commit]
+    assert [type(one) for one in asked] == [Send, Commit, Commit]
     assert (sent.state, sent.key) == (State.AMBIGUOUS, None)
 
 
 @pytest.mark.parametrize("owners", [{"key-1"}, JournalError("unreadable")])
 def test_a_key_that_could_not_be_checked_is_not_ours(owners: Any) -> None:
     """Where the disk refuses the outcome, it has to be asked whether a settled push has the key."""
-    asked, sent = transmit(None, ACKED, JournalError("full"), owners, None)
+    asked, sent = transmit(ACKED, JournalError("full"), owners, None)
 
-    assert [type(one).__name__ for one in asked] == ["Commit", "Send", "Commit", "Owners", "Commit"]
+    assert [type(one).__name__ for one in asked] == ["Send", "Commit", "Owners", "Commit"]
     assert (sent.state, sent.key) == (State.AMBIGUOUS, None)
 
 
 def test_a_key_is_replayed_only_while_the_service_remembers_it() -> None:
     """Past the replay window an idempotency key could make a second push."""
     began = Answer(Phase.MAY_HAVE_LEFT, at=1000.0)
-    soon, _ = transmit(None, began, None, 1000.0 + 3599, idempotency_key="k")
-    late, sent = transmit(None, began, None, 1000.0 + 3601, idempotency_key="k")
+    soon, _ = transmit(began, None, 1000.0 + 3599, idempotency_key="k")
+    late, sent = transmit(began, None, 1000.0 + 3601, idempotency_key="k")
 
-    assert isinstance(soon[-1], Commit)
-    assert soon[-1].rows[0].state is State.SENDING
+    assert isinstance(soon[-1], Send)
+    assert soon[-1].row.attempts == 2
     assert isinstance(late[-1], Sleep)
     assert sent.state is State.AMBIGUOUS
 
@@ -255,7 +285,7 @@ def test_what_a_listing_settled_is_not_replayed() -> None:
     machine = protocol.transmit(
         ledger, intent(idempotency_key="k"), None, policy=Policy(), chance=lambda: 0.5
     )
-    drive(machine, None, LOST, None)
+    drive(machine, LOST, None)
     ledger.note(ledger.doubted()[0].to(State.RESOLVED, key="key-1"))
 
     with pytest.raises(StopIteration) as ended:
@@ -276,7 +306,7 @@ def test_a_doubt_of_an_earlier_process_cannot_be_transmitted() -> None:
 def test_an_outcome_the_disk_refused_is_kept_and_caught_up() -> None:
     """What happened is known here at once and on disk as soon as it takes it."""
     ledger = Ledger()
-    _, sent = transmit(None, ACKED, JournalError("full"), set(), ledger=ledger)
+    _, sent = transmit(ACKED, JournalError("full"), set(), ledger=ledger)
 
     assert sent.state is State.ACKED
     assert ledger.unrecorded == {"i": sent}
@@ -288,7 +318,7 @@ def test_an_outcome_the_disk_refused_is_kept_and_caught_up() -> None:
 def test_what_the_disk_still_refuses_is_still_unrecorded() -> None:
     """A failed attempt to catch up keeps the outcome for the next one, and says so."""
     ledger = Ledger()
-    _, sent = transmit(None, ACKED, JournalError("full"), set(), ledger=ledger)
+    _, sent = transmit(ACKED, JournalError("full"), set(), ledger=ledger)
     machine = protocol.catch_up(ledger)
     next(machine)
 
@@ -300,10 +330,10 @@ def test_what_the_disk_still_refuses_is_still_unrecorded() -> None:
 def test_a_settled_push_that_is_not_on_disk_keeps_its_claim() -> None:
     """Until the disk knows the end of a push, nobody else can be given its key."""
     ledger = Ledger()
-    transmit(None, ACKED, None, ledger=ledger)
-    settle = protocol.settle(ledger, "i", operation("key-1"))
+    transmit(ACKED, None, ledger=ledger)
+    settle = protocol.settle(ledger, [("i", operation("key-1"), None)])
 
-    final = drive(settle, JournalError("full"))[1]
+    [final] = drive(settle, JournalError("full"))[1]
 
     assert final.state is State.FINAL
     assert ledger.owner("key-1") == "i"
@@ -314,20 +344,22 @@ def test_a_settled_push_that_is_not_on_disk_keeps_its_claim() -> None:
 def test_a_driver_that_does_not_answer_is_told() -> None:
     """A Send is reported with an Answer, whatever happened to it."""
     with pytest.raises(TypeError, match="must report an Answer"):
-        transmit(None, None)
+        transmit(None)
 
 
 def test_a_poll_settles_once_and_for_all() -> None:
     """A final answer settles; what comes after it finds nothing to change."""
     ledger = Ledger()
-    transmit(None, ACKED, None, ledger=ledger)
-    pending = operation("key-1", status=PushStatus.PENDING)
+    transmit(ACKED, None, ledger=ledger)
+    pending = ("i", operation("key-1", status=PushStatus.PENDING), None)
+    another = ("i", operation("another"), None)
+    unknown = ("j", operation("key-1"), None)
+    failed = ("i", operation("key-1", status=PushStatus.FAILED), "no such customer")
 
-    assert drive(protocol.settle(ledger, "i", pending))[1].state is State.ACKED
-    assert drive(protocol.settle(ledger, "i", operation("another")))[1].state is State.ACKED
-    final = drive(protocol.settle(ledger, "i", operation("key-1")), None)[1]
-    assert (final.state, final.status) == (State.FINAL, "Success")
-    assert drive(protocol.settle(ledger, "i", pending)) == ([], None)
+    assert drive(protocol.settle(ledger, [pending, another, unknown])) == ([], [])
+    [final] = drive(protocol.settle(ledger, [pending, failed]), None)[1]
+    assert (final.state, final.status, final.error) == (State.FINAL, "Failed", "no such customer")
+    assert drive(protocol.settle(ledger, [pending, failed])) == ([], [])
 
 
 # The proof

@@ -70,8 +70,9 @@ async def perform(effect: Effect, journal: Journal, books: Books) -> Any:
     match effect:
         case Commit(rows):
             return await journal.commit(rows)
-        case Send(intent):
-            return books.receive(intent)
+        case Send(row):
+            await journal.commit([row])
+            return books.receive(row)
         case List():
             return Listing(list(books.pushes), whole=True)
         case Owners(keys):
@@ -139,7 +140,7 @@ async def test_the_next_process_goes_on_where_this_one_stopped(journal: Journal)
         await drive(reconcile.reconcile(ledger, company_id, policy=POLICY), journal, books)
     for row in await journal.unsettled():
         [push] = [one for one in books.pushes if one.key == row.key]
-        await drive(protocol.settle(ledger, row.id, push), journal, books)
+        await drive(protocol.settle(ledger, [(row.id, push, None)]), journal, books)
 
     assert len(found.poll) == 40
     await assert_all_linked(journal, books)

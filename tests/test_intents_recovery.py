@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 import pytest
-from attrs import evolve
+from msgspec import structs
 
 from integration_sdk._sansio.pushing import reconcile
 from integration_sdk._sansio.pushing.effects import Commit, Ledger, List, Policy, Sleep
@@ -102,7 +102,7 @@ def test_a_decision_to_resend_is_one_commit_of_two_rows() -> None:
     assert isinstance(asked[0], Commit)
     assert [row.id for row in asked[0].rows] == ["i", "j"]
     assert (again.parent, again.reference, again.attempts) == ("i", "r", 0)
-    assert [one.id for one in ledger.rivals(again)] == ["i"]
+    assert list(ledger.contenders(LANE)) == ["i"]
 
 
 def test_a_push_without_its_payload_cannot_be_sent_again() -> None:
@@ -167,7 +167,7 @@ def test_a_listing_serves_intents_with_different_snapshots() -> None:
     """A push that is old to one intent may be new to another: its details are asked for."""
     ledger = Ledger()
     earlier = ambiguous(ledger, ["a"])
-    ledger.note(evolve(earlier, id="later", snapshot=Snapshot(frozenset({"a", "b"}))))
+    ledger.note(structs.replace(earlier, id="later", snapshot=Snapshot(frozenset({"a", "b"}))))
 
     [asked], _ = drive(reconcile.look_again(ledger, "company", policy=Policy()))
 

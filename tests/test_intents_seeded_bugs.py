@@ -9,14 +9,14 @@ from typing import Any
 
 from integration_sdk._journal import MemoryJournal
 from integration_sdk._sansio.pushing import (
-    agreement,
     effects,
     evidence,
     intents,
     protocol,
     reconcile,
 )
-from integration_sdk._sansio.pushing.evidence import Listing, Match, Operation, Verdict
+from integration_sdk._sansio.pushing.echoes import Echoes, Said
+from integration_sdk._sansio.pushing.evidence import Listing, Operation, Verdict
 from integration_sdk._sansio.pushing.intents import Answer, Intent, Phase, Snapshot, State
 from tests.seeded_bugs import Patch, assert_caught
 
@@ -109,31 +109,19 @@ def test_claim_check_off_is_caught() -> None:
 # What a listing proves
 
 
-def judged_with(patch: Patch, **changed: object) -> None:
-    right = evidence.judge
-
-    def wrong(
-        intent: Intent, view: evidence.View, rivals: Collection[Intent], **facts: Any
-    ) -> Verdict | None:
-        return right(intent, view, changed.get("rivals", rivals), **{**facts, **_but(changed)})  # type: ignore[arg-type]  # a bug may be anything
-
-    patch.setattr(reconcile, "judge", wrong)
-
-
-def _but(changed: dict[str, object]) -> dict[str, object]:
-    return {name: value for name, value in changed.items() if name != "rivals"}
+def without_rivals(patch: Patch) -> None:
+    patch.setattr(evidence.View, "is_contested", lambda self, push: False)
+    patch.setattr(evidence.View, "has_rivals", lambda self, intent: False)
 
 
 def test_no_rivals_rule_is_caught() -> None:
     """Two pushes with equal payloads, one arrived: nobody can say whose it is."""
-    assert_caught("wrong link", lambda patch: judged_with(patch, rivals=()), twins=1.0, echo="full")
+    assert_caught("wrong link", without_rivals, twins=1.0, echo="full")
 
 
 def test_no_rivals_rule_in_an_exclusive_lane_is_caught() -> None:
     """The only new push may be another intent's, without any echo to tell."""
-    assert_caught(
-        "wrong link", lambda patch: judged_with(patch, rivals=()), exclusive=True, echo="none"
-    )
+    assert_caught("wrong link", without_rivals, exclusive=True, echo="none")
 
 
 def test_forgetting_decided_rivals_is_caught() -> None:
@@ -156,7 +144,16 @@ def test_forgetting_absent_rivals_is_caught() -> None:
 
 def test_only_one_new_without_exclusive_is_caught() -> None:
     """In a shared lane the only new push may be a stranger's."""
-    assert_caught("wrong link", lambda patch: judged_with(patch, exclusive=True), strangers=5)
+
+    def bug(patch: Patch) -> None:
+        right = evidence.judge
+        patch.setattr(
+            reconcile,
+            "judge",
+            lambda *facts, **named: right(*facts, **{**named, "exclusive": True}),
+        )
+
+    assert_caught("wrong link", bug, strangers=5)
 
 
 def test_no_snapshot_is_caught() -> None:
@@ -196,13 +193,13 @@ def test_silence_taken_for_agreement_is_caught() -> None:
     """A push that echoes nothing does not agree."""
 
     def bug(patch: Patch) -> None:
-        right = evidence.match
+        right = Echoes.compare
 
-        def wrong(intent: Intent, operation: Operation) -> Match:
-            said = right(intent, operation)
-            return Match.YES if said is Match.UNKNOWN else said
+        def wrong(self: Echoes, intent: Intent) -> Said:
+            agreeing, silent = right(self, intent)
+            return Said(agreeing | silent, 0)
 
-        patch.setattr(evidence, "match", wrong)
+        patch.setattr(Echoes, "compare", wrong)
 
     assert_caught("wrong link", bug, strangers=5)
 
@@ -211,12 +208,31 @@ def test_agreement_on_one_leaf_is_caught() -> None:
     """Two records with the same amount are two records."""
 
     def bug(patch: Patch) -> None:
-        def wrong(sent: Any, echo: Any) -> bool:
-            return agreement.leaf(sent["amount"]) == agreement.leaf(echo["amount"])
+        right = Echoes._compare_values
 
-        patch.setattr(evidence, "agrees", wrong)
+        def wrong(self: Echoes, sent: Any) -> Said:
+            return right(self, sent and {"amount": sent["amount"]})
+
+        patch.setattr(Echoes, "_compare_values", wrong)
 
     assert_caught("wrong link", bug, strangers=5, natural=False)
+
+
+def test_a_rewritten_record_taken_for_another_is_caught() -> None:
+    """Where no natural key is declared, another value does not make it somebody else's."""
+
+    def bug(patch: Patch) -> None:
+        right = evidence.judge
+
+        def wrong(intent: Intent, view: evidence.View, **facts: bool) -> Verdict | None:
+            agreeing, silent = view.said(intent)
+            found = right(intent, view, **facts)
+            unlike = found is not None and found.key is None and not agreeing | silent
+            return Verdict(State.ABSENT) if unlike else found
+
+        patch.setattr(reconcile, "judge", wrong)
+
+    assert_caught("silent loss", bug, echo="rewritten", natural=False)
 
 
 def test_no_late_sweep_is_caught() -> None:

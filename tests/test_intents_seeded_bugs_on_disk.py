@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from typing import Any
 
-from attrs import evolve
+from msgspec import structs
 
 from integration_sdk._journal import MemoryJournal
 from integration_sdk._journal import _memory as memory
 from integration_sdk._sansio.pushing import intents, protocol, reconcile
 from integration_sdk._sansio.pushing.effects import Commit, Ledger, Machine
-from integration_sdk._sansio.pushing.evidence import Operation
 from integration_sdk._sansio.pushing.intents import Intent, State
 from integration_sdk.errors import JournalError
 from tests import protocol_history as history
+from tests.protocol_world import Service
 from tests.seeded_bugs import Patch, assert_caught
 
 # What is sent again
@@ -35,14 +35,12 @@ def test_new_idempotency_key_per_transmission_is_caught() -> None:
     """The key is the intent's, not the transmission's."""
 
     def bug(patch: Patch) -> None:
-        right = Intent.to
+        right = Service.receive
 
-        def wrong(self: Intent, state: State, **changes: object) -> Intent:
-            taken = right(self, state, **changes)
-            fresh = f"{taken.id} {taken.attempts}"
-            return evolve(taken, idempotency_key=fresh) if taken.idempotency_key else taken
+        def wrong(self: Service, row: Intent) -> Any:
+            return right(self, structs.replace(row, idempotency_key=f"{row.id} {row.attempts}"))
 
-        patch.setattr(Intent, "to", wrong)
+        patch.setattr(Service, "receive", wrong)
 
     assert_caught("double send", bug, idempotent=True)
 
@@ -70,7 +68,7 @@ def test_resending_what_seems_absent_is_caught() -> None:
             reconcile,
             "_examined",
             lambda row: (
-                evolve(row, state=State.NOT_SENT, retry=True)
+                structs.replace(row, state=State.NOT_SENT, retry=True)
                 if row.state is State.ABSENT
                 else right(row)
             ),
@@ -88,7 +86,7 @@ def test_resending_what_was_being_sent_is_caught() -> None:
             reconcile,
             "_examined",
             lambda row: (
-                evolve(row, state=State.NOT_SENT, retry=True)
+                structs.replace(row, state=State.NOT_SENT, retry=True)
                 if row.state is State.SENDING
                 else right(row)
             ),
@@ -132,31 +130,30 @@ def test_reference_not_unique_is_caught() -> None:
 # What is on disk
 
 
-def without_commit(wanted: Callable[[Intent], bool]) -> Callable[[Patch], None]:
-    """Rows that are never written."""
+def without_row(wanted: Callable[[Intent], bool]) -> Callable[[Patch], None]:
+    """A driver that does not write some rows before it sends them."""
 
     def bug(patch: Patch) -> None:
-        right = protocol.write
+        right = history.History._write
 
-        def wrong(ledger: Ledger, *rows: Intent) -> Machine[None]:
-            kept = [row for row in rows if not wanted(row)]
-            if kept:
-                yield from right(ledger, *kept)
+        def wrong(self: history.History, rows: tuple[Intent, ...]) -> JournalError | None:
+            skipped = rows[0].state is State.SENDING and wanted(rows[0])
+            return None if skipped else right(self, rows)
 
-        patch.setattr(protocol, "write", wrong)
+        patch.setattr(history.History, "_write", wrong)
 
     return bug
 
 
 def test_send_before_commit_is_caught() -> None:
     """No byte leaves without a row on disk."""
-    bug = without_commit(lambda row: row.state is State.SENDING)
+    bug = without_row(lambda row: True)
     assert_caught("sent without a row", bug)
 
 
 def test_retry_without_a_row_of_its_own_is_caught() -> None:
     """Each transmission has its own SENDING row."""
-    bug = without_commit(lambda row: row.state is State.SENDING and row.attempts > 1)
+    bug = without_row(lambda row: row.attempts > 1)
     assert_caught("sent without a row", bug)
 
 
@@ -164,13 +161,8 @@ def test_ignored_commit_failure_is_caught() -> None:
     """A failed commit sends nothing."""
 
     def bug(patch: Patch) -> None:
-        def wrong(ledger: Ledger, *rows: Intent) -> Machine[None]:
-            try:
-                yield Commit(rows)
-            except JournalError:
-                return
-
-        patch.setattr(protocol, "write", wrong)
+        right = history.History._write
+        patch.setattr(history.History, "_write", lambda self, rows: right(self, rows) and None)
 
     assert_caught("sent without a row", bug, disk=0.05)
 
@@ -179,10 +171,11 @@ def test_stale_outcome_written_over_a_new_row_is_caught() -> None:
     """An outcome the disk refused is out of date once the intent went on."""
 
     def bug(patch: Patch) -> None:
-        def wrong(ledger: Ledger, *rows: Intent) -> Machine[None]:
-            yield Commit(rows)
+        class Stubborn(dict[str, Intent]):
+            def pop(self, *known: Any) -> Any:
+                return self.get(known[0])
 
-        patch.setattr(protocol, "write", wrong)
+        patch.setattr(history, "Ledger", lambda: Ledger(unrecorded=Stubborn()))
 
     assert_caught("double send", bug, disk=0.3, crash=0.03, trouble=0.9)
 
@@ -225,11 +218,11 @@ def test_final_rows_that_change_are_caught() -> None:
         patch.setattr(memory, "_refuse_change_of_final", lambda before, row: None)
         right = protocol.settle
 
-        def wrong(ledger: Ledger, intent_id: str, operation: Operation) -> Machine[Intent | None]:
-            final = yield from right(ledger, intent_id, operation)
-            if final is not None and final.state is State.FINAL:
-                yield Commit((evolve(final, status="TimedOut"),))
-            return final
+        def wrong(ledger: Ledger, polled: Any) -> Machine[list[Intent]]:
+            finals = yield from right(ledger, polled)
+            if finals:
+                yield Commit(tuple(structs.replace(one, status="TimedOut") for one in finals))
+            return finals
 
         patch.setattr(protocol, "settle", wrong)
 

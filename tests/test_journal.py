@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import evolve
+from msgspec import structs
 
-from integration_sdk._journal import Journal, MemoryJournal, SqliteJournal
+from integration_sdk._journal import Journal, KeyJournal, MemoryJournal, SqliteJournal
+from integration_sdk._journal._file import JournalFile
 from integration_sdk._sansio.pushing.intents import (
     Evidence,
     Intent,
@@ -106,7 +107,7 @@ async def test_rows_are_found_by_state_reference_key_and_lane(journal: Journal) 
 async def test_unsettled_is_what_the_rules_call_so(journal: Journal) -> None:
     """Recovery is given exactly the rows that are not settled."""
     rows = [
-        evolve(sending(f"{state}-{retry}"), state=state, retry=retry, key=None)
+        structs.replace(sending(f"{state}-{retry}"), state=state, retry=retry, key=None)
         for state in State
         for retry in (False, True)
     ]
@@ -145,9 +146,30 @@ async def test_a_final_row_never_changes(journal: Journal) -> None:
 
     for change in ({"status": "Failed"}, {"key": "another"}, {"state": State.ACKED}):
         with pytest.raises(JournalError):
-            await journal.commit([evolve(final("a"), **change)])
+            await journal.commit([structs.replace(final("a"), **change)])
 
     assert [(row.status, row.key) for row in await journal.rows()] == [("Success", "key-a")]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"payload_hash": "another"},
+        {"method": "PUT"},
+        {"record_id": "17"},
+        {"reference": "another"},
+        {"idempotency_key": "another"},
+        {"lane": Lane("company", "books", "bills")},
+    ],
+)
+async def test_what_an_intent_sends_never_changes(journal: Journal, change: dict[str, Any]) -> None:
+    """Another record under the same id is refused, and the row stays as it was."""
+    await journal.commit([sending("a")])
+
+    with pytest.raises(JournalError, match="another record"):
+        await journal.commit([sending("b"), structs.replace(sending("a"), **change)])
+
+    assert await journal.rows() == [sending("a")]
 
 
 async def test_a_refused_commit_harms_no_other(journal: Journal) -> None:
@@ -174,6 +196,21 @@ async def test_memory_stays_flat() -> None:
     await journal.commit([sending("again", reference="ref-0")])
 
 
+async def test_without_a_journal_keys_have_one_owner_still() -> None:
+    """Of settled pushes the latest keys are known, of open ones all; a commit is whole or not."""
+    journal = KeyJournal(remember=2)
+    await journal.commit([acked("open"), final("0"), final("1"), final("2")])
+
+    with pytest.raises(KeyClaimed):
+        await journal.commit([acked("new"), acked("thief", "key-2")])
+    with pytest.raises(KeyClaimed):
+        await journal.commit([acked("one", "key-x"), acked("other", "key-x")])
+
+    known = await journal.owners(["key-open", "key-0", "key-1", "key-2", "key-new", "key-x"])
+    assert known == {"key-open": "open", "key-1": "1", "key-2": "2"}
+    assert await journal.rows() == await journal.unsettled() == []
+
+
 # A file
 
 
@@ -188,19 +225,63 @@ async def test_a_file_outlives_its_process(path: Path) -> None:
     read = await second.rows()
     await second.close()
 
-    assert [evolve(row, payload=None) for row in read] == [
-        evolve(row, payload=None) for row in rows
+    assert [structs.replace(row, payload=None) for row in read] == [
+        structs.replace(row, payload=None) for row in rows
     ]
     assert read[0].payload == rows[0].payload
     assert read[0].snapshot == SNAPSHOT
 
 
 async def test_commits_that_wait_together_go_together(file: SqliteJournal) -> None:
-    """64 pushes at once cost a few transactions, not 64."""
-    await asyncio.gather(*(file.commit([sending(str(number))]) for number in range(64)))
+    """64 pushes of one turn of the loop cost one transaction; the next 64, one more."""
+    for batch in range(2):
+        names = [f"{batch}-{number}" for number in range(64)]
+        await asyncio.gather(*(file.commit([sending(name)]) for name in names))
 
-    assert len(await file.rows()) == 64
+    assert len(await file.rows()) == 128
     assert file._file._commits == 2
+
+
+async def test_a_writer_that_breaks_leaves_nobody_waiting(
+    file: SqliteJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mistake of ours on the thread is an error for each who asked, and the next is heard."""
+    with monkeypatch.context() as patch:
+        patch.setattr(JournalFile, "write", lambda self, commits: 1 // 0)
+        broken = await asyncio.gather(
+            file.commit([sending("a")]), file.rows(), return_exceptions=True
+        )
+
+    assert [type(one) for one in broken] == [JournalError, JournalError]
+    assert "ZeroDivisionError" in str(broken[0])
+    await file.commit([sending("a")])
+
+
+async def test_a_cancelled_commit_is_made_all_the_same(file: SqliteJournal) -> None:
+    """Who stops waiting takes nothing back: what was handed in goes to disk, in its order."""
+    waiting = asyncio.ensure_future(file.commit([sending("a")]))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await file.commit([sending("a").to(State.NOT_SENT, retry=True)])
+
+    assert [row.state for row in await file.rows()] == [State.NOT_SENT]
+
+
+async def test_what_is_asked_together_is_answered_together(file: SqliteJournal) -> None:
+    """A commit's error is its own; a question sees what was committed before it."""
+    await file.commit([acked("a", "key-1")])
+
+    thief, new, found, owners = await asyncio.gather(
+        file.commit([acked("b", "key-1")]),
+        file.commit([acked("c", "key-2")]),
+        file.rows(references=["ref-c"]),
+        file.owners(["key-1", "key-2"]),
+        return_exceptions=True,
+    )
+
+    assert isinstance(thief, KeyClaimed)
+    assert new is None
+    assert (found, owners) == ([acked("c", "key-2")], {"key-1": "a", "key-2": "c"})
 
 
 async def test_a_snapshot_is_stored_once_and_dropped_when_nobody_needs_it(path: Path) -> None:
@@ -251,7 +332,7 @@ async def test_closing_finishes_what_was_handed_in(path: Path) -> None:
 async def test_without_payloads_no_record_is_on_disk(path: Path) -> None:
     """Hash and natural key are kept, the record is not."""
     journal = await SqliteJournal.open(path, store_payloads=False)
-    row = evolve(sending("a"), natural_value="text INV-1")
+    row = structs.replace(sending("a"), natural_value="text INV-1")
     await journal.commit([row])
     [read] = await journal.rows()
     on_disk = b"".join(one.read_bytes() for one in path.parent.iterdir())

@@ -68,9 +68,16 @@ async def receiving(sandbox: Sandbox, notify: Callable[[str], object]) -> AsyncI
 
 
 async def a_day(
-    faults: Callable[[Faults], object] | None, *, companies: int = 4, notified: bool = False
+    faults: Callable[[Faults], object] | None,
+    *,
+    companies: int = 4,
+    notified: bool = False,
+    listless: bool = False,
 ) -> Day:
-    """Push records that take a minute or two, a seventh of them bad; None: no notifications."""
+    """Push records that take a minute or two, a seventh of them bad; None: no notifications.
+
+    *listless*: the service has no list of pushes, so that each is read singly.
+    """
     day = Day()
     async with (
         Sandbox(companies=companies, invoices=0, push_seconds=(60, 120)) as sandbox,
@@ -83,6 +90,8 @@ async def a_day(
             pushes.notify(key)
 
         async with receiving(sandbox, notify) as url:
+            if listless:
+                sandbox.faults.no_push_list()
             if faults is not None:
                 sandbox.subscribe(url, style="signed", secret=SECRET)
                 faults(sandbox.faults)
@@ -128,6 +137,17 @@ async def test_notifications_save_four_polls_in_five() -> None:
     """Pushes that no list can show together cost a fifth of the polls, and their ends no delay."""
     polled = await a_day(None, companies=PUSHES)
     notified = await a_day(lambda faults: None, companies=PUSHES, notified=True)
+
+    assert polled.results == notified.results == expected()
+    assert notified.polls <= 3.2  # the snapshot before, one after a quiet minute, one when told
+    assert notified.polls <= 0.2 * polled.polls
+    assert notified.delay < 0.01
+
+
+async def test_quiet_holds_where_pushes_are_read_singly() -> None:
+    """Where there is no list, each push's own appointments wait for the notification, too."""
+    polled = await a_day(None, listless=True)
+    notified = await a_day(lambda faults: None, notified=True, listless=True)
 
     assert polled.results == notified.results == expected()
     assert notified.polls <= 0.2 * polled.polls

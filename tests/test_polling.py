@@ -159,6 +159,56 @@ def test_a_sample_stands_for_all(count: int) -> None:
     assert len(some) <= 40
 
 
+def listed_pending(schedule: Schedule, keys: list[str], now: float) -> float:
+    """Let the schedule list *keys* as Pending, as soon as it wants to, from *now* on."""
+    while True:
+        now = max(now, schedule.wake_at())
+        for look in schedule.due(now, 16):
+            if isinstance(look, Listing):
+                schedule.listed(look, [Shown(key, "Pending") for key in keys], more=False)
+                schedule.finish(look, now)
+                return now
+            schedule.finish(look, now)
+
+
+@given(st.floats(5, 1000), st.floats(0.1, 0.95))
+def test_a_list_that_shows_what_has_ended_as_pending_is_not_used(age: float, part: float) -> None:
+    """Once a push is known to have ended long before a list showed it, no list is asked."""
+    schedule = Schedule(lambda: 0.5)
+    keys = [f"key-{number}" for number in range(40)]
+    for key in keys:
+        schedule.watch(key, "company", "lane", 0.0)
+    now = 0.0
+    while now < age:
+        now = listed_pending(schedule, keys, now)
+    took = part * now
+    first = schedule.watches[keys[0]]
+    stale = now - took > 2.0 + 0.05 * took and not first.alone
+    schedule.ended(first, now + 0.1, took)
+
+    looks: list[Look] = []
+    while schedule.wake_at() < math.inf:
+        looks += schedule.due(schedule.wake_at(), 16)
+    assert looks
+    assert not stale or all(isinstance(look, Single) for look in looks)
+
+
+@given(st.floats(1, 1000))
+def test_a_list_in_time_stays_in_use(age: float) -> None:
+    """A list that shows ends as they come is never given up for single looks."""
+    schedule = Schedule(lambda: 0.5)
+    keys = [f"key-{number}" for number in range(40)]
+    for key in keys:
+        schedule.watch(key, "company", "lane", 0.0)
+    now = 0.0
+    while now < age:
+        now = listed_pending(schedule, keys, now)
+        if len(keys) > 20:
+            schedule.ended(schedule.watches[keys.pop()], now, now - 0.5)
+
+    assert schedule._companies["company"].list_after < now
+
+
 # Learning
 
 
@@ -170,13 +220,28 @@ def test_what_is_not_seen_for_longer_is_likelier_to_have_ended(
     times = CompletionTimes(CompletionTimes())
     for age in ended:
         times.ended(age)
-    times.refresh()
+    curve = times.refresh()
     low, high = sorted((one, other))
 
-    assert times.at(low)[0] <= times.at(high)[0]
-    chance, delay = unnoticed(times, low, high)
+    chance, delay, rate = unnoticed(curve, low, high)
+    assert rate >= 0
     assert 0 <= chance <= 1
     assert -1e-6 <= delay <= (high - low) * 1.001 + 1e-6
+
+
+@given(st.lists(st.floats(0, 500), max_size=50), st.floats(0, 500), st.floats(0.1, 500))
+def test_the_expected_delay_is_the_risk_summed_up_over_time(
+    ended: list[float], seen: float, longer: float
+) -> None:
+    """Whoever looks after a while has waited for each end since: its risk, summed up."""
+    times = CompletionTimes()
+    for age in ended:
+        times.ended(age)
+    curve = times.refresh()
+    moments = [seen + longer * (step + 0.5) / 500 for step in range(500)]
+    summed = sum(curve.between(seen, moment)[0] for moment in moments) * longer / 500
+
+    assert math.isclose(curve.between(seen, seen + longer)[1], summed, rel_tol=0.02, abs_tol=1e-4)
 
 
 @given(ages)
@@ -191,10 +256,9 @@ def test_what_was_learned_shows_when_pushes_end() -> None:
     chance = random.Random(1)
     for _ in range(200):
         times.ended(chance.gauss(20, 1.5))
-    times.refresh()
 
-    assert unnoticed(times, 0.0, 15.0)[0] < 0.05
-    assert unnoticed(times, 15.0, 25.0)[0] > 0.9
+    assert unnoticed(times.refresh(), 0.0, 15.0)[0] < 0.05
+    assert unnoticed(times.refresh(), 15.0, 25.0)[0] > 0.9
 
 
 def test_a_lane_without_experience_leans_on_the_others() -> None:
@@ -203,13 +267,13 @@ def test_a_lane_without_experience_leans_on_the_others() -> None:
     new = CompletionTimes(others)
     for _ in range(200):
         others.ended(5.0)
-    new.refresh()
-    assert unnoticed(new, 0.0, 6.0)[0] > 0.6
+    assert unnoticed(new.refresh(), 4.0, 6.0)[0] > 0.6
+    new.ended(5.0)
+    assert unnoticed(new.refresh(), 4.0, 6.0)[0] > 0.6
 
     for _ in range(100):
         new.ended(300.0)
-    new.refresh()
-    assert unnoticed(new, 0.0, 6.0)[0] < 0.1
+    assert unnoticed(new.refresh(), 0.0, 6.0)[0] < 0.1
 
 
 def test_old_completion_times_fade() -> None:
@@ -219,10 +283,9 @@ def test_old_completion_times_fade() -> None:
         times.ended(2.0)
     for _ in range(1000):
         times.ended(60.0)
-    times.refresh()
 
     assert times.total <= 1024
-    assert unnoticed(times, 0.0, 5.0)[0] < 0.5
+    assert unnoticed(times.refresh(), 0.0, 5.0)[0] < 0.5
 
 
 @given(ages, ages)

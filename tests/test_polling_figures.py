@@ -109,6 +109,32 @@ def test_delays_are_short_for_what_takes_half_a_minute() -> None:
     assert seen.delay(0.95) <= 3.0
 
 
+def test_a_lone_push_of_a_minute_or_two_is_known_within_a_tenth_of_its_age() -> None:
+    """Alone in its company, with nothing learned: p95 of the delay <= 10% of age, in 30 polls."""
+    seen = measure(150, 150, lambda chance: chance.uniform(60, 120), learn=False)
+
+    assert seen.share(0.95) <= 0.10
+    assert seen.polls <= 30
+
+
+def test_a_lone_push_of_seconds_is_known_a_second_later() -> None:
+    """Alone in its company and taking 1 to 30 s: p50 of the delay <= 1 s, p95 <= 3 s, 12 polls."""
+    seen = measure(150, 150, lambda chance: chance.uniform(1, 30), learn=False)
+
+    assert seen.delay(0.5) <= 1.0
+    assert seen.delay(0.95) <= 3.0
+    assert seen.polls <= 12
+
+
+def test_pushes_that_come_one_by_one_cost_a_poll_and_a_half() -> None:
+    """One push a second over ten companies, of 1 to 3 s each: p50 <= 1 s in 1.6 polls."""
+    seen = measure(1000, 10, lambda chance: chance.uniform(1, 3), rate=0.93)
+
+    assert seen.delay(0.5) <= 1.0
+    assert seen.delay(0.95) <= 3.0
+    assert seen.polls <= 1.6
+
+
 MODELS: dict[str, Takes] = {
     "half a minute, widely spread": lambda chance: chance.lognormvariate(math.log(20), 0.5),
     "a minute and a half, sharply": lambda chance: chance.gauss(90, 8),

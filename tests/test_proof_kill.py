@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from attrs import evolve
+from msgspec import structs
 
 from integration_sdk._sansio.pushing.intents import Intent, State
 from integration_sdk.sandbox import Sandbox
@@ -77,10 +77,16 @@ async def test_a_third_run_of_a_file_that_is_done_sends_nothing(session: Session
     ("lie", "said"),
     [
         (lambda rows: rows[1:], "lost"),
-        (lambda rows: [*rows, evolve(rows[0], id="b", reference="b")], "7 rows for 6"),
-        (lambda rows: [evolve(rows[0], key=rows[1].key), *rows[1:]], "mis-linked"),
-        (lambda rows: [evolve(rows[0], key=None, state=State.AMBIGUOUS), *rows[1:]], "unexamined"),
-        (lambda rows: [evolve(rows[0], key=None, state=State.ABSENT), *rows[1:]], "it is there"),
+        (lambda rows: [*rows, structs.replace(rows[0], id="b", reference="b")], "7 rows for 6"),
+        (lambda rows: [structs.replace(rows[0], key=rows[1].key), *rows[1:]], "mis-linked"),
+        (
+            lambda rows: [structs.replace(rows[0], key=None, state=State.AMBIGUOUS), *rows[1:]],
+            "unexamined",
+        ),
+        (
+            lambda rows: [structs.replace(rows[0], key=None, state=State.ABSENT), *rows[1:]],
+            "it is there",
+        ),
     ],
 )
 async def test_a_journal_that_is_wrong_is_seen(

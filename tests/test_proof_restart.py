@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from msgspec import structs
 
 from integration_sdk import Client, OutcomeStatus, PushOutcome, PushRequest
 from integration_sdk._journal import SqliteJournal
@@ -50,7 +51,7 @@ def left_behind(request: PushRequest, state: State, **facts: Any) -> Intent:
         natural_key=request.natural_key,
         reference=request.reference,
     )
-    return evolve(intent, state=state, attempts=1, **facts)
+    return structs.replace(intent, state=state, attempts=1, **facts)
 
 
 async def keep(path: Path, *rows: Intent) -> None:

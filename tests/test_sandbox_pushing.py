@@ -297,6 +297,20 @@ async def test_the_list_of_pushes_is_filtered_by_status_and_type() -> None:
     assert oldest["results"][0]["status"] == "Success"
 
 
+@pytest.mark.parametrize("query", [None, "status=Success", "requestedOnUtc>2000-01-01"])
+@pytest.mark.parametrize("oldest_first", [False, True])
+async def test_filters_keep_the_order(query: str | None, *, oldest_first: bool) -> None:
+    """ "the most recent push operations" come first unless the oldest are asked for."""
+    asked = {"query": query} if query else {}
+    asked |= {"orderBy": "requestedOnUtc"} if oldest_first else {}
+    async with serving() as http:
+        keys = [(await http.push(1))["pushOperationKey"] for _ in range(3)]
+        body = (await http.get(f"{http.company}/push", **asked)).body
+
+    listed = [entry["pushOperationKey"] for entry in body["results"]]
+    assert listed == (keys if oldest_first else keys[::-1])
+
+
 async def test_an_unknown_push_is_not_found() -> None:
     """One push is "identified by its pushOperationKey", within its company."""
     async with serving() as http:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -106,6 +107,17 @@ def test_the_documented_example_works(tmp_path: Path, mode: str) -> None:
     (tmp_path / "test_others.py").write_text(f"import pytest\n{prelude}\n{OTHERS}")
 
     assert "= 7 passed in" in (output := run_pytest(tmp_path, *options)), output
+
+
+def test_the_readme_s_example_works(tmp_path: Path) -> None:
+    """Copied from README into a project of its own, the test passes as it stands."""
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
+    (example,) = (block for block in blocks if "integration_sandbox" in block)
+    (tmp_path / "test_example.py").write_text(example)
+
+    output = run_pytest(tmp_path, *MODES["strict"][1])
+    assert "= 1 passed in" in output, output
 
 
 @pytest.mark.virtual_time

@@ -15,6 +15,8 @@ from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from integration_sdk import Client, OutcomeStatus, PushRequest
+from integration_sdk.sandbox import Sandbox
 from integration_sdk.testing import VirtualTimeLoop, VirtualTimeStalled, run_virtual
 
 pytestmark = pytest.mark.virtual_time
@@ -136,6 +138,29 @@ async def test_the_clock_goes_on_once_a_thread_is_done() -> None:
     await asyncio.sleep(HOUR)
 
     assert now() == HOUR
+
+
+async def test_a_push_day_passes_with_client_and_sandbox() -> None:
+    """Three hours of pushes, one every 27 seconds, cost no more than their requests."""
+    async with (
+        Sandbox(companies=2, invoices=0) as sandbox,
+        Client(sandbox.api_key, sandbox.base_url, timeout=None) as client,
+        client.coordinator() as pushes,
+    ):
+
+        async def day() -> AsyncIterator[PushRequest]:
+            for number in range(400):
+                books = sandbox.companies[number % 2].connections[0]
+                record = {"supplierName": f"Supplier {number}", "status": "Active"}
+                yield PushRequest(books.company_id, books.id, "suppliers", record)
+                await asyncio.sleep(27)
+
+        started = now()
+        ends = [outcome.status async for outcome in pushes.run(day())]
+
+        assert ends == [OutcomeStatus.SUCCESS] * 400
+        assert 3 * HOUR <= now() - started <= 3 * HOUR + 1
+        assert sandbox.served <= 2.5 * 400
 
 
 def test_a_loop_that_nothing_can_wake_says_so() -> None:

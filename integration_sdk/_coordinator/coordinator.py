@@ -22,7 +22,7 @@ from integration_sdk._coordinator.dispatch import SWEEP, Check, Dispatch
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._coordinator.push_list import PushList, Send
-from integration_sdk._journal import MemoryJournal, SqliteJournal
+from integration_sdk._journal import KeyJournal, SqliteJournal
 from integration_sdk._sansio import requests
 from integration_sdk._sansio.pushing.effects import Policy
 from integration_sdk._sansio.pushing.intents import Intent
@@ -36,8 +36,6 @@ from integration_sdk.errors import (
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
 
 Leave = Literal["drain", "detach", "cancel"]
-REMEMBERED = 10_000
-"""Settled pushes that a coordinator without a journal knows the keys of."""
 
 
 class Coordinator:
@@ -166,7 +164,7 @@ class Coordinator:
     async def _open_journal(self) -> Journal:
         if isinstance(self._journal, str | os.PathLike):
             return await SqliteJournal.open(self._journal, store_payloads=self._store_payloads)
-        return self._journal or MemoryJournal(REMEMBERED)
+        return self._journal or KeyJournal()
 
     def _open(self) -> Dispatch:
         if self._desk is None:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
-from attrs import Factory, define, evolve
+from attrs import Factory, define
 
 from integration_sdk._coordinator.push_list import SNAPSHOT, PushList, unix_time
 from integration_sdk._journal import Journal
-from integration_sdk._sansio.pushing import outcomes, protocol, reconcile, replies
+from integration_sdk._sansio.pushing import outcomes, protocol, reconcile, replies, submissions
 from integration_sdk._sansio.pushing.effects import (
     Commit,
     Effect,
@@ -84,7 +84,7 @@ class Delivery:
     closing: asyncio.Event = Factory(asyncio.Event)
     tasks: set[asyncio.Task[None]] = Factory(set)
     _calls: dict[str, Request] = Factory(dict)
-    _said: dict[str, Reply] = Factory(dict)
+    _said: dict[str, replies.Said] = Factory(dict)
     _before: dict[str, _Before] = Factory(dict)
     _reconciling: set[str] = Factory(set)
     _looked: dict[str, float] = Factory(dict)
@@ -102,33 +102,21 @@ class Delivery:
                 self.ledger, intent, snapshot, policy=self.policy, chance=self.chance
             )
             done = await self.drive(machine)
-            said = self._said.pop(intent.id, None)
         finally:
             del self._calls[intent.id]
-            self._said.pop(intent.id, None)
+            said = self._said.pop(intent.id, None)
         if done.state is State.AMBIGUOUS:
             self.doubtful.add(done.id)
             self.reconcile(done.lane.company_id)
         if done.key is not None:
-            return done, replies.operation(done, said), None
+            own = said.operation if said and said.answer.key == done.key else None
+            return done, own or submissions.recorded_operation(done), None
         return done, None, replies.error(call, done, said)
 
     async def settle(self, finals: Iterable[tuple[str, PushOperation]]) -> None:
         """Put the final states of many intents on record, in one commit."""
-        machines = [
-            protocol.settle(self.ledger, one, operation, error=outcomes.reasons(operation))
-            for one, operation in finals
-        ]
-        waiting, together = _first_commits(machines)
-        try:
-            if together:
-                await self.journal.commit(together)
-        except JournalError as error:
-            for machine in waiting:
-                _finish(machine, error)
-        else:
-            for machine in waiting:
-                _finish(machine)
+        polled = [(one, operation, outcomes.reasons(operation)) for one, operation in finals]
+        await self.drive(protocol.settle(self.ledger, polled))
 
     async def recover(self) -> reconcile.Recovered:
         """Take over what an earlier process left."""
@@ -224,7 +212,7 @@ class Delivery:
                 await self._commit(effect.rows)
                 return None
             case Send():
-                return await self._transmit(effect.intent)
+                return await self._transmit(effect.row)
             case List():
                 return await self._list(effect)
             case Fetch():
@@ -248,36 +236,33 @@ class Delivery:
             return asyncio.get_running_loop().time()
         return None
 
-    async def _transmit(self, intent: Intent) -> Answer:
+    async def _transmit(self, row: Intent) -> Answer:
         began = asyncio.get_running_loop().time()
-        left = asyncio.Event()
+        leaving = asyncio.Event()
+
+        async def leave() -> None:
+            await self._commit((row,))
+            leaving.set()
+
         reply: Reply
         try:
-            reply = await self.pushes.send(
-                self._calls[intent.id], before_sending=_telling(left), once=True
-            )
+            reply = await self.pushes.send(self._calls[row.id], before_sending=leave, once=True)
         except (TransportError, ApiError) as error:
             reply = error
+        except JournalError as error:
+            reply = NotSent(f"without a row in the journal nothing is sent: {error}")
         except Exception as error:
             logger.exception("a push could not be sent to its end")
-            kind = AnswerLost if left.is_set() else NotSent
+            kind = AnswerLost if leaving.is_set() else NotSent
             reply = kind(f"sending the push broke off: {error!r}")
-        self._said[intent.id] = reply
-        return replies.to_answer(reply, began=began, unix_time=unix_time())
+        said = replies.read(reply, began=began, unix_time=unix_time())
+        self._said[row.id] = said
+        return said.answer
 
     async def _list(self, effect: List) -> Listing | None:
-        """Read in full what is new to any snapshot, however deep the others go."""
-        listing = await self.pushes.read(effect.company_id, effect.known)
-        if listing is None or effect.known is None:
-            return listing
-        if not (effect.known - effect.old).intersection(listing.keys):
-            return listing
-        full = await self.pushes.read(effect.company_id, effect.old)
-        if full is None:
-            return None
-        told = {one.push_operation_key: one for one in full.operations}
-        found = [told.get(one.push_operation_key, one) for one in listing.operations]
-        return evolve(listing, operations=found)
+        """Read in full what is new to any snapshot."""
+        old = None if effect.known is None else effect.old
+        return await self.pushes.read(effect.company_id, effect.known, old=old)
 
     async def _snapshot(self, company_id: str) -> Snapshot | None:
         """Return what was there before; asked for once for all that are sent meanwhile."""
@@ -290,34 +275,3 @@ class Delivery:
         if before.taking.done():
             return before.taking.result()
         return await asyncio.shield(before.taking)
-
-
-def _telling(left: asyncio.Event) -> Callable[[], Awaitable[None]]:
-    async def leaving() -> None:
-        left.set()
-
-    return leaving
-
-
-def _first_commits(
-    machines: Iterable[Machine[Any]],
-) -> tuple[list[Machine[Any]], list[Intent]]:
-    waiting: list[Machine[Any]] = []
-    together: list[Intent] = []
-    for machine in machines:
-        effect = next(machine, None)
-        if isinstance(effect, Commit):
-            waiting.append(machine)
-            together.extend(effect.rows)
-    return waiting, together
-
-
-def _finish(machine: Machine[Any], error: JournalError | None = None) -> None:
-    try:
-        if error is None:
-            machine.send(None)
-        else:
-            machine.throw(error)
-    except StopIteration:
-        return
-    raise RuntimeError("settling takes one commit")

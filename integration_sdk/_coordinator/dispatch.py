@@ -125,7 +125,7 @@ class Dispatch:
                 f"{request.data_type} not sent: " + "; ".join(map(str, problems)),
                 problems=problems,
             )
-        return call, submissions.intend(request, call, self.new_id(), key)
+        return call, submissions.intend(request, call, self.new_id(), key, durable=self.durable)
 
     async def _take_up(self, push: Push, intent: Intent) -> Intent | None:
         """Return what the push's reference stands for; None where another push has it."""

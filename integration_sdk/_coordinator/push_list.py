@@ -56,20 +56,25 @@ class PushList:
     send: Send
     dialect: Dialect
 
-    async def read(self, company_id: str, known: frozenset[str] | None) -> Listing | None:
+    async def read(
+        self, company_id: str, known: frozenset[str] | None, *, old: frozenset[str] | None = None
+    ) -> Listing | None:
         """List a company's pushes, newest first; None where that is not to be had now.
 
         Args:
             company_id: Whose.
             known: Keys of a snapshot, down to which to read; None takes a snapshot.
+            old: Those of them of which the key is enough; all others are read in full.
+                None for all of *known*.
         """
+        old = known if old is None else old
         found: dict[str, Operation] = {}
         size = SNAPSHOT if known is None else PAGE
         for number in range(1, 2 if known is None else MOST_PAGES):
             page = await self._page(company_id, number, size)
             if page is None:
                 return None
-            _add(found, page, known)
+            _add(found, page, old)
             if not page.more:
                 return Listing(tuple(found.values()), whole=True)
             if known and known <= found.keys():
@@ -109,14 +114,14 @@ def unix_time() -> float:
     return time.time()
 
 
-def _add(found: dict[str, Operation], page: rows.Rows, known: frozenset[str] | None) -> None:
+def _add(found: dict[str, Operation], page: rows.Rows, old: frozenset[str] | None) -> None:
     """Add a page, decoding in full only what may be new."""
-    fresh = {} if known is None else _in_full(page, known)
+    fresh = {} if old is None else _in_full(page, old)
     for index, row in enumerate(page.rows):
         found.setdefault(row.key, fresh.get(index) or _Known(row.key))
 
 
-def _in_full(page: rows.Rows, known: frozenset[str]) -> dict[int, PushOperation]:
-    indexes = [index for index, row in enumerate(page.rows) if row.key not in known]
+def _in_full(page: rows.Rows, old: frozenset[str]) -> dict[int, PushOperation]:
+    indexes = [index for index, row in enumerate(page.rows) if row.key not in old]
     operations = page.operations(indexes) if indexes else []
     return {index: one for index, one in zip(indexes, operations, strict=True) if one}

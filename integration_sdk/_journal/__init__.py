@@ -2,9 +2,11 @@
 
 A journal knows no protocol. It takes rows as the rules in ``_sansio`` made them, all of one
 commit or none, and guards what must hold whatever the rules do: a push key has one owner, a
-reference stands for one push, a final row never changes, no row is ever deleted.
+reference stands for one push, what an intent sends and a final row never change, no row is
+ever deleted.
 
 * ``_memory``: dictionaries.
+* ``_keys``: what is left of a journal where the caller wants none.
 * ``_sqlite``: the asyncio face of a journal file; one thread, commits in groups.
 * ``_file``: the file itself: who may open it, how it is written and read, how damage shows.
 * ``_schema``: its tables, and a row as it is stored.
@@ -13,11 +15,12 @@ reference stands for one push, a final row never changes, no row is ever deleted
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
+from integration_sdk._journal._keys import KeyJournal
 from integration_sdk._journal._memory import MemoryJournal
 from integration_sdk._journal._sqlite import SqliteJournal
 from integration_sdk._sansio.pushing.intents import Intent, Lane, State
 
-__all__ = ["Journal", "MemoryJournal", "SqliteJournal"]
+__all__ = ["Journal", "KeyJournal", "MemoryJournal", "SqliteJournal"]
 
 
 class Journal(Protocol):

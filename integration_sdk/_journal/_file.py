@@ -30,6 +30,8 @@ _LAST_COMMIT = struct.Struct(">QI")
 # Damaged text comes out of sqlite3 in its own errors' messages as well, undecoded.
 _UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
 _UNCERTAIN = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_AT_ONCE = 64
+"""Rows of one statement: between two, this thread waits for the loop's, up to 5 ms."""
 _STATES = "state IN (SELECT value FROM json_each(?))"
 _IDS = "id IN (SELECT value FROM json_each(?))"
 _REFERENCES = "reference IN (SELECT value FROM json_each(?))"
@@ -179,7 +181,8 @@ class JournalFile:
             return [self._not_written(self._broken) for _ in commits]
         try:
             self._db.execute("BEGIN IMMEDIATE")
-            results = [self._write_one(rows) for rows in commits]
+            refused = self._write_one([row for rows in commits for row in rows])
+            results = [refused and self._write_one(rows) for rows in commits]
             self._db.execute("UPDATE tally SET commits = commits + 1")
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
@@ -211,8 +214,8 @@ class JournalFile:
         try:
             for row in rows:
                 self._keep_snapshot(row.snapshot)
-                values = _schema.to_columns(row, with_payload=self._store_payloads)
-                self._db.execute(_schema.UPSERT, values)
+            for first in range(0, len(rows), _AT_ONCE):
+                self._keep(rows[first : first + _AT_ONCE])
         except sqlite3.IntegrityError as error:
             self._db.execute("ROLLBACK TO one")
             self._snapshots.clear()
@@ -222,6 +225,12 @@ class JournalFile:
             if self._db.in_transaction:
                 self._db.execute("RELEASE one")
         return None
+
+    def _keep(self, rows: Sequence[Intent]) -> None:
+        keep = self._store_payloads
+        values = [value for row in rows for value in _schema.to_columns(row, with_payload=keep)]
+        if self._db.execute(_schema.upsert(len(rows)), values).rowcount < len(rows):
+            raise sqlite3.IntegrityError("an intent is on record for another record")
 
     def _keep_snapshot(self, snapshot: Snapshot | None) -> None:
         if snapshot is None or snapshot.digest in self._snapshots:

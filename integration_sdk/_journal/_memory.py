@@ -2,11 +2,16 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
+from operator import attrgetter
 
-from attrs import define, evolve, field
+from attrs import define, field
+from msgspec import structs
 
+from integration_sdk._journal._schema import WRITTEN_ONCE
 from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, Lane, State
 from integration_sdk.errors import JournalError
+
+_what_it_is = attrgetter(*WRITTEN_ONCE)
 
 
 @define
@@ -20,7 +25,7 @@ class MemoryJournal:
     remember: int = 100_000
     _rows: dict[str, Intent] = field(factory=dict)
     _keys: dict[str, str] = field(factory=dict)
-    _references: dict[str, str] = field(factory=dict)
+    _references: dict[str, tuple[str, ...]] = field(factory=dict)
     _settled: dict[str, None] = field(factory=dict)
 
     async def commit(self, rows: Sequence[Intent]) -> None:
@@ -36,23 +41,32 @@ class MemoryJournal:
         keys: dict[str, str] = {}  # of this commit
         references: dict[str, str] = {}
         for row in rows:
-            _refuse_change_of_final(self._rows.get(row.id), row)
+            if (before := self._rows.get(row.id)) is not None:
+                _refuse_another_record(before, row)
+                _refuse_change_of_final(before, row)
             if row.key:
                 owner = self._keys.get(row.key) or keys.setdefault(row.key, row.id)
                 _refuse_second_owner(owner, row)
             if row.reference:
-                owner = references.get(row.reference, self._references.get(row.reference, ""))
-                references[row.reference] = _reference_owner(owner, row)
+                if row.reference not in references:
+                    references[row.reference] = self._reference_owner(row.reference)
+                references[row.reference] = _reference_owner(references[row.reference], row)
+
+    def _reference_owner(self, reference: str) -> str:
+        """Return who has a reference; nobody where all of its intents are superseded."""
+        ids = self._references.get(reference, ())
+        return next((one for one in ids if not self._rows[one].is_superseded), "")
 
     def _keep(self, row: Intent) -> None:
         settled = row.is_settled
         heavy = row.payload is not None or row.snapshot is not None
-        kept = evolve(row, payload=None, snapshot=None) if settled and heavy else row
+        kept = structs.replace(row, payload=None, snapshot=None) if settled and heavy else row
         self._rows[row.id] = kept
         if row.key:
             self._keys[row.key] = row.id
-        if row.reference and not row.is_superseded:
-            self._references[row.reference] = row.id
+        if row.reference:
+            ids = self._references.get(row.reference, ())
+            self._references[row.reference] = ids if row.id in ids else (*ids, row.id)
         self._settled.pop(row.id, None)
         if settled:
             self._settled[row.id] = None
@@ -61,8 +75,9 @@ class MemoryJournal:
         del self._settled[intent_id]
         row = self._rows.pop(intent_id)
         self._keys.pop(row.key or "", None)
-        if self._references.get(row.reference or "") == intent_id:
-            del self._references[row.reference or ""]
+        if row.reference:
+            ids = tuple(one for one in self._references.pop(row.reference) if one != intent_id)
+            self._references.update({row.reference: ids} if ids else {})
 
     async def rows(
         self,
@@ -86,11 +101,13 @@ class MemoryJournal:
         references: Collection[str] | None,
         keys: Collection[str] | None,
     ) -> list[Intent]:
-        found = set(self._rows) if ids is None else {one for one in ids if one in self._rows}
+        found = self._rows.keys() if ids is None else {one for one in ids if one in self._rows}
         if keys is not None:
             found &= {self._keys[key] for key in keys if key in self._keys}
         if references is not None:
-            found &= {one.id for one in self._rows.values() if one.reference in references}
+            found &= {one for name in references for one in self._references.get(name, ())}
+        if len(found) <= 1:
+            return [self._rows[one] for one in found]
         return [row for intent_id, row in self._rows.items() if intent_id in found]
 
     async def unsettled(self) -> list[Intent]:
@@ -105,8 +122,13 @@ class MemoryJournal:
         """Nothing to let go of."""
 
 
-def _refuse_change_of_final(before: Intent | None, row: Intent) -> None:
-    if before is None or before.state is not State.FINAL:
+def _refuse_another_record(before: Intent, row: Intent) -> None:
+    if _what_it_is(row) != _what_it_is(before):
+        raise JournalError(f"Intent {row.id} is on record for another record: it never changes.")
+
+
+def _refuse_change_of_final(before: Intent, row: Intent) -> None:
+    if before.state is not State.FINAL:
         return
     if (row.state, row.key, row.status) != (before.state, before.key, before.status):
         raise JournalError(f"Intent {row.id} is final and never changes again.")

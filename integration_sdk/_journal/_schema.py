@@ -10,8 +10,9 @@ import hashlib
 import sqlite3
 import zlib
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
-from attrs import fields
+from msgspec import structs
 
 from integration_sdk._sansio.pushing.intents import Evidence, Intent, Lane, Snapshot, State
 from integration_sdk.errors import JournalError
@@ -32,7 +33,8 @@ MIGRATIONS: tuple[str, ...] = (
     );
     CREATE INDEX intents_by_state ON intents (state, retry);
     CREATE INDEX intents_by_lane ON intents (company_id, connection_id, data_type);
-    CREATE UNIQUE INDEX intents_by_reference ON intents (reference)
+    CREATE INDEX intents_by_reference ON intents (reference) WHERE reference IS NOT NULL;
+    CREATE UNIQUE INDEX a_reference_stands_for_one_intent ON intents (reference)
         WHERE reference IS NOT NULL AND decision IS NOT 'resend';
     CREATE TABLE snapshots (
         digest TEXT NOT NULL PRIMARY KEY, whole INTEGER NOT NULL, keys TEXT NOT NULL
@@ -50,15 +52,42 @@ MIGRATIONS: tuple[str, ...] = (
     """,
 )
 
-_FACTS = tuple(one.name for one in fields(Intent) if one.name not in ("lane", "payload"))
+_FACTS = tuple(one.name for one in structs.fields(Intent) if one.name not in ("lane", "payload"))
 _COLUMNS = (*Lane._fields, *_FACTS, "checksum", "payload")
 _NOT_FACTS = {"checksum", "payload"}
-_KEPT = {"id", "payload", "payload_hash"}  # written once
-UPSERT = (
-    f"INSERT INTO intents ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))}) "  # noqa: S608
-    "ON CONFLICT (id) DO UPDATE SET "
-    + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS if name not in _KEPT)
+WRITTEN_ONCE = (
+    "lane",
+    "method",
+    "payload_hash",
+    "natural_key",
+    "natural_value",
+    "record_id",
+    "reference",
+    "idempotency_key",
+    "timeout_minutes",
+    "parent",
 )
+"""What an intent is; the rest is what became of it."""
+_ONCE = (*Lane._fields, *WRITTEN_ONCE[1:])
+_KEPT = {"id", "payload", *_ONCE}
+_VALUES = f"({', '.join('?' * len(_COLUMNS))})"
+_INSERT = f"INSERT INTO intents ({', '.join(_COLUMNS)}) VALUES "  # noqa: S608  # our own words
+_OR_UPDATE = (
+    " ON CONFLICT (id) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS if name not in _KEPT)
+    + f" WHERE ({', '.join(_ONCE)}) IS ({', '.join(f'excluded.{name}' for name in _ONCE)})"
+)
+
+
+@lru_cache
+def upsert(rows: int) -> str:
+    """Return the statement that writes so many rows at once, in their order.
+
+    It passes over those whose intent is on record for another record.
+    """
+    return _INSERT + ", ".join([_VALUES] * rows) + _OR_UPDATE
+
+
 SETTLED = "(state = 'FINAL' OR (state IN ('NOT_SENT', 'REJECTED') AND NOT retry))"
 
 

@@ -1,4 +1,9 @@
-"""A journal on disk, awaited: one thread writes, and commits that wait together go together."""
+"""A journal on disk, awaited: one thread does the work, and what waits together goes together.
+
+Whatever is asked while the thread is at work, or in the same turn of the loop, is one errand:
+its commits are one transaction, and there and back takes one hop. Hops are what a journal
+costs most beside its syncs.
+"""
 
 import asyncio
 import os
@@ -6,9 +11,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from integration_sdk._journal._file import JournalFile
 from integration_sdk._sansio.pushing.intents import Intent, Lane, State
@@ -18,10 +23,43 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-@define
-class _Waiting:
-    rows: tuple[Intent, ...]
-    done: asyncio.Future[None]
+@frozen
+class _Errand:
+    """What the thread is to do at once; each part with the future that waits for it.
+
+    A commit's error is its answer, so that one refused commit stops no other.
+    """
+
+    commits: list[tuple[tuple[Intent, ...], asyncio.Future[None]]] = field(factory=list)
+    questions: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = field(factory=list)
+
+    def run(self, file: JournalFile) -> list[Any]:
+        """Return an answer or an error for each part."""
+        refused = file.write([rows for rows, _ in self.commits]) if self.commits else []
+        return [*refused, *(_answer(question) for question, _ in self.questions)]
+
+    def tell(self, answers: Sequence[Any]) -> None:
+        """Give everybody their answer; who was cancelled hears nothing."""
+        asked = (*self.commits, *self.questions)
+        for (_, waiting), answer in zip(asked, answers, strict=True):
+            if waiting.done():
+                continue
+            if isinstance(answer, Exception):
+                waiting.set_exception(answer)
+            else:
+                waiting.set_result(answer)
+
+    def fail(self, failure: BaseException | None) -> None:
+        """Should the writer break, nobody waits for ever."""
+        error = JournalError(f"The journal's writer broke: {failure!r}")
+        self.tell([error] * (len(self.commits) + len(self.questions)))
+
+
+def _answer(question: Callable[[], Any]) -> Any:
+    try:
+        return question()
+    except Exception as error:  # the asker's
+        return error
 
 
 @define(eq=False)
@@ -36,8 +74,8 @@ class SqliteJournal:
     _file: JournalFile
     _loop: asyncio.AbstractEventLoop
     _process: int = field(factory=os.getpid)
-    _waiting: list[_Waiting] = field(factory=list)
-    _writing: asyncio.Future[list[JournalError | None]] | None = None
+    _waiting: _Errand | None = None
+    _working: asyncio.Future[list[Any]] | None = None
     _closed: bool = False
 
     @classmethod
@@ -73,32 +111,32 @@ class SqliteJournal:
             KeyClaimed: A push key of theirs belongs to another intent.
             JournalError: Not written: nothing may be sent on its account.
         """
+        written: asyncio.Future[None] = self._loop.create_future()
+        self._errand().commits.append((tuple(rows), written))
+        await written
+
+    def _errand(self) -> _Errand:
+        """Return what the thread does next."""
         self._check_usable()
-        waiting = _Waiting(tuple(rows), self._loop.create_future())
-        self._waiting.append(waiting)
-        if self._writing is None:
-            self._write()
-        await waiting.done
+        if self._waiting is None:
+            self._waiting = _Errand()
+            if self._working is None:
+                self._loop.call_soon(self._work)
+        return self._waiting
 
-    def _write(self) -> None:
-        together, self._waiting = self._waiting, []
-        commits = [one.rows for one in together]
-        self._writing = self._loop.run_in_executor(self._thread, self._file.write, commits)
-        self._writing.add_done_callback(partial(self._written, together))
+    def _work(self) -> None:
+        errand, self._waiting = self._waiting, None
+        if errand is not None:
+            self._working = self._loop.run_in_executor(self._thread, errand.run, self._file)
+            self._working.add_done_callback(partial(self._worked, errand))
 
-    def _written(
-        self, together: Sequence[_Waiting], writing: asyncio.Future[list[JournalError | None]]
-    ) -> None:
-        self._writing = None
-        for one, error in zip(together, _results(writing, len(together)), strict=True):
-            if one.done.done():
-                continue
-            if error is None:
-                one.done.set_result(None)
-            else:
-                one.done.set_exception(error)
-        if self._waiting:
-            self._write()
+    def _worked(self, errand: _Errand, working: asyncio.Future[list[Any]]) -> None:
+        self._working = None
+        if working.cancelled() or working.exception():
+            errand.fail(None if working.cancelled() else working.exception())
+        else:
+            errand.tell(working.result())
+        self._work()
 
     async def rows(
         self,
@@ -123,8 +161,9 @@ class SqliteJournal:
         return await self._ask(self._file.owners, keys) if keys else {}
 
     async def _ask(self, question: Callable[_P, _T], *args: _P.args, **named: _P.kwargs) -> _T:
-        self._check_usable()
-        return await self._loop.run_in_executor(self._thread, partial(question, *args, **named))
+        answer: asyncio.Future[_T] = self._loop.create_future()
+        self._errand().questions.append((partial(question, *args, **named), answer))
+        return await answer
 
     def _check_usable(self) -> None:
         if self._closed:
@@ -141,19 +180,9 @@ class SqliteJournal:
             return
         self._check_usable()
         self._closed = True
-        while self._writing is not None:
-            await asyncio.wait([self._writing])
+        while self._working or self._waiting:
+            await (asyncio.wait([self._working]) if self._working else asyncio.sleep(0))
         try:
             await self._loop.run_in_executor(self._thread, self._file.close)
         finally:
             self._thread.shutdown(wait=False)
-
-
-def _results(
-    writing: asyncio.Future[list[JournalError | None]], count: int
-) -> Sequence[JournalError | None]:
-    """Read the writer's answers; should it break, nobody waits for ever."""
-    failure = None if writing.cancelled() else writing.exception()
-    if writing.cancelled() or failure is not None:
-        return [JournalError(f"The journal's writer broke: {failure!r}")] * count
-    return writing.result()

@@ -145,19 +145,14 @@ async def _outcome(push: Push) -> PushOutcome:
 async def resume(
     service: Service, journal: str, results: Results, err: Console, options: CoordinatorOptions
 ) -> int:
-    """Go on with what a journal holds and return the exit code."""
+    """Go on with what a journal holds and return the exit code.
+
+    What is in doubt is looked for once more; what turns up is waited for like the rest.
+    """
     check_exists(Path(journal))
-    await _look_again(service, {**options, "journal": journal, "leave": "detach"})
     async with service.client() as client:
         run = Run(client, err, results, journal)
         with hearing_signals(run.leave):
             async with run.coordinator(**options) as pushes:
                 await _settle(run, pushes.recovered)
         return run.conclude()
-
-
-async def _look_again(service: Service, options: CoordinatorOptions) -> None:
-    """Search the list once more for what is in doubt; what turns up goes on from the journal."""
-    async with service.client() as client, client.coordinator(**options) as pushes:
-        if pushes.in_doubt:
-            pushes.notify("any")

@@ -144,7 +144,8 @@ class Run:
     def conclude(self) -> int:
         """Print the summary and return the exit code."""
         results = self.results
-        say(self.err, f"{results} in {time.monotonic() - self.began:.1f} s.")
+        took = f"{results} in {time.monotonic() - self.began:.1f} s."
+        say(self.err, took if results.counts else "There was nothing to do.")
         if results.earlier:
             say(self.err, f"{results.earlier:,} of them had been sent in an earlier run.")
         self._show_doubts()

@@ -263,11 +263,12 @@ class Sandbox:
 
 
 async def serve(sandbox: Sandbox, say: Callable[[str], object] | None = None) -> None:
-    """Run *sandbox* until cancelled, having said where it is, its key, and how to call it."""
+    """Run *sandbox* until cancelled, having said where it is, its key, how to call and see it."""
     say = say or partial(print, flush=True)
     async with sandbox:
         say(f"Sandbox: {sandbox.base_url}")
         say(f"API key: {sandbox.api_key}")
         credential = b64encode(sandbox.api_key.encode()).decode()
         say(f"Try: curl -H 'Authorization: Basic {credential}' {sandbox.base_url}/companies")
+        say(f"Look: {sandbox.base_url}/ shows pushes as they go, a form to push, fault switches")
         await asyncio.Event().wait()

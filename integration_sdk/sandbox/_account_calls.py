@@ -36,9 +36,14 @@ async def get_company(call: Call) -> Answer:
 
 async def update_company(call: Call) -> Answer:
     """``PUT /companies/{companyId}``: another name or description."""
-    company, body = _company(call), call.json_object()
-    company.name, company.description = _name(body), body.get("description")
-    return answer(company.body())
+    return _changed(_company(call), call.json_object())
+
+
+async def change_company(call: Call) -> Answer:
+    """``PATCH /companies/{companyId}``: the same, and what is not named stays as it is."""
+    company = _company(call)
+    kept = {"name": company.name, "description": company.description}
+    return _changed(company, kept | call.json_object())
 
 
 async def delete_company(call: Call) -> Answer:
@@ -77,6 +82,11 @@ def _row(thing: Company | Connection) -> bytes:
 
 def _company(call: Call) -> Company:
     return call.service.company(call.names["companyId"])
+
+
+def _changed(company: Company, body: dict[str, Any]) -> Answer:
+    company.name, company.description = _name(body), body.get("description")
+    return answer(company.body())
 
 
 def _name(body: dict[str, Any]) -> str:

@@ -1,19 +1,15 @@
-"""Ten data types and four invented platforms: what each lets clients push.
+"""Ten data types that can be pushed, and what a record of each holds.
 
-Ledgerline answers later, as most do. Swiftbooks answers at once. Deskledger runs on somebody's
-own computer, which is off: pushes stay Pending. Strictbooks takes nothing that is not described.
-
-Source: "Push options"; "States and transitions", rule 1 (offline) and the synchronous row.
-Assumed: which platforms and data types there are ("published elsewhere", What the service does 4).
+Source: "Push options". Assumed: which data types there are ("published elsewhere", What the
+service does 4) and their properties.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import evolve
 
 from integration_sdk.sandbox._options import Shape
 
@@ -251,56 +247,6 @@ DATA_TYPES: Mapping[str, Shape] = {
     ),
 }
 """What can be pushed, by the name that options and operations use."""
-
-
-@frozen(eq=False)
-class Platform:
-    """An accounting package that a company may have connected.
-
-    Args:
-        key: The four letters that the service knows it by.
-        pace: ``later``, ``at once`` or ``never``: when it answers a push.
-        strict: Refuses whatever its description does not list.
-        needs: Properties it requires beyond the usual, by data type.
-        lacks: Data types that cannot be pushed to it.
-    """
-
-    name: str
-    key: str
-    pace: str = field(default="later", kw_only=True)
-    strict: bool = field(default=False, kw_only=True)
-    needs: Mapping[str, tuple[str, ...]] = field(factory=dict, kw_only=True)
-    lacks: frozenset[str] = field(default=frozenset(), kw_only=True)
-
-    def shape(self, data_type: str) -> Shape | None:
-        """What this platform lets clients push as *data_type*."""
-        return self._shapes.get(data_type)
-
-    @cached_property
-    def _shapes(self) -> dict[str, Shape]:
-        return {
-            data_type: _requiring(shape, self.needs.get(data_type, ()))
-            for data_type, shape in DATA_TYPES.items()
-            if data_type not in self.lacks
-        }
-
-
-def _requiring(shape: Shape, names: tuple[str, ...]) -> Shape:
-    needed = {name: _required(shape.properties[name]) for name in names}
-    return evolve(shape, properties={**shape.properties, **needed})
-
-
-PLATFORMS = (
-    Platform("Ledgerline", "ldgl"),
-    Platform("Swiftbooks", "swft", pace="at once", lacks=frozenset({"journalEntries"})),
-    Platform("Deskledger", "dskl", pace="never", needs={"invoices": ("dueDate",)}),
-    Platform(
-        "Strictbooks",
-        "strb",
-        strict=True,
-        needs={"invoices": ("invoiceNumber", "dueDate", "currency"), "bills": ("reference",)},
-    ),
-)
 
 
 def option_name(data_type: str) -> str:

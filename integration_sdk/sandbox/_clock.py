@@ -103,8 +103,8 @@ def iso(moment: float, *, digits: int = 3) -> str:
 
     *digits* of the fraction are written, up to 7 (the published service's habit).
     """
-    text = datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "0"
-    return text[: 20 + digits if digits else 19] + "Z"
+    text = datetime.fromtimestamp(moment, UTC).isoformat(timespec="microseconds")
+    return f"{text[:26]}0"[: 20 + digits if digits else 19] + "Z"
 
 
 def http_date(moment: float) -> str:

@@ -13,8 +13,8 @@ from typing import Any
 
 from attrs import define, field
 
-from integration_sdk.sandbox._catalogue import PLATFORMS, Platform
 from integration_sdk.sandbox._clock import iso
+from integration_sdk.sandbox._platforms import PLATFORMS, Platform
 from integration_sdk.sandbox._words import COMPANIES
 
 

@@ -205,11 +205,13 @@ class Rows(Sequence[bytes]):
 
     Args:
         plain: Properties that can be compared before a row is written.
+        backwards: The last item comes first.
     """
 
     items: Sequence[Any]
     write: Callable[[Any], bytes]
     plain: Mapping[str, Plain] = field(factory=dict)
+    backwards: bool = field(default=False, kw_only=True)
 
     def where(self, query: Query) -> Rows | None:
         """The rows that *query* wants; None if it asks for more than the plain properties."""
@@ -227,7 +229,7 @@ class Rows(Sequence[bytes]):
             return query.matches({name: plain.write(value) for (name, plain), value in pairs})
 
         chosen = [item for item in self.items if wanted(look(item))]
-        return Rows(chosen, self.write, self.plain)
+        return Rows(chosen, self.write, self.plain, backwards=self.backwards)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -238,8 +240,12 @@ class Rows(Sequence[bytes]):
     def __getitem__(self, at: slice) -> list[bytes]: ...
     def __getitem__(self, at: int | slice) -> bytes | list[bytes]:
         if isinstance(at, int):
-            return self.write(self.items[at])
-        return [self.write(item) for item in self.items[at]]
+            return self.write(self.items[~at if self.backwards else at])
+        if not self.backwards:
+            return [self.write(item) for item in self.items[at]]
+        start, stop, _ = at.indices(len(self))
+        items = self.items[len(self) - stop : len(self) - start]
+        return [self.write(item) for item in reversed(items)]
 
 
 def listed(call: Call, rows: Sequence[bytes], *, ordered: Collection[str] = ()) -> Answer:

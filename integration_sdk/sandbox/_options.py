@@ -143,7 +143,8 @@ def _unlisted(shape: Shape, value: Any, path: str) -> Iterator[str]:
             where = f"{path}.{name}" if path else name
             if name in shape.properties:
                 yield from _unlisted(shape.properties[name], inner, where)
-            else:
+            elif inner is not None:
+                # Generated clients write every field they know, null where they have no value.
                 yield where
 
 

@@ -5,7 +5,8 @@ Source: "Resources and their fields", Page envelope; "Endpoints", Pagination; "L
 
 from __future__ import annotations
 
-from urllib.parse import quote, urlencode
+from functools import lru_cache
+from urllib.parse import quote
 
 from attrs import frozen
 
@@ -81,4 +82,10 @@ def _href(call: Call, page: Page, number: int) -> str:
     ours = {"page": str(number), "pageSize": str(page.size)}
     given = [(name, ours.get(name, value)) for name, value in call.params]
     added = [(name, value) for name, value in ours.items() if call.param(name) is None]
-    return f"{call.path}?{urlencode(given + added, quote_via=quote)}"
+    pairs = [f"{_quoted(name)}={_quoted(value)}" for name, value in given + added]
+    return f"{call.path}?{'&'.join(pairs)}"
+
+
+@lru_cache(maxsize=4096)
+def _quoted(text: str) -> str:
+    return quote(text, safe="")

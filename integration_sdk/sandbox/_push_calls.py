@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from email.message import Message
 from email.parser import BytesParser
+from math import inf
 
 from integration_sdk.sandbox import _options
 from integration_sdk.sandbox._account_calls import connection_of
@@ -61,11 +62,11 @@ async def list_pushes(call: Call) -> Answer:
     """
     service = call.service
     company = service.company(call.names["companyId"])
-    recorded = service.ledger.of_company(company.id, until=call.now - call.list_lag)
-    oldest_first = call.param("orderBy") == "requestedOnUtc"
-    rows = Rows(
-        recorded if oldest_first else recorded[::-1], service.wording.row, service.wording.plain
-    )
+    until = call.now - call.list_lag if call.list_lag else inf
+    recorded = service.ledger.of_company(company.id, until=until)
+    newest_first = call.param("orderBy") != "requestedOnUtc"
+    wording = service.wording
+    rows = Rows(recorded, wording.row, wording.plain, backwards=newest_first)
     return listed(call, rows, ordered={"requestedOnUtc", "-requestedOnUtc"})
 
 

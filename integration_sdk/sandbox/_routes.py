@@ -1,7 +1,7 @@
 """Which path leads to which handler: the interface document's endpoints, as a table.
 
 Source: "Endpoints". Paths that the document does not show are the published ones; they differ
-between the dialects only in where options are.
+between the dialects in where options are and in how a company is changed.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ DOCUMENT: Mapping[str, Handler] = {
     "GET " + K + "/dataTypes/{dataType}/options/PUT": push.get_options,
 }
 PUBLISHED: Mapping[str, Handler] = {
+    # What today's generated clients change a company by.
+    "PATCH " + C: account.change_company,
     "GET " + K + "/options/{dataType}": push.get_options,
 }
 

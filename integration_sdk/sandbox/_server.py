@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -135,7 +136,7 @@ class Server:
         if not target.startswith("/"):
             target = urlsplit(target)._replace(scheme="", netloc="").geturl()
         path, _, query = target.partition("?")
-        params = parse_qsl(query, keep_blank_values=True) if query else []
+        params = list(_params(query)) if query else []
         segments = [unquote(part) for part in path.split("/")[1:]]
         return self._make_call(
             method=request.method,
@@ -207,6 +208,12 @@ async def _cut(
     elif transport is not None:
         transport.abort()
     return response
+
+
+@lru_cache(maxsize=4096)
+def _params(query: str) -> tuple[tuple[str, str], ...]:
+    # Pollers ask the same thing again and again.
+    return tuple(parse_qsl(query, keep_blank_values=True))
 
 
 class _Request(web.BaseRequest):

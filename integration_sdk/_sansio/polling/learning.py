@@ -14,16 +14,21 @@ A lane that has seen little leans on what all lanes of the service have seen, an
 is nothing, on an assumption without a scale: a push is as likely to take one to two seconds
 as one to two hours. What is stuck teaches nothing about the rest, so open pushes count for
 no more than a few times those that ended.
+
+Summing up takes some fifty microseconds, so it waits until a quarter more pushes have ended,
+or half of the open ones have been seen; lanes of which nothing is known share one sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import accumulate, pairwise
-from math import log2
+from math import inf, log2
+from operator import mul, truediv
 from typing import Final
 
-from attrs import Factory, define
+from attrs import Factory, define, frozen
 
 FIRST: Final = 0.05
 PER_OCTAVE: Final = 8
@@ -31,10 +36,12 @@ BINS: Final = 170
 EDGES: Final = (0.0, *(FIRST * 2 ** (step / PER_OCTAVE) for step in range(BINS)))
 """Bin ``n`` holds ages from ``EDGES[n]`` to ``EDGES[n + 1]``; the last one is open."""
 WIDTHS: Final = tuple(high - low for low, high in pairwise(EDGES))
+GROWTHS: Final = (0.25, *(0.0866 for _ in range(BINS - 1)))
+"""How far the logarithm of the age grows in a bin."""
 
-ASSUMED_RISK: Final = 0.4
-"""Of ending while the age grows by a factor e, where nobody knows better."""
-WARY_RISK: Final = 0.05
+ASSUMED: Final = tuple(0.4 * growth for growth in GROWTHS)
+"""Chance of ending in a bin, where nobody knows better."""
+WARY: Final = tuple(0.05 * growth for growth in GROWTHS)
 """The same, where all other lanes say that nothing ends at this age."""
 WEIGHT_OF_ASSUMPTION: Final = 3.0
 """Pushes of one's own that count as much as what is assumed."""
@@ -43,7 +50,14 @@ MEMORY: Final = 512.0
 """Pushes remembered; twice as many, and all count half."""
 MOST_OPEN: Final = 4.0
 """Open pushes that count, for each one that ended."""
-STALE: Final = 0.15
+STALE: Final = 0.25
+"""Share of the pushes known to have ended that may be missing from the sum."""
+LOOKS: Final = 0.5
+"""Looks at each open push that may."""
+MOST_LANES: Final = 1000
+"""Lanes whose completion times are remembered; those used longest ago go first."""
+HARDLY: Final = 0.01
+"""A risk that nobody looks for."""
 
 Mark = tuple[int, float]
 """A bin, and how many open pushes were last seen there."""
@@ -56,16 +70,55 @@ def bin_of(age: float) -> int:
     return min(BINS - 1, 1 + int(PER_OCTAVE * log2(age / FIRST)))
 
 
-def _growth(step: int) -> float:
-    """How far the logarithm of the age grows in a bin."""
-    return 0.0866 if step else 0.25
-
-
 def _smooth(counts: list[float]) -> list[float]:
     """Bins are finer than a few dozen completions can fill."""
     middle = zip(counts, counts[1:], counts[2:], strict=False)
     inner = [(low + 2 * here + high) / 4 for low, here, high in middle]
     return [counts[0], *inner, counts[-1]]
+
+
+@frozen
+class Curve:
+    """What was learned, summed up.
+
+    Attributes:
+        chances: By bin, how likely a push that comes into it ends in it.
+        rates: By how much the risk grows per second, by bin.
+        risks: Risk where a bin begins.
+        areas: Likewise its integral.
+        early: Age before which hardly any push ends.
+        usual: Age that 19 of 20 do not reach; infinite where too few are known.
+    """
+
+    chances: Sequence[float]
+    rates: list[float]
+    risks: list[float]
+    areas: list[float]
+    early: float
+    usual: float
+
+    @classmethod
+    def of(cls, chances: Sequence[float], usual: float = inf) -> Curve:
+        """Sum up *chances*."""
+        risks = list(accumulate(chances, initial=0.0))
+        middles = ((low + high) / 2 for low, high in pairwise(risks))
+        areas = list(accumulate(map(mul, WIDTHS, middles), initial=0.0))
+        early = EDGES[bisect(risks, HARDLY) - 1]
+        return cls(chances, list(map(truediv, chances, WIDTHS)), risks, areas, early, usual)
+
+    def between(self, seen: float, age: float) -> tuple[float, float, float]:
+        """Return how the risk grew since *seen*, its integral, and its growth per second."""
+        then, now = bin_of(seen), bin_of(age)
+        since, beyond = seen - EDGES[then], age - EDGES[now]
+        rate_then, rate = self.rates[then], self.rates[now]
+        risk_then, risk = self.risks[then], self.risks[now]
+        area_then = self.areas[then] + since * (risk_then + rate_then * since / 2)
+        area = self.areas[now] + beyond * (risk + rate * beyond / 2)
+        risk_then += rate_then * since
+        return risk + rate * beyond - risk_then, area - area_then - risk_then * (age - seen), rate
+
+
+NOTHING_KNOWN: Final = Curve.of(ASSUMED)
 
 
 @define
@@ -75,24 +128,26 @@ class CompletionTimes:
     Attributes:
         others: What a lane falls back to.
         total: Pushes that ended, recent ones in full.
+        curve: All that is known, as of the last `refresh`.
+        newcomer: What a lane of which nothing is known goes by.
     """
 
     others: CompletionTimes | None = None
     total: float = 0.0
+    curve: Curve = NOTHING_KNOWN
+    newcomer: Curve = NOTHING_KNOWN
     _ended: list[float] = Factory(lambda: [0.0] * BINS)
     _open: list[float] = Factory(lambda: [0.0] * BINS)
-    _rates: list[float] = Factory(list)
-    _risks: list[float] = Factory(list)
-    _areas: list[float] = Factory(list)
-    _news: float = 1.0
-    _sum: int = 0
-    _others_sum: int = 0
+    _unsummed: float = 0.0
+    _looks: float = 0.0
+    _watched: float = 0.0
+    _based_on: Curve | None = None
 
     def ended(self, age: float) -> None:
         """Learn that a push took *age* seconds."""
         self._ended[bin_of(age)] += 1.0
         self.total += 1.0
-        self._news += 1.0
+        self._unsummed += 1.0
         if self.total > 2 * MEMORY:
             self._forget_half()
 
@@ -100,45 +155,40 @@ class CompletionTimes:
         """Learn at which ages open pushes were seen last, in place of what was said before."""
         for step, count in before:
             self._open[step] -= count
+            self._watched -= count
         for step, count in after:
             self._open[step] += count
-            self._news += 0.25
+            self._watched += count
+            self._looks += count
 
-    def at(self, age: float) -> tuple[float, float]:
-        """Return ``(risk, area)`` at *age*, as of the last `refresh`."""
-        step = bin_of(age)
-        beyond = age - EDGES[step]
-        rate, risk = self._rates[step], self._risks[step]
-        return risk + rate * beyond, self._areas[step] + beyond * (risk + rate * beyond / 2)
-
-    def rate(self, age: float) -> float:
-        """Return by how much the risk grows per second at *age*."""
-        return self._rates[bin_of(age)]
-
-    def refresh(self) -> int:
-        """Sum up again after enough news, here or of the others; return which sum this is."""
-        others = self.others.refresh() if self.others is not None else 0
-        if self._news > STALE * (self.total + 1.0) or others != self._others_sum:
+    def refresh(self) -> Curve:
+        """Sum up again after enough news, here or of the others, and return the sum."""
+        basis = self.others.refresh() if self.others is not None else None
+        if self._is_stale() or (basis is not self._based_on and self.total < FEW):
             self._sum_up()
-            self._others_sum = others
-            self._sum += 1
-        return self._sum
+            self._based_on = basis
+        return self.curve
 
-    def usual(self) -> float:
-        """Return the age that 19 of 20 do not reach; infinite where too few are known."""
-        if self.total < FEW:
-            return float("inf")
-        sums = accumulate(self._ended)
-        return next(
-            EDGES[step + 1] for step, so_far in enumerate(sums) if so_far >= 0.95 * self.total
-        )
+    def _is_stale(self) -> bool:
+        known = self._unsummed < STALE * (self.total + WEIGHT_OF_ASSUMPTION)
+        some = self._watched + self.total + WEIGHT_OF_ASSUMPTION
+        return not known or self._looks >= LOOKS * some
 
-    def chances(self) -> list[float]:
-        """Return, by bin, how likely a push that comes into it ends in it."""
+    def _sum_up(self) -> None:
+        if self.others is None:
+            self.curve = Curve.of(self._chances(ASSUMED), self._usual())
+            self.newcomer = Curve.of(tuple(map(max, WARY, self.curve.chances)))
+        elif self.total or self._watched:
+            self.curve = Curve.of(self._chances(self.others.newcomer.chances), self._usual())
+        else:
+            self.curve = self.others.newcomer
+        self._unsummed = self._looks = 0.0
+
+    def _chances(self, assumed: Sequence[float]) -> list[float]:
         ended, there = _smooth(self._ended), _smooth(self._came_there())
         return [
-            (here + WEIGHT_OF_ASSUMPTION * assumed) / (came + WEIGHT_OF_ASSUMPTION)
-            for here, came, assumed in zip(ended, there, self._assumed(), strict=True)
+            (here + WEIGHT_OF_ASSUMPTION * chance) / (came + WEIGHT_OF_ASSUMPTION)
+            for here, came, chance in zip(ended, there, assumed, strict=True)
         ]
 
     def _came_there(self) -> list[float]:
@@ -146,29 +196,55 @@ class CompletionTimes:
         bound = FEW + MOST_OPEN * self.total
         ended = accumulate(reversed(self._ended))
         still = accumulate(reversed(self._open))
-        return [late + min(bound, open_) for late, open_ in zip(ended, still, strict=True)][::-1]
+        came = [late + min(bound, open_) for late, open_ in zip(ended, still, strict=True)]
+        return came[::-1]
 
-    def _assumed(self) -> list[float]:
-        if self.others is None:
-            return [ASSUMED_RISK * _growth(step) for step in range(BINS)]
-        return [
-            max(WARY_RISK * _growth(step), seen) for step, seen in enumerate(self.others.chances())
-        ]
-
-    def _sum_up(self) -> None:
-        chances = self.chances()
-        self._rates = [chance / width for chance, width in zip(chances, WIDTHS, strict=True)]
-        self._risks = list(accumulate(chances, initial=0.0))
-        pieces = (
-            width * (risk + chance / 2)
-            for width, risk, chance in zip(WIDTHS, self._risks, chances, strict=False)
+    def _usual(self) -> float:
+        if self.total < FEW:
+            return inf
+        sums = accumulate(self._ended)
+        return next(
+            EDGES[step + 1] for step, so_far in enumerate(sums) if so_far >= 0.95 * self.total
         )
-        self._areas = list(accumulate(pieces, initial=0.0))
-        self._news = 0.0
-
-    def __attrs_post_init__(self) -> None:
-        self.refresh()
 
     def _forget_half(self) -> None:
         self._ended = [count / 2 for count in self._ended]
         self.total /= 2
+
+
+@define
+class Experience:
+    """Completion times by lane, and of all lanes.
+
+    Attributes:
+        learn: Whether anything is learned; if not, all lanes share what is assumed.
+    """
+
+    learn: bool = True
+    _all: CompletionTimes = Factory(CompletionTimes)
+    _lanes: dict[Hashable, CompletionTimes] = Factory(dict)
+
+    def of(self, lane: Hashable) -> CompletionTimes:
+        """Return how long the pushes of *lane* take."""
+        if not self.learn:
+            return self._all
+        times = self._lanes.pop(lane, None) or CompletionTimes(self._all)
+        self._lanes[lane] = times
+        if len(self._lanes) > MOST_LANES:
+            del self._lanes[next(iter(self._lanes))]
+        return times
+
+    def ended(self, times: CompletionTimes, age: float) -> None:
+        """Learn that a push took *age* seconds."""
+        for learner in self._learners(times):
+            learner.ended(age)
+
+    def still_open(
+        self, times: CompletionTimes, before: Iterable[Mark], after: Iterable[Mark]
+    ) -> None:
+        """Learn at which ages open pushes were seen last."""
+        for learner in self._learners(times):
+            learner.still_open(before, after)
+
+    def _learners(self, times: CompletionTimes) -> tuple[CompletionTimes, ...]:
+        return (times, self._all) if self.learn else ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from itertools import islice
 from math import ceil, inf
 from typing import Final, Protocol
 
@@ -78,7 +77,10 @@ class Company:
         flying: Looks under way.
         listing: Whether one of them reads the list.
         round_at: When to weigh it again; infinite for not.
+        meeting: The appointment made last; others that fall close to it join it.
         list_after: The list is not to be used before.
+        listed_at: When the last look at it began.
+        probe_at: When to compare it with a push read singly.
         failures: Looks that failed in a row.
         wanted: Appointments that have come.
         urgent: Pushes to be read singly at once.
@@ -93,7 +95,10 @@ class Company:
     flying: int = 0
     listing: bool = False
     round_at: float = inf
+    meeting: float = inf
     list_after: float = -inf
+    listed_at: float = -inf
+    probe_at: float = -inf
     failures: int = 0
     wanted: dict[str, Watch] = Factory(dict)
     urgent: dict[str, Watch] = Factory(dict)
@@ -150,14 +155,13 @@ def sample(watches: dict[str, Watch]) -> list[tuple[Watch, int]]:
 
     The older, the more: what becomes of a push changes with the logarithm of its age.
     """
-    if len(watches) <= FEW:
-        return [(watch, 1) for watch in reversed(watches.values())]
-    newest = iter(list(watches.values())[::-1])
+    everyone = list(watches.values())
+    if len(everyone) <= FEW:
+        return [(watch, 1) for watch in reversed(everyone)]
     chosen: list[tuple[Watch, int]] = []
-    taken, count = 0, len(watches)
-    while taken < count:
-        share = min(count - taken, max(1, taken // 2))
-        stratum = list(islice(newest, share))
-        chosen.append((stratum[share // 2], share))
-        taken += share
+    left = len(everyone)
+    while left:
+        share = min(left, max(1, (len(everyone) - left) // 2))
+        chosen.append((everyone[left - 1 - share // 2], share))
+        left -= share
     return chosen

@@ -12,7 +12,9 @@ worth; here is who is asked when, and what an answer changes::
                    what a list does not show, and all of a company that has no list
 
 The appointments of a push move apart as it grows old, so that a thousand stuck pushes hinder
-nobody. Companies with something due take turns. Where notifications come, looks wait for them:
+nobody. Companies with something due take turns. A list counts for nothing while it is refused,
+lacks pushes, or is found to show states that are out of date: a push now and then is read
+beside it until it has shown an end in time. Where notifications come, looks wait for them:
 `Schedule.trust` says how long, it rises with each that came and falls with each that did not.
 Time is an argument, in seconds of any
 steady clock. A look goes out with `Schedule.due` and comes back with exactly one of `finish`,
@@ -27,11 +29,12 @@ from itertools import islice
 from math import inf
 from typing import Final
 
-from attrs import Factory, define
+from attrs import Factory, define, field
 
 from integration_sdk._sansio.polling import weighing
 from integration_sdk._sansio.polling.agenda import Agenda
-from integration_sdk._sansio.polling.learning import CompletionTimes, Mark, bin_of
+from integration_sdk._sansio.polling.learning import Experience, Mark, bin_of
+from integration_sdk._sansio.polling.list_check import ListCheck
 from integration_sdk._sansio.polling.open_pushes import (
     Company,
     Group,
@@ -55,8 +58,6 @@ TRUST_GAINED: Final = 1 / 8
 """Part of the missing trust that a notification brings."""
 TRUST_KEPT: Final = 1 / 2
 """Part of the trust that is left after a push ended without one."""
-MOST_LANES: Final = 1000
-"""Lanes whose completion times are remembered; those without open pushes go first."""
 
 
 @define
@@ -79,11 +80,14 @@ class Schedule:
     watches: dict[str, Watch] = Factory(dict)
     page_cap: int = LARGEST_PAGE
     _companies: dict[str, Company] = Factory(dict)
-    _times: dict[Hashable, CompletionTimes] = Factory(dict)
-    _all: CompletionTimes = Factory(CompletionTimes)
+    _experience: Experience = field(init=False)
     _agenda: Agenda = Factory(Agenda)
     _ready: deque[Company] = Factory(deque)
     _asked: set[str] = Factory(set)
+    _lists: ListCheck = Factory(ListCheck)
+
+    def __attrs_post_init__(self) -> None:
+        self._experience = Experience(self.learn)
 
     # What is open
 
@@ -96,24 +100,17 @@ class Schedule:
             company = self._companies[company_id] = Company(company_id)
         group = company.groups.get(lane)
         if group is None:
-            group = company.groups[lane] = Group(company, self._times_of(lane))
+            group = company.groups[lane] = Group(company, self._experience.of(lane))
         watch = Watch(key, group, company.born, now, now, owner=owner)
         company.born += 1
         self.watches[key] = group.open[key] = watch
         if company.list_after > now:
             self._appoint(watch, now)
-        elif not company.flying and company.round_at > now + 0.1:
-            self._agenda.round(company, now + 0.05)
+        elif not company.flying:
+            first = now + max(0.05, group.times.curve.early)
+            if company.round_at > first + 0.05:
+                self._agenda.round(company, first)
         return watch
-
-    def _times_of(self, lane: Hashable) -> CompletionTimes:
-        if not self.learn:
-            return self._all
-        times = self._times.pop(lane, None) or CompletionTimes(self._all)
-        self._times[lane] = times
-        if len(self._times) > MOST_LANES:
-            del self._times[next(iter(self._times))]
-        return times
 
     def forget(self, key: str) -> None:
         """Follow push *key* no longer."""
@@ -154,9 +151,11 @@ class Schedule:
     def ended(self, watch: Watch, now: float, took: float | None = None) -> None:
         """Push *watch* is final; it took so many seconds, where the service says."""
         age = took if took is not None else (watch.seen + now) / 2 - watch.born
-        if self.learn:
-            watch.group.times.ended(age)
-            self._all.ended(age)
+        company = watch.group.company
+        listable = company.list_after <= now
+        if took is not None and listable and self._lists.proves_late(watch, took):
+            self._read_singly(company, now)
+        self._experience.ended(watch.group.times, age)
         gained = TRUST_GAINED * (1.0 - self.trust)
         self.trust = self.trust + gained if watch.told else self.trust * TRUST_KEPT
         self.forget(watch.key)
@@ -191,8 +190,10 @@ class Schedule:
             self._appoint(watch, now)
 
     def _appoint(self, watch: Watch, now: float) -> None:
-        at = weighing.next_look(watch, now)
-        self._agenda.meet(watch, at + self.chance() * 0.05 * (at - now))
+        at, company = weighing.next_look(watch, now), watch.group.company
+        if not at <= company.meeting <= at + 0.03 * (at - now):
+            company.meeting = at + self.chance() * 0.05 * (at - now)
+        self._agenda.meet(watch, company.meeting)  # together, so that one list shows them all
 
     def _want(self, watch: Watch, among: dict[str, Watch]) -> None:
         if watch.key not in self._asked:
@@ -305,7 +306,9 @@ class Schedule:
     def unlistable(self, look: Listing, now: float) -> None:
         """The company's list is not to be had: its pushes are read singly for a while."""
         self._landed(look)
-        company = look.company
+        self._read_singly(look.company, now)
+
+    def _read_singly(self, company: Company, now: float) -> None:
         company.list_after = now + NO_LIST
         for group in company.groups.values():
             for watch in group.open.values():
@@ -334,7 +337,7 @@ class Schedule:
             self._appoint(watch, now)
 
     def _next_round(self, company: Company, now: float) -> None:
-        company.price = 0.75 + 0.5 * self.chance()
+        company.price = 0.85 + 0.3 * self.chance()
         if not company.flying and company.count and company.list_after <= now:
             self._agenda.round(company, now)
 
@@ -346,9 +349,14 @@ class Schedule:
         elif look.reach >= ROWS_PER_REQUEST / 10:
             crowd = max(1.0, look.rows / look.reach)
             look.company.crowd += 0.3 * (crowd - look.company.crowd)
+        look.company.listed_at = look.started
         for group in look.company.groups.values():
             self._leave_rounds(group, now)
             some = sample(group.open)
+            probed = some[int(self.chance() * len(some))][0] if some else None
+            if probed and self._lists.wants(probed, now):
+                look.company.urgent[probed.key] = probed
+                self._enqueue(look.company)
             self._mark(group, [(bin_of(one.seen - one.born), count) for one, count in some])
         for watch in list(look.company.wanted.values()):
             if watch.seen >= look.started:
@@ -365,7 +373,7 @@ class Schedule:
 
     def _leave_rounds(self, group: Group, now: float) -> None:
         """Leave to appointments what should have ended long ago, or is too deep in the list."""
-        limit = now - min(SLOW_AGE, 5.0 + 2 * group.times.usual())
+        limit = now - min(SLOW_AGE, 5.0 + 2 * group.times.curve.usual)
         company = group.company
         while group.open:
             watch = next(iter(group.open.values()))
@@ -381,6 +389,5 @@ class Schedule:
             self._appoint(watch, now)
 
     def _mark(self, group: Group, marks: list[Mark]) -> None:
-        for times in (group.times, self._all) if self.learn else ():
-            times.still_open(group.marks, marks)
+        self._experience.still_open(group.times, group.marks, marks)
         group.marks = marks

@@ -133,7 +133,7 @@ def _operation(usual: _Usual) -> PushOperation:
     requested, completed = usual.requested_on_utc, usual.completed_on_utc
     own, other = usual.data_connection_id, usual.data_connection_key
     return PushOperation(
-        push_operation_key=intern(usual.push_operation_key),
+        push_operation_key=usual.push_operation_key,
         company_id=intern(usual.company_id),
         data_connection_id=_shared(other if own is None else own),
         data_type=_shared(usual.data_type),

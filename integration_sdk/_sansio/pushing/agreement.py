@@ -6,14 +6,19 @@ meaning: 10 is 10.00 (exact decimals, no floats), ``2024-01-31`` is ``2024-01-31
 (an unqualified time is UTC), and a null we sent says nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from re import compile as pattern
+from typing import Final
 
 import msgspec
 
 _decode = msgspec.json.Decoder(float_hook=Decimal).decode
+Place = tuple[str | int, ...]
+"""The names and indexes that lead to a value."""
+AN_OBJECT: Final = "object"
+A_LIST: Final = "list of "
 _A_DATE = pattern(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d.*)?")
 
 
@@ -22,35 +27,21 @@ def decode(payload: bytes) -> object:
     return _decode(payload)
 
 
-def agrees(sent: object, echo: object) -> bool:
-    """Whether every leaf we sent agrees with the echo's leaf in the same place."""
-    if sent is None:
-        return True
-    if isinstance(sent, Mapping):
-        inside = echo if isinstance(echo, Mapping) else {}
-        return all(agrees(value, inside.get(name)) for name, value in sent.items())
-    if isinstance(sent, list | tuple):
-        return not sent or _elements_agree(sent, echo)
-    return leaf(sent) == leaf(echo)
+def places(value: object, place: Place = ()) -> Iterator[tuple[Place, str]]:
+    """Spell all that a record holds, with the place of each: nulls hold nothing.
 
-
-def _elements_agree(sent: Sequence[object], echo: object) -> bool:
-    if not isinstance(echo, list | tuple) or len(echo) != len(sent):
-        return False
-    return all(map(agrees, sent, echo))
-
-
-def has_leaves(sent: object) -> bool:
-    """Whether there is anything in it that could agree or disagree."""
-    return next(_leaves(sent), None) is not None
-
-
-def _leaves(sent: object) -> Iterator[object]:
-    if isinstance(sent, Mapping | list | tuple):
-        for value in sent.values() if isinstance(sent, Mapping) else sent:
-            yield from _leaves(value)
-    elif sent is not None:
-        yield sent
+    Objects and lists come before what is in them, a list with its length.
+    """
+    if isinstance(value, Mapping):
+        yield place, AN_OBJECT
+        for name, inner in value.items():
+            yield from places(inner, (*place, name))
+    elif isinstance(value, list | tuple):
+        yield place, f"{A_LIST}{len(value)}"
+        for index, inner in enumerate(value):
+            yield from places(inner, (*place, index))
+    elif (spelt := leaf(value)) is not None:
+        yield place, spelt
 
 
 def leaf(value: object) -> str | None:

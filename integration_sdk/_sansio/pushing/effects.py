@@ -9,8 +9,9 @@ same code in both. All that a driver has to do::
     -----------------  ---------------------------------------  ----------------------------
     Commit(rows)       await journal.commit(rows); durable      None, or throws the
                        before it reports                        JournalError in
-    Send(intent)       sends it once: no redirect, no re-send   Answer
-                       of its own
+    Send(row)          waits for its turn; makes the row        Answer: ``never left`` if
+                       durable; sends it right after, once:     the row is not durable
+                       no redirect, no re-send of its own
     List(company, ..)  lists the company's pushes, newest       Listing, or None: not to be
                        first, to the end or past the snapshot   had now
     Fetch(.., keys)    reads these pushes singly                those it could read
@@ -42,9 +43,12 @@ class Commit:
 
 @frozen
 class Send:
-    """Transmit the intent, once."""
+    """Transmit the intent once, its SENDING row durable right before.
 
-    intent: Intent
+    What waits for its turn is not on record as SENDING: a crash leaves nothing to look for.
+    """
+
+    row: Intent
 
 
 @frozen
@@ -164,9 +168,9 @@ class Ledger:
         """Return the unsettled intent that claims *key*."""
         return self._claims.get(key)
 
-    def rivals(self, intent: Intent) -> list[Intent]:
-        """Return the lane's other intents that may own an unclaimed push."""
-        return [one for one in self._lanes.get(intent.lane, {}).values() if one.id != intent.id]
+    def contenders(self, lane: Lane) -> dict[str, Intent]:
+        """Return the lane's intents that may own an unclaimed push, by id."""
+        return dict(self._lanes.get(lane, {}))
 
     def doubted(self, company_id: str | None = None) -> list[Intent]:
         """Return what a listing could settle, of one company or all."""

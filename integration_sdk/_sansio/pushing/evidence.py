@@ -7,23 +7,25 @@ snapshot taken before the send, not claimed by another intent. On the new ones o
                 and it cannot be a rival's
     E1          exactly one at all; the journal is the lane's only writer, the quiet period
                 has passed, and the lane has no rival
-    ABSENT      the quiet period has passed and each new one, if any, is somebody else's
+    ABSENT      the quiet period has passed and there is none, or the natural key of each
+                says that it is another record, in a lane that others write to
     UNRESOLVED  the quiet period has passed and none of the above
 
 All but UNRESOLVED want a listing that reaches back past the snapshot. A rival is an intent of
 the lane that may own a push nobody has claimed: SENDING, AMBIGUOUS, ABSENT, UNRESOLVED, or
 given up by the caller without a key. Equal payloads of one caller cannot be told apart, and
-are not guessed at. What no rule can see is a stranger's push of the very same record: to
-declare a natural key is to say that there is none.
+are not guessed at. Other values without a natural key explain nothing: platforms rewrite
+records, and what looks like another may be ours. What no rule can see is a stranger's push of
+the very same record: to declare a natural key is to say that there is none.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from enum import Enum
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Protocol
 
-from attrs import frozen
+from attrs import define, field, frozen
 
-from integration_sdk._sansio.pushing.agreement import agrees, decode, has_leaves, leaf, value_at
+from integration_sdk._sansio.pushing.echoes import Echoes, Said
 from integration_sdk._sansio.pushing.intents import Evidence, Intent, Lane, Snapshot, State
 
 _MOST_CANDIDATES = 100
@@ -71,16 +73,67 @@ class Listing:
         return Snapshot(frozenset(kept), whole=whole) if kept or whole else None
 
 
-@frozen
+@define
 class View:
-    """What one listing shows of a lane, seen from one snapshot.
+    """What one listing shows of a lane, seen from one snapshot. Sets of pushes are integers.
 
-    fresh: New in the lane and unclaimed. reaches_back: Nothing newer than the snapshot can
-        be missing but by the service's own lag.
+    fresh: New to the snapshot, of the lane, owned by nobody when the listing was judged.
+    rows: The lane's intents that may own a push nobody has claimed, by id; those of one lane
+        share them.
+    reaches_back: Nothing newer than the snapshot can be missing but by the service's own lag.
     """
 
-    fresh: tuple[Operation, ...]
+    fresh: Sequence[Operation]
+    rows: dict[str, Intent]
     reaches_back: bool
+    open: int = field(init=False)
+    _echoes: Echoes = field(init=False)
+    _bits: dict[str, int] = field(init=False)
+    _said: dict[str, Said] = field(init=False, factory=dict)
+    _contested: int = field(init=False, default=0)
+    _counted: int = field(init=False, default=-1)
+
+    def __attrs_post_init__(self) -> None:
+        self.open = (1 << len(self.fresh)) - 1
+        self._echoes = Echoes([one.data for one in self.fresh])
+        self._bits = {one.push_operation_key: 1 << at for at, one in enumerate(self.fresh)}
+
+    def settle(self, intent_id: str, key: str) -> None:
+        """The push *key* is this intent's: neither is in question any more."""
+        self.rows.pop(intent_id, None)
+        self.open &= ~self._bits.get(key, 0)
+
+    def said(self, intent: Intent) -> Said:
+        """Return what the pushes that are still open say of an intent."""
+        if intent.id not in self._said:
+            self._said[intent.id] = self._echoes.compare(intent)
+        agreeing, silent = self._said[intent.id]
+        return Said(agreeing & self.open, silent & self.open)
+
+    def is_contested(self, push: int) -> bool:
+        """Whether more than one of the lane's intents may own *push*."""
+        if self._counted < 0 or (push & self._contested and self._counted != len(self.rows)):
+            self._contested, self._counted = self._of_several(), len(self.rows)
+        return bool(push & self._contested)
+
+    def _of_several(self) -> int:
+        of_one = of_several = 0
+        for intent in self.rows.values():
+            agreeing, silent = self.said(intent)
+            of_several |= of_one & (agreeing | silent)
+            of_one |= agreeing | silent
+        return of_several
+
+    def has_rivals(self, intent: Intent) -> bool:
+        """Whether the lane has others that may own a push nobody has claimed."""
+        return len(self.rows) > (intent.id in self.rows)
+
+    def keys(self, pushes: int) -> Iterator[str]:
+        """Name the pushes of a set, newest first."""
+        while pushes:
+            first = pushes & -pushes
+            yield self.fresh[first.bit_length() - 1].push_operation_key
+            pushes ^= first
 
 
 def new_since(snapshot: Snapshot | None, listing: Listing) -> Sequence[Operation]:
@@ -114,54 +167,15 @@ def in_lane(operation: Operation, lane: Lane, path_names: Mapping[str, str]) -> 
 
     *path_names*: the dialect's, since operations and paths spell some data types differently.
     """
-    names = (operation.data_connection_id, operation.data_type)
-    ours = (lane.connection_id, lane.data_type)
-    return all(
-        name is None or path_names.get(name, name).casefold() == path_names.get(own, own).casefold()
-        for name, own in zip(names, ours, strict=True)
+    return _is_name(operation.data_connection_id, lane.connection_id, path_names) and _is_name(
+        operation.data_type, lane.data_type, path_names
     )
 
 
-class Match(Enum):
-    """Whether an operation echoes an intent's record."""
-
-    YES = "agrees"
-    NO = "says something else"
-    UNKNOWN = "says nothing"
-
-
-def match(intent: Intent, operation: Operation) -> Match:
-    """Compare an echo with what we sent: by the natural key, else leaf by leaf."""
-    if not operation.data:
-        return Match.UNKNOWN
-    if intent.natural_key is not None:
-        echoed = leaf(value_at(operation.data, intent.natural_key))
-        return _told(echoed, echoed == intent.natural_value)
-    sent = decode(intent.payload) if intent.payload else None
-    if agrees(sent, operation.data):
-        return _told(has_leaves(sent), same=True)
-    return Match.NO if _contradicts(sent, operation.data) else Match.UNKNOWN
-
-
-def _contradicts(sent: object, echo: object) -> bool:
-    """Whether the echo says something else, rather than less: platforms drop fields."""
-    if sent is None or echo is None:
-        return False
-    if isinstance(sent, Mapping):
-        if not isinstance(echo, Mapping):
-            return True
-        return any(_contradicts(value, echo.get(name)) for name, value in sent.items())
-    if isinstance(sent, list | tuple):
-        if not isinstance(echo, list | tuple) or len(echo) != len(sent):
-            return True
-        return any(map(_contradicts, sent, echo))
-    return leaf(sent) != leaf(echo)
-
-
-def _told(says_something: object, same: bool) -> Match:
-    if not says_something:
-        return Match.UNKNOWN
-    return Match.YES if same else Match.NO
+def _is_name(name: str | None, own: str, path_names: Mapping[str, str]) -> bool:
+    if name is None or name == own:
+        return True
+    return path_names.get(name, name).casefold() == path_names.get(own, own).casefold()
 
 
 @frozen
@@ -174,53 +188,39 @@ class Verdict:
     candidates: tuple[str, ...] = ()
 
 
-def judge(
-    intent: Intent,
-    view: View,
-    rivals: Collection[Intent],
-    *,
-    exclusive: bool,
-    quiet: bool,
-) -> Verdict | None:
+def judge(intent: Intent, view: View, *, exclusive: bool, quiet: bool) -> Verdict | None:
     """Say what the view proves; None: not yet, look again.
 
     Args:
         intent: In doubt.
         view: From a listing asked for after the intent was sent.
-        rivals: The lane's other intents that may own an unclaimed push.
         exclusive: The caller declared that nobody else writes to the lane.
         quiet: The quiet period of this intent had passed when the listing was asked for.
     """
-    said = {one.push_operation_key: match(intent, one) for one in view.fresh}
-    agreeing = [one for one in view.fresh if said[one.push_operation_key] is Match.YES]
-    silent = [one for one in view.fresh if said[one.push_operation_key] is Match.UNKNOWN]
-    if view.reaches_back and _echo_proves(intent, agreeing, silent, rivals):
-        return Verdict(State.RESOLVED, agreeing[0].push_operation_key, Evidence.AGREEING_ECHO)
+    agreeing, silent = view.said(intent)
+    if view.reaches_back and _echo_proves(intent, view, agreeing, silent):
+        return Verdict(State.RESOLVED, next(view.keys(agreeing)), Evidence.AGREEING_ECHO)
     if not quiet:
         return None
-    if view.reaches_back and exclusive and not rivals and _may_be_only(intent, view, said):
-        return Verdict(State.RESOLVED, view.fresh[0].push_operation_key, Evidence.ONLY_ONE_NEW)
-    if view.reaches_back and not agreeing and not silent and not (exclusive and view.fresh):
+    if view.reaches_back and exclusive and _may_be_only(intent, view, agreeing | silent):
+        return Verdict(State.RESOLVED, next(view.keys(view.open)), Evidence.ONLY_ONE_NEW)
+    like = agreeing | silent
+    unlike = view.open & ~like if exclusive or intent.natural_key is None else 0
+    if view.reaches_back and not like | unlike:
         return Verdict(State.ABSENT)
-    keys = [one.push_operation_key for one in (*agreeing, *silent)]
-    candidates = keys or list(said if exclusive else ())
-    return Verdict(State.UNRESOLVED, candidates=tuple(candidates[:_MOST_CANDIDATES]))
+    keys = chain.from_iterable(map(view.keys, (agreeing, silent, unlike)))
+    return Verdict(State.UNRESOLVED, candidates=tuple(islice(keys, _MOST_CANDIDATES)))
 
 
-def _echo_proves(
-    intent: Intent,
-    agreeing: Sequence[Operation],
-    silent: Sequence[Operation],
-    rivals: Collection[Intent],
-) -> bool:
+def _echo_proves(intent: Intent, view: View, agreeing: int, silent: int) -> bool:
     """E2. Without a natural key a silent newcomer could turn out to agree as well."""
-    if len(agreeing) != 1 or (silent and intent.natural_key is None):
+    if agreeing.bit_count() != 1 or (silent and intent.natural_key is None):
         return False
-    return all(match(rival, agreeing[0]) is Match.NO for rival in rivals)
+    return not view.is_contested(agreeing)
 
 
-def _may_be_only(intent: Intent, view: View, said: Mapping[str, Match]) -> bool:
+def _may_be_only(intent: Intent, view: View, like: int) -> bool:
     """E1. A platform may rewrite leaves, but not what tells the record from others."""
-    if len(view.fresh) != 1:
+    if view.open.bit_count() != 1 or view.has_rivals(intent):
         return False
-    return intent.natural_key is None or said[view.fresh[0].push_operation_key] is not Match.NO
+    return intent.natural_key is None or bool(like)

@@ -1,4 +1,4 @@
-"""Sending: snapshot, commit, send once, commit, poll. Doubts are ``reconcile``'s.
+"""Sending: snapshot, wait for a turn, commit, send once, commit, poll. Doubts are ``reconcile``'s.
 
 Every change of state goes through the ledger before it goes to disk, so that machines that
 run side by side see each other as rivals::
@@ -14,7 +14,7 @@ run side by side see each other as rivals::
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 
-from attrs import evolve
+from msgspec import structs
 
 from integration_sdk._sansio.pushing.effects import (
     Commit,
@@ -69,18 +69,19 @@ def transmit(
     """Send an intent, again only where that is safe, and return what came of it.
 
     The result is NOT_SENT, REJECTED, ACKED or AMBIGUOUS (then the company wants `reconcile`).
-    Each transmission has a SENDING row of its own on disk before it begins.
+    Each transmission has a SENDING row of its own on disk right before it begins. What no row
+    speaks of never left: whoever submitted it may submit it again.
 
     Raises:
         IllegalTransition: The intent may have been sent already, by an earlier process.
     """
     if intent.state is State.AMBIGUOUS:
         raise IllegalTransition(f"intent {intent.id} may have been sent; it is reconciled instead")
-    intent = evolve(intent, snapshot=snapshot)
+    intent = structs.replace(intent, snapshot=snapshot)
     began: float | None = None
     for attempt in count():
         intent, answer = yield from _attempt(ledger, intent, policy)
-        began = answer.at if began is None and answer else began
+        began = answer.at if began is None else began
         if attempt + 1 >= policy.tries or not _may_go_again(intent):
             break
         now = yield Sleep(_wait(attempt, answer, policy, chance))
@@ -91,29 +92,15 @@ def transmit(
     return (yield from _give_up(ledger, intent))
 
 
-def _attempt(
-    ledger: Ledger, intent: Intent, policy: Policy
-) -> Machine[tuple[Intent, Answer | None]]:
+def _attempt(ledger: Ledger, intent: Intent, policy: Policy) -> Machine[tuple[Intent, Answer]]:
     sending = intent.to(State.SENDING, attempts=intent.attempts + 1, retry=False)
-    ledger.note(sending)
-    try:
-        yield from write(ledger, sending)
-    except JournalError as failure:  # without a row on disk nothing is sent
-        return _not_begun(ledger, intent, sending, failure), None
+    ledger.note(sending)  # a rival from here on, though its turn may be far
+    ledger.unrecorded.pop(intent.id, None)  # what came before is out of date then
     answer = yield Send(sending)
     if not isinstance(answer, Answer):
         raise TypeError(f"the driver must report an Answer to Send, not {answer!r}")
     replay = intent.state is State.AMBIGUOUS
     return (yield from _conclude(ledger, sending, answer, policy, replay=replay)), answer
-
-
-def _not_begun(ledger: Ledger, intent: Intent, sending: Intent, failure: JournalError) -> Intent:
-    if intent.state is State.AMBIGUOUS:
-        back = sending.to(State.AMBIGUOUS)
-    else:
-        back = sending.to(State.NOT_SENT, retry=True, error=str(failure))
-    ledger.note(back)
-    return back
 
 
 def _conclude(
@@ -236,18 +223,14 @@ def _may_go_again(intent: Intent) -> bool:
     return intent.idempotency_key is not None if in_doubt else intent.retry
 
 
-def _wait(
-    attempt: int, answer: Answer | None, policy: Policy, chance: Callable[[], float]
-) -> float:
+def _wait(attempt: int, answer: Answer, policy: Policy, chance: Callable[[], float]) -> float:
     grown: float = min(policy.longest_wait, policy.first_wait * 2.0**attempt)
-    floor = answer.retry_after if answer and answer.retry_after else 0.0
-    return max(chance() * grown, floor)
+    return max(chance() * grown, answer.retry_after or 0.0)
 
 
-def _too_old(intent: Intent, began: float | None, now: float, policy: Policy) -> bool:
+def _too_old(intent: Intent, began: float, now: float, policy: Policy) -> bool:
     """Whether the service may have forgotten the idempotency key of an intent in doubt."""
-    in_doubt = intent.state is State.AMBIGUOUS and began is not None
-    return in_doubt and now - (began or 0.0) > policy.replay_window
+    return intent.state is State.AMBIGUOUS and now - began > policy.replay_window
 
 
 def _give_up(ledger: Ledger, intent: Intent) -> Machine[Intent]:
@@ -269,7 +252,7 @@ def replace(ledger: Ledger, before: Intent, intent: Intent) -> Machine[Intent]:
     """
     refused = State.NOT_SENT if before.state is State.INTENT else before.state
     done = before.to(refused, retry=False, decision="resend")
-    again = evolve(intent, parent=before.id)
+    again = structs.replace(intent, parent=before.id)
     yield from write(ledger, done, again)
     ledger.note(done)
     ledger.note(again)
@@ -277,18 +260,22 @@ def replace(ledger: Ledger, before: Intent, intent: Intent) -> Machine[Intent]:
 
 
 def settle(
-    ledger: Ledger, intent_id: str, operation: Operation, *, error: str | None = None
-) -> Machine[Intent | None]:
-    """Take a poll's answer for the push an intent owns; FINAL once the service says so.
+    ledger: Ledger, polled: Iterable[tuple[str, Operation, str | None]]
+) -> Machine[list[Intent]]:
+    """Take what polls said of pushes that intents own; FINAL where the service says so.
 
-    *error*: Why it failed, where it did.
+    *polled*: Of each the intent's id, its push, and why it failed, where it did.
 
     Returns:
-        The intent as it stands now; None where it was settled before.
+        The intents that ended, all of them in one commit.
     """
-    intent = ledger.get(intent_id)
-    if intent is None or not operation.is_final or intent.key != operation.push_operation_key:
-        return intent
-    final = intent.to(State.FINAL, status=str(operation.status), error=error)
-    yield from record(ledger, final)
-    return final
+    finals = [
+        intent.to(State.FINAL, status=str(operation.status), error=error)
+        for intent_id, operation, error in polled
+        if (intent := ledger.get(intent_id)) is not None
+        and operation.is_final
+        and intent.key == operation.push_operation_key
+    ]
+    if finals:
+        yield from record(ledger, *finals)
+    return finals

@@ -6,9 +6,10 @@ decide, and is still looked for on every later listing: late requests and laggin
 real. No push is ever sent again from here. After a crash `recover` says where each row goes on.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from attrs import evolve, frozen
+from attrs import frozen
+from msgspec import structs
 
 from integration_sdk._sansio.pushing.effects import (
     DOUBTED,
@@ -37,6 +38,8 @@ from integration_sdk._sansio.pushing.intents import (
     Evidence,
     Intent,
     KeyClaimed,
+    Lane,
+    Snapshot,
     State,
 )
 from integration_sdk._sansio.pushing.protocol import record, write
@@ -106,67 +109,89 @@ def examine(
     *asked*: ``ledger.doubted(company_id)`` as it was when the listing was asked for: what was
     sent later may be missing from it.
     """
-    fresh = {id(one): one for intent in asked for one in _new(intent, listing, policy)}
-    owned = yield Owners(frozenset(one.push_operation_key for one in fresh.values()))
+    new = _new(listing, asked, policy)
+    owned = yield Owners(frozenset(one.push_operation_key for ones in new.values() for one in ones))
     taken = frozenset(str(key) for key in owned) if isinstance(owned, Collection) else frozenset()
-    unclaimed = [one for one in fresh.values() if one.push_operation_key not in taken]
-    listing = yield from _with_data(ledger, listing, unclaimed, asked)
-    for intent in asked:
-        now = ledger.get(intent.id)
-        if now is not None and now.state in DOUBTED:
-            view = _view(ledger, now, listing, taken, policy)
-            yield from _follow(ledger, now, view, policy, quiet=now.id in quiet)
-
-
-def _new(intent: Intent, listing: Listing, policy: Policy) -> list[Operation]:
-    newer = new_since(intent.snapshot, listing)
-    return [one for one in newer if in_lane(one, intent.lane, policy.path_names)]
-
-
-def _view(
-    ledger: Ledger, intent: Intent, listing: Listing, taken: Collection[str], policy: Policy
-) -> View:
-    fresh = tuple(
-        one
-        for one in _new(intent, listing, policy)
-        if one.push_operation_key not in taken and not ledger.owner(one.push_operation_key)
-    )
-    return View(fresh, reaches_back(intent.snapshot, listing))
-
-
-def _with_data(
-    ledger: Ledger, listing: Listing, unclaimed: list[Operation], asked: Collection[Intent]
-) -> Machine[Listing]:
-    """Read singly what is final and came without its echo, each push once."""
-    mute = {one.push_operation_key for one in unclaimed if one.is_final and not one.data}
-    unread = tuple(mute - ledger.read.keys())[:_READ_SINGLY]
-    if unread:
-        found = yield Fetch(next(iter(asked)).lane.company_id, unread)
-        for one in found if isinstance(found, list | tuple) else ():
-            ledger.read[one.push_operation_key] = one
-    filled = [
-        ledger.read.get(one.push_operation_key, one) if one.push_operation_key in mute else one
-        for one in listing.operations
-    ]
-    return evolve(listing, operations=filled)
-
-
-def _follow(
-    ledger: Ledger, intent: Intent, view: View, policy: Policy, *, quiet: bool
-) -> Machine[None]:
-    in_doubt = intent.state in IN_DOUBT
-    rivals = ledger.rivals(intent)
-    verdict = judge(intent, view, rivals, exclusive=policy.exclusive, quiet=quiet or in_doubt)
-    row = None if verdict is None else _step(intent, verdict)
-    if row is None or row == intent:
+    new = {
+        of: [one for one in ones if one.push_operation_key not in taken] for of, ones in new.items()
+    }
+    views = _views(ledger, listing, (yield from _with_data(ledger, new)))
+    rows = list(_judged(ledger, views, asked, policy, quiet))
+    if not rows:
         return
     try:
-        yield from record(ledger, row)
+        yield from record(ledger, *rows)
     except KeyClaimed:
-        return  # somebody settled with that key meanwhile: the next listing knows
+        return  # somebody settled with such a key meanwhile: the next listing knows
 
 
-def _step(intent: Intent, verdict: Verdict) -> Intent | None:
+_Of = tuple[Snapshot | None, Lane]
+_New = Mapping[_Of, Sequence[Operation]]
+
+
+def _new(listing: Listing, asked: Collection[Intent], policy: Policy) -> _New:
+    """What is new to each snapshot and lane; many intents share both."""
+    return {
+        (snapshot, lane): [
+            one for one in new_since(snapshot, listing) if in_lane(one, lane, policy.path_names)
+        ]
+        for snapshot, lane in dict.fromkeys((intent.snapshot, intent.lane) for intent in asked)
+    }
+
+
+def _with_data(ledger: Ledger, new: _New) -> Machine[_New]:
+    """Read singly what is final and came without its echo, each push once."""
+    mute = {
+        one.push_operation_key: lane.company_id
+        for (_, lane), ones in new.items()
+        for one in ones
+        if one.is_final and not one.data
+    }
+    unread = tuple(key for key in mute if key not in ledger.read)[:_READ_SINGLY]
+    if unread:
+        found = yield Fetch(mute[unread[0]], unread)
+        for one in found if isinstance(found, list | tuple) else ():
+            ledger.read[one.push_operation_key] = one
+    read = {key: ledger.read[key] for key in mute if key in ledger.read}
+    return {of: [read.get(one.push_operation_key, one) for one in ones] for of, ones in new.items()}
+
+
+def _views(ledger: Ledger, listing: Listing, new: _New) -> Mapping[_Of, View]:
+    rows = {lane: ledger.contenders(lane) for _, lane in new}
+    return {
+        (snapshot, lane): View(
+            [one for one in ones if not ledger.owner(one.push_operation_key)],
+            rows[lane],
+            reaches_back(snapshot, listing),
+        )
+        for (snapshot, lane), ones in new.items()
+    }
+
+
+def _judged(
+    ledger: Ledger,
+    views: Mapping[_Of, View],
+    asked: Collection[Intent],
+    policy: Policy,
+    quiet: Collection[str],
+) -> Iterator[Intent]:
+    """Judge one after the other: what is settled is no rival to the next, nor is its push."""
+    for intent in asked:
+        now = ledger.get(intent.id)
+        if now is None or now.state not in DOUBTED:
+            continue
+        is_quiet = now.id in quiet or now.state in IN_DOUBT
+        view = views[intent.snapshot, intent.lane]
+        verdict = judge(now, view, exclusive=policy.exclusive, quiet=is_quiet)
+        row = now if verdict is None else _step(now, verdict)
+        if row.key is not None:
+            for one in views.values():
+                one.settle(row.id, row.key)
+        if row != now:
+            yield row
+
+
+def _step(intent: Intent, verdict: Verdict) -> Intent:
     if verdict.key is not None:
         found = State.LATE if intent.state in IN_DOUBT else State.RESOLVED
         return intent.to(found, key=verdict.key, evidence=verdict.evidence)
@@ -241,7 +266,7 @@ def resend(
     if not intent.has_body:
         raise ConfigurationError(f"Intent {intent_id} has no payload on record: submit it anew.")
     decided = intent.to(State.DECIDED, decision="resend")
-    again = evolve(
+    again = structs.replace(
         intent,
         id=new_id,
         idempotency_key=idempotency_key,

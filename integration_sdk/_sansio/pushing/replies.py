@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from sys import intern
+
+from attrs import frozen
 
 from integration_sdk._sansio import responses
 from integration_sdk._sansio.codec import decode_json
 from integration_sdk._sansio.polling import rows
-from integration_sdk._sansio.pushing.intents import Answer, Intent, Phase
-from integration_sdk._sansio.pushing.submissions import recorded_operation
+from integration_sdk._sansio.pushing.intents import ACKNOWLEDGED, Answer, Intent, Phase
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response
-from integration_sdk._sansio.retry_after import retry_after
+from integration_sdk._sansio.retry_after import retry_after, service_time
 from integration_sdk.errors import ApiError, IntegrationError, MalformedResponse, NotSent
 from integration_sdk.models import PushOperation
 
@@ -21,22 +21,49 @@ Reply = Response | IntegrationError
 """An answer, whatever its status, or the error that was raised in its place."""
 
 
-def to_answer(reply: Reply, *, began: float, unix_time: float) -> Answer:
-    """Return *reply* as the protocol sees it.
+@frozen
+class Said:
+    """What one transmission came to.
+
+    answer: As the protocol sees it. reply: As it came.
+    operation: The push that the service answered with, read once for both.
+    """
+
+    answer: Answer
+    reply: Reply
+    operation: PushOperation | None = None
+
+
+def read(reply: Reply, *, began: float, unix_time: float) -> Said:
+    """Return what *reply* says.
 
     An `ApiError` that was raised, not returned, closed the gate before anything left.
     """
     if isinstance(reply, Response):
-        return Answer(
+        operation = _acknowledged(reply)
+        answer = Answer(
             Phase.ANSWERED,
             at=began,
             status=reply.status,
-            body=_object(reply.body),
-            retry_after=retry_after(reply.headers.get("Retry-After"), reply.received_at),
+            body={"pushOperationKey": operation.key} if operation else _object(reply.body),
+            retry_after=retry_after(
+                reply.headers.get("Retry-After"), service_time(reply.headers, reply.received_at)
+            ),
         )
+        return Said(answer, reply, operation)
     unsent = isinstance(reply, NotSent) or (isinstance(reply, ApiError) and not reply.attempts)
     phase = Phase.NEVER_LEFT if unsent else Phase.MAY_HAVE_LEFT
-    return Answer(phase, at=began, cause=str(reply), retry_after=seconds_until(reply, unix_time))
+    wait = seconds_until(reply, unix_time)
+    return Said(Answer(phase, at=began, cause=str(reply), retry_after=wait), reply)
+
+
+def _acknowledged(reply: Response) -> PushOperation | None:
+    if reply.status not in ACKNOWLEDGED:
+        return None
+    try:
+        return rows.read_full(reply.body)
+    except MalformedResponse:
+        return None
 
 
 def _object(body: bytes) -> Mapping[str, object] | None:
@@ -44,12 +71,7 @@ def _object(body: bytes) -> Mapping[str, object] | None:
         value = decode_json(body)
     except MalformedResponse:
         return None
-    if not isinstance(value, dict):
-        return None
-    key = value.get("pushOperationKey")
-    if isinstance(key, str):  # on record and in the operation: kept once
-        value["pushOperationKey"] = intern(key)
-    return value
+    return value if isinstance(value, dict) else None
 
 
 def seconds_until(error: IntegrationError, unix_time: float) -> float | None:
@@ -60,18 +82,9 @@ def seconds_until(error: IntegrationError, unix_time: float) -> float | None:
     return max(0.0, (at - datetime.fromtimestamp(unix_time, UTC)).total_seconds())
 
 
-def operation(intent: Intent, reply: Reply | None) -> PushOperation:
-    """Return what the service answered; only what is on record where that cannot be read."""
-    if isinstance(reply, Response):
-        try:
-            return rows.read_full(reply.body)
-        except MalformedResponse:
-            return recorded_operation(intent)
-    return recorded_operation(intent)
-
-
-def error(call: Request, intent: Intent, reply: Reply | None) -> IntegrationError:
+def error(call: Request, intent: Intent, said: Said | None) -> IntegrationError:
     """Return why there is no push, or none that is known."""
+    reply = said.reply if said else None
     if isinstance(reply, IntegrationError):
         return reply
     if reply is None:

@@ -37,8 +37,10 @@ def to_request(dialect: Dialect, request: PushRequest, record: Any, key: str | N
     )
 
 
-def intend(request: PushRequest, call: Request, intent_id: str, key: str | None) -> Intent:
-    """Return the intent of *call*.
+def intend(
+    request: PushRequest, call: Request, intent_id: str, key: str | None, *, durable: bool = True
+) -> Intent:
+    """Return the intent of *call*; *durable*: a later run may be given its reference.
 
     Raises:
         InvalidRecord: The natural key names nothing in the record.
@@ -54,6 +56,7 @@ def intend(request: PushRequest, call: Request, intent_id: str, key: str | None)
             reference=request.reference,
             idempotency_key=key,
             timeout_minutes=request.timeout_minutes,
+            hashed=durable,
         )
     except ValueError as error:
         raise InvalidRecord(str(error)) from None

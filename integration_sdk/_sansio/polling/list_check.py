@@ -1,0 +1,54 @@
+"""Whether lists can be believed: a list may show states that are out of date.
+
+Nothing in such a list tells. So until one has shown an end in time, a push that it shows as
+Pending is read singly now and then; and any push that turns out to have ended long before its
+company was last listed proves that list late.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Final
+
+from attrs import define
+
+from integration_sdk._sansio.polling.open_pushes import Watch
+
+LATE: Final = 2.0
+"""Seconds, beside a twentieth of its age, that a list may go on showing a push as Pending."""
+
+
+@define
+class ListCheck:
+    """What is known of the service's lists.
+
+    Attributes:
+        in_time: Whether they show ends in time; None where it is not known.
+    """
+
+    in_time: bool | None = None
+    _probe_at: float = -inf
+
+    def wants(self, watch: Watch, now: float) -> bool:
+        """Whether to read *watch*, which a list shows as Pending, singly too.
+
+        One of all, until a list has shown an end in time; of every company, once one has not.
+        """
+        company = watch.group.company
+        probe_at = self._probe_at if self.in_time is None else company.probe_at
+        if self.in_time or now < probe_at:
+            return False
+        self._probe_at = company.probe_at = now + 2 * max(1.0, now - watch.born)
+        return True
+
+    def proves_late(self, watch: Watch, took: float) -> bool:
+        """Whether the list showed *watch* as Pending long after its end, *took* seconds old."""
+        company = watch.group.company
+        if watch.alone:  # the list lacked it, which is known
+            return False
+        late = company.listed_at - watch.born - took > LATE + 0.05 * took
+        if late:
+            self.in_time = False
+        elif company.listing and self.in_time is None:
+            self.in_time = True
+        return late
