@@ -7,7 +7,9 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from benchmarks._catalogue import questions
+from benchmarks._peers import RESULTS, ROOT
 from benchmarks._question import Question
+from benchmarks._readme import write
 from benchmarks._runner import ask, summary
 
 
@@ -15,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Do as told; 1 where ``--check`` finds a goal missed."""
     told = _parser().parse_args(arguments)
     known = questions()
-    if not told.names:
+    if not told.names and not told.readme:
         print(listing(known.values()))
         return 0
     unknown = [name for name in told.names if name not in known and name != "all"]
@@ -23,8 +25,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"no question is called {', '.join(unknown)}; there are: {', '.join(known)}, all")
         return 2
     asked = [one for one in known.values() if _is_asked(one, told.names)]
-    judged = ask(asked, quick=told.quick)
-    print(f"\n{summary(judged)}")
+    judged = ask(asked, quick=told.quick) if asked else []
+    if asked:
+        print(f"\n{summary(judged)}")
+    if told.readme:
+        print(write(ROOT / "README.md", RESULTS, list(known)))
     return int(told.check and any(one.is_missed for one in judged))
 
 
@@ -46,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="a question, or all")
     parser.add_argument("--quick", action="store_true", help="smaller sizes")
+    parser.add_argument("--readme", action="store_true", help="write what is known into README")
     parser.add_argument("--check", action="store_true", help="fail where a goal is missed")
     return parser
 

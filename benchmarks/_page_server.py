@@ -2,14 +2,13 @@
 
 It runs in a process of its own, on the machine's last core where there are two, so that
 what the client's process spends is the client's. Pages differ in number, links and first
-record; the other records are shared. *latency* passes before each answer.
+record; the other records are shared. *latency* passes before each answer. Every path is a
+list of the same records; its links are those of the interface document, "Page envelope".
 """
 
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
@@ -19,8 +18,8 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 from attrs import frozen
 
-PATH = "/companies"
-COMPANY = "8a210b68-6988-11ed-a1eb-0242ac120002"
+from benchmarks._machine import pinned_to_last_core
+from benchmarks._servers import in_own_process
 
 
 def invoice(index: int) -> dict[str, Any]:
@@ -85,29 +84,13 @@ class PageServer:
 
 @contextmanager
 def page_server(items: int, *, latency: float = 0.0) -> Iterator[PageServer]:
-    """Serve a list of *items* records at ``/companies`` until the block is left."""
-    ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(
-        target=_serve, args=(theirs, items, latency), daemon=True
-    )
-    process.start()
-    theirs.close()
-    try:
-        yield PageServer(f"http://127.0.0.1:{ours.recv()}", process.pid or 0, ours)
-    finally:
-        process.kill()
-        process.join()
-
-
-def pin_to_core(position: int) -> None:
-    """Keep this process on one core, where the machine has several and allows it."""
-    cores = sorted(os.sched_getaffinity(0))
-    if len(cores) > 1:
-        os.sched_setaffinity(0, {cores[position]})
+    """Serve lists of *items* records until the block is left."""
+    with in_own_process(_serve, items, latency) as (pipe, process):
+        yield PageServer(f"http://127.0.0.1:{pipe.recv()}", process, pipe)
 
 
 def _serve(pipe: Connection, items: int, latency: float) -> None:
-    pin_to_core(-1)
+    pinned_to_last_core()
     asyncio.run(_Server(items, latency).run(pipe))
 
 
@@ -132,17 +115,23 @@ class _Server:
         self.answered = 0
 
     def answer(self, target: str) -> tuple[bytes, bytes]:
-        query = parse_qs(urlsplit(target).query)
+        url = urlsplit(target)
+        query = parse_qs(url.query)
         number, size = int(query["page"][0]), int(query["pageSize"][0])
         count = max(min(size, self.items - (number - 1) * size), 0)
         if count and count not in self.records:
             others = [invoice(index) for index in range(1, count)]
             self.records[count] = b"," * (count > 1) + msgspec.json.encode(others)[1:]
-        links = f'"current":{{"href":"{PATH}?page={number}&pageSize={size}"}}'
+        links = {"self": {"href": url.path}, "current": {"href": target}}
         if number * size < self.items:
-            links += f',"next":{{"href":"{PATH}?page={number + 1}&pageSize={size}"}}'
-        facts = f'"pageNumber":{number},"pageSize":{size},"totalResults":{self.items}'
-        head = f'{{{facts},"_links":{{{links}}},"results":['.encode()
+            links["next"] = {"href": f"{url.path}?page={number + 1}&pageSize={size}"}
+        facts = {
+            "pageNumber": number,
+            "pageSize": size,
+            "totalResults": self.items,
+            "_links": links,
+        }
+        head = msgspec.json.encode(facts)[:-1] + b',"results":['
         self.answered += 1
         if not count:
             return head, b"]"

@@ -25,10 +25,6 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 INSTALL_SECONDS = 300
 
-VENDOR = ("codat-lending==12.0.0", "codat-platform==6.0.0", "codat-accounting==0.35.0")
-DLT = ("dlt==1.31.0",)
-HTTPX = ("httpx==0.28.1",)
-
 
 class ContenderFailedError(RuntimeError):
     """A contender could not be installed, or broke; the message is for the table."""
@@ -43,12 +39,14 @@ class Peer:
         script: Its module in ``benchmarks.peers``.
         packages: What it needs beside the project's environment, with versions.
         share: How much of the work it is given; less for the slow, figures are per item.
+        told: What its job says beside everybody's.
     """
 
     name: str
     script: str
     packages: tuple[str, ...] = ()
     share: float = 1.0
+    told: Mapping[str, Any] = field(factory=dict, eq=False)
 
     def work(self, job: Mapping[str, Any], *, seconds: float = 120) -> dict[str, Any]:
         """Run the script with *job* and return what it printed.
@@ -57,7 +55,7 @@ class Peer:
             ContenderFailedError: It cannot be run, failed, or took too long.
         """
         command = [python_with(self.packages), "-m", f"benchmarks.peers.{self.script}"]
-        told = json.dumps({**job, "started": time.time()})
+        told = json.dumps({**job, **self.told, "started": time.time()})
         try:
             ran = subprocess.run(
                 [*command, told],
@@ -70,7 +68,7 @@ class Peer:
         except subprocess.TimeoutExpired:
             raise ContenderFailedError(f"took more than {seconds:g} s") from None
         if ran.returncode:
-            raise ContenderFailedError(_last_line(ran.stderr))
+            raise ContenderFailedError(_reason(ran.stderr))
         answer: dict[str, Any] = json.loads(_last_line(ran.stdout))
         return answer
 
@@ -105,9 +103,15 @@ def _install(folder: Path, python: Path, packages: Sequence[str]) -> None:
                 command, check=True, capture_output=True, text=True, timeout=INSTALL_SECONDS
             )
         except subprocess.CalledProcessError as error:
-            raise ContenderFailedError(f"not installed: {_last_line(error.stderr)}") from None
+            raise ContenderFailedError(f"not installed: {_reason(error.stderr)}") from None
         except subprocess.TimeoutExpired:
             raise ContenderFailedError(f"not installed within {INSTALL_SECONDS} s") from None
+
+
+def _reason(text: str) -> str:
+    """Return the line of *text* that names the error: the last of that look, or the last."""
+    named = [line for line in text.splitlines() if "rror: " in line or "ERROR" in line]
+    return _last_line("\n".join(named) or text).strip()
 
 
 def _last_line(text: str) -> str:

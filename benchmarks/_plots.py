@@ -36,6 +36,11 @@ def lines(
         if logarithmic:
             axes.set_xscale("log", base=2)
             axes.set_yscale("log", base=2)
+            ticks = sorted({x for points in curves.values() for x, _ in points})
+            axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
+            axes.yaxis.set_major_formatter("{x:g}")
+        else:
+            axes.set_ylim(bottom=0)
         axes.set_xlabel(across)
         axes.set_ylabel(up)
         axes.legend(frameon=False)
@@ -63,4 +68,4 @@ def _axes(path: Path, title: str) -> Iterator[Any]:
     axes.spines[["top", "right"]].set_visible(False)
     yield axes
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=100, facecolor="white")

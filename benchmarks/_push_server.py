@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any, Literal
 from attrs import frozen
 
 from benchmarks._machine import pinned_to_last_core
+from benchmarks._servers import in_own_process
 from integration_sdk.sandbox import Sandbox
 
 
@@ -53,20 +53,10 @@ def push_server(
     dialect: Literal["document", "published"] = "published",
 ) -> Iterator[PushServer]:
     """Serve *companies* with a platform that takes *seconds* for a push, between two times."""
-    ours, theirs = multiprocessing.Pipe()
     settings = {"companies": companies, "push_seconds": seconds, "dialect": dialect}
-    process = multiprocessing.get_context("spawn").Process(
-        target=_serve, args=(theirs, settings), daemon=True
-    )
-    process.start()
-    theirs.close()
-    try:
-        base_url, api_key, lanes = ours.recv()
-        yield PushServer(base_url, api_key, lanes, process.pid or 0, ours)
-    finally:
-        process.kill()
-        process.join()
-        ours.close()
+    with in_own_process(_serve, settings) as (pipe, process):
+        base_url, api_key, lanes = pipe.recv()
+        yield PushServer(base_url, api_key, lanes, process, pipe)
 
 
 def _serve(pipe: Connection, settings: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from attrs import Factory, field, frozen
+from attrs import Factory, evolve, field, frozen
 
 
 class NotMeasuredError(LookupError):
@@ -88,6 +88,35 @@ class Rows:
 
 
 @frozen
+class Pick:
+    """One figure of one row; as a ratio, where *over* names another contender."""
+
+    setting: str
+    contender: str
+    figure: str
+    over: str = ""
+
+    def __call__(self, rows: Rows) -> float:
+        """Return it.
+
+        Raises:
+            NotMeasuredError: There is none.
+        """
+        if self.over:
+            return rows.ratio(self.setting, self.contender, self.figure, self.over)
+        return rows.median(self.setting, self.contender, self.figure)
+
+    def of_others(self, rows: Rows) -> dict[str, float]:
+        """Return the same of everybody else in the same setting."""
+        return {
+            row.contender: evolve(self, contender=row.contender)(rows)
+            for row in rows.rows
+            if row.setting == self.setting and self.figure in row.figures
+            if row.contender not in (self.contender, self.over)
+        }
+
+
+@frozen
 class Goal:
     """A figure to reach.
 
@@ -97,6 +126,7 @@ class Goal:
         bound: In the unit that *what* names.
         measured: Picks the figure out of the rows.
         needs_full: Whether it says nothing at the smaller sizes of ``--quick``.
+        limit: The contender who does only what nobody can leave out: the machine's limit.
     """
 
     what: str
@@ -104,15 +134,26 @@ class Goal:
     bound: float
     measured: Callable[[Rows], float]
     needs_full: bool = False
+    limit: str = ""
 
 
 @frozen
 class Verdict:
-    """What became of a goal; *value* is None where it was not measured."""
+    """What became of a goal; *value* is None where it was not measured.
+
+    Attributes:
+        beside: The same figure of others in the same run, by name.
+    """
 
     goal: Goal
     value: float | None
     skipped: bool = False
+    beside: Mapping[str, float] = Factory(dict)
+
+    @property
+    def limit(self) -> float | None:
+        """What the machine allowed in the same run, where a contender showed it."""
+        return self.beside.get(self.goal.limit)
 
     @property
     def is_met(self) -> bool:
@@ -167,6 +208,8 @@ def _judge(goal: Goal, rows: Rows, *, quick: bool) -> Verdict:
     if quick and goal.needs_full:
         return Verdict(goal, None, skipped=True)
     try:
-        return Verdict(goal, goal.measured(rows))
+        value = goal.measured(rows)
     except NotMeasuredError:
         return Verdict(goal, None)
+    beside = goal.measured.of_others(rows) if isinstance(goal.measured, Pick) else {}
+    return Verdict(goal, value, beside=beside)

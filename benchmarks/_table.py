@@ -26,7 +26,14 @@ def table(question: Question, rows: Rows) -> str:
 def verdicts(judged: Sequence[Verdict]) -> str:
     """Return one line for each goal."""
     cells = [
-        [one.word, one.goal.what, _number(one.value), one.goal.relation, _number(one.goal.bound)]
+        [
+            one.word,
+            one.goal.what,
+            number(one.value),
+            one.goal.relation,
+            number(one.goal.bound),
+            "" if one.limit is None else f" limit here {number(one.limit)}: {one.goal.limit}",
+        ]
         for one in judged
     ]
     return "\n".join(_aligned(cells))
@@ -54,6 +61,8 @@ def as_json(question: Question, rows: Rows, judged: Sequence[Verdict]) -> dict[s
                 "bound": one.goal.bound,
                 "value": one.value,
                 "verdict": one.word,
+                "limit": one.goal.limit,
+                "beside": dict(one.beside),
             }
             for one in judged
         ],
@@ -68,10 +77,11 @@ def _cell(figure: Figure | None) -> str:
     if figure is None:
         return "-"
     spread = f" ±{figure.spread * 50:.0f}%" if len(figure.values) > 1 else ""
-    return _number(figure.median) + spread
+    return number(figure.median) + spread
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """Return *value* with as many digits as matter."""
     if value is None:
         return "-"
     if abs(value) >= 100 or value == int(value):

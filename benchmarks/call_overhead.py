@@ -9,7 +9,6 @@ Contenders take turns in rounds, and the median of the rounds counts.
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -17,7 +16,9 @@ from multiprocessing.connection import Connection
 
 import aiohttp
 
-from benchmarks._question import Figure, Goal, Question, Row, Rows
+from benchmarks._goals import GOALS
+from benchmarks._question import Figure, Question, Row, Rows
+from benchmarks._servers import in_own_process
 from integration_sdk._sansio.requests import Request, Safety
 from integration_sdk._session import CallOptions, Session
 
@@ -52,16 +53,8 @@ def _run_server(pipe: Connection) -> None:
 @contextmanager
 def ready_server() -> Iterator[str]:
     """A base URL with a server behind it, in a process of its own."""
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    process = context.Process(target=_run_server, args=(there,), daemon=True)
-    process.start()
-    try:
-        yield f"http://127.0.0.1:{here.recv()}"
-    finally:
-        here.send(None)
-        process.join(5)
-        process.terminate()
+    with in_own_process(_run_server) as (pipe, _):
+        yield f"http://127.0.0.1:{pipe.recv()}"
 
 
 # The contenders: each opens and gives a function that makes one call
@@ -136,22 +129,11 @@ def _row(setting: str, contender: str, costs: list[float]) -> Row:
     return Row(setting, contender, figures)
 
 
-def _beyond_aiohttp(setting: str) -> Callable[[Rows], float]:
-    def measured(rows: Rows) -> float:
-        ours = rows.median(setting, "integration_sdk", CPU)
-        return ours - rows.median(setting, "aiohttp", CPU)
-
-    return measured
-
-
 CALL_OVERHEAD = Question(
     "call_overhead",
     "What does a call cost beyond aiohttp's own share?",
     call_overhead,
-    goals=[
-        Goal(f"us of CPU beyond aiohttp, {setting}", "<=", 60, _beyond_aiohttp(setting))
-        for setting in (GET, POST)
-    ],
+    goals=GOALS["call_overhead"],
     compare=(CPU, "aiohttp"),
 )
 QUESTIONS = (CALL_OVERHEAD,)

@@ -12,7 +12,6 @@ bucket would allow a second less.
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -25,7 +24,9 @@ import backoff
 from aiohttp import web
 from attrs import define, frozen
 
-from benchmarks._question import Figure, Goal, Question, Row, Rows
+from benchmarks._goals import GOALS
+from benchmarks._question import Figure, Question, Row, Rows
+from benchmarks._servers import in_own_process
 from integration_sdk._sansio.requests import Request
 from integration_sdk._session import CallOptions, Session
 
@@ -92,15 +93,8 @@ class Service:
 
 @contextmanager
 def service() -> Iterator[Service]:
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    process = context.Process(target=_run_server, args=(there,), daemon=True)
-    process.start()
-    try:
-        yield Service(f"http://127.0.0.1:{here.recv()}", here)
-    finally:
-        process.join(5)
-        process.terminate()
+    with in_own_process(_run_server) as (pipe, _):
+        yield Service(f"http://127.0.0.1:{pipe.recv()}", pipe)
 
 
 # The clients: each makes *calls* at once and returns how many succeeded
@@ -187,18 +181,10 @@ def _row(name: str, client: Client, calls: int) -> Row:
     return Row("calls at once", name, {key: Figure((value,)) for key, value in figures.items()})
 
 
-def _of_ours(figure: str) -> Callable[[Rows], float]:
-    return lambda rows: rows.median("calls at once", "integration_sdk", figure)
-
-
 CROWD = Question(
     "crowd",
     "What becomes of 1,000 calls at once against a service that takes 100 a second?",
     crowd,
-    goals=[
-        Goal("calls that failed", "<=", 0, _of_ours("failed")),
-        Goal("answers 429", "<=", 120, _of_ours("429s")),
-        Goal("times the ideal time", "<=", 1.1, _of_ours("x ideal time")),
-    ],
+    goals=GOALS["crowd"],
 )
 QUESTIONS = (CROWD,)

@@ -1,7 +1,8 @@
 """What it costs to have every push on disk before it leaves, and its end after.
 
 A push is put on record three times: before it is sent, with its key, and final. Beside the
-journal stands bare sqlite3 with the same three commits and the same promise to the disk.
+journal stands bare sqlite3 with the same three commits and the same promise to the disk; and
+all of the client, with a journal and without, 64 pushes in flight to a sandbox next door.
 
     python -m benchmarks journal_cost
 """
@@ -19,8 +20,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks._peers import RESULTS, Peer, interleaved
+from benchmarks._push_server import PushServer, push_server
 from benchmarks._question import Question, Rows
 from benchmarks.peers._frame import record
+from integration_sdk import Client, OutcomeStatus, PushRequest
 from integration_sdk._journal import Journal, MemoryJournal, SqliteJournal
 from integration_sdk._sansio.pushing.intents import Evidence, Intent, Lane, State, intend
 
@@ -76,6 +79,25 @@ async def _bare_sqlite(folder: Path, pushes: int) -> None:
                 db.execute("INSERT OR REPLACE INTO pushes VALUES (?, ?, ?)", values)
 
 
+def _all_of_it(server: PushServer, *, journal: bool) -> Work:
+    async def work(folder: Path, pushes: int) -> None:
+        company, connection = server.lanes[0]
+        requests = [
+            PushRequest(company, connection, "invoices", record(number), reference=str(number))
+            for number in range(pushes)
+        ]
+        kept = folder / "journal.db" if journal else None
+        async with (
+            Client(server.api_key, server.base_url) as client,
+            client.coordinator(journal=kept, max_in_flight=64) as coordinator,
+        ):
+            outcomes = [one async for one in coordinator.run(requests)]
+        if any(one.status is not OutcomeStatus.SUCCESS for one in outcomes):
+            raise RuntimeError("not all pushes succeeded: there is nothing to compare")
+
+    return work
+
+
 WORK: Mapping[str, tuple[Work, float]] = {
     "bare sqlite3, one by one": (_bare_sqlite, 0.1),
     "journal, one by one": (_on_disk(1), 0.1),
@@ -92,9 +114,17 @@ def journal_cost(quick: bool) -> Rows:
 
 def _measure(pushes: int, rounds: int) -> Rows:
     RESULTS.mkdir(parents=True, exist_ok=True)
+    with push_server(1, (0.05, 0.2), dialect="document") as server:
+        clients: dict[str, tuple[Work, float]] = {
+            "client, 64 in flight, no journal": (_all_of_it(server, journal=False), 0.3),
+            "client, 64 in flight, journal": (_all_of_it(server, journal=True), 0.3),
+        }
+        return _compared({**WORK, **clients}, pushes, rounds)
 
+
+def _compared(all_work: Mapping[str, tuple[Work, float]], pushes: int, rounds: int) -> Rows:
     def turn(peer: Peer) -> Mapping[str, float]:
-        work, share = WORK[peer.name]
+        work, share = all_work[peer.name]
         count = max(round(pushes * share), 1)
         # In the project's folder, since a temporary one may be memory that no sync reaches.
         with TemporaryDirectory(dir=RESULTS) as folder:
@@ -107,7 +137,7 @@ def _measure(pushes: int, rounds: int) -> Rows:
             "pushes/s": count / wall,
         }
 
-    peers = [Peer(name, "") for name in WORK]
+    peers = [Peer(name, "") for name in all_work]
     return Rows(interleaved(f"{COMMITS} commits a push", peers, turn, rounds=rounds))
 
 

@@ -57,8 +57,10 @@ SETTINGS = (
         lambda chance: chance.lognormvariate(math.log(20), 0.5),
         rate=20,
     ),
+    Setting("300 of 300, 1-2 min", 300, 300, lambda chance: chance.uniform(60, 120), rate=5),
+    Setting("1,000 of 10, one a second", 1000, 10, lambda chance: chance.uniform(1, 3), rate=0.93),
 )
-SLOW, FAST, MIXED, SPREAD = (setting.name for setting in SETTINGS)
+SLOW, FAST, MIXED, SPREAD, LONE, SPARSE = (setting.name for setting in SETTINGS)
 
 
 def polling(quick: bool) -> Rows:
@@ -113,6 +115,9 @@ POLLING = Question(
         _goal("p50 of the delay in s, of what takes 2 s", 0.15, FAST, "delay p50 s"),
         _goal("p50 of the delay in s, of what takes 1-30 s", 1.0, MIXED, "delay p50 s"),
         _goal("p95 of the delay in s, of what takes 1-30 s", 3.0, MIXED, "delay p95 s"),
+        _goal("p95 of the delay as a part of the age, alone", 0.10, LONE, "delay p95 of age"),
+        _goal("p50 of the delay in s, of what comes one by one", 1.0, SPARSE, "delay p50 s"),
+        _goal("p95 of the delay in s, of what comes one by one", 3.0, SPARSE, "delay p95 s"),
         _goal("Jain's index over companies", 0.95, FAST, "fairness", least=True),
     ],
     compare=("requests per push", OURS),

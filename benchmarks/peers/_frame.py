@@ -38,6 +38,7 @@ class Job:
         first_only: Whether reading ends with the first item.
         lanes: (company, connection) pairs to push to.
         pushes: Records to push.
+        model: Class to read records into, by name; for who can.
     """
 
     base_url: str
@@ -50,6 +51,7 @@ class Job:
     first_only: bool = False
     lanes: tuple[tuple[str, str], ...] = ()
     pushes: int = 0
+    model: str = ""
 
     def records(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
         """Yield company, connection and record of each push, lane after lane."""

@@ -13,7 +13,9 @@ from integration_sdk._pager.pager import Pager
 
 @asynccontextmanager
 async def reading(job: Job) -> AsyncIterator[Pager[dict[str, Any]]]:
-    async with Client(job.api_key, job.base_url) as client:
+    # More pages ahead than a company takes requests at a time would only wait.
+    at_once = max(job.prefetch, 10)
+    async with Client(job.api_key, job.base_url, per_company=at_once) as client:
         invoices = client.company(COMPANY).data("invoices")
         yield invoices.list(page_size=job.page_size, prefetch=job.prefetch)
 

@@ -1,0 +1,181 @@
+"""The figures that are to be reached, in one table; ``--check`` holds every run against it.
+
+A goal names the row and the figure that it judges, so the same figure of everybody else in
+the run stands beside it, the machine's own limit among them where a contender shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from benchmarks._question import Goal, Pick, Rows
+
+SDK = "integration_sdk"
+MILLION = "1,000,000 items"
+PUSHED = "10,000 pushes"
+
+Measured = Callable[[Rows], float]
+
+
+def at_most(what: str, bound: float, of: Measured, *, full: bool = True, limit: str = "") -> Goal:
+    """A figure that must not exceed *bound*; *full* if small sizes say nothing of it."""
+    return Goal(what, "<=", bound, of, needs_full=full, limit=limit)
+
+
+def at_least(what: str, bound: float, of: Measured, *, full: bool = True) -> Goal:
+    """A figure that must reach *bound*."""
+    return Goal(what, ">=", bound, of, needs_full=full)
+
+
+def _beyond(setting: str, contender: str, figure: str, base: str) -> Measured:
+    """Return what *contender* takes more than *base*."""
+
+    def measured(rows: Rows) -> float:
+        return rows.median(setting, contender, figure) - rows.median(setting, base, figure)
+
+    return measured
+
+
+def _cost(page_size: str) -> Goal:
+    pick = Pick(f"{page_size} a page", SDK, "CPU us/item", over="raw socket + msgspec")
+    what = f"CPU per dict, {page_size} a page, over raw socket + msgspec"
+    return at_most(what, 1.15, pick, limit="aiohttp + msgspec")
+
+
+def _peak(page_size: str, mib: float) -> Goal:
+    pick = Pick(f"{page_size} a page, {MILLION}", SDK, "peak MiB")
+    return at_most(f"MiB over base, {MILLION}, {page_size} a page", mib, pick)
+
+
+def _growth(page_size: str) -> Goal:
+    def measured(rows: Rows) -> float:
+        peaks = (
+            rows.median(f"{page_size} a page, {items} items", SDK, "peak MiB")
+            for items in ("1,000,000", "250,000")
+        )
+        return next(peaks) - next(peaks)
+
+    return at_most(f"MiB more for {MILLION} than for a quarter, {page_size} a page", 4, measured)
+
+
+def _faster(walk: str, ahead: int, times: float, *, full: bool = True) -> Goal:
+    pick = Pick(walk, f"{ahead} ahead", "x faster")
+    return at_least(
+        f"times as fast as one by one, {walk}, prefetch {ahead}", times, pick, full=full
+    )
+
+
+def _stall(page_size: str, who: str, milliseconds: float) -> Goal:
+    pick = Pick(f"{page_size} a page", who, "stall p99 ms")
+    return at_most(f"event-loop stall p99 in ms, {page_size} a page, {who}", milliseconds, pick)
+
+
+GOALS: Mapping[str, tuple[Goal, ...]] = {
+    "streaming": (_cost("5,000"), _cost("1,000"), _cost("100")),
+    "models": (
+        at_most(
+            "CPU of typed attrs objects over dicts",
+            1.5,
+            Pick("1,000 a page", "attrs, 16 fields", "CPU us/item", over="dicts"),
+        ),
+        at_most(
+            "CPU of a 3-field model over dicts",
+            1.0,
+            Pick("1,000 a page", "attrs, 3 fields", "CPU us/item", over="dicts"),
+        ),
+    ),
+    "prefetch": (
+        _faster("40 pages of 100, 50 ms", 8, 6.5, full=False),
+        _faster("64 pages of 1,000, 100 ms", 8, 7),
+        _faster("400 pages of 10, 100 ms", 32, 28),
+    ),
+    "stalls": (
+        _stall("5,000", SDK, 10),
+        _stall("5,000", f"{SDK}, attrs", 10),
+        _stall("1,000", SDK, 5),
+        _stall("1,000", f"{SDK}, attrs", 5),
+    ),
+    "memory": (
+        _peak("5,000", 64),
+        _growth("5,000"),
+        _peak("1,000", 30),
+        _growth("1,000"),
+        _peak("100", 16),
+        _growth("100"),
+    ),
+    "crowd": (
+        at_most(
+            "calls that failed, of 1,000 at 100 a second", 0, Pick("calls at once", SDK, "failed")
+        ),
+        at_most("answers 429, same run", 120, Pick("calls at once", SDK, "429s")),
+        at_most("times the ideal time, same run", 1.1, Pick("calls at once", SDK, "x ideal time")),
+    ),
+    "pushing": (
+        at_most(
+            "requests per settled push, 10,000 in 10 companies, ~2 s each",
+            1.05,
+            Pick(PUSHED, SDK, "requests/push"),
+        ),
+        at_most("p50 of the delay in s, same run", 0.15, Pick(PUSHED, SDK, "delay p50 s")),
+        at_most(
+            "client CPU in s per 1,000 pushes",
+            0.10,
+            Pick(PUSHED, SDK, "CPU s/1,000"),
+            limit="aiohttp POSTs alone",
+        ),
+    ),
+    "open_pushes": (
+        at_least(
+            "pushes a second over plain aiohttp's, 64 in flight",
+            0.8,
+            Pick(PUSHED, SDK, "pushes/s", over="aiohttp POSTs alone"),
+        ),
+        at_most(
+            "bytes per open push beyond its payload",
+            600,
+            Pick(PUSHED, SDK, "bytes per open push"),
+        ),
+        at_most("loop lag p99 in ms with 10,000 open", 10, Pick(PUSHED, SDK, "loop lag p99 ms")),
+    ),
+    "call_overhead": tuple(
+        at_most(
+            f"us of CPU beyond aiohttp, {setting}",
+            60,
+            _beyond(setting, SDK, "CPU us/call", "aiohttp"),
+            full=False,
+        )
+        for setting in ("GET, small answer", "POST, small record")
+    ),
+    "import_time": (
+        at_most(
+            "import in ms of CPU beyond aiohttp's own",
+            100,
+            _beyond("fresh process", "both", "import ms of CPU", "aiohttp"),
+            full=False,
+        ),
+    ),
+    "first_item": (
+        at_most(
+            "seconds from process start to the first item",
+            0.2,
+            Pick("fresh process", SDK, "s to first item"),
+            full=False,
+            limit="aiohttp + json",
+        ),
+    ),
+    "scale_run": (
+        at_most(
+            "MiB that 1,000,000 pushes through run(max_open=2000) add after the first tenth",
+            16,
+            Pick("1,000,000 pushes", SDK, "MiB grown"),
+        ),
+    ),
+    "scale_million": (
+        at_most(
+            "MiB that a day of 1,000,000 pushes adds after the first quarter",
+            16,
+            Pick("1,000 a company and day", "in 10 batches", "MiB grown"),
+        ),
+    ),
+}
+"""Goals by the name of their question. `polling` has its own, beside its settings."""
