@@ -146,6 +146,18 @@ GOALS: Mapping[str, tuple[Goal, ...]] = {
         )
         for setting in ("GET, small answer", "POST, small record")
     ),
+    "journal_cost": (
+        at_least(
+            "pushes a second with a journal over without, 64 in flight",
+            0.6,
+            Pick(
+                "3 commits a push",
+                "client, 64 in flight, journal",
+                "pushes/s",
+                over="client, 64 in flight, no journal",
+            ),
+        ),
+    ),
     "import_time": (
         at_most(
             "import in ms of CPU beyond aiohttp's own",

@@ -19,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from benchmarks._goals import GOALS
 from benchmarks._peers import RESULTS, Peer, interleaved
 from benchmarks._push_server import PushServer, push_server
 from benchmarks._question import Question, Rows
@@ -146,6 +147,7 @@ JOURNAL_COST = Question(
     "What does it cost to have every push on disk before it leaves?",
     journal_cost,
     compare=("ms/push", "in memory"),
+    goals=GOALS["journal_cost"],
 )
 
 QUESTIONS = (JOURNAL_COST,)

@@ -98,7 +98,7 @@ async def _ours(server: PushServer, requests: Sequence[PushRequest]) -> Figures:
         seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
         lag = await _lag()
         await _leave(first)
-    weight = await _weight(server, requests[:2000])
+    weight = await _weight(server, requests)
     return {
         **_rate(len(requests), seconds, cpu),
         "bytes per open push": weight,
@@ -130,7 +130,9 @@ async def _weight(server: PushServer, requests: Sequence[PushRequest]) -> float:
     opened = _Opened(len(requests))
     async with (
         _client(server) as client,
-        client.coordinator(max_open=5000, leave="detach", on_event=opened.heard) as coordinator,
+        client.coordinator(
+            max_open=len(requests) + 1, leave="detach", on_event=opened.heard
+        ) as coordinator,
     ):
         for request in requests[:AT_ONCE]:
             await coordinator.submit(request)

@@ -5,8 +5,6 @@ A decision is on record before anything follows from it.
 
 from __future__ import annotations
 
-from uuid import uuid4
-
 from integration_sdk._coordinator.dispatch import Dispatch
 from integration_sdk._coordinator.push import Push
 from integration_sdk._sansio.pushing import outcomes, reconcile, submissions
@@ -58,10 +56,8 @@ async def resend(desk: Dispatch, intent_id: str) -> Push:
 
 
 async def _on_record(desk: Dispatch, intent_id: str) -> Intent:
-    key = str(uuid4()) if desk.dialect.idempotency_header else None
-    machine = reconcile.resend(
-        desk.delivery.ledger, intent_id, new_id=desk.new_id(), idempotency_key=key
-    )
+    new_id, key = desk.new_id()
+    machine = reconcile.resend(desk.delivery.ledger, intent_id, new_id=new_id, idempotency_key=key)
     return await desk.delivery.drive(machine)
 
 

@@ -117,7 +117,7 @@ class Dispatch:
             self.tally.sending -= 1
 
     async def _prepare(self, request: PushRequest) -> tuple[Request, Intent]:
-        key = str(uuid4()) if self.dialect.idempotency_header else None
+        intent_id, key = self.new_id()
         call = submissions.to_request(self.dialect, request, request.record, key)
         problems = await self.check(request) if self.check else ()
         if problems:
@@ -125,7 +125,7 @@ class Dispatch:
                 f"{request.data_type} not sent: " + "; ".join(map(str, problems)),
                 problems=problems,
             )
-        return call, submissions.intend(request, call, self.new_id(), key, durable=self.durable)
+        return call, submissions.intend(request, call, intent_id, key, durable=self.durable)
 
     async def _take_up(self, push: Push, intent: Intent) -> Intent | None:
         """Return what the push's reference stands for; None where another push has it."""
@@ -141,9 +141,12 @@ class Dispatch:
             return intent
         return submissions.take_up(before, intent) or await self.delivery.replace(before, intent)
 
-    def new_id(self) -> str:
-        """Return a new intent's id."""
-        return uuid4().hex if self.durable else f"push-{next(self._numbers)}"
+    def new_id(self) -> tuple[str, str | None]:
+        """Return a new intent's id, and the same as its idempotency key, if it has one."""
+        if self.dialect.idempotency_header:
+            key = str(uuid4())
+            return key, key
+        return (uuid4().hex if self.durable else f"push-{next(self._numbers)}"), None
 
     async def _go_on(self, push: Push, call: Request, intent: Intent, wait: float | None) -> None:
         """Take *intent* on from where it is: a reference may be of an earlier run."""

@@ -46,15 +46,20 @@ def read(reply: Reply, *, began: float, unix_time: float) -> Said:
             at=began,
             status=reply.status,
             body={"pushOperationKey": operation.key} if operation else _object(reply.body),
-            retry_after=retry_after(
-                reply.headers.get("Retry-After"), service_time(reply.headers, reply.received_at)
-            ),
+            retry_after=_wanted_wait(reply),
         )
         return Said(answer, reply, operation)
     unsent = isinstance(reply, NotSent) or (isinstance(reply, ApiError) and not reply.attempts)
     phase = Phase.NEVER_LEFT if unsent else Phase.MAY_HAVE_LEFT
     wait = seconds_until(reply, unix_time)
     return Said(Answer(phase, at=began, cause=str(reply), retry_after=wait), reply)
+
+
+def _wanted_wait(reply: Response) -> float | None:
+    header = reply.headers.get("Retry-After")
+    if header is None:
+        return None
+    return retry_after(header, service_time(reply.headers, reply.received_at))
 
 
 def _acknowledged(reply: Response) -> PushOperation | None:
