@@ -342,10 +342,11 @@ class History:
     def _send(self, intent: Intent, report: Callable[[Any], None]) -> None:
         self.disk.watch_send(intent)
         began, life = self.service.now, self._life
-        self.service.seen = {row.key for row in done(self.disk.journal.rows()) if row.key}
-        self.service.seen |= intent.snapshot.keys if intent.snapshot else set()
+        seen = {row.key for row in done(self.disk.journal.rows()) if row.key}
+        seen |= intent.snapshot.keys if intent.snapshot else set()
 
         def step(happens: Callable[[], Answer | None]) -> None:
+            self.service.seen = seen  # by this one; others are on their way
             answer = happens()
             if answer is not None and life == self._life:
                 report(evolve(answer, at=began))
