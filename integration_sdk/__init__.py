@@ -20,7 +20,11 @@ else:
     def __getattr__(name: str) -> Any:
         from importlib import import_module
 
-        return getattr(import_module("integration_sdk._public"), name)
+        public = import_module("integration_sdk._public")
+        try:
+            return getattr(public, name)
+        except AttributeError:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
 
     def __dir__() -> list[str]:
         return [*__getattr__("__all__"), "__version__"]

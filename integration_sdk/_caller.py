@@ -11,12 +11,13 @@ from typing import Any
 
 from attrs import Factory, define, frozen
 
-from integration_sdk._pager.pager import Pager
+from integration_sdk._pager.pager import ListOptions, Pager
 from integration_sdk._sansio import requests, responses
 from integration_sdk._sansio.cache import Cache
 from integration_sdk._sansio.codec import Json
 from integration_sdk._sansio.options.options import Problem, PushOptions
-from integration_sdk._sansio.requests import Request
+from integration_sdk._sansio.paging.items import Decode
+from integration_sdk._sansio.requests import DEFAULT_PAGE_SIZE, Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk._session import BeforeSending, CallOptions, Session
 from integration_sdk.dialect import Dialect
@@ -26,7 +27,6 @@ logger = logging.getLogger("integration_sdk.pushes")
 
 OPTIONS_TTL = 300.0
 """Seconds that push options are remembered."""
-DEFAULT_PAGE_SIZE = 100
 MOST_WARNINGS = 1000
 """Kinds of warnings that are logged."""
 
@@ -118,12 +118,24 @@ class Caller:
             self.warned.add(kind)
             logger.warning("%s: %s", place, problem)
 
-    def pager(self, operation: str, names: Mapping[str, Any], **options: Any) -> Pager[Any]:
-        """Return a pager over one of the dialect's lists.
+    def pager(
+        self,
+        operation: str,
+        names: Mapping[str, Any],
+        *,
+        model: Any = None,
+        decode: Decode | None = None,
+        **options: Any,
+    ) -> Pager[Any]:
+        """Return a pager over one of the dialect's lists; *options* are `ListOptions`.
 
         Raises:
+            TypeError: One of *options* is none of those.
             ConfigurationError: One of *options* cannot work.
         """
+        known = ListOptions.__optional_keys__
+        for name in options.keys() - known:
+            raise TypeError(f"list() has no option {name!r}; it has {', '.join(sorted(known))}")
         size = options.get("page_size", DEFAULT_PAGE_SIZE)
         request = requests.listing(
             self.dialect,
@@ -134,7 +146,14 @@ class Caller:
             **names,
         )
         options.setdefault("numbers", "decimal" if self.exact else "float")
-        return Pager(self.fetch, request, base_url=self.session.base_url, **options)
+        return Pager(
+            self.fetch,
+            request,
+            base_url=self.session.base_url,
+            model=model,
+            decode=decode,
+            **options,
+        )
 
     def new_key(self) -> str:
         """An idempotency key, sent where the dialect has such a thing."""

@@ -13,10 +13,9 @@ from attrs import evolve
 
 from integration_sdk._caller import Caller
 from integration_sdk._coordinator.coordinator import Coordinator, Leave
-from integration_sdk._coordinator.delivery import Journal
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import PushEvent
-from integration_sdk._resources import Companies, Company, Profile
+from integration_sdk._resources import Check, Companies, Company, Profile, compares
 from integration_sdk._sansio import requests
 from integration_sdk._sansio.options.options import Problem
 from integration_sdk._session import (
@@ -45,9 +44,10 @@ class CoordinatorOptions(TypedDict, total=False):
     """What `Client.coordinator` takes.
 
     Attributes:
-        journal: File of the journal, or an open `Journal`: pushes are on record before
-            they leave, and a later run goes on with them. None: this block only.
-        store_payloads: Whether the journal keeps records; else only their hashes.
+        journal: File of the journal: pushes are on record before they leave, and a
+            later run goes on with them. None: this block only.
+        store_payloads: Whether the journal keeps records. Else it keeps their hashes and
+            natural keys, and what was not sent before a crash has to be submitted again.
         exclusive: Whether nobody but this journal pushes to its lanes: then a
             push whose answer was lost can be told by being the only new one.
         max_open: Pushes without an outcome, at most; input is pulled as places free up.
@@ -60,7 +60,7 @@ class CoordinatorOptions(TypedDict, total=False):
         patience: Seconds that the list is searched for a push whose answer was lost.
     """
 
-    journal: str | os.PathLike[str] | Journal | None
+    journal: str | os.PathLike[str] | None
     store_payloads: bool
     exclusive: bool
     max_open: int
@@ -121,7 +121,7 @@ class Client:
     ) -> None:
         # Hidden first, so that no traceback of ours shows it among its local variables.
         api_key = hide(api_key or _from_environment("api_key", ENVIRONMENT_KEY))
-        if rate is not None and not rate > 0:
+        if rate is not None and not (requests.is_number(rate) and rate > 0):
             raise ConfigurationError(f"rate must be above 0 calls per second, not {rate!r}")
         requests.whole_number("per_company", per_company, 1, 10**6)
         if numbers not in {"float", "decimal"}:
@@ -140,7 +140,7 @@ class Client:
                 trace_configs=trace_configs,
                 on_call=on_call,
             ),
-            settings=CallOptions(timeout=timeout, retry=retry or RetryPolicy.never()),
+            settings=CallOptions(timeout=timeout, retry=_policy(retry)),
             exact=numbers == "decimal",
         )
         self._poller = Poller(self._caller.send, dialect, notified=notified)
@@ -219,13 +219,22 @@ class Client:
             exception: ``validation`` holds the reasons.
 
         Raises:
+            ConfigurationError: *push* is no push or key, or a key without its company.
             NotFound: The service knows no such push.
+            ApiError: The service does not let it be read, as when the account has expired.
             WaitExpired: *timeout* passed. The push itself goes on.
+            PollingStopped: The polling loop broke. The push itself goes on; wait again.
+            ClientClosed: The client was closed meanwhile.
 
         Source: "States and transitions", rules 1 and 2.
         """
         if isinstance(push, PushOperation):
             return await self._poller.wait_for(push, timeout=timeout)
+        if not isinstance(push, str):
+            raise ConfigurationError(
+                f"wait() takes a PushOperation or its key, not {type(push).__name__}: a push of "
+                "a coordinator is awaited itself, as in outcome = await push"
+            )
         if company_id is None:
             raise ConfigurationError("wait() on a key needs company_id= as well")
         requests.segment("company_id", company_id)
@@ -239,7 +248,7 @@ class Client:
     def coordinator(
         self,
         *,
-        check: Literal["options"] | None = None,
+        check: Check = None,
         **options: Unpack[CoordinatorOptions],
     ) -> Coordinator:
         """Push many records and await how each ends. Use it as ``async with``.
@@ -253,7 +262,7 @@ class Client:
         Raises:
             ConfigurationError: An option cannot work.
         """
-        compare = self._problems_of if check == "options" else None
+        compare = self._problems_of if compares(check) else None
         return Coordinator(self._caller.send, self._poller, self.dialect, check=compare, **options)
 
     async def _problems_of(self, request: PushRequest) -> list[Problem]:
@@ -299,7 +308,7 @@ class Client:
         given: dict[str, Any] = {"timeout": timeout, "retry": retry, "priority": priority}
         changes = {name: value for name, value in given.items() if value is not _UNSET}
         if "retry" in changes:
-            changes["retry"] = changes["retry"] or RetryPolicy.never()
+            changes["retry"] = _policy(retry)
         other = copy(self)
         settings = evolve(self._caller.settings, **changes)
         other._caller = evolve(self._caller, settings=settings)
@@ -317,6 +326,10 @@ class Client:
     def quota(self) -> Quota | None:
         """What the service last said of the account's limits; None until it does."""
         return self._caller.session.quota
+
+
+def _policy(retry: RetryPolicy | None) -> RetryPolicy:
+    return RetryPolicy.never() if retry is None else retry
 
 
 def _from_environment(argument: str, variable: str) -> str:

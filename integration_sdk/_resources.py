@@ -17,7 +17,7 @@ from integration_sdk._pager.pager import ListOptions, Pager
 from integration_sdk._sansio import requests
 from integration_sdk._sansio.codec import decode_json, read_operation
 from integration_sdk._sansio.options.options import Problem, PushOptions
-from integration_sdk.errors import InvalidRecord
+from integration_sdk.errors import ConfigurationError, InvalidRecord
 from integration_sdk.models import PushOperation
 
 T = TypeVar("T")
@@ -162,9 +162,8 @@ class Pushes:
         Source: "Monitor pushes (polling)". Assumed: path and parameters.
         """
         options.setdefault("order_by", self._caller.dialect.newest_first)
-        return self._caller.pager(
-            "pushes.list", self._names, decode=_operation_of, key="pushOperationKey", **options
-        )
+        options.setdefault("key", "pushOperationKey")
+        return self._caller.pager("pushes.list", self._names, decode=_operation_of, **options)
 
     async def get(self, key: str) -> PushOperation:
         """The push operation *key*, as it stands now.
@@ -300,6 +299,7 @@ class Connection:
         *,
         force: bool = False,
     ) -> PushOperation:
+        with_options = compares(check)
         request = requests.push(
             self._caller.dialect,
             self.company_id,
@@ -311,7 +311,7 @@ class Connection:
             force_update=force,
             idempotency_key=self._caller.new_key(),
         )
-        if check == "options":
+        if with_options:
             refuse(await self.problems(data_type, record, for_update=record_id is not None))
         return await self._caller.push(request)
 
@@ -329,6 +329,17 @@ class Connection:
             if not problem.is_error:
                 self._caller.warn(f"{data_type} of connection {self.id}", problem)
         return found
+
+
+def compares(check: Check) -> bool:
+    """Return whether records are to be compared with the options.
+
+    Raises:
+        ConfigurationError: There is no such check.
+    """
+    if check is not None and check != "options":
+        raise ConfigurationError(f"check must be 'options' or None, not {check!r}")
+    return check is not None
 
 
 def refuse(problems: list[Problem]) -> None:

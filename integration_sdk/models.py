@@ -204,6 +204,16 @@ class PushOperation:
         return self.status.is_final
 
 
+def _plain(value: Any) -> Any:
+    """Return the bare str or int of an enum's member: it is written to URLs and to disk."""
+    match value:
+        case str() if type(value) is not str:
+            return str.__str__(value)
+        case int() if type(value) not in {int, bool}:
+            return int(value)
+    return value
+
+
 @frozen
 class PushRequest:
     """One record to push: what goes where.
@@ -219,14 +229,14 @@ class PushRequest:
             ``invoiceNumber``; it finds the push again if its answer is lost.
     """
 
-    company_id: str
-    connection_id: str
-    data_type: str
+    company_id: str = field(converter=_plain)
+    connection_id: str = field(converter=_plain)
+    data_type: str = field(converter=_plain)
     record: Any
-    reference: str | None = field(default=None, kw_only=True)
-    record_id: str | None = field(default=None, kw_only=True)
-    timeout_minutes: int | None = field(default=None, kw_only=True)
-    natural_key: str | None = field(default=None, kw_only=True)
+    reference: str | None = field(default=None, kw_only=True, converter=_plain)
+    record_id: str | None = field(default=None, kw_only=True, converter=_plain)
+    timeout_minutes: int | None = field(default=None, kw_only=True, converter=_plain)
+    natural_key: str | None = field(default=None, kw_only=True, converter=_plain)
 
 
 class OutcomeStatus(StrEnum):

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from integration_sdk import Client, PushOutcome, PushRequest
-from integration_sdk._journal import SqliteJournal
 from integration_sdk.errors import JournalError
 
 
@@ -54,15 +53,15 @@ async def push(config: Mapping[str, Any]) -> None:
     With ``again`` all of it is submitted again; else what `Coordinator.recovered` goes on
     with by itself is left to it.
     """
-    journal = await SqliteJournal.open(config["journal"])
-    if "synchronous" in config:  # a fault to be seeded: see `audit`
-        setting = f"PRAGMA synchronous = {config['synchronous']}"
-        await journal._ask(journal._file._db.execute, setting)
     async with Client(config["api_key"], config["base_url"]) as client:
         pushes = client.coordinator(
-            journal=journal, patience=config["patience"], max_in_flight=config["in_flight"]
+            journal=config["journal"],
+            patience=config["patience"],
+            max_in_flight=config["in_flight"],
         )
         async with pushes:
+            if "synchronous" in config:  # a fault to be seeded: see `audit`
+                await sync_less(pushes._open().delivery.journal, config["synchronous"])
             say("open")
             recovered = () if config["again"] else pushes.recovered
             known = {push.request.reference for push in recovered}
@@ -71,6 +70,11 @@ async def push(config: Mapping[str, Any]) -> None:
                 tell(outcome)
             for push in recovered:
                 tell(await push)
+
+
+async def sync_less(journal: Any, synchronous: str) -> None:
+    """Let an open journal wait for less than it promises."""
+    await journal._ask(journal._file._db.execute, f"PRAGMA synchronous = {synchronous}")
 
 
 def tell(outcome: PushOutcome) -> None:

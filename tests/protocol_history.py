@@ -19,10 +19,10 @@ from integration_sdk._sansio.pushing import effects, protocol, reconcile
 from integration_sdk._sansio.pushing.effects import (
     Commit,
     Fetch,
+    FindOwners,
     Ledger,
     List,
     Machine,
-    Owners,
     Policy,
     Send,
     Sleep,
@@ -33,11 +33,11 @@ from integration_sdk._sansio.pushing.intents import (
     Answer,
     Intent,
     Lane,
-    Phase,
     Snapshot,
     State,
     intend,
 )
+from integration_sdk._sansio.requests import Phase
 from integration_sdk.errors import JournalError
 from tests.protocol_world import Disk, Push, Service, Weather, done
 
@@ -182,7 +182,8 @@ class History:
 
     def _push(self, intent: Intent, snapshot: Snapshot | None) -> Machine[None]:
         if self.dice.random() < 0.2 and intent.state is State.INTENT:
-            yield from protocol.accept(self.ledger, [intent])
+            yield Commit((intent,))  # on record before its turn, as what is sent again is
+            self.ledger.note(intent)
         sent = yield from protocol.transmit(
             self.ledger, intent, snapshot, policy=self.policy, chance=self.dice.random
         )
@@ -288,7 +289,7 @@ class History:
                 cut = not (is_snapshot and self.service.weather.steps)
                 listing = self.service.listing(may_be_cut=cut, old=effect.old)
                 self._after(self.dice.random() * 3, lambda: report(listing))
-            case Owners():
+            case FindOwners():
                 self._after(0.01, lambda: self._owners(machine, effect, report))
             case Fetch():
                 found = [self.service.read(key) for key in effect.keys]
@@ -333,7 +334,9 @@ class History:
                 refused = error
         return refused
 
-    def _owners(self, machine: Machine[Any], effect: Owners, report: Callable[[Any], None]) -> None:
+    def _owners(
+        self, machine: Machine[Any], effect: FindOwners, report: Callable[[Any], None]
+    ) -> None:
         if self.dice.random() < self.weather.disk:
             self._resume(machine, lambda: machine.throw(JournalError("unreadable")))
         else:

@@ -16,7 +16,8 @@ from attrs import Factory, define, evolve, field, frozen
 
 from integration_sdk._journal import MemoryJournal
 from integration_sdk._sansio.pushing.evidence import Listing
-from integration_sdk._sansio.pushing.intents import Answer, Intent, Lane, Phase, State
+from integration_sdk._sansio.pushing.intents import Answer, Intent, Lane, State
+from integration_sdk._sansio.requests import Phase
 
 T = TypeVar("T")
 KEPT_FOR = 90 * 60.0

@@ -84,12 +84,52 @@ def test_settings_that_cannot_work_are_refused(key: str, url: str, message: str)
 
 
 @pytest.mark.parametrize(
-    "options", [{"numbers": "exact"}, {"timeout": 0}, {"rate": 0}, {"per_company": 0}]
+    "options",
+    [
+        {"numbers": "exact"},
+        {"timeout": 0},
+        {"timeout": "5"},
+        {"retry": 3},
+        {"retry": 0},
+        {"rate": 0},
+        {"rate": "5"},
+        {"per_company": 0},
+    ],
 )
 def test_odd_options_are_refused(options: dict[str, Any]) -> None:
     """Options are checked where they are given, not at the first call."""
-    with pytest.raises(errors.ConfigurationError):
+    (name,) = options
+    with pytest.raises(errors.ConfigurationError, match=f"^{name} must be "):
         Client("key", "https://api.example", **options)
+
+
+@pytest.mark.parametrize("options", [{"timeout": 0}, {"timeout": "5"}, {"retry": 3}, {"retry": 0}])
+def test_odd_changes_of_options_are_refused(options: dict[str, Any]) -> None:
+    """``with_options`` takes what the client itself takes, and nothing else."""
+    (name,) = options
+    with pytest.raises(errors.ConfigurationError, match=f"^{name} must be "):
+        Client("key", "https://api.example").with_options(**options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"check": "option"},
+        {"check": True},
+        {"journal": 5},
+        {"journal": ""},
+        {"journal": "."},
+        {"patience": -1},
+        {"patience": "5"},
+        {"patience": float("inf")},
+        {"patience": float("nan")},
+    ],
+)
+def test_odd_options_of_a_coordinator_are_refused(options: dict[str, Any]) -> None:
+    """A coordinator says what an option takes before anything is pushed."""
+    (name,) = options
+    with pytest.raises(errors.ConfigurationError, match=f"^{name} must be .*, not "):
+        Client("key", "https://api.example").coordinator(**options)
 
 
 async def test_settings_come_from_the_environment(
@@ -233,6 +273,15 @@ async def test_page_sizes_outside_the_limits_send_nothing(
     assert sandbox.requests == []
 
 
+def test_options_that_do_not_exist_are_told_with_those_that_do() -> None:
+    """A misspelt option names the method that was called, not what stands behind it."""
+    company: Any = Client("key", "https://api.example").company("c")
+    for listing in (company.data("invoices"), company.pushes):
+        with pytest.raises(TypeError, match=r"^list\(\) .* 'page_sise'.*page_size"):
+            listing.list(page_sise=5)
+        listing.list(key="id")
+
+
 # Bank data
 
 
@@ -349,6 +398,18 @@ async def test_waiting_by_key_needs_the_company(sandbox: Sandbox, client: Client
     assert ended.is_final
 
 
+async def test_waiting_takes_no_push_of_a_coordinator(sandbox: Sandbox, client: Client) -> None:
+    """Such a push is awaited itself, and the error says so."""
+    wait: Any = client.wait
+    company = sandbox.companies[0]
+    request = PushRequest(company.id, company.connections[0].id, "invoices", RECORD)
+    async with client.coordinator() as pushes:
+        push = await pushes.submit(request)
+        with pytest.raises(errors.ConfigurationError, match="await push"):
+            await wait(push)
+        assert (await push).status is OutcomeStatus.SUCCESS
+
+
 async def test_many_waiters_cost_one_poll(sandbox: Sandbox, client: Client) -> None:
     """Fifty tasks that wait for one push ask no more often than one does."""
     operation = await books(client, sandbox).push("invoices", RECORD)
@@ -368,6 +429,19 @@ async def test_options_are_checked_before_a_push(sandbox: Sandbox, client: Clien
 
     assert caught.value.problems
     assert sandbox.count("POST", "/push/") == 0
+
+
+async def test_a_check_that_does_not_exist_sends_nothing(sandbox: Sandbox, client: Client) -> None:
+    """A misspelt ``check=`` is no push without a check."""
+    connection: Any = books(client, sandbox)
+    for push in (
+        connection.push("invoices", RECORD, check="option"),
+        connection.update("invoices", "1", RECORD, check=True),
+    ):
+        with pytest.raises(errors.ConfigurationError, match="check must be 'options' or None"):
+            await push
+
+    assert sandbox.requests == []
 
 
 async def test_options_are_asked_for_once(sandbox: Sandbox, client: Client) -> None:

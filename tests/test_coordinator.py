@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -170,7 +171,7 @@ def losing(model: Model, *, carried_out: bool) -> None:
     def create(call: Request) -> Response | BaseException:
         first = posts(model) == 1
         answer = inner(call) if carried_out or not first else None
-        return AnswerLost("reset") if first or answer is None else answer
+        return AnswerLost("reset by peer.") if first or answer is None else answer
 
     model._create = create  # type: ignore[method-assign, assignment]  # the model as a bad line
 
@@ -199,6 +200,7 @@ async def test_a_lost_push_that_is_nowhere_is_in_doubt() -> None:
     assert outcome.status is OutcomeStatus.IN_DOUBT
     assert isinstance(outcome.error, PushInDoubt)
     assert outcome.error.intent
+    assert ".. " not in str(outcome.error)
     assert posts(model) == 1
 
 
@@ -265,6 +267,45 @@ async def test_an_id_that_cannot_be_right_is_not_sent() -> None:
         (outcome,) = await collect(pushes.run([evolve(request(), company_id="a?b")]))
 
     assert outcome.status is OutcomeStatus.INVALID
+
+
+async def test_what_is_no_request_is_refused_at_once() -> None:
+    """submit() and run() name what they cannot take, and the block can be left as ever."""
+    model = Model()
+    wrong: Any = "INV-1"
+    async with coordinator(model) as pushes:
+        with pytest.raises(ConfigurationError, match="wants PushRequest values"):
+            await asyncio.wait_for(pushes.submit(wrong), 60)
+        with pytest.raises(ConfigurationError, match="wants PushRequest values"):
+            await collect(pushes.run([wrong]))
+
+    assert posts(model) == 0
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"reference": ["INV-1"]},
+        {"reference": 17},
+        {"reference": "INV-\ud800"},
+        {"reference": "INV\0"},
+        {"natural_key": 5},
+    ],
+)
+async def test_a_name_that_cannot_be_kept_stops_its_own_record_alone(
+    wrong: dict[str, Any], durable: bool, tmp_path: Path
+) -> None:
+    """submit() raises, run() yields INVALID and goes on, with a journal or without."""
+    model = Model()
+    (name,) = wrong
+    async with coordinator(model, journal=tmp_path / "pushes.db" if durable else None) as pushes:
+        with pytest.raises(ConfigurationError, match=f"{name} must be"):
+            await asyncio.wait_for(pushes.submit(request(**wrong)), 60)
+        outcomes = await collect(pushes.run([request(**wrong), request()], ordered=True))
+
+    assert [one.status for one in outcomes] == [OutcomeStatus.INVALID, OutcomeStatus.SUCCESS]
+    assert posts(model) == 1
 
 
 async def test_a_record_that_fails_the_check_is_not_sent() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
@@ -12,6 +13,7 @@ from unittest.mock import AsyncMock
 import pytest
 from attrs import evolve
 
+from integration_sdk._coordinator.coordinator import Coordinator
 from integration_sdk._journal import SqliteJournal
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response
@@ -19,9 +21,10 @@ from integration_sdk.dialect import Dialect
 from integration_sdk.errors import AnswerLost, ConfigurationError, JournalError, NotSent
 from integration_sdk.models import OutcomeStatus, PushRequest
 from tests.push_model import Model, error, request
-from tests.push_support import collect, coordinator, requests
+from tests.push_support import collect, coordinator, poller, requests
 
 pytestmark = pytest.mark.virtual_time
+PUBLISHED = Dialect.published()
 
 
 @pytest.fixture
@@ -208,6 +211,24 @@ async def test_a_journal_in_use_is_refused(journal: Path) -> None:
                 pass
 
 
+async def test_a_block_that_cannot_be_entered_leaves_nothing_behind(
+    journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where recovery fails the journal is let go of, and the poller tells nobody of its lists."""
+    refused = AsyncMock(side_effect=JournalError("unreadable"))
+    polls = poller(Model())
+    pushes = Coordinator(Model().send, polls, Dialect.document(), journal=journal)
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteJournal, "unsettled", refused)
+        with pytest.raises(JournalError, match="unreadable"):
+            await pushes.__aenter__()
+
+    assert not polls.listeners
+    async with pushes:
+        assert polls.listeners
+    assert not polls.listeners
+
+
 async def test_an_idempotency_key_is_kept_over_transmissions(journal: Path) -> None:
     """With a service that has such keys, each push has one, and a repeat carries the same."""
     keys: list[str] = []
@@ -224,3 +245,121 @@ async def test_an_idempotency_key_is_kept_over_transmissions(journal: Path) -> N
 
     assert len(keys) == 3
     assert len(set(keys)) == 2
+
+
+def sends(call: Request) -> bool:
+    return call.operation in {"push.create", "push.update"}
+
+
+@pytest.mark.parametrize(
+    ("record_id", "times"),
+    [pytest.param(None, 5, id="a create"), pytest.param("r", 1, id="an update")],
+)
+async def test_only_what_carries_an_idempotency_key_is_repeated_in_doubt(
+    journal: Path, record_id: str | None, times: int
+) -> None:
+    """The service honours keys of creates alone: a lost update is looked for instead."""
+    sent: list[Request] = []
+
+    def answer(call: Request) -> AnswerLost | None:
+        if sends(call):
+            sent.append(call)
+            return AnswerLost("reset")
+        return None
+
+    one = evolve(request(1), record_id=record_id)
+    async with coordinator(Model(answer=answer), journal=journal, dialect=PUBLISHED) as pushes:
+        push = await pushes.submit(one)
+        outcome = await push
+        first = len(sent)
+        await pushes.decide(str(push.intent), "resend")
+
+    assert outcome.status is OutcomeStatus.IN_DOUBT
+    assert (first, len(sent)) == (times, 2 * times)
+    assert all(("Idempotency-Key" in call.headers) is (record_id is None) for call in sent)
+
+
+async def test_a_key_on_record_means_nothing_to_a_service_without_such_keys(journal: Path) -> None:
+    """A journal of the published service, opened for the document's, repeats nothing."""
+    refused = Model(answer=lambda call: error(429) if sends(call) else None)
+    sending = coordinator(refused, journal=journal, dialect=PUBLISHED)
+    pushes = await sending.__aenter__()
+    pushing = asyncio.ensure_future(collect(pushes.run(referenced(1))))
+    await asyncio.sleep(0.1)
+    await die(pushes, [pushing])
+
+    lost = Model(answer=lambda call: AnswerLost("reset") if sends(call) else None)
+    async with coordinator(lost, journal=journal) as pushes:
+        outcomes = [await push for push in pushes.recovered]
+
+    assert [one.status for one in outcomes] == [OutcomeStatus.IN_DOUBT]
+    assert posts(lost) == 1
+
+
+class Word(StrEnum):
+    """A program's own names for things."""
+
+    COMPANY = "company-word"
+    CONNECTION = "connection-word"
+    INVOICES = "invoices"
+    REFERENCE = "INV-1"
+    NATURAL_KEY = "number"
+
+
+class Minutes(IntEnum):
+    LONG = 90
+
+
+async def test_names_from_enums_are_written_as_what_they_stand_for(journal: Path) -> None:
+    """A journal of such pushes can be opened again, and knows them by the bare names."""
+    model = Model()
+    named = PushRequest(
+        Word.COMPANY,
+        Word.CONNECTION,
+        Word.INVOICES,
+        {"number": 1},
+        reference=Word.REFERENCE,
+        natural_key=Word.NATURAL_KEY,
+        timeout_minutes=Minutes.LONG,
+    )
+    async with coordinator(model, journal=journal) as pushes:
+        first = await (await pushes.submit(named))
+    async with coordinator(model, journal=journal) as pushes:
+        again = await (await pushes.submit(evolve(named, reference="INV-1")))
+
+    assert (first.status, again.key) == (OutcomeStatus.SUCCESS, first.key)
+    assert posts(model) == 1
+
+
+async def test_a_push_is_bound_to_something_that_can_be_a_key(journal: Path) -> None:
+    """What could not be polled is refused, and the push stays in doubt."""
+    model = Model(answer=lambda call: AnswerLost("reset") if sends(call) else None)
+    async with coordinator(model, journal=journal) as pushes:
+        push = await pushes.submit(request(1))
+        await push
+        for nonsense in ("../keys", "", 5):
+            with pytest.raises(ConfigurationError, match="bind"):
+                await pushes.decide(str(push.intent), bind=nonsense)  # type: ignore[arg-type]  # on purpose
+        assert pushes.in_doubt == (push,)
+
+
+async def test_what_cannot_be_sent_any_more_is_said(
+    journal: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A journal without payloads names the push that is to be submitted again, and takes it."""
+    refused = Model(answer=lambda call: error(429) if sends(call) else None)
+    sending = coordinator(refused, journal=journal, store_payloads=False)
+    pushes = await sending.__aenter__()
+    pushing = asyncio.ensure_future(collect(pushes.run(referenced(1))))
+    await asyncio.sleep(0.1)
+    await die(pushes, [pushing])
+
+    model = Model()
+    async with coordinator(model, journal=journal, store_payloads=False) as pushes:
+        assert pushes.recovered == ()
+        outcomes = await collect(pushes.run(referenced(1)))
+
+    assert "INV-0" in caplog.text
+    assert "submit it again" in caplog.text
+    assert [one.status for one in outcomes] == [OutcomeStatus.SUCCESS]
+    assert posts(model) == 1

@@ -15,12 +15,12 @@ from integration_sdk._sansio.pushing.intents import (
     Intent,
     KeyClaimed,
     Lane,
-    Phase,
     Snapshot,
     State,
     classify,
     intend,
 )
+from integration_sdk._sansio.requests import Phase
 from integration_sdk.errors import JournalError
 from integration_sdk.models import PushOperation, PushStatus
 from tests import protocol_simulator as simulator
@@ -263,7 +263,7 @@ def test_a_key_that_could_not_be_checked_is_not_ours(owners: Any) -> None:
     """Where the disk refuses the outcome, it has to be asked whether a settled push has the key."""
     asked, sent = transmit(ACKED, JournalError("full"), owners, None)
 
-    assert [type(one).__name__ for one in asked] == ["Send", "Commit", "Owners", "Commit"]
+    assert [type(one).__name__ for one in asked] == ["Send", "Commit", "FindOwners", "Commit"]
     assert (sent.state, sent.key) == (State.AMBIGUOUS, None)
 
 

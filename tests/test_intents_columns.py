@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from integration_sdk._sansio.pushing import reconcile
 from integration_sdk._sansio.pushing.echoes import Echoes, Said
-from integration_sdk._sansio.pushing.effects import Commit, Fetch, Ledger, Owners, Policy
+from integration_sdk._sansio.pushing.effects import Commit, Fetch, FindOwners, Ledger, Policy
 from integration_sdk._sansio.pushing.evidence import Listing
 from integration_sdk._sansio.pushing.intents import Intent, Lane, Snapshot, State, intend
 from integration_sdk.models import PushOperation, PushStatus
@@ -100,7 +100,7 @@ def examined(
             return committed
         assert not committed  # one commit for all
         match effect:
-            case Owners():
+            case FindOwners():
                 report = owned & effect.keys
             case Commit():
                 committed, report = list(effect.rows), None

@@ -14,15 +14,16 @@ from integration_sdk._sansio.pushing.effects import (
     Commit,
     Effect,
     Fetch,
+    FindOwners,
     Ledger,
     List,
     Machine,
-    Owners,
     Policy,
     Send,
 )
 from integration_sdk._sansio.pushing.evidence import Listing
-from integration_sdk._sansio.pushing.intents import Answer, Intent, Lane, Phase, State, intend
+from integration_sdk._sansio.pushing.intents import Answer, Intent, Lane, State, intend
+from integration_sdk._sansio.requests import Phase
 from integration_sdk.errors import JournalError
 from integration_sdk.models import PushOperation, PushStatus
 
@@ -75,7 +76,7 @@ async def perform(effect: Effect, journal: Journal, books: Books) -> Any:
             return books.receive(row)
         case List():
             return Listing(list(books.pushes), whole=True)
-        case Owners(keys):
+        case FindOwners(keys):
             return await journal.owners(keys)
         case Fetch(_, keys):
             return [one for one in books.pushes if one.key in keys]

@@ -157,7 +157,7 @@ def test_a_listing_settles_a_doubt_at_the_first_look() -> None:
         reconcile.reconcile(ledger, "company", policy=Policy()), 0.5, listing, set(), None
     )
 
-    assert [type(one).__name__ for one in asked] == ["Sleep", "List", "Owners", "Commit"]
+    assert [type(one).__name__ for one in asked] == ["Sleep", "List", "FindOwners", "Commit"]
     row = ledger.get("i")
     assert row is not None
     assert (row.state, row.key, row.evidence) == (State.RESOLVED, "new", "E2")
@@ -201,7 +201,7 @@ def test_an_unreadable_journal_judges_nothing() -> None:
 
     asked, _ = drive(machine, 0.5, listing, JournalError("unreadable"), GIVE_UP)
 
-    assert [type(one).__name__ for one in asked] == ["Sleep", "List", "Owners", "Sleep"]
+    assert [type(one).__name__ for one in asked] == ["Sleep", "List", "FindOwners", "Sleep"]
     assert ledger.doubted() == [row]
 
 

@@ -17,7 +17,8 @@ from integration_sdk._sansio.pushing import (
 )
 from integration_sdk._sansio.pushing.echoes import Echoes, Said
 from integration_sdk._sansio.pushing.evidence import Listing, Operation, Verdict
-from integration_sdk._sansio.pushing.intents import Answer, Intent, Phase, Snapshot, State
+from integration_sdk._sansio.pushing.intents import Answer, Intent, Snapshot, State
+from integration_sdk._sansio.requests import Phase
 from tests.seeded_bugs import Patch, assert_caught
 
 

@@ -25,7 +25,7 @@ def test_replay_without_idempotency_is_caught() -> None:
         patch.setattr(
             protocol,
             "_may_go_again",
-            lambda intent: intent.retry or intent.state is State.AMBIGUOUS,
+            lambda intent, policy: intent.retry or intent.state is State.AMBIGUOUS,
         )
 
     assert_caught("double send", bug, idempotent=False)

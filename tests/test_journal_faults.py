@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from integration_sdk._journal import _file, _schema
 from integration_sdk._journal._file import JournalFile
@@ -117,6 +118,15 @@ def test_after_a_failed_sync_nothing_more_is_written(path: Path) -> None:
     again = JournalFile(path)
     assert [row.id for row in again.read()] == ["a"]
     again.close()
+
+
+def test_a_row_that_cannot_be_spelt_leaves_the_next_ones_alone(file: JournalFile) -> None:
+    """Text that no file can hold fails its own commit, nothing of which stays, and no later one."""
+    with pytest.raises(UnicodeEncodeError):
+        file.write([[sending("a-1"), structs.replace(sending("a-2"), reference="\ud800")]])
+
+    assert error_of(file, sending("a-3")) is None
+    assert [row.id for row in file.read()] == ["a-3"]
 
 
 def test_a_refused_row_does_not_take_its_snapshot_along(file: JournalFile) -> None:

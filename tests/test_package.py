@@ -20,7 +20,7 @@ def test_public_name_is_there(name: str) -> None:
 
 def test_unknown_name_is_an_attribute_error() -> None:
     """A typing mistake is told as Python tells it."""
-    with pytest.raises(AttributeError, match="no attribute 'Clint'"):
+    with pytest.raises(AttributeError, match="'integration_sdk' has no attribute 'Clint'"):
         _ = integration_sdk.Clint  # type: ignore[attr-defined]  # that is the point
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from integration_sdk._coordinator.push_list import PushList
+from integration_sdk._coordinator.push_list import MOST_PAGES, PushList
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk.errors import (
+    ApiError,
     ClientClosed,
     Forbidden,
     NotFound,
@@ -300,6 +301,20 @@ async def test_a_refusal_reaches_the_waiter(status: int, kind: type[Exception]) 
         await poller(model).wait("company", held(model).key)
 
 
+@pytest.mark.parametrize("status", [401, 403])
+async def test_every_waiter_has_an_error_of_its_own(status: int) -> None:
+    """A traceback grows with each raise: waiters of one push, or of many, share no error."""
+    model = Model(lambda _: 5.0)
+    model.answer = lambda _: error(status)
+    polls = poller(model)
+    keys = [held(model).key, held(model).key]
+    waits = [polls.wait("company", key) for key in keys for _ in range(3)]
+    ended = await asyncio.gather(*waits, return_exceptions=True)
+
+    assert len({id(one) for one in ended}) == 6
+    assert {one.status for one in ended if isinstance(one, ApiError)} == {status}
+
+
 async def test_the_services_word_on_when_to_come_back_counts() -> None:
     """After a 429 with Retry-After nothing is asked of that company any sooner."""
     model = Model(lambda _: 1.0)
@@ -357,6 +372,19 @@ async def test_a_list_is_read_once_for_snapshots_of_different_depth() -> None:
     assert listing is not None
     assert listing.keys == keys[::-1]
     assert [one.data is not None for one in listing.operations] == [True] * 4 + [False] * 2
+
+
+@pytest.mark.parametrize(("pages", "whole"), [(MOST_PAGES, True), (MOST_PAGES + 1, False)])
+async def test_a_list_without_end_is_read_so_far_and_no_further(pages: int, whole: bool) -> None:
+    """Where the snapshot is not met, a list is read for its most pages, whole if it ends there."""
+    model = Model(largest_page=1)
+    for number in range(pages):
+        held(model, number)
+    listing = await PushList(model.send, DOCUMENT).read("company", frozenset({"long gone"}))
+
+    assert listing is not None
+    assert (len(listing.keys), listing.whole) == (MOST_PAGES, whole)
+    assert model.counts["pushes.list"] == MOST_PAGES
 
 
 async def test_a_snapshot_is_keys_alone() -> None:

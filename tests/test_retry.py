@@ -12,13 +12,12 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._sansio.requests import Safety
+from integration_sdk._sansio.requests import Phase, Safety
 from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.retry_after import retry_after
 from integration_sdk._sansio.throttling.quota import read_quota
 from integration_sdk._sansio.throttling.retry import (
     Pauses,
-    Phase,
     RetryBudget,
     RetryPolicy,
     answer_may_repeat,

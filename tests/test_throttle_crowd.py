@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 from attrs import define, field
 
-from integration_sdk._sansio.requests import Priority, Request
+from integration_sdk._sansio.requests import Phase, Priority, Request
 from integration_sdk._sansio.responses import Response
-from integration_sdk._sansio.throttling.retry import Phase
 from integration_sdk._session import CallOptions, RetryPolicy, Session
 from integration_sdk._session.transport import Failure
 from integration_sdk.errors import (

@@ -18,6 +18,19 @@ from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import PushOutcome, PushRequest
 
 
+def checked(request: PushRequest) -> PushRequest:
+    """Return *request*, if it is one.
+
+    Raises:
+        ConfigurationError: It is not.
+    """
+    if not isinstance(request, PushRequest):
+        raise ConfigurationError(
+            f"the coordinator wants PushRequest values, not {type(request).__name__}"
+        )
+    return request
+
+
 class Bulk:
     """One call of `Coordinator.run`."""
 
@@ -181,10 +194,10 @@ async def _pull(
 ) -> AsyncIterator[PushRequest]:
     if isinstance(requests, AsyncIterable):
         async for request in requests:
-            yield _checked(request)
+            yield checked(request)
     else:
         for request in requests:
-            yield _checked(request)
+            yield checked(request)
 
 
 def _this_task() -> asyncio.Task[None]:
@@ -192,9 +205,3 @@ def _this_task() -> asyncio.Task[None]:
     if task is None:
         raise RuntimeError("a sender runs as a task")
     return task
-
-
-def _checked(request: PushRequest) -> PushRequest:
-    if not isinstance(request, PushRequest):
-        raise ConfigurationError(f"run() wants PushRequest values, not {type(request).__name__}")
-    return request

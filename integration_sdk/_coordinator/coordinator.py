@@ -9,20 +9,22 @@ caller's iterable as places get free.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import random
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
 from integration_sdk._coordinator import decisions
-from integration_sdk._coordinator.bulk import Bulk
-from integration_sdk._coordinator.delivery import Delivery, Journal
+from integration_sdk._coordinator.bulk import Bulk, checked
+from integration_sdk._coordinator.delivery import Delivery
 from integration_sdk._coordinator.dispatch import SWEEP, Check, Dispatch
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._coordinator.push_list import PushList, Send
-from integration_sdk._journal import KeyJournal, SqliteJournal
+from integration_sdk._journal import Journal, KeyJournal, SqliteJournal
 from integration_sdk._sansio import requests
 from integration_sdk._sansio.pushing.effects import Policy
 from integration_sdk._sansio.pushing.intents import Intent
@@ -45,9 +47,10 @@ class Coordinator:
         send: Carries requests; `Client.coordinator` supplies it.
         poller: Polls for everybody; likewise.
         dialect: The version of the service; likewise.
-        journal: File of the journal, or an open `Journal`: pushes are on record before
-            they leave, and a later run goes on with them. None: this block only.
-        store_payloads: Whether the journal keeps records; else only their hashes.
+        journal: File of the journal: pushes are on record before they leave, and a
+            later run goes on with them. None: this block only.
+        store_payloads: Whether the journal keeps records. Else it keeps their hashes and
+            natural keys, and what was not sent before a crash has to be submitted again.
         exclusive: Whether nobody but this journal pushes to its lanes: then a
             push whose answer was lost can be told by being the only new one.
         max_open: Pushes without an outcome at most; `submit` and `run` wait for a place.
@@ -62,6 +65,10 @@ class Coordinator:
         patience: Seconds that the list is searched for a push whose answer was lost.
         chance: Returns a number from 0 to 1, for jitter.
 
+    Attributes:
+        detached: Keys of pushes that were let go of while Pending; they go on at the service.
+        recovered: Pushes that an earlier run left in the journal, and this one goes on with.
+
     Raises:
         ConfigurationError: An option cannot work.
     """
@@ -72,7 +79,7 @@ class Coordinator:
         poller: Poller,
         dialect: Dialect,
         *,
-        journal: str | os.PathLike[str] | Journal | None = None,
+        journal: str | os.PathLike[str] | None = None,
         store_payloads: bool = True,
         exclusive: bool = False,
         max_open: int = 2000,
@@ -88,12 +95,19 @@ class Coordinator:
             raise ConfigurationError(f"leave must be 'drain', 'detach' or 'cancel', not {leave!r}")
         requests.whole_number("max_open", max_open, 1, 10**9)
         requests.whole_number("max_in_flight", max_in_flight, 1, 10**6)
+        if not (requests.is_number(patience) and 0 <= patience < math.inf):
+            raise ConfigurationError(f"patience must be 0 seconds or more, not {patience!r}")
+        if journal is not None and not _is_path(journal):
+            raise ConfigurationError(
+                f"journal must be the path of a file, or None, not {journal!r}"
+            )
         self._send, self._poller, self._dialect = send, poller, dialect
         self._journal, self._store_payloads = journal, store_payloads
         self._policy = Policy(
             exclusive=exclusive,
             unavailable_is_refusal=dialect.refuses_with_503,
             path_names=dialect.path_names,
+            replays=dialect.idempotency_header is not None,
             quiet_period=patience,
         )
         self._chance = chance
@@ -121,13 +135,13 @@ class Coordinator:
             check=self._check,
             on_event=self._on_event,
         )
-        self._poller.listeners.add(self._listed)
         if self._durable:
             try:
                 self.recovered = tuple(await self._desk.recover())
             except BaseException:
                 await journal.close()
                 raise
+        self._poller.listeners.add(self._listed)
         return self
 
     async def __aexit__(
@@ -162,9 +176,9 @@ class Coordinator:
         return self._journal is not None
 
     async def _open_journal(self) -> Journal:
-        if isinstance(self._journal, str | os.PathLike):
-            return await SqliteJournal.open(self._journal, store_payloads=self._store_payloads)
-        return self._journal or KeyJournal()
+        if self._journal is None:
+            return KeyJournal()
+        return await SqliteJournal.open(self._journal, store_payloads=self._store_payloads)
 
     def _open(self) -> Dispatch:
         if self._desk is None:
@@ -194,13 +208,14 @@ class Coordinator:
 
         Raises:
             InvalidRecord: The record cannot be right; nothing was sent.
-            ConfigurationError: An id cannot be right; nothing was sent.
+            ConfigurationError: *request* is none, or has an id or a reference that cannot be
+                right; nothing was sent.
             AccountExpired: The account has ended; nothing more is sent.
             ClientClosed: The block has been left.
         """
         desk = self._open()
+        push = Push(checked(request), on_outcome=self._free)
         await self._places.acquire()
-        push = Push(request, on_outcome=self._free)
         if desk.stopped:
             self._places.release()
             raise desk.stopped
@@ -241,7 +256,9 @@ class Coordinator:
         Raises:
             AccountExpired: The account has ended. All that was pulled has an
                 outcome and was yielded; the rest of *requests* is untouched.
-            Exception: What *requests* raised, after the outcomes of what it gave.
+            ConfigurationError: *requests* gave what is no request, after the outcomes of
+                what it gave before.
+            Exception: What *requests* raised, likewise.
 
         Leaving the loop early pulls nothing more; pushes under way belong to
         the coordinator, which drains or detaches them.
@@ -292,8 +309,8 @@ class Coordinator:
         Args:
             intent: As `PushInDoubt.intent` and `Push.intent` give it.
             decision: "resend" pushes the record once more, at your risk of having it
-                twice; "abandon" leaves it: pushed again, its reference is IN_DOUBT
-                for good, so a record that is missing needs another one.
+                twice. "abandon" leaves it: its reference is IN_DOUBT for good, so if
+                the record is missing at the service, push it under a new reference.
             bind: Or the key of the push that it is.
 
         Returns:
@@ -321,6 +338,10 @@ class Coordinator:
         """The poller has listed a company: a good moment to look for what is in doubt there."""
         if self._desk is not None and self._desk.doubted:
             self._desk.delivery.look_again(company_id, _now(), every=SWEEP)
+
+
+def _is_path(journal: object) -> bool:
+    return isinstance(journal, str | os.PathLike) and bool(Path(journal).name)
 
 
 def _now() -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from integration_sdk._coordinator.dispatch import Dispatch
 from integration_sdk._coordinator.push import Push
+from integration_sdk._sansio import requests
 from integration_sdk._sansio.pushing import outcomes, reconcile, submissions
 from integration_sdk._sansio.pushing.intents import Intent
 from integration_sdk.errors import ConfigurationError
@@ -14,6 +15,7 @@ from integration_sdk.errors import ConfigurationError
 
 async def bind(desk: Dispatch, intent_id: str, key: str) -> Push:
     """Follow a push in doubt under the key that the caller gives it."""
+    requests.segment("bind", key)
     push = desk.drop(intent_id)
     if push is None:
         raise ConfigurationError(f"intent {intent_id} is not in doubt here")
@@ -56,7 +58,7 @@ async def resend(desk: Dispatch, intent_id: str) -> Push:
 
 
 async def _on_record(desk: Dispatch, intent_id: str) -> Intent:
-    new_id, key = desk.new_id()
+    new_id, key = desk.new_names()
     machine = reconcile.resend(desk.delivery.ledger, intent_id, new_id=new_id, idempotency_key=key)
     return await desk.delivery.drive(machine)
 

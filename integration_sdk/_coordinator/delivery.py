@@ -1,6 +1,6 @@
 """Deliveries: the push protocol, driven over the session and a journal.
 
-The machines of `_sansio.protocol` and `_sansio.reconcile` decide; this carries out their
+The machines of `_sansio.pushing` (``protocol`` and ``reconcile``) decide; this carries out their
 effects. Nothing here chooses: a transmission is reported as it went, and what that proves is
 the rules' to say. A delivery is never cut short from within: whoever stops waiting for one
 leaves it to end by itself, so that its outcome gets on record.
@@ -22,10 +22,10 @@ from integration_sdk._sansio.pushing.effects import (
     Commit,
     Effect,
     Fetch,
+    FindOwners,
     Ledger,
     List,
     Machine,
-    Owners,
     Policy,
     Report,
     Send,
@@ -44,8 +44,6 @@ from integration_sdk.errors import (
     TransportError,
 )
 from integration_sdk.models import PushOperation
-
-__all__ = ["Delivery", "Journal"]
 
 logger = logging.getLogger("integration_sdk.pushes")
 T = TypeVar("T")
@@ -84,7 +82,7 @@ class Delivery:
     closing: asyncio.Event = Factory(asyncio.Event)
     tasks: set[asyncio.Task[None]] = Factory(set)
     _calls: dict[str, Request] = Factory(dict)
-    _said: dict[str, replies.Said] = Factory(dict)
+    _heard: dict[str, replies.Heard] = Factory(dict)
     _before: dict[str, _Before] = Factory(dict)
     _reconciling: set[str] = Factory(set)
     _looked: dict[str, float] = Factory(dict)
@@ -104,14 +102,14 @@ class Delivery:
             done = await self.drive(machine)
         finally:
             del self._calls[intent.id]
-            said = self._said.pop(intent.id, None)
+            heard = self._heard.pop(intent.id, None)
         if done.state is State.AMBIGUOUS:
             self.doubtful.add(done.id)
             self.reconcile(done.lane.company_id)
         if done.key is not None:
-            own = said.operation if said and said.answer.key == done.key else None
+            own = heard.operation if heard and heard.answer.key == done.key else None
             return done, own or submissions.recorded_operation(done), None
-        return done, None, replies.error(call, done, said)
+        return done, None, replies.error(call, done, heard)
 
     async def settle(self, finals: Iterable[tuple[str, PushOperation]]) -> None:
         """Put the final states of many intents on record, in one commit."""
@@ -123,6 +121,8 @@ class Delivery:
         found = await self.drive(reconcile.recover(self.ledger, await self.journal.unsettled()))
         for intent in self.ledger.doubted():
             self.doubtful.add(intent.id)
+        for intent in found.unsendable:
+            logger.warning("push %s (%s): %s", intent.id, intent.reference, intent.error)
         for company_id in found.companies:
             self.reconcile(company_id)
         for company_id in {intent.lane.company_id for intent in found.in_doubt}:
@@ -217,7 +217,7 @@ class Delivery:
                 return await self._list(effect)
             case Fetch():
                 return await self.pushes.read_singly(effect.company_id, effect.keys)
-            case Owners():
+            case FindOwners():
                 return tuple(await self.journal.owners(effect.keys))
             case Sleep():
                 return await self._sleep(effect.seconds)
@@ -255,9 +255,9 @@ class Delivery:
             logger.exception("a push could not be sent to its end")
             kind = AnswerLost if leaving.is_set() else NotSent
             reply = kind(f"sending the push broke off: {error!r}")
-        said = replies.read(reply, began=began, unix_time=unix_time())
-        self._said[row.id] = said
-        return said.answer
+        heard = replies.read(reply, began=began, unix_time=unix_time())
+        self._heard[row.id] = heard
+        return heard.answer
 
     async def _list(self, effect: List) -> Listing | None:
         """Read in full what is new to any snapshot."""

@@ -117,7 +117,7 @@ class Dispatch:
             self.tally.sending -= 1
 
     async def _prepare(self, request: PushRequest) -> tuple[Request, Intent]:
-        intent_id, key = self.new_id()
+        intent_id, key = self.new_names()
         call = submissions.to_request(self.dialect, request, request.record, key)
         problems = await self.check(request) if self.check else ()
         if problems:
@@ -141,7 +141,7 @@ class Dispatch:
             return intent
         return submissions.take_up(before, intent) or await self.delivery.replace(before, intent)
 
-    def new_id(self) -> tuple[str, str | None]:
+    def new_names(self) -> tuple[str, str | None]:
         """Return a new intent's id, and the same as its idempotency key, if it has one."""
         if self.dialect.idempotency_header:
             key = str(uuid4())

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Final, Protocol
 
 from attrs import Factory, define, evolve
@@ -40,7 +39,7 @@ class Audience(Protocol):
     def lose(self, key: str, error: IntegrationError) -> None:
         """The push cannot be followed."""
 
-    def lose_all(self, error: Callable[[], IntegrationError]) -> None:
+    def lose_all(self, error: IntegrationError) -> None:
         """No push can be followed."""
 
     def listed(self, company_id: str) -> None:
@@ -179,7 +178,7 @@ class Looks:
 
     def _refused(self, look: Look, error: ApiError) -> None:
         """The account or its key is no good: nobody's push can be followed."""
-        self.audience.lose_all(lambda: error)
+        self.audience.lose_all(error)
         self.schedule.finish(look, _now())
 
 

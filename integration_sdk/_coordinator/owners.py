@@ -43,8 +43,8 @@ class Owners:
             del self._by_reference[push.request.reference or ""]
 
     def of(self, reference: str | None) -> Owner | None:
-        """Return who has *reference*."""
-        return None if reference is None else self._by_reference.get(reference)
+        """Return who has *reference*; nobody has what is no text."""
+        return self._by_reference.get(reference) if isinstance(reference, str) else None
 
     async def take_or_find(
         self, push: Push, intent: Intent, doubted: Container[str]

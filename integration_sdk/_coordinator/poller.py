@@ -12,6 +12,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Hashable
+from copy import copy
 from typing import Protocol
 
 from attrs import Factory, define
@@ -216,7 +217,7 @@ class Poller:
         task = self._task
         if task is None:
             return
-        self.lose_all(lambda: ClientClosed("the client was closed while this push was Pending"))
+        self.lose_all(ClientClosed("the client was closed while this push was Pending"))
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
@@ -281,15 +282,11 @@ class Poller:
 
     def _break(self, crash: Exception) -> None:
         cause = crash.exceptions[0] if isinstance(crash, ExceptionGroup) else crash
-
-        def stopped() -> PollingStopped:
-            error = PollingStopped(
-                f"the polling loop broke ({cause!r}); the push goes on, wait for it again"
-            )
-            error.__cause__ = cause
-            return error
-
-        self.lose_all(stopped)
+        error = PollingStopped(
+            f"the polling loop broke ({cause!r}); the push goes on, wait for it again"
+        )
+        error.__cause__ = cause
+        self.lose_all(error)
         self._schedule = Schedule(self._chance, self._learn, self._schedule.trust)
         self._looks = Looks(self._send, self._dialect, self._schedule, self)
 
@@ -327,20 +324,20 @@ class Poller:
                 future.set_result(operation)
 
     def lose(self, key: str, error: IntegrationError) -> None:
-        """Tell all who wait for push *key* that it cannot be followed."""
+        """Tell all who wait for push *key* that it cannot be followed, each a copy of *error*."""
         watch = self._schedule.watches.get(key)
         waiters = self._waiters.pop(key, None)
         self._forget(key)
         if watch is not None and watch.owner is not None:
-            _owner(watch).lost(error)
+            _owner(watch).lost(_another(error))
         for future in waiters.futures if waiters else ():
             if not future.done():
-                future.set_exception(error)
+                future.set_exception(_another(error))
 
-    def lose_all(self, error: Callable[[], IntegrationError]) -> None:
-        """Tell everybody that nothing can be followed; each gets an error of its own."""
+    def lose_all(self, error: IntegrationError) -> None:
+        """Tell everybody that nothing can be followed."""
         for key in list(self._schedule.watches):
-            self.lose(key, error())
+            self.lose(key, error)
 
     def listed(self, company_id: str) -> None:
         """Tell listeners that the company's pushes have just been listed."""
@@ -354,6 +351,13 @@ class Poller:
 
 def _owner(watch: Watch) -> Owner:
     return watch.owner  # type: ignore[return-value]  # the rules carry it without looking at it
+
+
+def _another(error: IntegrationError) -> IntegrationError:
+    """Return the same error for one more: a traceback grows wherever it is raised."""
+    other = copy(error)
+    other.__cause__ = error.__cause__
+    return other
 
 
 def _took(operation: PushOperation) -> float | None:

@@ -70,7 +70,7 @@ class PushList:
         old = known if old is None else old
         found: dict[str, Operation] = {}
         size = SNAPSHOT if known is None else PAGE
-        for number in range(1, 2 if known is None else MOST_PAGES):
+        for number in range(1, 2 if known is None else MOST_PAGES + 1):
             page = await self._page(company_id, number, size)
             if page is None:
                 return None

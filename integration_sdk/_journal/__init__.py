@@ -1,15 +1,15 @@
-"""Where intents are kept: on disk (`SqliteJournal`) or for this process only (`MemoryJournal`).
+"""Where intents are kept: in a file (`SqliteJournal`), or nowhere, if the caller names none.
 
 A journal knows no protocol. It takes rows as the rules in ``_sansio`` made them, all of one
 commit or none, and guards what must hold whatever the rules do: a push key has one owner, a
-reference stands for one push, what an intent sends and a final row never change, no row is
-ever deleted.
+reference stands for one push, what an intent sends and a final row never change. A file keeps
+every row for good; it refuses to delete one.
 
-* ``_memory``: dictionaries.
-* ``_keys``: what is left of a journal where the caller wants none.
 * ``_sqlite``: the asyncio face of a journal file; one thread, commits in groups.
 * ``_file``: the file itself: who may open it, how it is written and read, how damage shows.
 * ``_schema``: its tables, and a row as it is stored.
+* ``_keys``: what is left of a journal where the caller wants none: the owner of each push key.
+* ``_memory``: a file's guards over dictionaries that forget what is old, for tests and benchmarks.
 """
 
 from collections.abc import Collection, Mapping, Sequence

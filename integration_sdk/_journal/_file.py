@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from integration_sdk._disk import sync_directory
 from integration_sdk._journal import _schema
 from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, Lane, Snapshot, State
 from integration_sdk.errors import JournalError
@@ -93,7 +94,7 @@ class JournalFile:
         os.close(_own_file(unborn))
         self._ready(unborn).close()
         unborn.replace(self._path)
-        _sync_directory(self._path.parent)
+        sync_directory(self._path.parent)
 
     def _ready(self, path: Path) -> sqlite3.Connection:
         db = self._connect(path, "rw")
@@ -186,22 +187,22 @@ class JournalFile:
             self._db.execute("UPDATE tally SET commits = commits + 1")
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
-            self._roll_back(error)
+            # A full disk or a lock refuses for certain. A failed write or sync may have worked,
+            # so nothing more is written until the journal is opened and read again.
+            if (error.sqlite_errorcode & 0xFF) in _UNCERTAIN:
+                self._broken = error
+            self._roll_back()
             return [self._not_written(error) for _ in commits]
+        except BaseException:
+            self._roll_back()
+            raise
         self._commits += 1
         number = self._commits.to_bytes(8)
         os.pwrite(self._lock, number + zlib.crc32(number).to_bytes(4), 0)
         return results
 
-    def _roll_back(self, error: sqlite3.Error) -> None:
-        """Undo what was refused; after an I/O error nobody knows what is on disk.
-
-        A full disk or a lock refuses for certain. A failed write or sync may have worked, so
-        nothing more is written until the journal is opened and read again.
-        """
+    def _roll_back(self) -> None:
         self._snapshots.clear()
-        if (error.sqlite_errorcode & 0xFF) in _UNCERTAIN:
-            self._broken = error
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
 
@@ -318,14 +319,6 @@ def _own_file(path: Path) -> int:
         raise JournalError(f"The journal {path} cannot be opened: {error.strerror}.") from error
     os.fchmod(descriptor, 0o600)
     return descriptor
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _refuse_strangers(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A journal for one process: the same guards as a file's, no disk."""
+"""A journal for tests and benchmarks: the same guards as a file's, no disk."""
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice

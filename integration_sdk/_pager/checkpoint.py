@@ -7,6 +7,7 @@ from pathlib import Path
 
 from attrs import field, frozen
 
+from integration_sdk._disk import sync_directory
 from integration_sdk.errors import ConfigurationError
 
 LONGEST = 64 * 1024
@@ -49,21 +50,10 @@ class Checkpoint:
                 file.flush()
                 os.fsync(file.fileno())
             new.replace(self.path)
-            _sync_directory(self.path.parent)
+            sync_directory(self.path.parent)
         except OSError as error:
             raise ConfigurationError(f"checkpoint {self.path} cannot be written: {error}") from None
 
     def clear(self) -> None:
         """Forget the cursor: the next run starts at the beginning."""
         self.path.unlink(missing_ok=True)
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make a rename durable; where directories cannot be synced the system does it by itself."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -33,16 +33,19 @@ from integration_sdk._sansio.paging.paging import PageWalk
 from integration_sdk._sansio.paging.repair import RepairWalk
 from integration_sdk._sansio.paging.report import ListReport, Progress
 from integration_sdk._sansio.paging.walk import Walk
-from integration_sdk._sansio.requests import MIB, Request, whole_number
+from integration_sdk._sansio.requests import (
+    DEFAULT_PAGE_SIZE,
+    LARGEST_PAGE,
+    MIB,
+    Request,
+    whole_number,
+)
 from integration_sdk._sansio.responses import Fetch
 from integration_sdk.errors import ConfigurationError
 
 T = TypeVar("T")
 Key = str | Callable[[Any], Any]
 MOST_AHEAD = 256
-DEFAULT_PAGE_SIZE = 100
-LARGEST_PAGE = 5000
-"""Source: "Limits"."""
 
 
 class ListOptions(TypedDict, total=False):

@@ -23,8 +23,8 @@ from typing import Any, Final
 
 from attrs import Factory, define, field, frozen
 
-from ..errors import MalformedResponse
-from .codec import decode_json
+from integration_sdk._sansio.codec import decode_json
+from integration_sdk.errors import MalformedResponse
 
 Sign = Callable[[str, int, str], str]
 """Standard Webhooks under one secret: id, timestamp, body -> ``v1,<base64>``."""

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from enum import Enum, IntEnum
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, Final
-from urllib.parse import parse_qsl, quote
+from typing import Any, Final, TypeGuard
+from urllib.parse import quote
 
 from attrs import evolve, field, frozen
 
@@ -20,6 +20,9 @@ from integration_sdk.dialect import Dialect, Route
 from integration_sdk.errors import ConfigurationError
 
 MIB: Final = 1024 * 1024
+DEFAULT_PAGE_SIZE: Final = 100
+LARGEST_PAGE: Final = 5000
+"""Items. Source: "Limits"."""
 LONGEST_SEGMENT: Final = 256
 LONGEST_QUERY: Final = 2048
 """Assumed: the published API refuses a filter of 2048 characters or more."""
@@ -42,6 +45,17 @@ class Safety(Enum):
     """Nothing: it can be repeated."""
     WRITE = "write"
     """Harm: repeated only where the first provably had no effect."""
+
+
+class Phase(Enum):
+    """How far a transmission got."""
+
+    NEVER_LEFT = "never left"
+    """No byte of the request left this process."""
+    MAY_HAVE_LEFT = "may have left"
+    """The request may have arrived; no complete answer did."""
+    ANSWERED = "answered"
+    """A complete answer arrived."""
 
 
 @frozen(kw_only=True)
@@ -87,10 +101,6 @@ class Request:
         kept = tuple((name, value) for name, value in self.params if name not in changes)
         return evolve(self, params=kept + _present(changes))
 
-    def with_query(self, query: str) -> Request:
-        """Return the request with the query string of a link in place of its own."""
-        return evolve(self, params=tuple(parse_qsl(query, keep_blank_values=True)))
-
 
 @lru_cache(4096)
 def _in_query(text: str) -> str:
@@ -132,6 +142,11 @@ def whole_number(name: str, value: object, low: int, high: int) -> int:
             f"{name} must be a whole number from {low} to {high}, not {value!r}"
         )
     return value
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether *value* can be reckoned with; True and False cannot."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 # Building
@@ -179,7 +194,7 @@ def listing(
     operation: str,
     *,
     page: int = 1,
-    page_size: int = 100,
+    page_size: int = DEFAULT_PAGE_SIZE,
     query: str | None = None,
     order_by: str | None = None,
     **names: Any,
@@ -192,7 +207,7 @@ def listing(
         ConfigurationError: The page size is not 1 to 5000, or the filter is too long.
     """
     whole_number("page", page, 1, 2**31 - 1)
-    whole_number("page_size", page_size, 1, 5000)
+    whole_number("page_size", page_size, 1, LARGEST_PAGE)
     if query is not None and len(query) >= LONGEST_QUERY:
         raise ConfigurationError(f"query must be shorter than {LONGEST_QUERY} characters")
     params = {

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 from functools import cached_property
 from typing import Any
 
-from attrs import Factory, define, evolve, field, frozen
+from attrs import define, evolve, field, frozen
 
-from integration_sdk._sansio.requests import Priority, Request
+from integration_sdk._sansio.requests import Phase, Priority, Request, is_number
 from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.throttling.lanes import Ticket
-from integration_sdk._sansio.throttling.retry import Pauses, Phase, RetryPolicy
+from integration_sdk._sansio.throttling.retry import Pauses, RetryPolicy
 from integration_sdk._session.key import Hidden
 from integration_sdk._session.transport import Failure, Transmission
 from integration_sdk.errors import ConfigurationError
@@ -33,14 +33,22 @@ class CallOptions:
     """
 
     timeout: float | None = field(default=60.0)
-    retry: RetryPolicy = Factory(RetryPolicy)
+    retry: RetryPolicy = field(factory=RetryPolicy)
     priority: Priority | None = None
 
     @timeout.validator
     def _is_above_zero(self, _: object, timeout: float | None) -> None:
-        if timeout is not None and not timeout > 0:
+        if timeout is not None and not (is_number(timeout) and timeout > 0):
             raise ConfigurationError(
                 f"timeout must be above 0 seconds, or None for no end, not {timeout!r}"
+            )
+
+    @retry.validator
+    def _is_a_policy(self, _: object, retry: RetryPolicy) -> None:
+        if not isinstance(retry, RetryPolicy):
+            raise ConfigurationError(
+                f"retry must be a RetryPolicy, or None for never, not {retry!r}: "
+                "RetryPolicy(attempts=3) sends a call three times at most"
             )
 
     def once(self) -> CallOptions:

@@ -215,7 +215,7 @@ class Session:
         except TimeoutError:
             if not call.timer.expired():
                 raise
-        return self._too_late(room, call)
+        return self._too_late(call)
 
     async def _carry(self, room: Room, call: Call) -> Outcome:
         while True:
@@ -344,7 +344,7 @@ class Session:
             return self._ended(call, call.last)
         return read_error(call.request, answer, sent=False)
 
-    def _too_late(self, room: Room, call: Call) -> Outcome:
+    def _too_late(self, call: Call) -> Outcome:
         """The deadline passed, or the client was closed, while *call* was under way."""
         if self._closed and not call.may_have_left:
             return ClientClosed("the client was closed while this call was under way", **call.facts)

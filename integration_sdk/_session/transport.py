@@ -28,9 +28,8 @@ from aiohttp.http import HttpProcessingError
 from attrs import define, field, frozen
 from yarl import URL
 
-from integration_sdk._sansio.requests import Request, Safety
+from integration_sdk._sansio.requests import Phase, Request, Safety
 from integration_sdk._sansio.responses import Response
-from integration_sdk._sansio.throttling.retry import Phase
 from integration_sdk._session.key import ApiKey, Hidden
 from integration_sdk._version import __version__
 from integration_sdk.errors import (
@@ -138,8 +137,10 @@ class Transport:
         base_url: Checked and without a slash at its end.
         key: What proves who we are.
         connections: Connections at most, for reads and for writes each.
-        session: Somebody's own session: its connector, headers and trace configs are
+        lender: Somebody's own session: its connector, headers and trace configs are
             used, never its cookies or credentials; it is never closed here.
+        connector: What to connect through where nobody lends a session, for reads and
+            writes alike; it is never closed here.
         middlewares: Run inside of our own.
         trace_configs: Run beside our own.
         error_limit: Bytes of an error answer that are kept.

@@ -16,9 +16,9 @@ nobody. Companies with something due take turns. A list counts for nothing while
 lacks pushes, or is found to show states that are out of date: a push now and then is read
 beside it until it has shown an end in time. Where notifications come, looks wait for them:
 `Schedule.trust` says how long, it rises with each that came and falls with each that did not.
-Time is an argument, in seconds of any
-steady clock. A look goes out with `Schedule.due` and comes back with exactly one of `finish`,
-`failed` and `unlistable`.
+
+A look goes out with `Schedule.due` and comes back with exactly one of `finish`, `failed` and
+`unlistable`. Time is an argument, in seconds of any steady clock.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from integration_sdk._sansio.polling.open_pushes import (
     sample,
 )
 from integration_sdk._sansio.polling.weighing import ROWS_PER_REQUEST, Weight
+from integration_sdk._sansio.requests import LARGEST_PAGE
 
 SINGLY: Final = 4
 """Single looks that a company gets per turn."""
-LARGEST_PAGE: Final = 5000
 SLOW_AGE: Final = 600.0
 """When rounds let go of a push, where it is not known what is usual."""
 NO_LIST: Final = 600.0

@@ -38,9 +38,9 @@ def patience(age: float) -> float:
     """Return the seconds that a push may on average wait unnoticed, at this age.
 
     It decides what a push alone in its company costs. Where nothing is known, that is a look
-    whenever its age has grown by a twelfth: 19 of 20 delays stay below a tenth of the age,
-    for some 30 looks at a push of a minute and a half, 20 where completion times are learned.
-    What has taken only seconds is looked at every second and a half.
+    whenever its age has grown by a tenth: 19 of 20 delays stay below that, for 30 looks at a
+    push of a minute and a half, and fewer where completion times are learned. What has taken
+    only seconds is looked at every second and a half.
     """
     return max(min(0.3 + 0.1 * age, 0.75), 0.042 * age)
 
@@ -48,8 +48,8 @@ def patience(age: float) -> float:
 def quiet_until(watch: Watch, trust: float) -> float:
     """Return when to look at *watch* though no notification came; *trust* is from 0 to 1.
 
-    As long again as the push is old, and a minute: a long one whose notifications are lost
-    is looked at ever more rarely, but its age never more than doubles unseen.
+    A minute after it was last seen, and half as long again as it was old then: a long one
+    whose notifications are lost is looked at ever more rarely. Less where trust is lower.
     """
     return watch.seen + trust * (QUIET + (watch.seen - watch.born) / 2)
 

@@ -15,14 +15,14 @@ same code in both. All that a driver has to do::
     List(company, ..)  lists the company's pushes, newest       Listing, or None: not to be
                        first, to the end or past the snapshot   had now
     Fetch(.., keys)    reads these pushes singly                those it could read
-    Owners(keys)       await journal.owners(keys)               the keys that have an owner
+    FindOwners(keys)   await journal.owners(keys)               the keys that have an owner
     Sleep(seconds)     waits that long or longer                its steady clock (a float), or
                                                                 None: give up (closing, too late)
 
 A cancelled task is a report like any other: cut a Send short and report ``may have left``,
-cut a Sleep short and report None, but let Commit and Owners finish. A JournalError of Owners is
-thrown in like Commit's. Dropping a machine half-way is a crash, and as
-safe as one. Machines of one ledger may run side by side on one thread.
+cut a Sleep short and report None, but let Commit and FindOwners finish; a JournalError of
+either is thrown in. Dropping a machine half-way is a crash, and as safe as one. Machines of
+one ledger may run side by side on one thread.
 """
 
 from collections.abc import Collection, Generator, Mapping, Sequence
@@ -75,7 +75,7 @@ class Fetch:
 
 
 @frozen
-class Owners:
+class FindOwners:
     """Ask the journal which of these keys belong to an intent."""
 
     keys: frozenset[str]
@@ -88,7 +88,7 @@ class Sleep:
     seconds: float
 
 
-Effect: TypeAlias = Commit | Send | List | Fetch | Owners | Sleep
+Effect: TypeAlias = Commit | Send | List | Fetch | FindOwners | Sleep
 Report: TypeAlias = float | Answer | Listing | Sequence[Operation] | Collection[str] | None
 _T = TypeVar("_T")
 Machine: TypeAlias = Generator[Effect, Report, _T]
@@ -101,6 +101,8 @@ class Policy:
     exclusive: The caller: nobody but this journal writes to the lanes, nor has so lately that a
         lagging list could show it as new. Allows E1.
     unavailable_is_refusal, path_names: The dialect's.
+    replays: Whether the service carries an idempotency key out once, so that a create in doubt
+        may be sent again under its own; likewise. A journal may hold keys of another dialect.
     tries: Transmissions of one intent at most: after NOT_SENT, 429 and 503, and replays.
     first_wait, longest_wait: Full jitter grows from one to the other; Retry-After is a floor.
     replay_window: How long an idempotency key is relied upon. Assumed: answers are kept for
@@ -112,6 +114,7 @@ class Policy:
     exclusive: bool = False
     unavailable_is_refusal: bool = True
     path_names: Mapping[str, str] = field(factory=dict)
+    replays: bool = True
     tries: int = 5
     first_wait: float = 1.0
     longest_wait: float = 20.0

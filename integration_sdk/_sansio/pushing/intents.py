@@ -36,6 +36,7 @@ from attrs import field, frozen
 from msgspec import structs
 
 from integration_sdk._sansio.pushing.agreement import natural_value
+from integration_sdk._sansio.requests import Phase
 from integration_sdk.errors import JournalError
 
 
@@ -71,6 +72,8 @@ TRANSITIONS: Mapping[State, Collection[State]] = {
     _S.DECIDED: {_S.FINAL},
     _S.FINAL: frozenset(),
 }
+CREATES = "POST"
+"""The one method whose repetition an idempotency key prevents."""
 RESENDABLE_STATUS = frozenset({429, 503})
 """Refusals after which the same intent is sent again by itself."""
 IN_DOUBT = frozenset({_S.ABSENT, _S.UNRESOLVED})
@@ -134,7 +137,8 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
     payload_hash: sha256 of the body, in hex; empty where no later run compares records.
     natural_key, natural_value: Dotted path of what tells this record from others, and what it
         held in the body (see ``agreement.leaf``).
-    idempotency_key: Sent with every transmission of this intent; None: the service has none.
+    idempotency_key: Sent with every transmission of this create; None where the service knows
+        no such keys, and for updates and deletions, which it does not honour them for.
     snapshot: Keys listed before the first send; None where no listing was to be had, and once
         a key is known.
     attempts: Times it was to be sent; each that may have left was on record as SENDING first.
@@ -235,17 +239,9 @@ def intend(
         natural_value=natural_value(payload, natural_key),
         record_id=record_id,
         reference=reference,
-        idempotency_key=idempotency_key,
+        idempotency_key=idempotency_key if method == CREATES else None,
         timeout_minutes=timeout_minutes,
     )
-
-
-class Phase(StrEnum):
-    """How far a transmission got, as the transport saw it."""
-
-    NEVER_LEFT = "never left"
-    MAY_HAVE_LEFT = "may have left"
-    ANSWERED = "answered"
 
 
 @frozen

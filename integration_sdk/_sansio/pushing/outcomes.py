@@ -81,8 +81,9 @@ def in_doubt(request: PushRequest, intent: Intent) -> PushOutcome:
     """
     some = ", ".join(intent.candidates[:3])
     seen = f"It may be one of {len(intent.candidates)}: {some}" if some else "No list shows it"
+    cause = (intent.error or "no answer").rstrip(".")
     error = PushInDoubt(
-        f"{_name(request)} may or may not have been pushed: {intent.error or 'no answer'}. "
+        f"{_name(request)} may or may not have been pushed: {cause}. "
         f"{seen}. {_DECIDED.get(intent.decision or '') or _undecided(intent)}",
         intent=intent.id,
         candidates=intent.candidates,

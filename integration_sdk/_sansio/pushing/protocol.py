@@ -11,17 +11,17 @@ run side by side see each other as rivals::
                                              '-------> decide
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 
 from msgspec import structs
 
 from integration_sdk._sansio.pushing.effects import (
     Commit,
+    FindOwners,
     Ledger,
     List,
     Machine,
-    Owners,
     Policy,
     Send,
     Sleep,
@@ -51,13 +51,6 @@ def take_snapshot(company_id: str, *, newest: int | None = None) -> Machine[Snap
     return listing.snapshot(newest) if isinstance(listing, Listing) else None
 
 
-def accept(ledger: Ledger, intents: Sequence[Intent]) -> Machine[None]:
-    """Put intents on disk before their turn to be sent has come (optional)."""
-    yield Commit(tuple(intents))
-    for intent in intents:
-        ledger.note(intent)
-
-
 def transmit(
     ledger: Ledger,
     intent: Intent,
@@ -82,7 +75,7 @@ def transmit(
     for attempt in count():
         intent, answer = yield from _attempt(ledger, intent, policy)
         began = answer.at if began is None else began
-        if attempt + 1 >= policy.tries or not _may_go_again(intent):
+        if attempt + 1 >= policy.tries or not _may_go_again(intent, policy):
             break
         now = yield Sleep(_wait(attempt, answer, policy, chance))
         if ledger.get(intent.id) is not intent:  # a listing settled it meanwhile
@@ -172,7 +165,7 @@ def _may_be_claimed(keys: frozenset[str]) -> Machine[bool]:
     if not keys:
         return False
     try:
-        owned = yield Owners(keys)
+        owned = yield FindOwners(keys)
     except JournalError:
         return True
     return bool(owned)
@@ -218,9 +211,10 @@ def catch_up(ledger: Ledger) -> Machine[None]:
             ledger.note(row)
 
 
-def _may_go_again(intent: Intent) -> bool:
-    in_doubt = intent.state is State.AMBIGUOUS
-    return intent.idempotency_key is not None if in_doubt else intent.retry
+def _may_go_again(intent: Intent, policy: Policy) -> bool:
+    if intent.state is not State.AMBIGUOUS:
+        return intent.retry
+    return policy.replays and intent.idempotency_key is not None
 
 
 def _wait(attempt: int, answer: Answer, policy: Policy, chance: Callable[[], float]) -> float:

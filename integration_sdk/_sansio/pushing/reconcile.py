@@ -15,10 +15,10 @@ from integration_sdk._sansio.pushing.effects import (
     DOUBTED,
     Commit,
     Fetch,
+    FindOwners,
     Ledger,
     List,
     Machine,
-    Owners,
     Policy,
     Sleep,
 )
@@ -33,6 +33,7 @@ from integration_sdk._sansio.pushing.evidence import (
     reaches_back,
 )
 from integration_sdk._sansio.pushing.intents import (
+    CREATES,
     IN_DOUBT,
     POLLABLE,
     Evidence,
@@ -110,7 +111,9 @@ def examine(
     sent later may be missing from it.
     """
     new = _new(listing, asked, policy)
-    owned = yield Owners(frozenset(one.push_operation_key for ones in new.values() for one in ones))
+    owned = yield FindOwners(
+        frozenset(one.push_operation_key for ones in new.values() for one in ones)
+    )
     taken = frozenset(str(key) for key in owned) if isinstance(owned, Collection) else frozenset()
     new = {
         of: [one for one in ones if one.push_operation_key not in taken] for of, ones in new.items()
@@ -269,7 +272,7 @@ def resend(
     again = structs.replace(
         intent,
         id=new_id,
-        idempotency_key=idempotency_key,
+        idempotency_key=idempotency_key if intent.method == CREATES else None,
         parent=intent.id,
         state=State.INTENT,
         attempts=0,

@@ -10,8 +10,8 @@ from attrs import frozen
 from integration_sdk._sansio import responses
 from integration_sdk._sansio.codec import decode_json
 from integration_sdk._sansio.polling import rows
-from integration_sdk._sansio.pushing.intents import ACKNOWLEDGED, Answer, Intent, Phase
-from integration_sdk._sansio.requests import Request
+from integration_sdk._sansio.pushing.intents import ACKNOWLEDGED, Answer, Intent
+from integration_sdk._sansio.requests import Phase, Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.retry_after import retry_after, service_time
 from integration_sdk.errors import ApiError, IntegrationError, MalformedResponse, NotSent
@@ -22,7 +22,7 @@ Reply = Response | IntegrationError
 
 
 @frozen
-class Said:
+class Heard:
     """What one transmission came to.
 
     answer: As the protocol sees it. reply: As it came.
@@ -34,7 +34,7 @@ class Said:
     operation: PushOperation | None = None
 
 
-def read(reply: Reply, *, began: float, unix_time: float) -> Said:
+def read(reply: Reply, *, began: float, unix_time: float) -> Heard:
     """Return what *reply* says.
 
     An `ApiError` that was raised, not returned, closed the gate before anything left.
@@ -48,11 +48,11 @@ def read(reply: Reply, *, began: float, unix_time: float) -> Said:
             body={"pushOperationKey": operation.key} if operation else _object(reply.body),
             retry_after=_wanted_wait(reply),
         )
-        return Said(answer, reply, operation)
+        return Heard(answer, reply, operation)
     unsent = isinstance(reply, NotSent) or (isinstance(reply, ApiError) and not reply.attempts)
     phase = Phase.NEVER_LEFT if unsent else Phase.MAY_HAVE_LEFT
     wait = seconds_until(reply, unix_time)
-    return Said(Answer(phase, at=began, cause=str(reply), retry_after=wait), reply)
+    return Heard(Answer(phase, at=began, cause=str(reply), retry_after=wait), reply)
 
 
 def _wanted_wait(reply: Response) -> float | None:
@@ -87,9 +87,9 @@ def seconds_until(error: IntegrationError, unix_time: float) -> float | None:
     return max(0.0, (at - datetime.fromtimestamp(unix_time, UTC)).total_seconds())
 
 
-def error(call: Request, intent: Intent, said: Said | None) -> IntegrationError:
+def error(call: Request, intent: Intent, heard: Heard | None) -> IntegrationError:
     """Return why there is no push, or none that is known."""
-    reply = said.reply if said else None
+    reply = heard.reply if heard else None
     if isinstance(reply, IntegrationError):
         return reply
     if reply is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +20,7 @@ OF_THE_CONTENT = frozenset({400, 413, 415, 422})
 """Refusals that the same record would meet again. Others may have lost their cause since: a
 key that was wrong, an account that had ended, a connection that was missing."""
 _NO_PUSH = frozenset({State.INTENT, State.NOT_SENT, State.REJECTED})
+_UNKEEPABLE = re.compile("[\0\ud800-\udfff]")
 _lane = lru_cache(1024)(Lane)
 """Lanes are few and pushes many: one object each."""
 
@@ -43,8 +45,11 @@ def intend(
     """Return the intent of *call*; *durable*: a later run may be given its reference.
 
     Raises:
+        ConfigurationError: The reference or the natural key is no text that can be kept.
         InvalidRecord: The natural key names nothing in the record.
     """
+    _check_text("reference", request.reference)
+    _check_text("natural_key", request.natural_key)
     try:
         return put_on_record(
             _lane(request.company_id, request.connection_id, request.data_type),
@@ -60,6 +65,13 @@ def intend(
         )
     except ValueError as error:
         raise InvalidRecord(str(error)) from None
+
+
+def _check_text(name: str, text: object) -> None:
+    if text is not None and (not isinstance(text, str) or _UNKEEPABLE.search(text)):
+        raise ConfigurationError(
+            f"{name} must be a str without NUL and lone surrogates, or None, not {text!r}"
+        )
 
 
 def take_up(before: Intent, intent: Intent) -> Intent | None:

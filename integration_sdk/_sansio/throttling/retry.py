@@ -21,14 +21,13 @@ proxy's way of saying the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from enum import Enum
 from typing import Any, Final
 
 import backoff
 from attrs import Attribute, Factory, define, field, frozen
 
 from integration_sdk._sansio.codec import read_error_body
-from integration_sdk._sansio.requests import Request, Safety
+from integration_sdk._sansio.requests import Phase, Request, Safety, is_number
 from integration_sdk._sansio.responses import Response
 from integration_sdk.errors import ConfigurationError
 
@@ -40,17 +39,6 @@ REFUSALS: Final = frozenset({429, 503})
 PASSING: Final = frozenset({429, 500, 502, 503, 504})
 """Statuses that a read may outlive."""
 SHORTEST_PAUSE: Final = 0.01
-
-
-class Phase(Enum):
-    """How far a transmission got."""
-
-    NEVER_LEFT = "never left"
-    """No byte of the request left this process."""
-    MAY_HAVE_LEFT = "may have left"
-    """The request may have arrived; no complete answer did."""
-    ANSWERED = "answered"
-    """A complete answer arrived."""
 
 
 def may_repeat(
@@ -101,7 +89,7 @@ def is_documented(answer: Response) -> bool:
 
 def _at_least(low: float) -> Callable[[object, Attribute[Any], float], None]:
     def check(_: object, attribute: Attribute[Any], value: float) -> None:
-        if not value >= low:
+        if not (is_number(value) and value >= low):
             raise ConfigurationError(f"{attribute.name} must be at least {low:g}, not {value!r}")
 
     return check
