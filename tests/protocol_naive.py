@@ -10,7 +10,6 @@ from typing import Any
 from msgspec import structs
 
 from integration_sdk._sansio.pushing.agreement import decode, leaf, value_at
-from integration_sdk._sansio.pushing.effects import DOUBTED
 from integration_sdk._sansio.pushing.evidence import (
     Listing,
     Operation,
@@ -19,7 +18,7 @@ from integration_sdk._sansio.pushing.evidence import (
     new_since,
     reaches_back,
 )
-from integration_sdk._sansio.pushing.intents import IN_DOUBT, Evidence, Intent, State
+from integration_sdk._sansio.pushing.intents import DOUBTED, IN_DOUBT, Evidence, Intent, State
 
 
 def agrees(sent: object, echo: object) -> bool:

@@ -40,6 +40,14 @@ def acked(name: str, key: str | None = None, **facts: Any) -> Intent:
     return sending(name, **facts).to(State.ACKED, **known)
 
 
+def ambiguous(name: str) -> Intent:
+    return sending(name).to(State.AMBIGUOUS)
+
+
+def resolved(name: str) -> Intent:
+    return ambiguous(name).to(State.RESOLVED, key=f"key-{name}")
+
+
 def final(name: str, **facts: Any) -> Intent:
     return acked(name, **facts).to(State.FINAL, status="Success")
 
@@ -207,8 +215,23 @@ async def test_without_a_journal_keys_have_one_owner_still() -> None:
         await journal.commit([acked("one", "key-x"), acked("other", "key-x")])
 
     known = await journal.owners(["key-open", "key-0", "key-1", "key-2", "key-new", "key-x"])
-    assert known == {"key-open": "open", "key-1": "1", "key-2": "2"}
+    assert known == {"key-open", "key-1", "key-2"}
     assert await journal.rows() == await journal.unsettled() == []
+
+
+async def test_without_a_journal_nothing_is_forgotten_during_a_doubt() -> None:
+    """A push in doubt may be as old as the keys: none may be taken for it when listed again."""
+    journal = KeyJournal(remember=2)
+    await journal.commit([ambiguous("lost")])
+    for number in range(10):
+        await journal.commit([final(str(number))])
+    keys = [f"key-{number}" for number in range(10)]
+
+    during = await journal.owners(keys)
+    await journal.commit([resolved("lost"), final("last")])
+
+    assert during == set(keys)
+    assert await journal.owners(keys) == {"key-9"}
 
 
 # A file

@@ -540,6 +540,22 @@ async def test_a_closed_iterator_has_ended() -> None:
     assert (await service.pager(cursor=pager.cursor).first()) == {"id": 1}
 
 
+async def test_closing_an_iteration_that_somebody_reads_tells_them() -> None:
+    """Whoever waits for an item gets an error with the cursor, not a silent end or a cancel."""
+    service = FakeService(latency=lambda _: 1.0)
+    pager = service.pager()
+    items = aiter(pager)
+    reading = asyncio.ensure_future(anext(items))
+    await asyncio.sleep(0.5)
+
+    await items.aclose()
+
+    with pytest.raises(PaginationError, match="closed by another task") as closed:
+        await reading
+    assert closed.value.cursor == pager.cursor
+    assert not others()
+
+
 async def test_an_iterator_may_be_dropped_by_another_thread() -> None:
     """Its tasks are cancelled on their own loop, which must not be touched from elsewhere."""
     asyncio.get_running_loop().set_debug(True)

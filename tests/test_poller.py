@@ -399,3 +399,41 @@ async def test_a_snapshot_is_keys_alone() -> None:
     assert since is not None
     assert [one.data for one in before.operations] == [None] * 3
     assert [one.data is not None for one in since.operations] == [True, True, False]
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_wait_that_begins_as_the_loop_ends_is_served(turns: int) -> None:
+    """Whatever moment it comes at, a push is looked at."""
+    model = Model(lambda _: 1.0)
+    polls = poller(model)
+    first, second = held(model, 1), held(model, 2)
+    await asyncio.sleep(10)
+
+    await polls.wait("company", first.key)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    ended = await polls.wait("company", second.key, timeout=60)
+
+    assert ended.status is PushStatus.SUCCESS
+
+
+async def test_an_answer_about_another_push_is_not_believed() -> None:
+    """A cache's mix-up tells nobody of a state that is not its push's; it is looked at again."""
+    mixed_up = 2
+
+    def answer(call: Request) -> Response | None:
+        nonlocal mixed_up
+        if call.operation != "pushes.get" or not mixed_up:
+            return None
+        mixed_up -= 1
+        return model.ok(model.shown(other))
+
+    model = Model(lambda record: 1.0 if record["number"] else 20.0, answer=answer)
+    mine, other = held(model, 0), held(model, 1)
+    await asyncio.sleep(2)
+
+    ended = await poller(model).wait("company", mine.key)
+
+    assert not mixed_up
+    assert (ended.key, ended.status) == (mine.key, PushStatus.SUCCESS)
+    assert now() >= 20

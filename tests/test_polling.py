@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from integration_sdk._sansio.codec import decode_json, read_operation
 from integration_sdk._sansio.polling.learning import BINS, CompletionTimes, bin_of
+from integration_sdk._sansio.polling.list_check import ListCheck
 from integration_sdk._sansio.polling.open_pushes import Listing, Look, Row, Single, sample
 from integration_sdk._sansio.polling.polling import Schedule
 from integration_sdk._sansio.polling.rows import read_full, read_rows
@@ -161,11 +162,16 @@ def test_a_sample_stands_for_all(count: int) -> None:
 
 def listed_pending(schedule: Schedule, keys: list[str], now: float) -> float:
     """Let the schedule list *keys* as Pending, as soon as it wants to, from *now* on."""
+    return listed(schedule, [Shown(key, "Pending") for key in keys], now)
+
+
+def listed(schedule: Schedule, rows: list[Shown], now: float) -> float:
+    """Let the schedule list *rows*, as soon as it wants to, from *now* on; return when."""
     while True:
         now = max(now, schedule.wake_at())
         for look in schedule.due(now, 16):
             if isinstance(look, Listing):
-                schedule.listed(look, [Shown(key, "Pending") for key in keys], more=False)
+                schedule.listed(look, rows, more=False)
                 schedule.finish(look, now)
                 return now
             schedule.finish(look, now)
@@ -207,6 +213,33 @@ def test_a_list_in_time_stays_in_use(age: float) -> None:
             schedule.ended(schedule.watches[keys.pop()], now, now - 0.5)
 
     assert schedule._companies["company"].list_after < now
+
+
+@given(st.floats(1, 1000), st.floats(0, 1000))
+def test_a_list_that_shows_an_end_is_not_late(age: float, later: float) -> None:
+    """However long ago a push ended, what counts is when a list last showed it as Pending."""
+    schedule = Schedule(lambda: 0.5)
+    keys = [f"key-{number}" for number in range(40)]
+    first, *_ = [schedule.watch(key, "company", "lane", 0.0) for key in keys]
+    now = 0.0
+    while now < age:
+        now = listed_pending(schedule, keys, now)
+    took = now + 0.1
+
+    now = listed(schedule, [Shown(first.key, "Success")], now + later)
+    schedule.ended(first, now, took)
+
+    assert schedule._lists.in_time is not False
+
+
+@given(st.floats(1, 5000), st.floats(0, 5000))
+def test_a_list_that_stops_before_an_old_push_says_nothing_of_it(age: float, later: float) -> None:
+    """Its company was listed since, but not as far back as that."""
+    watch = Schedule(lambda: 0.5).watch("old", "company", "lane", 0.0)
+    watch.seen = age
+    watch.group.company.listed_at = age + later
+
+    assert not ListCheck().proves_late(watch, age + 1.0)
 
 
 # Learning

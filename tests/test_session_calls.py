@@ -213,6 +213,18 @@ async def test_a_hook_is_told_of_every_call() -> None:
     ]
 
 
+async def test_a_hook_that_fails_fails_no_call(caplog: pytest.LogCaptureFixture) -> None:
+    """What it raises is logged, and the answer is handed out."""
+
+    def hook(call: CallInfo) -> None:
+        raise ValueError("a bug of the caller's")
+
+    async with raw_server(always(answer())) as server, session_on(server, on_call=hook) as session:
+        assert (await session.send(read(), ONE_CALL)).status == 200
+
+    assert "a bug of the caller's" in caplog.text
+
+
 async def test_counts_add_up() -> None:
     """`stats` shows calls, transmissions, refusals, losses and how things stand."""
     busy, away = answer(429, error_body(429)), answer(503, error_body(503))

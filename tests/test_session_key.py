@@ -21,7 +21,7 @@ from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response, read_error
 from integration_sdk._session import CallOptions, RetryPolicy, Session, hide
 from integration_sdk._session.key import ApiKey, check_key
-from integration_sdk.errors import ConfigurationError, IntegrationError
+from integration_sdk.errors import ConfigurationError, IntegrationError, NotSent
 from tests.session_support import (
     ONE_CALL,
     QUICK,
@@ -216,7 +216,7 @@ async def test_a_proxys_401_or_never_sends_no_write_again() -> None:
 
 
 async def test_a_source_that_fails_fails_the_call() -> None:
-    """Its own exception reaches the caller, and the next call asks again."""
+    """The caller hears that nothing was sent, and why; the next call asks again."""
     tries = 0
 
     async def source() -> str:
@@ -230,8 +230,9 @@ async def test_a_source_that_fails_fails_the_call() -> None:
         raw_server(accepts("good")) as server,
         session_on(server, api_key=source) as session,
     ):
-        with pytest.raises(LookupError, match="sealed"):
+        with pytest.raises(NotSent, match="LookupError") as failed:
             await session.send(read(), ONE_CALL)
+        assert str(failed.value.__cause__) == "the vault is sealed"
         assert (await session.send(read(), ONE_CALL)).status == 200
 
 
@@ -406,3 +407,31 @@ def test_an_answers_repr_hides_its_body_and_headers() -> None:
     shown = repr(Response(status=200, headers={"X": CANARY}, body=CANARY.encode()))
 
     assert not shows(shown)
+
+
+async def test_a_refusal_renews_the_key_for_others_where_it_is_not_sent_again() -> None:
+    """A push goes out once, and the next call has the new key."""
+    _, source = keys("one", "two")
+    async with (
+        raw_server(accepts("two")) as server,
+        session_on(server, api_key=source) as session,
+    ):
+        assert (await session.send(write(), ONE_CALL.once())).status == 401
+        assert (await session.send(write(), ONE_CALL.once())).status == 200
+    assert len(server.requests) == 2
+
+
+async def test_a_source_that_fails_when_the_key_has_changed() -> None:
+    """A read was not answered, and may be asked again; a push was refused, and that is told."""
+    given = iter(["one"])
+
+    async def source() -> str:
+        return next(given, None) or fail()
+
+    def fail() -> str:
+        raise LookupError("the vault is sealed")
+
+    async with raw_server(accepts("two")) as server, session_on(server, api_key=source) as session:
+        assert (await session.send(write(), ONE_CALL)).status == 401
+        with pytest.raises(NotSent, match="source of the API key"):
+            await session.send(read(), ONE_CALL)

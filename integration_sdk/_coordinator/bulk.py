@@ -2,7 +2,8 @@
 
 A sender takes a place first, then the next request, then sends it. So never more is pulled
 than can be sent, and what stops a run (an early exit, an exception in the input, an expired
-account) stops it between two requests.
+account, the end of the block) stops it between two requests. Places are the coordinator's, and
+free with the outcome; how much may lie here that nobody has taken yet is the run's own bound.
 """
 
 from __future__ import annotations
@@ -38,13 +39,15 @@ class Bulk:
         self,
         desk: Dispatch,
         places: asyncio.Semaphore,
-        senders: int,
         *,
+        senders: int,
+        max_open: int,
         wait: float | None,
         ordered: bool,
     ) -> None:
         self._desk = desk
         self._places = places
+        self._untaken = asyncio.Semaphore(max_open)
         self._senders = senders
         self._wait = wait
         self._ordered = ordered
@@ -75,7 +78,7 @@ class Bulk:
         try:
             while await self._some():
                 outcome = self._ready.popleft()
-                self._places.release()
+                self._untaken.release()
                 self._given += 1
                 first = first or outcome.error
                 if raise_on == "first":
@@ -96,6 +99,7 @@ class Bulk:
             for _ in range(self._senders)
         ]
         self._desk.tasks.update(senders)
+        self._desk.runs.add(self)
         for sender in senders:
             sender.add_done_callback(self._sender_ended)
         self._at_work = len(senders)
@@ -109,8 +113,10 @@ class Bulk:
             await self._news.wait()
         return True
 
-    def _stop(self) -> None:
-        """Pull nothing more; what is being sent is sent to its end."""
+    def stop(self, error: Exception | None = None) -> None:
+        """Pull nothing more; what is being sent is sent to its end, then *error* is raised."""
+        if not self._done:
+            self._failure = self._failure or error
         self._done = True
         for sender in list(self._idle):
             sender.cancel()
@@ -118,18 +124,17 @@ class Bulk:
     def _leave(self) -> None:
         """Nobody takes the outcomes that are still to come."""
         self._left = True
-        for _ in range(len(self._ready) + len(self._early)):
-            self._places.release()
         self._ready.clear()
         self._early.clear()
-        self._stop()
+        self._desk.runs.discard(self)
+        self.stop()
 
     def _sender_ended(self, sender: asyncio.Task[None]) -> None:
         self._desk.tasks.discard(sender)
         self._at_work -= 1
         if not sender.cancelled() and (error := sender.exception()):
             self._failure = self._failure or error
-            self._stop()
+            self.stop()
         self._news.set()
 
     async def _send(self, input_: AsyncIterator[PushRequest]) -> None:
@@ -146,41 +151,40 @@ class Bulk:
         task = _this_task()
         self._idle.add(task)
         try:
+            await self._untaken.acquire()
             await self._places.acquire()
+            item: tuple[int, PushRequest] | None = None
             try:
-                return await self._pull_one(input_)
-            except BaseException:
-                self._places.release()
-                raise
+                item = await self._pull_one(input_)
+            finally:
+                if item is None:
+                    self._places.release()
+                    self._untaken.release()
+            return item
         finally:
             self._idle.discard(task)
 
     async def _pull_one(self, input_: AsyncIterator[PushRequest]) -> tuple[int, PushRequest] | None:
         async with self._turn:
             if self._done or self._desk.stopped:
-                self._places.release()
                 return None
             try:
                 request = await anext(input_)
             except StopAsyncIteration:
-                self._stop_pulling()
+                self._done = True
                 return None
             except Exception as error:
-                self._failure = self._failure or error
-                self._stop_pulling()
+                self._failure, self._done = self._failure or error, True
                 return None
             index, self._pulled = self._pulled, self._pulled + 1
             return index, request
 
-    def _stop_pulling(self) -> None:
-        self._done = True
-        self._places.release()
-
     def _take(self, push: Push) -> None:
+        self._places.release()
         outcome = push.outcome
         if outcome is None or self._left:
-            self._places.release()
-        elif self._ordered:
+            return
+        if self._ordered:
             self._early[push.number] = outcome
             while (nxt := self._early.pop(self._given + len(self._ready), None)) is not None:
                 self._ready.append(nxt)

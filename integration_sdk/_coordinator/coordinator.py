@@ -113,7 +113,7 @@ class Coordinator:
         self._chance = chance
         self._check, self._fetch_data, self._on_event = check, fetch_data, on_event
         self._leave = leave
-        self._places = asyncio.Semaphore(max_open)
+        self._max_open, self._places = max_open, asyncio.Semaphore(max_open)
         self._max_in_flight = max_in_flight
         self._desk: Dispatch | None = None
         self.detached: tuple[str, ...] = ()
@@ -152,6 +152,8 @@ class Coordinator:
     ) -> None:
         desk = self._open()
         leave = self._leave if kind is None else "detach"
+        for run in tuple(desk.runs):
+            run.stop(ClientClosed("the block was left; the rest of the input is untouched"))
         try:
             if leave == "drain":
                 await desk.idle.wait()
@@ -162,14 +164,16 @@ class Coordinator:
     async def _close(self, desk: Dispatch, leave: Leave) -> None:
         desk.stopped = desk.stopped or ClientClosed("this coordinator's block has been left")
         desk.delivery.closing.set()
-        if desk.tasks:
-            await asyncio.wait(desk.tasks)
-        if leave != "cancel":
-            self.detached += tuple(desk.open)
-        desk.give_up(ClientClosed("the block was left while this push was Pending; it goes on"))
-        desk.unsettle()
-        desk.close()
-        await desk.delivery.close()
+        try:
+            if desk.tasks:
+                await asyncio.wait(desk.tasks)
+        finally:  # cancelled or not: everything has an outcome, and the journal is let go of
+            if leave != "cancel":
+                self.detached += tuple(desk.open)
+            desk.give_up(ClientClosed("the block was left while this push was Pending; it goes on"))
+            desk.unsettle()
+            desk.close()
+            await desk.delivery.close()
 
     @property
     def _durable(self) -> bool:
@@ -265,7 +269,14 @@ class Coordinator:
         """
         if raise_on not in {"none", "first", "end"}:
             raise ConfigurationError(f"raise_on must be 'none', 'first' or 'end', not {raise_on!r}")
-        bulk = Bulk(self._open(), self._places, self._max_in_flight, wait=wait, ordered=ordered)
+        bulk = Bulk(
+            self._open(),
+            self._places,
+            senders=self._max_in_flight,
+            max_open=self._max_open,
+            wait=wait,
+            ordered=ordered,
+        )
         return bulk.outcomes(requests, raise_on=raise_on)
 
     # Watching

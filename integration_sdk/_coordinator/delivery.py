@@ -50,13 +50,15 @@ T = TypeVar("T")
 
 SNAPSHOT_AGE: Final = 600.0
 """Seconds after which a company is listed anew before pushes are sent."""
+NO_SNAPSHOT_AGE: Final = 30.0
+"""The same where it could not be listed: what is sent until then can only be IN_DOUBT."""
 
 
 @define
 class _Before:
-    """What a company's list held before a batch, and when that was."""
+    """What a company's list held before a batch, and until when that is good enough."""
 
-    at: float
+    until: float
     taking: asyncio.Task[Snapshot | None]
 
 
@@ -268,10 +270,19 @@ class Delivery:
         """Return what was there before; asked for once for all that are sent meanwhile."""
         now = asyncio.get_running_loop().time()
         before = self._before.get(company_id)
-        if before is None or now - before.at > SNAPSHOT_AGE:
-            machine = protocol.take_snapshot(company_id, newest=SNAPSHOT)
-            before = _Before(now, asyncio.create_task(self.drive(machine)))
-            self._before[company_id] = before
+        if before is None or now > before.until:
+            taking = asyncio.create_task(self._take_snapshot(company_id))
+            before = self._before[company_id] = _Before(now + SNAPSHOT_AGE, taking)
         if before.taking.done():
             return before.taking.result()
         return await asyncio.shield(before.taking)
+
+    async def _take_snapshot(self, company_id: str) -> Snapshot | None:
+        taken: Snapshot | None = None
+        try:
+            taken = await self.drive(protocol.take_snapshot(company_id, newest=SNAPSHOT))
+        except Exception:  # a middleware's; pushes are sent all the same
+            logger.exception("the pushes of company %s could not be listed", company_id)
+        if taken is None:
+            self._before[company_id].until -= SNAPSHOT_AGE - NO_SNAPSHOT_AGE
+        return taken

@@ -20,7 +20,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 from uuid import uuid4
 
 from attrs import Factory, define, evolve
@@ -51,6 +51,13 @@ SWEEP = 30.0
 """Seconds between two searches for what is in doubt, where polling goes on anyway."""
 
 
+class Run(Protocol):
+    """Whoever pushes one request after the other."""
+
+    def stop(self, error: IntegrationError) -> None:
+        """Pull nothing more, and say why once all that was pulled has an outcome."""
+
+
 @define(eq=False)
 class Dispatch:
     """What a coordinator does with one push after the other.
@@ -60,6 +67,7 @@ class Dispatch:
         open: Followed pushes, by key.
         doubted: Pushes whose answer was lost, by intent.
         owners: Who has which reference.
+        runs: Those that go on pulling.
         idle: Set while no push lacks an outcome.
     """
 
@@ -76,6 +84,7 @@ class Dispatch:
     open: dict[str, Push] = Factory(dict)
     doubted: dict[str, Push] = Factory(dict)
     owners: Owners = Factory(Owners)
+    runs: set[Run] = Factory(set)
     idle: asyncio.Event = Factory(asyncio.Event)
     tasks: set[asyncio.Task[None]] = Factory(set)
     _waits: Waits = None  # type: ignore[assignment]  # made at once, needs self
@@ -164,7 +173,13 @@ class Dispatch:
         if self.stopped:
             self.settle(push, outcomes.refused(push.request, self.stopped))
             return
-        done, operation, error = await self.delivery.deliver(intent, call)
+        try:
+            done, operation, error = await self.delivery.deliver(intent, call)
+        except Exception:
+            logger.exception("a push broke off and may have been sent")
+            now = self.delivery.ledger.get(intent.id) or intent
+            self.settle(push, outcomes.in_doubt(push.request, now))
+            return
         if operation is not None:
             self._tell("sent", push)
             self.follow(push, done, operation, wait)
@@ -231,9 +246,12 @@ class Dispatch:
         try:
             while self._finals:
                 finals, self._finals = self._finals, []
-                await self.delivery.settle(
-                    (push.intent or "", operation) for push, operation in finals
-                )
+                try:
+                    await self.delivery.settle(
+                        (push.intent or "", operation) for push, operation in finals
+                    )
+                except Exception:
+                    logger.exception("final states are not on record; a later run polls again")
                 for push, operation in finals:
                     self._ended(push, operation)
         finally:

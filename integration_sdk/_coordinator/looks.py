@@ -83,7 +83,7 @@ class Looks:
             self._not_read(look, request, answer)
             return
         try:
-            operation = rows.read_full(answer.body)
+            operation = _read_own(answer, look.watch.key)
         except MalformedResponse as error:
             self._failed(look, error)
             return
@@ -180,6 +180,13 @@ class Looks:
         """The account or its key is no good: nobody's push can be followed."""
         self.audience.lose_all(error)
         self.schedule.finish(look, _now())
+
+
+def _read_own(answer: Response, key: str) -> PushOperation:
+    operation = rows.read_full(answer.body)
+    if operation.key != key:
+        raise MalformedResponse(f"asked for push {key}, a cache answered with {operation.key}")
+    return operation
 
 
 def _lacks_details(operation: PushOperation) -> bool:

@@ -248,7 +248,8 @@ class Poller:
 
     async def _supervise(self) -> None:
         try:
-            await self._poll()
+            while self._schedule.watches:  # one may have come while the last look ended
+                await self._poll()
         except Exception as crash:
             logger.exception("the polling loop broke; everybody who waits is told")
             self._break(crash)

@@ -12,7 +12,7 @@ every row for good; it refuses to delete one.
 * ``_memory``: a file's guards over dictionaries that forget what is old, for tests and benchmarks.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from integration_sdk._journal._keys import KeyJournal
@@ -48,8 +48,8 @@ class Journal(Protocol):
     async def unsettled(self) -> list[Intent]:
         """Return what `recover` takes over: every row that is not settled."""
 
-    async def owners(self, keys: Collection[str]) -> Mapping[str, str]:
-        """Return which of these push keys have an owner: its intent's id, by key."""
+    async def owners(self, keys: Collection[str]) -> Collection[str]:
+        """Return which of these push keys have an owner."""
 
     async def close(self) -> None:
         """Finish what was handed in and let go of the file."""

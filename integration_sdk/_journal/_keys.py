@@ -5,7 +5,7 @@ from itertools import islice
 
 from attrs import define, field
 
-from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, Lane, State
+from integration_sdk._sansio.pushing.intents import DOUBTED, Intent, KeyClaimed, Lane, State
 
 
 @define
@@ -15,12 +15,15 @@ class KeyJournal:
     The rules know every intent that is not settled by themselves; of those that are settled
     only the keys matter, since a listing goes on to show them.
 
-    remember: Keys of settled pushes kept, the latest.
+    remember: Keys of settled pushes kept, the latest: of an hour and a half at the thousand
+        requests a minute that the service allows. All, while any push is in doubt: it may
+        be as old as they are, and be taken for one of them.
     """
 
-    remember: int = 10_000
-    _owners: dict[str, str] = field(factory=dict)
+    remember: int = 100_000
+    _open: dict[str, str] = field(factory=dict)
     _settled: dict[str, None] = field(factory=dict)
+    _doubted: set[str] = field(factory=set)
 
     async def commit(self, rows: Sequence[Intent]) -> None:
         """Take the keys of these rows, or of none.
@@ -29,16 +32,29 @@ class KeyJournal:
             KeyClaimed: A push key of theirs belongs to another intent.
         """
         claims = {row.key: row.id for row in rows if row.key}
-        if not claims:
-            return
         for row in rows:
-            if row.key and self._owners.get(row.key, claims[row.key]) != row.id:
+            if row.key and not self._is_free(row.key, row.id, claims):
                 raise KeyClaimed(f"Push {row.key} belongs to another intent already.")
-        self._owners.update(claims)
-        self._settled.update({row.key: None for row in rows if row.key and row.is_settled})
-        surplus = max(0, len(self._settled) - self.remember)
+        for row in rows:
+            self._note(row)
+        surplus = 0 if self._doubted else max(0, len(self._settled) - self.remember)
         for oldest in list(islice(self._settled, surplus)):
-            del self._settled[oldest], self._owners[oldest]
+            del self._settled[oldest]
+
+    def _is_free(self, key: str, intent_id: str, claims: Mapping[str, str]) -> bool:
+        owner = self._open.get(key, claims[key])
+        return owner == intent_id and key not in self._settled
+
+    def _note(self, row: Intent) -> None:
+        if row.state in DOUBTED:
+            self._doubted.add(row.id)
+        else:
+            self._doubted.discard(row.id)
+        if row.key and row.is_settled:
+            self._open.pop(row.key, None)
+            self._settled[row.key] = None
+        elif row.key:
+            self._open[row.key] = row.id
 
     async def rows(
         self,
@@ -56,9 +72,9 @@ class KeyJournal:
         """Return nothing: there is nothing to take over."""
         return []
 
-    async def owners(self, keys: Collection[str]) -> Mapping[str, str]:
-        """Return which of these push keys have an owner: its intent's id, by key."""
-        return {key: self._owners[key] for key in keys if key in self._owners}
+    async def owners(self, keys: Collection[str]) -> Collection[str]:
+        """Return which of these push keys have an owner."""
+        return {key for key in keys if key in self._open or key in self._settled}
 
     async def close(self) -> None:
         """Nothing to let go of."""

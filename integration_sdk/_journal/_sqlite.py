@@ -62,6 +62,11 @@ def _answer(question: Callable[[], Any]) -> Any:
         return error
 
 
+def _close_all(opened: list[JournalFile]) -> None:
+    for file in opened:
+        file.close()
+
+
 @define(eq=False)
 class SqliteJournal:
     """Intents in a SQLite file that survives crashes and power loss; see ``_file``.
@@ -94,13 +99,18 @@ class SqliteJournal:
         """
         loop = asyncio.get_running_loop()
         thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
-        opening = partial(JournalFile, Path(path), store_payloads=store_payloads)
+        opened: list[JournalFile] = []
+
+        def opening() -> None:
+            opened.append(JournalFile(Path(path), store_payloads=store_payloads))
+
         try:
-            file = await loop.run_in_executor(thread, opening)
-        except BaseException:
+            await loop.run_in_executor(thread, opening)
+        except BaseException:  # cancelled perhaps, with the thread still at work
+            await asyncio.shield(loop.run_in_executor(thread, _close_all, opened))
             thread.shutdown(wait=False)
             raise
-        return cls(Path(path), thread, file, loop)
+        return cls(Path(path), thread, opened[0], loop)
 
     async def commit(self, rows: Sequence[Intent]) -> None:
         """Make all of these rows durable, or none; returns once they are.

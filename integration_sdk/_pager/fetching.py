@@ -86,7 +86,7 @@ class Fetching:
         return self._pages[ask].task.done()
 
     async def answer(self, ask: Ask, goes_on: Callable[[Exception], bool]) -> Answer | None:
-        """Return the answer of the page *ask*; None if it is to be asked for again.
+        """Return the answer of the page *ask*; None if it is recalled, or to be asked for again.
 
         Args:
             ask: The head of the walk.
@@ -95,6 +95,10 @@ class Fetching:
         page = self._pages[ask]
         try:
             outcome = await page.task
+        except asyncio.CancelledError:
+            if _is_being_cancelled():
+                raise
+            return None
         finally:
             self._pages.pop(ask, None)
         if isinstance(outcome, Answer):
@@ -129,6 +133,12 @@ class Fetching:
 def _cancel_all(tasks: list[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
+
+
+def _is_being_cancelled() -> bool:
+    """Whether it is this task that is cancelled, not only the one that it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

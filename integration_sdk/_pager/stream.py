@@ -203,6 +203,10 @@ class Stream(Generic[T]):
             answer = await self._fetching.answer(ask, self._goes_on_after)
             if had_to_wait:
                 self._turns.had_one()
+            if self._stopped_at is not None:
+                raise PaginationError(
+                    "the iteration was closed by another task while this one waited for an item"
+                )
             if answer is not None and self._open(answer):
                 return True
         return False

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from attrs import define
 
-from integration_sdk.errors import ConfigurationError
+from integration_sdk.errors import ConfigurationError, NotSent
 
 Source = str | Callable[[], Awaitable[str]]
 MASK = "<hidden>"
@@ -102,14 +102,22 @@ class ApiKey:
 
         Raises:
             ConfigurationError: The source gave something that cannot be a key.
+            NotSent: The source failed; its own error is the cause.
         """
         if self.header is None or (self.header is refused and self.rotates):
             self.header = await self._asked()
         return self.header
 
     async def _asked(self) -> Hidden:
-        key = Hidden(await self._source()) if callable(self._source) else self._source
-        return to_header(check_key(key))
+        return to_header(check_key(await self._from_source()))
+
+    async def _from_source(self) -> object:
+        if not callable(self._source):
+            return self._source
+        try:
+            return hide(await self._source())
+        except Exception as error:
+            raise NotSent(f"the source of the API key failed: {type(error).__name__}") from error
 
     def redact(self, body: bytes) -> bytes:
         """Return *body* without the credential, should a service have echoed it."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import backoff
 from attrs import evolve
 
-from integration_sdk._sansio.requests import Request
+from integration_sdk._sansio.requests import Request, Safety
 from integration_sdk._sansio.responses import Response, read_error
 from integration_sdk._sansio.throttling.gate import Refusal
 from integration_sdk._sansio.throttling.origin import check_base_url
@@ -297,12 +297,13 @@ class Session:
         self, room: Room, call: Call, last: Response | Failure
     ) -> float | None:
         """Return how many seconds to wait before *call* is sent again; None if it is not."""
+        has_new_key = isinstance(last, Response) and await self._has_new_key(room, call, last)
         if call.attempts >= call.options.retry.attempts:
             return None
+        if has_new_key:
+            return 0.0
         if isinstance(last, Failure):
             again = last.repeatable and may_repeat(call.request.safety, last.phase)
-        elif last.status == 401:
-            return 0.0 if await self._has_new_key(room, call, last) else None
         else:
             again = answer_may_repeat(call.request, last, offline=self._offline)
         return self._affordable_pause(room, call, last) if again else None
@@ -318,11 +319,19 @@ class Session:
         return pause if throttled or self._budget.spend() else None
 
     async def _has_new_key(self, room: Room, call: Call, answer: Response) -> bool:
-        """After a rotation the first 401 fetches the new key; a second one is final."""
-        if call.key_renewed or not self._key.rotates or not was_refused(call.request, answer):
+        """After a rotation the first 401 fetches the new key, for all; a second one is final."""
+        if answer.status != 401 or call.key_renewed or not self._key.rotates:
+            return False
+        if not was_refused(call.request, answer):
             return False
         call.key_renewed = True
-        return await self._ask_for_key(room, call.key) != call.key
+        try:
+            return await self._ask_for_key(room, call.key) != call.key
+        except NotSent as error:
+            if call.request.safety is Safety.READ:
+                raise
+            _log.warning("%s was refused, and %s", call, error)
+            return False  # it was sent, and its answer is what is to be told
 
     async def _ask_for_key(self, room: Room, refused: Hidden | None) -> Hidden:
         async with room.asking:

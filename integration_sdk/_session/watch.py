@@ -60,8 +60,15 @@ class Watch:
         _log.debug("%s", info)
         for calls in collecting:
             calls.append(info)
-        if self._on_call is not None:
+        self._tell(info)
+
+    def _tell(self, info: CallInfo) -> None:
+        if self._on_call is None:
+            return
+        try:
             self._on_call(info)
+        except Exception:
+            _log.exception("on_call failed; the call is what it was")
 
     @contextmanager
     def collect(self) -> Iterator[list[CallInfo]]:

@@ -46,7 +46,7 @@ class ListCheck:
         company = watch.group.company
         if watch.alone:  # the list lacked it, which is known
             return False
-        late = company.listed_at - watch.born - took > LATE + 0.05 * took
+        late = watch.seen - watch.born - took > LATE + 0.05 * took
         if late:
             self.in_time = False
         elif company.listing and self.in_time is None:

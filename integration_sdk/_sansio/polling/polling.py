@@ -267,11 +267,13 @@ class Schedule:
             watch = watches.get(row.key)
             if watch is None or watch.group.company is not company:
                 continue
-            if row.status != "Pending":
-                news.append((watch, index))
             if watch.seen < started:
-                watch.seen, watch.alone = started, False
+                watch.alone = False
                 look.unseen -= look.slow or not watch.slow
+            if row.status == "Pending":
+                watch.seen = max(watch.seen, started)
+            else:
+                news.append((watch, index))
         look.rows += len(rows)
         if more and look.page == 1 and 0 < returned_size < look.page_size:
             self.page_cap = look.page_size = returned_size

@@ -31,7 +31,7 @@ from typing import TypeAlias, TypeVar
 from attrs import define, field, frozen
 
 from integration_sdk._sansio.pushing.evidence import Listing, Operation
-from integration_sdk._sansio.pushing.intents import IN_DOUBT, Answer, Intent, Lane, State
+from integration_sdk._sansio.pushing.intents import DOUBTED, Answer, Intent, Lane
 
 
 @frozen
@@ -121,10 +121,6 @@ class Policy:
     replay_window: float = 3600.0
     first_look: float = 0.5
     quiet_period: float = 30.0
-
-
-DOUBTED = IN_DOUBT | {State.AMBIGUOUS}
-"""What a listing could settle."""
 
 
 @define

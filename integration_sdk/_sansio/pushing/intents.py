@@ -78,6 +78,8 @@ RESENDABLE_STATUS = frozenset({429, 503})
 """Refusals after which the same intent is sent again by itself."""
 IN_DOUBT = frozenset({_S.ABSENT, _S.UNRESOLVED})
 """Surfaced to the caller, looked at again on every later listing."""
+DOUBTED = IN_DOUBT | {_S.AMBIGUOUS}
+"""What a listing could settle."""
 POLLABLE = frozenset({_S.ACKED, _S.RESOLVED, _S.LATE, _S.DECIDED})
 """With a key: the service is asked until the push is final."""
 _MAY_OWN = frozenset({_S.SENDING, _S.AMBIGUOUS, _S.ABSENT, _S.UNRESOLVED, _S.DECIDED})

@@ -12,7 +12,6 @@ from attrs import frozen
 from msgspec import structs
 
 from integration_sdk._sansio.pushing.effects import (
-    DOUBTED,
     Commit,
     Fetch,
     FindOwners,
@@ -34,6 +33,7 @@ from integration_sdk._sansio.pushing.evidence import (
 )
 from integration_sdk._sansio.pushing.intents import (
     CREATES,
+    DOUBTED,
     IN_DOUBT,
     POLLABLE,
     Evidence,
