@@ -8,6 +8,7 @@ says so in place of figures.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -60,6 +61,7 @@ class Peer:
             ran = subprocess.run(
                 [*command, told],
                 cwd=ROOT,
+                env=as_installed(),
                 capture_output=True,
                 text=True,
                 timeout=seconds,
@@ -71,6 +73,12 @@ class Peer:
             raise ContenderFailedError(_reason(ran.stderr))
         answer: dict[str, Any] = json.loads(_last_line(ran.stdout))
         return answer
+
+
+def as_installed() -> dict[str, str]:
+    """Return an environment in which modules are compiled once, as those of a package are."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPYCACHEPREFIX": str(RESULTS / "bytecode")}
 
 
 @cache

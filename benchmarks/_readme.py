@@ -48,14 +48,14 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def table(answers: Sequence[Mapping[str, Any]]) -> str:
-    """Return every goal of *answers* as a row of Markdown: the bound, what came out, others."""
+    """Return a row of Markdown for each goal of *answers* beside which others stand."""
     machine, day = answers[-1]["machine"], max(answer["at"][:10] for answer in answers)
     lines = [
         f"`python -m benchmarks all --readme` on {day}: {machine['processor']}, "
         f"{machine['cores']} cores, {machine['python']}.",
         "",
-        "| question | figure | goal | seen | in the same run |",
-        "|---|---|---|---|---|",
+        "| figure | seen | goal | others in the same run |",
+        "|---|---|---|---|",
         *(line for answer in answers for line in _lines(answer)),
     ]
     return "\n".join(lines)
@@ -63,12 +63,13 @@ def table(answers: Sequence[Mapping[str, Any]]) -> str:
 
 def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
     for goal in answer["goals"]:
-        seen = number(goal["value"]) + ("" if goal["verdict"] == "met" else " (missed)")
+        if not goal["beside"]:
+            continue
+        bound = f"{goal['relation']} {number(goal['bound'])}"
         cells = [
-            f"`{answer['question']}`",
-            goal["what"],
-            f"{goal['relation']} {number(goal['bound'])}",
-            seen,
+            f"{goal['what']} (`{answer['question']}`)",
+            number(goal["value"]),
+            bound if goal["verdict"] == "met" else f"{bound}, missed",
             _others(goal),
         ]
         yield f"| {' | '.join(cells)} |"

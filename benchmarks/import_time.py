@@ -13,7 +13,14 @@ from collections.abc import Mapping
 
 from benchmarks._contenders import CODAT, DLT, HTTPX
 from benchmarks._goals import GOALS
-from benchmarks._peers import ROOT, ContenderFailedError, Peer, interleaved, python_with
+from benchmarks._peers import (
+    ROOT,
+    ContenderFailedError,
+    Peer,
+    as_installed,
+    interleaved,
+    python_with,
+)
 from benchmarks._question import Question, Rows
 
 MODULES = (
@@ -36,7 +43,15 @@ def import_time(quick: bool) -> Rows:
 
 def _import(peer: Peer) -> Mapping[str, float]:
     command = [python_with(peer.packages), "-c", PROGRAM.format(peer.script)]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=as_installed(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     if ran.returncode:
         raise ContenderFailedError(ran.stderr.strip().splitlines()[-1])
     return {MS: float(ran.stdout)}

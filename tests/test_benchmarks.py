@@ -182,9 +182,10 @@ def test_an_answer_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_readme_is_written_between_its_marks(tmp_path: Path) -> None:
-    """The table replaces what stood between the two comments, and nothing else of README."""
+    """The table replaces what stood there; it shows what others can be compared in."""
     held = Goal("us an item", "<=", 3.0, Pick("1,000 a page", "ours", "us"), limit="theirs")
-    ask([question(held)], quick=False, results=tmp_path)
+    alone = Goal("us of ours alone", "<=", 3.0, lambda rows: 1.0)
+    ask([question(held, alone)], quick=False, results=tmp_path)
     readme = tmp_path / "README.md"
     readme.write_text(f"Before\n{_readme.BEGIN}\nold\n{_readme.END}\nafter\n")
 
@@ -193,8 +194,9 @@ def test_readme_is_written_between_its_marks(tmp_path: Path) -> None:
     lines = readme.read_text().splitlines()
     assert said == "README.md shows the figures of 1 questions"
     assert lines[0] == "Before"
-    assert lines[-3:] == [
-        "| `cost` | us an item | <= 3 | 4 (missed) | theirs 8 |",
+    assert lines[-4:] == [
+        "|---|---|---|---|",
+        "| us an item (`cost`) | 4 | <= 3, missed | theirs 8 |",
         _readme.END,
         "after",
     ]

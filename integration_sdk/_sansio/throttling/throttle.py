@@ -69,7 +69,8 @@ class Throttle:
         limit: Requests under way at most.
         per_company: The same for each company.
         rate: Requests per second at most; None for no fixed rate.
-        first_window: Requests under way at first, until the service's answers tell more.
+        first_window: Requests under way at first, until the service's answers tell more; where
+            a company alone may have more, as many as that.
 
     Attributes:
         in_flight: Requests under way.
@@ -94,7 +95,8 @@ class Throttle:
     _refused_late: int = field(init=False, default=0)
 
     def __attrs_post_init__(self) -> None:
-        self.window = Window(self.limit, min(self.first_window, float(self.limit)))
+        first = max(self.first_window, float(self.per_company))
+        self.window = Window(self.limit, min(first, float(self.limit)))
         self.pace = Pace(self.rate)
         self._stagger = Stagger(self._jitter)
         self._lanes = Lanes(self.limit, self.per_company)
