@@ -4,7 +4,7 @@ import asyncio
 import os
 import sqlite3
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from msgspec import structs
 
 from integration_sdk._journal import Journal, KeyJournal, MemoryJournal, SqliteJournal
 from integration_sdk._journal._file import JournalFile
+from integration_sdk._journal._sqlite import GATHER
 from integration_sdk._sansio.pushing.intents import (
     Evidence,
     Intent,
@@ -235,6 +236,38 @@ async def test_without_a_journal_nothing_is_forgotten_during_a_doubt() -> None:
 
 
 # A file
+
+
+@pytest.mark.virtual_time
+async def test_a_crowd_waits_a_moment_and_goes_together(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After commits that went together the next waits for company; one by one none waits."""
+    written: list[int] = []
+    write = JournalFile.write
+
+    def counted(file: JournalFile, commits: Sequence[Sequence[Intent]]) -> Any:
+        written.append(len(commits))
+        return write(file, commits)
+
+    monkeypatch.setattr(JournalFile, "write", counted)
+    loop = asyncio.get_running_loop()
+    journal = await SqliteJournal.open(path)
+
+    async def soon(name: str) -> None:
+        await asyncio.sleep(GATHER / 2)
+        await journal.commit([sending(name)])
+
+    await asyncio.gather(*(journal.commit([sending(name)]) for name in "ab"))
+    await asyncio.gather(journal.commit([sending("c")]), soon("d"))
+    await journal.commit([sending("e")])
+    began = loop.time()
+    await journal.commit([sending("f")])
+    took = loop.time() - began
+    await journal.close()
+
+    assert written == [2, 2, 1, 1]
+    assert took == 0.0
 
 
 async def test_a_file_outlives_its_process(path: Path) -> None:

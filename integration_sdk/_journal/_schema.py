@@ -55,6 +55,7 @@ MIGRATIONS: tuple[str, ...] = (
 _FACTS = tuple(one.name for one in structs.fields(Intent) if one.name not in ("lane", "payload"))
 _COLUMNS = (*Lane._fields, *_FACTS, "checksum", "payload")
 _NOT_FACTS = {"checksum", "payload"}
+_SAID = sorted({*_COLUMNS} - _NOT_FACTS)
 WRITTEN_ONCE = (
     "lane",
     "method",
@@ -194,11 +195,7 @@ def _read(row: dict[str, object], payload: object, snapshot: Callable[[str], Sna
 
 def _checksum(facts: Mapping[str, object]) -> int:
     """Absent values do not count, so that a new column leaves old rows as they are."""
-    said = sorted(
-        (name, value)
-        for name, value in facts.items()
-        if value is not None and name not in _NOT_FACTS
-    )
+    said = [(name, value) for name in _SAID if (value := facts.get(name)) is not None]
     return zlib.crc32(repr(said).encode("utf-8", "surrogatepass"))
 
 

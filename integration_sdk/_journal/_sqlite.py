@@ -2,7 +2,7 @@
 
 Whatever is asked while the thread is at work, or in the same turn of the loop, is one errand:
 its commits are one transaction, and there and back takes one hop. Hops are what a journal
-costs most beside its syncs.
+costs most beside its syncs, so in a crowd an errand waits a moment for more to join it.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from attrs import define, field, frozen
 
@@ -19,6 +19,8 @@ from integration_sdk._journal._file import JournalFile
 from integration_sdk._sansio.pushing.intents import Intent, Lane, State
 from integration_sdk.errors import JournalError
 
+GATHER: Final = 0.002
+"""Seconds for which an errand waits for company where the last one had some."""
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -32,6 +34,11 @@ class _Errand:
 
     commits: list[tuple[tuple[Intent, ...], asyncio.Future[None]]] = field(factory=list)
     questions: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = field(factory=list)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is of more than one asker."""
+        return len(self.commits) + len(self.questions) > 1
 
     def run(self, file: JournalFile) -> list[Any]:
         """Return an answer or an error for each part."""
@@ -81,6 +88,7 @@ class SqliteJournal:
     _process: int = field(factory=os.getpid)
     _waiting: _Errand | None = None
     _working: asyncio.Future[list[Any]] | None = None
+    _gather: float = 0.0
     _closed: bool = False
 
     @classmethod
@@ -131,7 +139,7 @@ class SqliteJournal:
         if self._waiting is None:
             self._waiting = _Errand()
             if self._working is None:
-                self._loop.call_soon(self._work)
+                self._loop.call_later(self._gather, self._work)
         return self._waiting
 
     def _work(self) -> None:
@@ -142,11 +150,13 @@ class SqliteJournal:
 
     def _worked(self, errand: _Errand, working: asyncio.Future[list[Any]]) -> None:
         self._working = None
+        self._gather = GATHER if errand.is_shared else 0.0
         if working.cancelled() or working.exception():
             errand.fail(None if working.cancelled() else working.exception())
         else:
             errand.tell(working.result())
-        self._work()
+        if self._waiting is not None:
+            self._loop.call_later(self._gather, self._work)
 
     async def rows(
         self,
@@ -191,7 +201,7 @@ class SqliteJournal:
         self._check_usable()
         self._closed = True
         while self._working or self._waiting:
-            await (asyncio.wait([self._working]) if self._working else asyncio.sleep(0))
+            await (asyncio.wait([self._working]) if self._working else asyncio.sleep(GATHER))
         try:
             await self._loop.run_in_executor(self._thread, self._file.close)
         finally:
