@@ -16,8 +16,8 @@ from integration_sdk._caller import Caller
 from integration_sdk._pager.pager import ListOptions, Pager
 from integration_sdk._sansio import requests
 from integration_sdk._sansio.codec import decode_json, read_operation
-from integration_sdk._sansio.options.options import Problem, PushOptions
-from integration_sdk.errors import ConfigurationError, InvalidRecord
+from integration_sdk._sansio.options.options import Problem, PushOptions, refuse
+from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import PushOperation
 
 T = TypeVar("T")
@@ -340,17 +340,6 @@ def compares(check: Check) -> bool:
     if check is not None and check != "options":
         raise ConfigurationError(f"check must be 'options' or None, not {check!r}")
     return check is not None
-
-
-def refuse(problems: list[Problem]) -> None:
-    """Raise `InvalidRecord` if any of *problems* is an error."""
-    errors = [problem for problem in problems if problem.is_error]
-    if errors:
-        told = "; ".join(str(problem) for problem in errors[:5])
-        more = f"; and {len(errors) - 5} more" if len(errors) > 5 else ""
-        raise InvalidRecord(
-            f"not sent, the options do not allow it: {told}{more}", problems=problems
-        )
 
 
 # Bank data

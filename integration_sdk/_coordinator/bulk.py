@@ -99,7 +99,7 @@ class Bulk:
             for _ in range(self._senders)
         ]
         self._desk.tasks.update(senders)
-        self._desk.runs.add(self)
+        self._desk.runs.add(self.stop)
         for sender in senders:
             sender.add_done_callback(self._sender_ended)
         self._at_work = len(senders)
@@ -126,7 +126,7 @@ class Bulk:
         self._left = True
         self._ready.clear()
         self._early.clear()
-        self._desk.runs.discard(self)
+        self._desk.runs.discard(self.stop)
         self.stop()
 
     def _sender_ended(self, sender: asyncio.Task[None]) -> None:

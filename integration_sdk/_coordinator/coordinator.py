@@ -152,8 +152,8 @@ class Coordinator:
     ) -> None:
         desk = self._open()
         leave = self._leave if kind is None else "detach"
-        for run in tuple(desk.runs):
-            run.stop(ClientClosed("the block was left; the rest of the input is untouched"))
+        for stop in tuple(desk.runs):
+            stop(ClientClosed("the block was left; the rest of the input is untouched"))
         try:
             if leave == "drain":
                 await desk.idle.wait()

@@ -20,7 +20,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 from attrs import Factory, define, evolve
@@ -51,13 +51,6 @@ SWEEP = 30.0
 """Seconds between two searches for what is in doubt, where polling goes on anyway."""
 
 
-class Run(Protocol):
-    """Whoever pushes one request after the other."""
-
-    def stop(self, error: IntegrationError) -> None:
-        """Pull nothing more, and say why once all that was pulled has an outcome."""
-
-
 @define(eq=False)
 class Dispatch:
     """What a coordinator does with one push after the other.
@@ -67,7 +60,7 @@ class Dispatch:
         open: Followed pushes, by key.
         doubted: Pushes whose answer was lost, by intent.
         owners: Who has which reference.
-        runs: Those that go on pulling.
+        runs: Those that go on pulling, each by what makes it stop, with an error to end with.
         idle: Set while no push lacks an outcome.
     """
 
@@ -84,17 +77,16 @@ class Dispatch:
     open: dict[str, Push] = Factory(dict)
     doubted: dict[str, Push] = Factory(dict)
     owners: Owners = Factory(Owners)
-    runs: set[Run] = Factory(set)
+    runs: set[Callable[[IntegrationError], None]] = Factory(set)
     idle: asyncio.Event = Factory(asyncio.Event)
     tasks: set[asyncio.Task[None]] = Factory(set)
-    _waits: Waits = None  # type: ignore[assignment]  # made at once, needs self
+    _waits: Waits = Factory(lambda self: Waits(self.open, self._expired), takes_self=True)
     _finals: list[tuple[Push, PushOperation]] = Factory(list)
     _numbers: Any = Factory(count)
     _recording: bool = False
     _busy: int = 0
 
     def __attrs_post_init__(self) -> None:
-        self._waits = Waits(self.open, self._expired)
         self.idle.set()
 
     # Sending
@@ -246,10 +238,9 @@ class Dispatch:
         try:
             while self._finals:
                 finals, self._finals = self._finals, []
+                ends = [(push.intent or "", operation) for push, operation in finals]
                 try:
-                    await self.delivery.settle(
-                        (push.intent or "", operation) for push, operation in finals
-                    )
+                    await self.delivery.settle(ends)
                 except Exception:
                     logger.exception("final states are not on record; a later run polls again")
                 for push, operation in finals:

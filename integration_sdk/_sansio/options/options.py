@@ -71,6 +71,17 @@ class Problem:
         return f"{self.path}: {self.message}" if self.path else self.message
 
 
+def refuse(problems: list[Problem]) -> None:
+    """Raise `InvalidRecord` if any of *problems* is an error."""
+    errors = [problem for problem in problems if problem.is_error]
+    if errors:
+        told = "; ".join(str(problem) for problem in errors[:5])
+        more = f"; and {len(errors) - 5} more" if len(errors) > 5 else ""
+        raise InvalidRecord(
+            f"not sent, the options do not allow it: {told}{more}", problems=problems
+        )
+
+
 @frozen(kw_only=True)
 class PushOptions(PropertyDescription):
     """What may be pushed to one connection, of one data type.
