@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from copy import copy
 from typing import Protocol
@@ -85,7 +86,7 @@ class Poller:
         self._schedule = Schedule(chance, learn, float(notified))
         self._looks = Looks(send, dialect, self._schedule, self)
         self._waiters: dict[str, _Waiters] = {}
-        self._finished: dict[str, PushOperation] = {}
+        self._finished: OrderedDict[str, PushOperation] = OrderedDict()
         self._in_full: set[str] = set()
         self.listeners: set[Callable[[str], None]] = set()
         self._flying = 0
@@ -205,7 +206,7 @@ class Poller:
         """Keep a final state for those who ask late; the first one counts."""
         self._finished.setdefault(operation.push_operation_key, operation)
         while len(self._finished) > self._remember:
-            del self._finished[next(iter(self._finished))]
+            self._finished.popitem(last=False)
 
     def notify(self, key: str) -> None:
         """Look at push *key* now. Harmless where nobody waits for it."""

@@ -1,7 +1,7 @@
 """What stands in for a journal where the caller wants none: whose each push key is."""
 
+from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
-from itertools import islice
 
 from attrs import define, field
 
@@ -22,7 +22,7 @@ class KeyJournal:
 
     remember: int = 100_000
     _open: dict[str, str] = field(factory=dict)
-    _settled: dict[str, None] = field(factory=dict)
+    _settled: OrderedDict[str, None] = field(factory=OrderedDict)  # a dict is slow at its front
     _doubted: set[str] = field(factory=set)
 
     async def commit(self, rows: Sequence[Intent]) -> None:
@@ -37,9 +37,8 @@ class KeyJournal:
                 raise KeyClaimed(f"Push {row.key} belongs to another intent already.")
         for row in rows:
             self._note(row)
-        surplus = 0 if self._doubted else max(0, len(self._settled) - self.remember)
-        for oldest in list(islice(self._settled, surplus)):
-            del self._settled[oldest]
+        while len(self._settled) > self.remember and not self._doubted:
+            self._settled.popitem(last=False)
 
     def _is_free(self, key: str, intent_id: str, claims: Mapping[str, str]) -> bool:
         owner = self._open.get(key, claims[key])

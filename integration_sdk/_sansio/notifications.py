@@ -18,10 +18,11 @@ those the service publishes; the document does not show them.
 from __future__ import annotations
 
 import hmac
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from attrs import Factory, define, field, frozen
+from attrs import define, field, frozen
 
 from integration_sdk._sansio.codec import decode_json
 from integration_sdk.errors import MalformedResponse
@@ -188,7 +189,7 @@ class Inbox:
     shared: Sequence[str] = field(default=(), repr=False)
     tolerance: float = 300.0
     remembers: int = 10_000
-    _seen: dict[str, None] = field(init=False, default=Factory(dict), repr=False)
+    _seen: OrderedDict[str, None] = field(init=False, factory=OrderedDict, repr=False)
 
     def judge(self, headers: Mapping[str, str], body: bytes, *, now: float) -> Verdict:
         """Return the answer to one delivery. *headers* have lower-case names."""
@@ -217,5 +218,5 @@ class Inbox:
             return True
         self._seen[message_id] = None
         if len(self._seen) > self.remembers:
-            del self._seen[next(iter(self._seen))]
+            self._seen.popitem(last=False)
         return False
