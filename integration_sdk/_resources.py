@@ -15,8 +15,9 @@ from attrs import frozen
 from integration_sdk._caller import Caller
 from integration_sdk._pager.pager import ListOptions, Pager
 from integration_sdk._sansio import requests
-from integration_sdk._sansio.codec import decode_json, read_operation
+from integration_sdk._sansio.codec import decode_json
 from integration_sdk._sansio.options.options import Problem, PushOptions, refuse
+from integration_sdk._sansio.shapes import read_operation
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import PushOperation
 

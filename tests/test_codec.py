@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._sansio import codec
+from integration_sdk._sansio import codec, shapes
 from integration_sdk.errors import InvalidRecord, MalformedResponse
 from integration_sdk.models import ErrorBody, PropertyDescription, PushStatus
 
@@ -48,7 +48,7 @@ plain_json = st.recursive(
 
 def test_every_field_of_a_push_operation_is_read() -> None:
     """Each row of "Push operation" has its place, dates aware and in UTC."""
-    operation = codec.read_operation(OPERATION)
+    operation = shapes.read_operation(OPERATION)
 
     assert operation.key == OPERATION["pushOperationKey"]
     assert (operation.company_id, operation.data_connection_id) == ("c1", "d1")
@@ -67,19 +67,19 @@ def test_both_spellings_of_the_connection_are_one_field(spelling: str) -> None:
     """The document and the published schemas name the connection differently."""
     given_ = {k: v for k, v in OPERATION.items() if k != "dataConnectionId"} | {spelling: "d9"}
 
-    assert codec.read_operation(given_).data_connection_id == "d9"
+    assert shapes.read_operation(given_).data_connection_id == "d9"
 
 
 def test_connection_is_read_where_its_other_spelling_is_null() -> None:
     """A null ``dataConnectionId`` does not hide the ``dataConnectionKey`` beside it."""
-    read = codec.read_operation(OPERATION | {"dataConnectionId": None, "dataConnectionKey": "d9"})
+    read = shapes.read_operation(OPERATION | {"dataConnectionId": None, "dataConnectionKey": "d9"})
 
     assert read.data_connection_id == "d9"
 
 
 def test_unknown_status_is_kept_and_is_not_final() -> None:
     """A status that appears one day must not break those who poll."""
-    operation = codec.read_operation({**OPERATION, "status": "Queued"})
+    operation = shapes.read_operation({**OPERATION, "status": "Queued"})
 
     assert operation.status is PushStatus.UNKNOWN
     assert operation.raw_status == "Queued"
@@ -93,13 +93,13 @@ def test_unknown_fields_are_kept(unknown: dict[str, Any]) -> None:
     ours = {"dataConnectionKey", "statusCode", "errorMessage", "changes"}
     unknown = {name: value for name, value in unknown.items() if name not in ours}
 
-    assert codec.read_operation({**OPERATION, **unknown}).extra == unknown
+    assert shapes.read_operation({**OPERATION, **unknown}).extra == unknown
 
 
 @given(plain_json)
 def test_any_validation_member_is_readable(validation: Any) -> None:
     """The document leaves its inside open, so no shape of it may lose an operation."""
-    operation = codec.read_operation({**OPERATION, "validation": validation})
+    operation = shapes.read_operation({**OPERATION, "validation": validation})
 
     assert operation.key == OPERATION["pushOperationKey"]
 
@@ -107,7 +107,7 @@ def test_any_validation_member_is_readable(validation: Any) -> None:
 def test_validation_that_fits_is_read_item_by_item() -> None:
     """Errors and warnings carry item, message and validator; either part may be null."""
     error = {"itemId": "amount", "message": "must be positive", "validatorName": "Amount"}
-    operation = codec.read_operation(
+    operation = shapes.read_operation(
         {**OPERATION, "validation": {"errors": [error, "odd"], "warnings": None}}
     )
 
@@ -135,14 +135,14 @@ def test_validation_that_fits_is_read_item_by_item() -> None:
 def test_operation_that_is_none_is_refused(change: dict[str, Any]) -> None:
     """A wrong type is an error, never a guess: no "None" as a key, no True as 1."""
     with pytest.raises(MalformedResponse):
-        codec.read_operation({**OPERATION, **change})
+        shapes.read_operation({**OPERATION, **change})
 
 
 @pytest.mark.parametrize("value", [None, [], "text", 3])
 def test_operation_must_be_an_object(value: Any) -> None:
     """An answer that is no object is told as such."""
     with pytest.raises(MalformedResponse, match="object"):
-        codec.read_operation(value)
+        shapes.read_operation(value)
 
 
 @given(
@@ -167,7 +167,7 @@ def test_fractions_of_seven_digits_are_read() -> None:
 
 def test_every_field_of_an_error_body_is_read() -> None:
     """Each row of "Error body" has its place."""
-    body = codec.read_error_body(codec.encode_value(ERROR))
+    body = shapes.read_error_body(codec.encode_value(ERROR))
 
     assert isinstance(body, ErrorBody)
     assert (body.status_code, body.service, body.correlation_id) == (402, "ClientApi", "7f3a")
@@ -191,12 +191,12 @@ def test_every_field_of_an_error_body_is_read() -> None:
 )
 def test_proxy_pages_are_no_error_body(text: bytes) -> None:
     """Only an object with a correlation id and an error or code is the service's own."""
-    assert codec.read_error_body(text) is None
+    assert shapes.read_error_body(text) is None
 
 
 def test_options_are_read_with_all_they_nest() -> None:
     """Properties nest, choices may lack a value, rules come in two kinds."""
-    described = codec.structure(
+    described = shapes.structure(
         {
             "type": "Object",
             "displayName": "Invoice",

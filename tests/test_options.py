@@ -12,8 +12,8 @@ import attrs
 import msgspec
 import pytest
 
-from integration_sdk._sansio.codec import structure
 from integration_sdk._sansio.options.options import Problem, ProblemCode, PushOptions, Severity
+from integration_sdk._sansio.shapes import structure
 from integration_sdk.models import PropertyDescription
 
 Json = dict[str, Any]

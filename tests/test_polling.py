@@ -12,13 +12,14 @@ from attrs import define
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from integration_sdk._sansio.codec import decode_json, read_operation
+from integration_sdk._sansio.codec import decode_json
 from integration_sdk._sansio.polling.learning import BINS, CompletionTimes, bin_of
 from integration_sdk._sansio.polling.list_check import ListCheck
 from integration_sdk._sansio.polling.open_pushes import Listing, Look, Row, Single, sample
 from integration_sdk._sansio.polling.polling import Schedule
 from integration_sdk._sansio.polling.rows import read_full, read_rows
 from integration_sdk._sansio.polling.weighing import patience, tolerance, unnoticed
+from integration_sdk._sansio.shapes import read_operation
 
 ages = st.floats(0, 1e6)
 

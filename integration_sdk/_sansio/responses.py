@@ -12,16 +12,11 @@ from typing import Any, Final
 
 from attrs import field, frozen
 
-from integration_sdk._sansio.codec import (
-    Json,
-    decode_json,
-    read_error_body,
-    read_operation,
-    structure,
-)
+from integration_sdk._sansio.codec import Json, decode_json
 from integration_sdk._sansio.options.options import PushOptions
 from integration_sdk._sansio.requests import Request, Safety
 from integration_sdk._sansio.retry_after import retry_after, service_time
+from integration_sdk._sansio.shapes import read_error_body, read_operation, structure
 from integration_sdk.errors import (
     BY_STATUS,
     AccountExpired,

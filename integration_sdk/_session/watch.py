@@ -10,8 +10,8 @@ from contextvars import ContextVar
 
 from attrs import define, field
 
-from integration_sdk._sansio.codec import read_error_body
 from integration_sdk._sansio.responses import Response
+from integration_sdk._sansio.shapes import read_error_body
 from integration_sdk._sansio.throttling.retry import RetryBudget
 from integration_sdk._sansio.throttling.throttle import Throttle
 from integration_sdk._session.call import Call, CallInfo, SessionStats

@@ -14,7 +14,8 @@ from typing import Any, Final
 import msgspec
 from attrs import frozen
 
-from integration_sdk._sansio.codec import decode_json, parse_utc, read_operation
+from integration_sdk._sansio.codec import decode_json, parse_utc
+from integration_sdk._sansio.shapes import read_operation
 from integration_sdk.errors import MalformedResponse
 from integration_sdk.models import PushOperation, PushStatus, Validation
 

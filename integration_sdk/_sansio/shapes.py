@@ -1,0 +1,200 @@
+"""The service's own objects (operations, options, errors) as the classes of ``models``.
+
+cattrs builds them: strictly, and keeping what it does not know. Records are none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import attrs
+
+from integration_sdk._sansio.codec import Json, decode_json, parse_utc
+from integration_sdk.errors import MalformedResponse
+from integration_sdk.models import (
+    ErrorBody,
+    OptionEntry,
+    OptionRule,
+    OptionRules,
+    PropertyDescription,
+    PushChange,
+    PushOperation,
+    PushStatus,
+    RecordRef,
+    Validation,
+    ValidationItem,
+)
+
+if TYPE_CHECKING:
+    from cattrs import Converter
+
+T = TypeVar("T")
+_UNFIT: Final = (TypeError, ValueError, KeyError, AttributeError)
+"""What cattrs and the hooks below raise of a value that does not fit."""
+
+
+def structure(value: Json, model: type[T]) -> T:
+    """Return *value* as one of our shapes.
+
+    Raises:
+        MalformedResponse: It does not fit; the message says where.
+    """
+    try:
+        return _converter().structure(value, model)
+    except _UNFIT as error:
+        raise MalformedResponse(f"no {model.__name__} as documented: {error!r:.200}") from None
+
+
+def read_operation(value: Json) -> PushOperation:
+    """Return a push operation; its connection may be spelt ``Id`` or ``Key``.
+
+    Raises:
+        MalformedResponse: It is no object, or has no key, company or status.
+    """
+    if not isinstance(value, Mapping):
+        raise MalformedResponse(f"a push operation must be an object, not {value!r:.80}")
+    named = dict(value)
+    connection = named.pop("dataConnectionKey", None)
+    if named.get("dataConnectionId") is None:
+        named["dataConnectionId"] = connection
+    named["rawStatus"] = named.get("status")
+    return structure(named, PushOperation)
+
+
+def read_error_body(body: bytes) -> ErrorBody | None:
+    """Return the error body, or None where the text is not the one documented.
+
+    A proxy's page or problem report is not: the service itself always sends a
+    ``correlationId`` ("Other rules", 1).
+    """
+    try:
+        read = structure(decode_json(body), ErrorBody)
+    except MalformedResponse:
+        return None
+    documented = read.correlation_id and (read.error is not None or read.status_code is not None)
+    return read if documented else None
+
+
+# The one cattrs converter
+
+
+def _strict(kind: type[T], *also: type) -> Callable[[Any, Any], T]:
+    """Cattrs would read "false" as True and None as "None"; this takes *kind* or nothing."""
+
+    def structure(value: Any, _: Any) -> T:
+        exact = isinstance(value, (kind, *also)) and (kind is bool or not isinstance(value, bool))
+        if not exact:
+            raise TypeError(f"expected {kind.__name__}, got {value!r:.80}")
+        return kind(value)  # type: ignore[call-arg]  # str, bool, int and Decimal all take one value
+
+    return structure
+
+
+def _read_int(value: Any, _: Any) -> int:
+    """Numbers come as strings from some platforms; anything else is refused."""
+    if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
+        return int(value)
+    return _strict_int(value, int)
+
+
+def _read_choice(value: Any, _: Any) -> Any:
+    if value is not None and not isinstance(value, str | int | float | bool):
+        raise TypeError(f"expected a plain value, got {value!r:.80}")
+    return value
+
+
+_strict_int: Final = _strict(int)
+
+
+def _camel(name: str) -> str:
+    head, *tail = name.rstrip("_").split("_")
+    return head + "".join(part.capitalize() for part in tail)
+
+
+def _register(converter: Converter, model: type[Any]) -> None:
+    """Teach *converter* one of our shapes: camelCase in, the unknown kept in ``extra``."""
+    from cattrs.gen import make_dict_structure_fn, override
+
+    names = {attribute.name: _camel(attribute.name) for attribute in attrs.fields(model)}
+    known = frozenset(names.values())
+    overrides = {
+        ours: override(omit=True) if ours == "extra" else override(rename=theirs)
+        for ours, theirs in names.items()
+    }
+    attrs.resolve_types(model)
+    build = make_dict_structure_fn(model, converter, **overrides)  # type: ignore[arg-type]  # cattrs' stub wants literals
+
+    def structure(value: Any, kind: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise TypeError(f"expected an object, got {value!r:.80}")
+        present = {name: member for name, member in value.items() if member is not None}
+        built = build(present, kind)
+        extra = {name: member for name, member in value.items() if name not in known}
+        return attrs.evolve(built, extra=extra) if extra else built
+
+    converter.register_structure_hook(model, structure)
+
+
+def _read_status(value: Any, _: Any) -> PushStatus:
+    """Assumed: new statuses appear now and then; one that is not known is not final."""
+    text = _strict(str)(value, str)
+    return PushStatus(text) if text in _STATUSES else PushStatus.UNKNOWN
+
+
+_STATUSES: Final = frozenset(PushStatus)
+
+
+def _read_validation(value: Any, _: Any) -> Validation:
+    """The document leaves the inside of ``validation`` open, so nothing in it is an error."""
+    if not isinstance(value, Mapping):
+        return Validation(extra={"validation": value})
+    known = {name: value.get(name) for name in ("errors", "warnings")}
+    items = {name: _read_items(part) for name, part in known.items() if isinstance(part, list)}
+    extra = {name: part for name, part in value.items() if name not in items and part is not None}
+    return Validation(**items, extra=extra)
+
+
+def _read_items(items: list[Any]) -> tuple[ValidationItem, ...]:
+    return tuple(_read_item(item) for item in items)
+
+
+def _read_item(item: Any) -> ValidationItem:
+    try:
+        return _converter().structure(item, ValidationItem)
+    except _UNFIT:
+        extra = {"item": item} if not isinstance(item, Mapping) else dict(item)
+        return ValidationItem(message=str(extra.get("message", item)), extra=extra)
+
+
+@cache
+def _converter() -> Converter:
+    """Made for the first object: a program that only streams records never waits for it."""
+    from cattrs import Converter
+
+    converter = Converter(detailed_validation=False)
+    for kind in (str, bool):
+        converter.register_structure_hook(kind, _strict(kind))
+    converter.register_structure_hook(int, _read_int)
+    converter.register_structure_hook(datetime, parse_utc)
+    converter.register_structure_hook(PushStatus, _read_status)
+    converter.register_structure_hook(str | int | float | bool | None, _read_choice)
+    converter.register_structure_hook(Validation, _read_validation)
+    for model in _SHAPES:
+        _register(converter, model)
+    return converter
+
+
+_SHAPES: Final[tuple[type[Any], ...]] = (
+    ValidationItem,
+    RecordRef,
+    OptionEntry,
+    OptionRule,
+    ErrorBody,
+    PushChange,
+    PushOperation,
+    OptionRules,
+    PropertyDescription,
+)
