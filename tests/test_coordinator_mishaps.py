@@ -10,8 +10,10 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from integration_sdk._coordinator.delivery import Delivery
+from integration_sdk._coordinator import delivery
+from integration_sdk._coordinator.delivery import SNAPSHOT_PUSHES, Delivery
 from integration_sdk._coordinator.push import Push
+from integration_sdk._journal import KeyJournal
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk.errors import AnswerLost, ClientClosed, JournalError
@@ -108,6 +110,28 @@ async def test_a_list_that_fails_for_a_moment_is_asked_for_again() -> None:
 
     assert in_doubt.status is OutcomeStatus.IN_DOUBT
     assert found.status is OutcomeStatus.SUCCESS
+
+
+async def test_a_list_is_taken_anew_before_its_pushes_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody's snapshot gets older than the pushes whose owners are remembered."""
+    monkeypatch.setattr(delivery, "SNAPSHOT_PUSHES", 10)
+    model = Model(takes=lambda _: 0.0)
+    async with coordinator(model, max_in_flight=1) as pushes:
+        await collect(pushes.run(requests(35)))
+
+    assert model.counts["pushes.list"] == 4
+    assert KeyJournal().remember >= 2 * SNAPSHOT_PUSHES
+
+
+async def test_lists_that_are_too_old_are_forgotten() -> None:
+    """A thousand companies' lists would be 25 MiB: kept are those of ten minutes."""
+    async with coordinator(Model(takes=lambda _: 0.0)) as pushes:
+        for number in range(20):
+            await (await pushes.submit(request(number, companies=20)))
+            await asyncio.sleep(250)
+        assert len(pushes._open().delivery._before) == 3
 
 
 async def test_a_middleware_that_breaks_once_harms_one_request(

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
 from integration_sdk._journal import Journal, KeyJournal, MemoryJournal, SqliteJournal
@@ -215,9 +217,24 @@ async def test_without_a_journal_keys_have_one_owner_still() -> None:
     with pytest.raises(KeyClaimed):
         await journal.commit([acked("one", "key-x"), acked("other", "key-x")])
 
-    known = await journal.owners(["key-open", "key-0", "key-1", "key-2", "key-new", "key-x"])
+    known = await journal.owners(["key-open", "key-1", "key-2", "key-new", "key-x"])
     assert known == {"key-open", "key-1", "key-2"}
     assert await journal.rows() == await journal.unsettled() == []
+
+
+@given(kept=st.integers(1, 9), commits=st.lists(st.integers(1, 5), max_size=40))
+async def test_without_a_journal_the_latest_keys_are_known(kept: int, commits: list[int]) -> None:
+    """So many as are to be remembered, and never more than twice that and the last commit's."""
+    journal = KeyJournal(remember=kept)
+    settled: list[str] = []
+    for count in commits:
+        names = [str(len(settled) + number) for number in range(count)]
+        settled += [f"key-{name}" for name in names]
+        await journal.commit([final(name) for name in names])
+
+        known = await journal.owners(settled)
+        assert {*settled[-kept:]} <= {*known}
+        assert len(known) <= 2 * (kept + max(commits))
 
 
 async def test_without_a_journal_nothing_is_forgotten_during_a_doubt() -> None:
@@ -232,7 +249,8 @@ async def test_without_a_journal_nothing_is_forgotten_during_a_doubt() -> None:
     await journal.commit([resolved("lost"), final("last")])
 
     assert during == set(keys)
-    assert await journal.owners(keys) == {"key-9"}
+    await journal.commit([final("next"), final("next but one")])
+    assert not await journal.owners(keys)
 
 
 # A file

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
@@ -50,15 +51,18 @@ T = TypeVar("T")
 
 SNAPSHOT_AGE: Final = 600.0
 """Seconds after which a company is listed anew before pushes are sent."""
+SNAPSHOT_PUSHES: Final = 25_000
+"""Pushes of all companies after which likewise: `KeyJournal` remembers what was sent since."""
 NO_SNAPSHOT_AGE: Final = 30.0
 """The same where it could not be listed: what is sent until then can only be IN_DOUBT."""
 
 
 @define
 class _Before:
-    """What a company's list held before a batch, and until when that is good enough."""
+    """What a company's list held before a batch, and until when, and which push, that will do."""
 
     until: float
+    until_push: int
     taking: asyncio.Task[Snapshot | None]
 
 
@@ -85,9 +89,10 @@ class Delivery:
     tasks: set[asyncio.Task[None]] = Factory(set)
     _calls: dict[str, Request] = Factory(dict)
     _heard: dict[str, replies.Heard] = Factory(dict)
-    _before: dict[str, _Before] = Factory(dict)
+    _before: OrderedDict[str, _Before] = Factory(OrderedDict)
     _reconciling: set[str] = Factory(set)
     _looked: dict[str, float] = Factory(dict)
+    _sent: int = 0
 
     # What the coordinator asks for
 
@@ -269,13 +274,22 @@ class Delivery:
     async def _snapshot(self, company_id: str) -> Snapshot | None:
         """Return what was there before; asked for once for all that are sent meanwhile."""
         now = asyncio.get_running_loop().time()
+        self._sent += 1
         before = self._before.get(company_id)
-        if before is None or now > before.until:
+        if before is None or now > before.until or self._sent > before.until_push:
+            self._forget_old(company_id, now)
             taking = asyncio.create_task(self._take_snapshot(company_id))
-            before = self._before[company_id] = _Before(now + SNAPSHOT_AGE, taking)
+            before = _Before(now + SNAPSHOT_AGE, self._sent + SNAPSHOT_PUSHES, taking)
+            self._before[company_id] = before
         if before.taking.done():
             return before.taking.result()
         return await asyncio.shield(before.taking)
+
+    def _forget_old(self, company_id: str, now: float) -> None:
+        """A thousand companies' snapshots are 25 MiB; those of use are of ten minutes."""
+        self._before.pop(company_id, None)
+        while self._before and next(iter(self._before.values())).until < now:
+            self._before.popitem(last=False)
 
     async def _take_snapshot(self, company_id: str) -> Snapshot | None:
         taken: Snapshot | None = None
@@ -283,6 +297,6 @@ class Delivery:
             taken = await self.drive(protocol.take_snapshot(company_id, newest=SNAPSHOT))
         except Exception:  # a middleware's; pushes are sent all the same
             logger.exception("the pushes of company %s could not be listed", company_id)
-        if taken is None:
+        if taken is None and company_id in self._before:
             self._before[company_id].until -= SNAPSHOT_AGE - NO_SNAPSHOT_AGE
         return taken

@@ -1,6 +1,5 @@
 """What stands in for a journal where the caller wants none: whose each push key is."""
 
-from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 
 from attrs import define, field
@@ -15,14 +14,15 @@ class KeyJournal:
     The rules know every intent that is not settled by themselves; of those that are settled
     only the keys matter, since a listing goes on to show them.
 
-    remember: Keys of settled pushes kept, the latest: of an hour and a half at the thousand
-        requests a minute that the service allows. All, while any push is in doubt: it may
-        be as old as they are, and be taken for one of them.
+    remember: Keys of settled pushes kept, the latest, at least; twice as many at most. A
+        listing may take them for the push it looks for, unless they are in its snapshot, which
+        is 25,000 pushes old at most. All, while any push is in doubt.
     """
 
-    remember: int = 100_000
+    remember: int = 50_000
     _open: dict[str, str] = field(factory=dict)
-    _settled: OrderedDict[str, None] = field(factory=OrderedDict)  # a dict is slow at its front
+    _settled: set[str] = field(factory=set)
+    _settled_before: set[str] = field(factory=set)
     _doubted: set[str] = field(factory=set)
 
     async def commit(self, rows: Sequence[Intent]) -> None:
@@ -37,12 +37,14 @@ class KeyJournal:
                 raise KeyClaimed(f"Push {row.key} belongs to another intent already.")
         for row in rows:
             self._note(row)
-        while len(self._settled) > self.remember and not self._doubted:
-            self._settled.popitem(last=False)
+        if len(self._settled) >= self.remember and not self._doubted:
+            self._settled_before, self._settled = self._settled, set()
 
     def _is_free(self, key: str, intent_id: str, claims: Mapping[str, str]) -> bool:
-        owner = self._open.get(key, claims[key])
-        return owner == intent_id and key not in self._settled
+        return self._open.get(key, claims[key]) == intent_id and not self._is_settled(key)
+
+    def _is_settled(self, key: str) -> bool:
+        return key in self._settled or key in self._settled_before
 
     def _note(self, row: Intent) -> None:
         if row.state in DOUBTED:
@@ -51,7 +53,7 @@ class KeyJournal:
             self._doubted.discard(row.id)
         if row.key and row.is_settled:
             self._open.pop(row.key, None)
-            self._settled[row.key] = None
+            self._settled.add(row.key)
         elif row.key:
             self._open[row.key] = row.id
 
@@ -73,7 +75,7 @@ class KeyJournal:
 
     async def owners(self, keys: Collection[str]) -> Collection[str]:
         """Return which of these push keys have an owner."""
-        return {key for key in keys if key in self._open or key in self._settled}
+        return {key for key in keys if key in self._open or self._is_settled(key)}
 
     async def close(self) -> None:
         """Nothing to let go of."""
