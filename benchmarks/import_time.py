@@ -1,6 +1,7 @@
 """How long the import takes, in a fresh process.
 
-"both" is what a program waits for that makes a `Client`: aiohttp and all of the SDK. The
+"both" is what a program waits for that makes a `Client`: aiohttp and all that reading takes.
+The coordinator comes with the first block, cattrs with the first push operation or error. The
 package alone loads nothing until one of its names is asked for.
 
     python -m benchmarks import_time
@@ -27,6 +28,7 @@ MODULES = (
     Peer("aiohttp", "import aiohttp"),
     Peer("integration_sdk", "import integration_sdk"),
     Peer("both", "import aiohttp; from integration_sdk import Client"),
+    Peer("all, to push", "import aiohttp, cattrs; from integration_sdk import Client, Coordinator"),
     Peer("httpx", "import httpx", HTTPX),
     Peer("dlt RESTClient", "import dlt.sources.helpers.rest_client", DLT),
     Peer("codat-lending", "from codat_lending import CodatLending", CODAT),

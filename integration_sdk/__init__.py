@@ -4,11 +4,12 @@
 against, ``integration_sdk.testing`` a pytest plugin, ``integration_sdk.webhooks``
 receives "Push status changed".
 
-The public names stand in ``_public`` and are imported when one is first used:
-pytest loads this package in every run of a project that has it installed, and
-must not pay for what that run never uses.
+A public name is imported when it is first used: pytest loads this package in every run
+of a project that has it installed, and a program that only reads needs no coordinator.
+Type checkers see the same names in ``_public``.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from integration_sdk._version import __version__ as __version__
@@ -16,15 +17,46 @@ from integration_sdk._version import __version__ as __version__
 if TYPE_CHECKING:
     from integration_sdk._public import *
 else:
+    _HOMES = {
+        "_client": "Client",
+        "_coordinator.coordinator": "Coordinator",
+        "_coordinator.push": "Push PushEvent",
+        "_pager.checkpoint": "Checkpoint",
+        "_pager.pager": "Pager",
+        "_pager.readings": "ListPage",
+        "_sansio.options.form": "ControlKind FormControl",
+        "_sansio.options.options": "Problem ProblemCode PushOptions Severity",
+        "_sansio.paging.report": "Drift ListReport",
+        "_sansio.requests": "Priority",
+        "_sansio.throttling.retry": "RetryPolicy",
+        "_session": "CallInfo SessionStats",
+        "dialect": "Dialect Route",
+        "errors": """
+            AccountExpired AnswerLost ApiError BadRequest ClientClosed
+            CompanyLimitReached ConfigurationError Conflict EndpointRemoved
+            Forbidden IntegrationError InternalServerError InvalidItem
+            InvalidRecord JournalError MalformedResponse MethodNotAllowed NotFound
+            NotSent PaginationError PaymentRequired PollingStopped PushError
+            PushFailed PushInDoubt ResponseTooLarge ResultSetChanged
+            ServiceUnavailable SyncScheduleNotAllowed TooManyRequests
+            TransportError Unauthorized UnsafeLink WaitExpired
+        """,
+        "models": """
+            ErrorBody Links OptionEntry OptionRule OptionRules OutcomeStatus Page
+            PropertyDescription PushChange PushOperation PushOutcome PushRequest
+            PushStatus Quota RecordRef Validation ValidationItem
+        """,
+    }
+    _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
     def __getattr__(name: str) -> Any:
-        from importlib import import_module
-
-        public = import_module("integration_sdk._public")
-        try:
-            return getattr(public, name)
-        except AttributeError:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+        if name == "errors":
+            return import_module("integration_sdk.errors")
+        if name == "__all__":
+            return __dir__()
+        if name not in _HOME_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"integration_sdk.{_HOME_OF[name]}"), name)
 
     def __dir__() -> list[str]:
-        return [*__getattr__("__all__"), "__version__"]
+        return ["__version__", "errors", *_HOME_OF]

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 from attrs import evolve
 
 from integration_sdk._caller import Caller
-from integration_sdk._coordinator.coordinator import Coordinator, Leave
 from integration_sdk._coordinator.poller import Poller
-from integration_sdk._coordinator.push import PushEvent
 from integration_sdk._resources import Check, Companies, Company, Profile, compares
 from integration_sdk._sansio import requests
 from integration_sdk._sansio.options.options import Problem
@@ -33,6 +31,9 @@ from integration_sdk.models import PushOperation, PushRequest, Quota
 
 if TYPE_CHECKING:
     import aiohttp
+
+    from integration_sdk._coordinator.coordinator import Coordinator, Leave
+    from integration_sdk._coordinator.push import PushEvent
 
 ENVIRONMENT_KEY = "INTEGRATION_SDK_API_KEY"
 ENVIRONMENT_URL = "INTEGRATION_SDK_BASE_URL"
@@ -262,6 +263,8 @@ class Client:
         Raises:
             ConfigurationError: An option cannot work.
         """
+        from integration_sdk._coordinator.coordinator import Coordinator  # noqa: PLC0415 - on use
+
         compare = self._problems_of if compares(check) else None
         return Coordinator(self._caller.send, self._poller, self.dialect, check=compare, **options)
 

@@ -1,4 +1,4 @@
-"""The public names: what ``from integration_sdk import ...`` gives."""
+"""The public names as type checkers see them; a program imports each from its own home."""
 
 from integration_sdk import errors
 from integration_sdk._client import Client

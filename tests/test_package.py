@@ -13,9 +13,18 @@ from integration_sdk import _public
 
 @pytest.mark.parametrize("name", _public.__all__)
 def test_public_name_is_there(name: str) -> None:
-    """Every public name can be imported from the top, and ``dir`` shows it."""
+    """Every public name can be imported from the top, is what type checkers take it for."""
+    assert getattr(integration_sdk, name) is getattr(_public, name)
     assert getattr(integration_sdk, name).__doc__
-    assert name in dir(integration_sdk)
+
+
+def test_no_public_name_is_hidden_from_type_checkers() -> None:
+    """``dir`` and ``import *`` show the same names as the list that type checkers read."""
+    names: dict[str, object] = {}
+    exec("from integration_sdk import *", names)  # noqa: S102  # that is the point
+
+    assert set(dir(integration_sdk)) - {"__version__"} == set(_public.__all__)
+    assert set(names) >= set(_public.__all__)
 
 
 def test_unknown_name_is_an_attribute_error() -> None:
@@ -34,3 +43,13 @@ def test_import_alone_loads_no_client() -> None:
     ).stdout.split()
 
     assert not {"aiohttp", "cattrs", "msgspec", "integration_sdk._client"} & set(loaded)
+
+
+def test_a_client_loads_neither_coordinator_nor_cattrs() -> None:
+    """What a program that streams records does not need, it does not wait for."""
+    program = "from integration_sdk import Client; import sys; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    ).stdout.split()
+
+    assert not {"cattrs", "sqlite3", "integration_sdk._coordinator.coordinator"} & set(loaded)

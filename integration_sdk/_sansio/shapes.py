@@ -116,7 +116,7 @@ def _camel(name: str) -> str:
 
 def _register(converter: Converter, model: type[Any]) -> None:
     """Teach *converter* one of our shapes: camelCase in, the unknown kept in ``extra``."""
-    from cattrs.gen import make_dict_structure_fn, override
+    from cattrs.gen import make_dict_structure_fn, override  # noqa: PLC0415 - on use
 
     names = {attribute.name: _camel(attribute.name) for attribute in attrs.fields(model)}
     known = frozenset(names.values())
@@ -172,7 +172,7 @@ def _read_item(item: Any) -> ValidationItem:
 @cache
 def _converter() -> Converter:
     """Made for the first object: a program that only streams records never waits for it."""
-    from cattrs import Converter
+    from cattrs import Converter  # noqa: PLC0415 - on use
 
     converter = Converter(detailed_validation=False)
     for kind in (str, bool):
