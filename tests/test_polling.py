@@ -15,10 +15,25 @@ from hypothesis import strategies as st
 from integration_sdk._sansio.codec import decode_json
 from integration_sdk._sansio.polling.learning import BINS, CompletionTimes, bin_of
 from integration_sdk._sansio.polling.list_check import ListCheck
-from integration_sdk._sansio.polling.open_pushes import Listing, Look, Row, Single, sample
+from integration_sdk._sansio.polling.open_pushes import (
+    Company,
+    Group,
+    Listing,
+    Look,
+    Row,
+    Single,
+    Watch,
+    sample,
+)
 from integration_sdk._sansio.polling.polling import Schedule
 from integration_sdk._sansio.polling.rows import read_full, read_rows
-from integration_sdk._sansio.polling.weighing import patience, tolerance, unnoticed
+from integration_sdk._sansio.polling.weighing import (
+    are_alike,
+    next_look,
+    patience,
+    tolerance,
+    unnoticed,
+)
 from integration_sdk._sansio.shapes import read_operation
 
 ages = st.floats(0, 1e6)
@@ -320,6 +335,32 @@ def test_old_completion_times_fade() -> None:
 
     assert times.total <= 1024
     assert unnoticed(times.refresh(), 0.0, 5.0)[0] < 0.5
+
+
+@given(
+    age=st.floats(30, 1e5),
+    unseen=st.floats(0, 0.2),
+    older=st.floats(-0.02, 0.02),
+    took=st.lists(st.floats(1, 1e5), max_size=40),
+)
+def test_pushes_that_are_alike_share_an_appointment(
+    age: float, unseen: float, older: float, took: list[float]
+) -> None:
+    """It is about the one that each would get by itself; what is older or younger gets its own."""
+    times = CompletionTimes(CompletionTimes())
+    for seconds in took:
+        times.ended(seconds)
+    group, now = Group(Company("c"), times), 1e6
+    seen = now - unseen * age
+    other = Watch("other", group, 0, now - age, seen)
+    watch = Watch("watch", group, 1, now - age * (1 + older), seen)
+    other.due = next_look(other, now)
+
+    own = next_look(watch, now)
+
+    assert are_alike(watch, other, now) == (age * abs(older) <= 0.01 * (now - watch.born))
+    if are_alike(watch, other, now):
+        assert abs(own - other.due) <= 0.05 + 0.08 * (max(own, other.due) - watch.born)
 
 
 @given(ages, ages)

@@ -56,6 +56,7 @@ class Group:
         times: How long its pushes take.
         open: Those followed by rounds, by key, in the order they came.
         slow: Those followed by appointment.
+        appointed: The one whose appointment was reckoned last; others may suit as well.
         marks: What `times` was told of the open ones.
     """
 
@@ -63,6 +64,7 @@ class Group:
     times: CompletionTimes
     open: dict[str, Watch] = Factory(dict)
     slow: dict[str, Watch] = Factory(dict)
+    appointed: Watch | None = None
     marks: list[Mark] = Factory(list)
 
 

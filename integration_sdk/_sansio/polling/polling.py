@@ -190,9 +190,14 @@ class Schedule:
             self._appoint(watch, now)
 
     def _appoint(self, watch: Watch, now: float) -> None:
-        at, company = weighing.next_look(watch, now), watch.group.company
-        if not at <= company.meeting <= at + 0.03 * (at - now):
-            company.meeting = at + self.chance() * 0.05 * (at - now)
+        company, like = watch.group.company, watch.group.appointed
+        if like is not None and weighing.are_alike(watch, like, now):
+            company.meeting = like.due
+        else:
+            at = weighing.next_look(watch, now)
+            if not at <= company.meeting <= at + 0.03 * (at - now):
+                company.meeting = at + self.chance() * 0.05 * (at - now)
+            watch.group.appointed = watch
         self._agenda.meet(watch, company.meeting)  # together, so that one list shows them all
 
     def _want(self, watch: Watch, among: dict[str, Watch]) -> None:

@@ -28,6 +28,9 @@ SOON: Final = 0.02
 SLOWEST: Final = 0.2
 """A push with an appointment is looked at before its age has grown by this share."""
 
+ALIKE: Final = 0.01
+"""Share of a push's age by which another may be older or younger and do as well."""
+
 
 def tolerance(age: float) -> float:
     """Return the seconds of delay that are worth a request, at this age."""
@@ -218,6 +221,12 @@ def next_look(watch: Watch, now: float) -> float:
         if _is_due(watch, at):
             break
     return at
+
+
+def are_alike(watch: Watch, other: Watch, now: float) -> bool:
+    """Whether the appointment of *other* suits *watch*: both were seen at once, and are as old."""
+    as_old = abs(watch.born - other.born) <= ALIKE * (now - watch.born)
+    return as_old and watch.seen == other.seen and now < other.due < inf
 
 
 def still_due(watch: Watch, now: float, trust: float) -> bool:
