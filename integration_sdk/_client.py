@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from attrs import evolve
 
@@ -32,44 +32,12 @@ from integration_sdk.models import PushOperation, PushRequest, Quota
 if TYPE_CHECKING:
     import aiohttp
 
-    from integration_sdk._coordinator.coordinator import Coordinator, Leave
-    from integration_sdk._coordinator.push import PushEvent
+    from integration_sdk._coordinator.coordinator import Coordinator, CoordinatorOptions
 
 ENVIRONMENT_KEY = "INTEGRATION_SDK_API_KEY"
 ENVIRONMENT_URL = "INTEGRATION_SDK_BASE_URL"
 DEFAULT_RETRY = RetryPolicy()
 _UNSET: Any = object()
-
-
-class CoordinatorOptions(TypedDict, total=False):
-    """What `Client.coordinator` takes.
-
-    Attributes:
-        journal: File of the journal: pushes are on record before they leave, and a
-            later run goes on with them. None: this block only.
-        store_payloads: Whether the journal keeps records. Else it keeps their hashes and
-            natural keys, and what was not sent before a crash has to be submitted again.
-        exclusive: Whether nobody but this journal pushes to its lanes: then a
-            push whose answer was lost can be told by being the only new one.
-        max_open: Pushes without an outcome, at most; input is pulled as places free up.
-        max_in_flight: Pushes being sent at the same time, at most.
-        leave: What the end of the block does with open pushes: "drain" waits for
-            them, "detach" leaves them be, "cancel" ends the waits.
-        on_event: Called with each `PushEvent`.
-        fetch_data: Whether an outcome's operation must have ``data``, at the
-            price of a request where the list of pushes does not hold it.
-        patience: Seconds that the list is searched for a push whose answer was lost.
-    """
-
-    journal: str | os.PathLike[str] | None
-    store_payloads: bool
-    exclusive: bool
-    max_open: int
-    max_in_flight: int
-    leave: Leave
-    on_event: Callable[[PushEvent], None] | None
-    fetch_data: bool
-    patience: float
 
 
 class Client:
@@ -87,6 +55,7 @@ class Client:
         dialect: The version of the service; default `Dialect.document`.
         timeout: Seconds for a whole call, retries and waits included; None for no bound.
         retry: How reads, and writes that had no effect, are repeated; None for never.
+            Without it a coordinator sends such a push five times at most, all else three times.
         rate: Calls per second, at most; None leaves it to what the service answers.
         per_company: Calls in flight for one company, at most.
         notified: Whether "Push status changed" notifications reach `notify`, as
@@ -220,7 +189,8 @@ class Client:
             exception: ``validation`` holds the reasons.
 
         Raises:
-            ConfigurationError: *push* is no push or key, or a key without its company.
+            ConfigurationError: *push* is no push or key, or a key without its company;
+                or *timeout* is no time.
             NotFound: The service knows no such push.
             ApiError: The service does not let it be read, as when the account has expired.
             WaitExpired: *timeout* passed. The push itself goes on.
@@ -229,6 +199,7 @@ class Client:
 
         Source: "States and transitions", rules 1 and 2.
         """
+        requests.seconds("timeout", timeout)
         if isinstance(push, PushOperation):
             return await self._poller.wait_for(push, timeout=timeout)
         if not isinstance(push, str):
@@ -261,12 +232,24 @@ class Client:
             options: See `CoordinatorOptions`.
 
         Raises:
+            TypeError: One of *options* is none of those.
             ConfigurationError: An option cannot work.
         """
-        from integration_sdk._coordinator.coordinator import Coordinator  # noqa: PLC0415 - on use
+        from integration_sdk._coordinator import coordinator  # noqa: PLC0415 - on use
 
-        compare = self._problems_of if compares(check) else None
-        return Coordinator(self._caller.send, self._poller, self.dialect, check=compare, **options)
+        known = coordinator.CoordinatorOptions.__optional_keys__
+        for name in options.keys() - known:
+            has = ", ".join(["check", *sorted(known)])
+            raise TypeError(f"coordinator() has no option {name!r}; it has {has}")
+        retry = self._caller.settings.retry
+        return coordinator.Coordinator(
+            self._caller.send,
+            self._poller,
+            self.dialect,
+            check=self._problems_of if compares(check) else None,
+            retry=coordinator.FIVE_TIMES if retry is DEFAULT_RETRY else retry,
+            **options,
+        )
 
     async def _problems_of(self, request: PushRequest) -> list[Problem]:
         books = self.company(request.company_id).connection(request.connection_id)

@@ -2,14 +2,16 @@
 
 from integration_sdk import errors
 from integration_sdk._client import Client
-from integration_sdk._coordinator.coordinator import Coordinator
+from integration_sdk._coordinator.coordinator import Coordinator, CoordinatorOptions
 from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._pager.checkpoint import Checkpoint
-from integration_sdk._pager.pager import Pager
+from integration_sdk._pager.pager import ListOptions, Pager
 from integration_sdk._pager.readings import ListPage
+from integration_sdk._resources import Company, Connection
 from integration_sdk._sansio.options.form import ControlKind, FormControl
 from integration_sdk._sansio.options.options import Problem, ProblemCode, PushOptions, Severity
-from integration_sdk._sansio.paging.report import Drift, ListReport
+from integration_sdk._sansio.paging.report import Drift, ListProgress, ListReport
+from integration_sdk._sansio.pushing.outcomes import PushProgress
 from integration_sdk._sansio.requests import Priority
 from integration_sdk._sansio.throttling.retry import RetryPolicy
 from integration_sdk._session import CallInfo, SessionStats
@@ -79,11 +81,14 @@ __all__ = [
     "Checkpoint",
     "Client",
     "ClientClosed",
+    "Company",
     "CompanyLimitReached",
     "ConfigurationError",
     "Conflict",
+    "Connection",
     "ControlKind",
     "Coordinator",
+    "CoordinatorOptions",
     "Dialect",
     "Drift",
     "EndpointRemoved",
@@ -96,7 +101,9 @@ __all__ = [
     "InvalidRecord",
     "JournalError",
     "Links",
+    "ListOptions",
     "ListPage",
+    "ListProgress",
     "ListReport",
     "MalformedResponse",
     "MethodNotAllowed",
@@ -124,6 +131,7 @@ __all__ = [
     "PushOperation",
     "PushOptions",
     "PushOutcome",
+    "PushProgress",
     "PushRequest",
     "PushStatus",
     "Quota",

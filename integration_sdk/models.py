@@ -12,9 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from attrs import Factory, field, frozen
+
+if TYPE_CHECKING:
+    from integration_sdk.errors import IntegrationError
 
 T = TypeVar("T")
 Extra = Mapping[str, Any]
@@ -271,7 +274,7 @@ class PushOutcome:
     status: OutcomeStatus
     request: PushRequest
     operation: PushOperation | None = None
-    error: Exception | None = None
+    error: IntegrationError | None = None
 
     @property
     def reference(self) -> str | None:

@@ -289,9 +289,8 @@ class Disk:
 
     def watch_send(self, intent: Intent) -> None:
         """No byte without a SENDING row of its own on disk."""
-        rows = done(self.journal.rows(ids=[intent.id]))
-        on_disk = [row for row in rows if row.state is State.SENDING]
-        if not on_disk or on_disk[0].attempts != intent.attempts:
+        row = self.journal._rows.get(intent.id)
+        if row is None or (row.state, row.attempts) != (State.SENDING, intent.attempts):
             self.violations.append(f"sent without a row: {intent.id}")
         if (intent.id, intent.attempts) in self.sent:
             self.violations.append(f"row used twice: {intent.id}")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from integration_sdk._client import CoordinatorOptions
+from integration_sdk._coordinator.coordinator import CoordinatorOptions
 from integration_sdk.cli._outcomes import Results
 from integration_sdk.cli._pushing import PushJob, push, resume
 from integration_sdk.cli._records import Plan

@@ -450,7 +450,7 @@ async def test_leaving_early_pulls_nothing_more_and_drains_what_was_sent() -> No
         run = pushes.run(endless())
         async for _ in run:
             break
-        await run.aclose()  # type: ignore[attr-defined]  # an async generator
+        await run.aclose()
         stopped_at = pulled
 
     assert pulled == stopped_at

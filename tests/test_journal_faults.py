@@ -136,7 +136,7 @@ def test_a_refused_row_does_not_take_its_snapshot_along(file: JournalFile) -> No
     assert isinstance(error_of(file, sending("c"), claims), KeyClaimed)
 
     assert error_of(file, sending("d")) is None
-    assert file.read(ids=["d"]) == [sending("d")]
+    assert file.read()[1:] == [sending("d")]
 
 
 # Files that rot

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sized
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Sized
 from typing import Literal
 
 from integration_sdk._coordinator.dispatch import Dispatch
@@ -69,7 +69,7 @@ class Bulk:
         requests: Iterable[PushRequest] | AsyncIterable[PushRequest],
         *,
         raise_on: Literal["none", "first", "end"],
-    ) -> AsyncIterator[PushOutcome]:
+    ) -> AsyncGenerator[PushOutcome, None]:
         """Yield outcomes until the input is used up and everything has one."""
         first: Exception | None = None
         if isinstance(requests, Sized):

@@ -12,10 +12,10 @@ import asyncio
 import math
 import os
 import random
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Final, Literal, Self, TypedDict
 
 from integration_sdk._coordinator import decisions
 from integration_sdk._coordinator.bulk import Bulk, checked
@@ -25,10 +25,11 @@ from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._coordinator.push_list import PushList, Send
 from integration_sdk._journal import Journal, KeyJournal, SqliteJournal
-from integration_sdk._sansio import requests
 from integration_sdk._sansio.pushing.effects import Policy
 from integration_sdk._sansio.pushing.intents import Intent
-from integration_sdk._sansio.pushing.outcomes import Progress
+from integration_sdk._sansio.pushing.outcomes import PushProgress
+from integration_sdk._sansio.requests import is_number, seconds, whole_number
+from integration_sdk._sansio.throttling.retry import RetryPolicy
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     AccountExpired,
@@ -38,6 +39,42 @@ from integration_sdk.errors import (
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
 
 Leave = Literal["drain", "detach", "cancel"]
+FIVE_TIMES: Final = RetryPolicy(attempts=5)
+
+
+class CoordinatorOptions(TypedDict, total=False):
+    """What `Client.coordinator` takes.
+
+    Attributes:
+        journal: File of the journal: pushes are on record before they leave, and a
+            later run goes on with them. None, the default: this block only.
+        store_payloads: Whether the journal keeps records; default True. Else it keeps their
+            hashes and natural keys, and what was not sent before a crash has to be submitted
+            again.
+        exclusive: Whether nobody but this journal pushes to its lanes: then a push whose
+            answer was lost can be told by being the only new one. Default False.
+        max_open: Pushes without an outcome, at most; default 2000. `Coordinator.submit` and
+            `Coordinator.run` wait for a place.
+        max_in_flight: Pushes being sent at the same time, at most; default 64.
+        leave: What the end of the block does with open pushes: "drain", the default, waits for
+            them; "detach" leaves them and keeps their keys in `Coordinator.detached`; "cancel"
+            only gives them the outcome PENDING. An exception detaches.
+        on_event: Called with each `PushEvent`.
+        fetch_data: Whether an outcome's operation must have ``data``, at the price of a
+            request where the list of pushes does not hold it. Default False.
+        patience: Seconds that the list is searched for a push whose answer was lost;
+            default 30.
+    """
+
+    journal: str | os.PathLike[str] | None
+    store_payloads: bool
+    exclusive: bool
+    max_open: int
+    max_in_flight: int
+    leave: Leave
+    on_event: Callable[[PushEvent], None] | None
+    fetch_data: bool
+    patience: float
 
 
 class Coordinator:
@@ -47,23 +84,10 @@ class Coordinator:
         send: Carries requests; `Client.coordinator` supplies it.
         poller: Polls for everybody; likewise.
         dialect: The version of the service; likewise.
-        journal: File of the journal: pushes are on record before they leave, and a
-            later run goes on with them. None: this block only.
-        store_payloads: Whether the journal keeps records. Else it keeps their hashes and
-            natural keys, and what was not sent before a crash has to be submitted again.
-        exclusive: Whether nobody but this journal pushes to its lanes: then a
-            push whose answer was lost can be told by being the only new one.
-        max_open: Pushes without an outcome at most; `submit` and `run` wait for a place.
-        max_in_flight: Pushes being sent at the same time, at most.
         check: Called before a push is sent; what it returns makes the record INVALID.
-        leave: What the end of the block does with open pushes. "drain" waits for
-            them, "detach" leaves them and keeps their keys in `detached`,
-            "cancel" only gives them the outcome PENDING. An exception detaches.
-        on_event: Called with each `PushEvent`.
-        fetch_data: Whether an outcome's operation must have ``data``, at the
-            price of a request where the list of pushes does not hold it.
-        patience: Seconds that the list is searched for a push whose answer was lost.
+        retry: How pushes are repeated that provably had no effect.
         chance: Returns a number from 0 to 1, for jitter.
+        journal and all others: See `CoordinatorOptions`.
 
     Attributes:
         detached: Keys of pushes that were let go of while Pending; they go on at the service.
@@ -89,13 +113,14 @@ class Coordinator:
         on_event: Callable[[PushEvent], None] | None = None,
         fetch_data: bool = False,
         patience: float = 30.0,
+        retry: RetryPolicy = FIVE_TIMES,
         chance: Callable[[], float] = random.random,
     ) -> None:
         if leave not in {"drain", "detach", "cancel"}:
             raise ConfigurationError(f"leave must be 'drain', 'detach' or 'cancel', not {leave!r}")
-        requests.whole_number("max_open", max_open, 1, 10**9)
-        requests.whole_number("max_in_flight", max_in_flight, 1, 10**6)
-        if not (requests.is_number(patience) and 0 <= patience < math.inf):
+        whole_number("max_open", max_open, 1, 10**9)
+        whole_number("max_in_flight", max_in_flight, 1, 10**6)
+        if not (is_number(patience) and 0 <= patience < math.inf):
             raise ConfigurationError(f"patience must be 0 seconds or more, not {patience!r}")
         if journal is not None and not _is_path(journal):
             raise ConfigurationError(
@@ -108,6 +133,9 @@ class Coordinator:
             unavailable_is_refusal=dialect.refuses_with_503,
             path_names=dialect.path_names,
             replays=dialect.idempotency_header is not None,
+            tries=retry.attempts,
+            first_wait=retry.throttled_base,
+            longest_wait=retry.cap,
             quiet_period=patience,
         )
         self._chance = chance
@@ -213,10 +241,11 @@ class Coordinator:
         Raises:
             InvalidRecord: The record cannot be right; nothing was sent.
             ConfigurationError: *request* is none, or has an id or a reference that cannot be
-                right; nothing was sent.
+                right, or *wait* is no time; nothing was sent.
             AccountExpired: The account has ended; nothing more is sent.
             ClientClosed: The block has been left.
         """
+        seconds("wait", wait)
         desk = self._open()
         push = Push(checked(request), on_outcome=self._free)
         await self._places.acquire()
@@ -244,7 +273,7 @@ class Coordinator:
         ordered: bool = False,
         raise_on: Literal["none", "first", "end"] = "none",
         wait: float | None = None,
-    ) -> AsyncIterator[PushOutcome]:
+    ) -> AsyncGenerator[PushOutcome, None]:
         """Push many records and yield the outcome of each, as they come.
 
         A record that cannot be right is the outcome INVALID here, and stops nothing.
@@ -269,6 +298,7 @@ class Coordinator:
         """
         if raise_on not in {"none", "first", "end"}:
             raise ConfigurationError(f"raise_on must be 'none', 'first' or 'end', not {raise_on!r}")
+        seconds("wait", wait)
         bulk = Bulk(
             self._open(),
             self._places,
@@ -290,7 +320,7 @@ class Coordinator:
             desk.delivery.look_again(None, _now(), every=1.0)
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> PushProgress:
         """How far it has got; cheap enough to be read often."""
         return self._open().tally.progress(_now())
 

@@ -28,7 +28,7 @@ from attrs import Factory, define, evolve
 from integration_sdk._coordinator.delivery import Delivery
 from integration_sdk._coordinator.owners import Owners
 from integration_sdk._coordinator.poller import Poller
-from integration_sdk._coordinator.push import Push, PushEvent
+from integration_sdk._coordinator.push import Push, PushEvent, What
 from integration_sdk._coordinator.waits import Waits
 from integration_sdk._sansio.pushing import outcomes, submissions
 from integration_sdk._sansio.pushing.intents import Intent, State
@@ -391,7 +391,7 @@ class Dispatch:
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
-    def _tell(self, what: str, push: Push) -> None:
+    def _tell(self, what: What, push: Push) -> None:
         if self.on_event is None:
             return
         try:

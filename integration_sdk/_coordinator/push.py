@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Generator
-from typing import Protocol
+from typing import Literal, Protocol
 
 from attrs import define, field, frozen
 
 from integration_sdk.errors import IntegrationError
 from integration_sdk.models import PushOperation, PushOutcome, PushRequest
+
+What = Literal["sent", "doubted", "changed", "ended", "found"]
 
 
 class Keeper(Protocol):
@@ -165,5 +167,5 @@ class PushEvent:
       ``push.operation`` is its state now.
     """
 
-    what: str
+    what: What
     push: Push

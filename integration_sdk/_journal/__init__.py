@@ -18,7 +18,7 @@ from typing import Protocol
 from integration_sdk._journal._keys import KeyJournal
 from integration_sdk._journal._memory import MemoryJournal
 from integration_sdk._journal._sqlite import SqliteJournal
-from integration_sdk._sansio.pushing.intents import Intent, Lane, State
+from integration_sdk._sansio.pushing.intents import Intent
 
 __all__ = ["Journal", "KeyJournal", "MemoryJournal", "SqliteJournal"]
 
@@ -34,16 +34,8 @@ class Journal(Protocol):
             JournalError: Not written: nothing may be sent on its account.
         """
 
-    async def rows(
-        self,
-        *,
-        states: Collection[State] | None = None,
-        ids: Collection[str] | None = None,
-        references: Collection[str] | None = None,
-        keys: Collection[str] | None = None,
-        lane: Lane | None = None,
-    ) -> list[Intent]:
-        """Return the rows that meet every condition given, in the order they were accepted."""
+    async def rows(self, *, references: Collection[str] | None = None) -> list[Intent]:
+        """Return all rows, or those of these references, in the order they were accepted."""
 
     async def unsettled(self) -> list[Intent]:
         """Return what `recover` takes over: every row that is not settled."""

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from integration_sdk._disk import sync_directory
 from integration_sdk._journal import _schema
-from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, Lane, Snapshot, State
+from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, Snapshot
 from integration_sdk.errors import JournalError
 
 _LAST_COMMIT = struct.Struct(">QI")
@@ -33,10 +33,8 @@ _UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
 _UNCERTAIN = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _AT_ONCE = 64
 """Rows of one statement: between two, this thread waits for the loop's, up to 5 ms."""
-_STATES = "state IN (SELECT value FROM json_each(?))"
-_IDS = "id IN (SELECT value FROM json_each(?))"
-_REFERENCES = "reference IN (SELECT value FROM json_each(?))"
-_KEYS = "key IN (SELECT value FROM json_each(?))"
+OF_REFERENCES = "reference IN (SELECT value FROM json_each(?))"
+UNSETTLED = "NOT (state = 'FINAL' OR (state IN ('NOT_SENT', 'REJECTED') AND NOT retry))"
 
 
 class JournalFile:
@@ -122,6 +120,14 @@ class JournalFile:
             "is as it was: restore it from a copy, or look into it with sqlite3."
         )
 
+    def _gone(self) -> JournalError:
+        """Return the error of a file that had commits and has nothing now."""
+        return JournalError(
+            f"The journal {self._path} cannot be trusted: it is gone, or empty, and it had "
+            f"{self._last_commit()} commits. Nothing was sent: restore it from a copy; or, to "
+            f"begin a new one that knows of no push before, remove {self._path.name}-lock."
+        )
+
     def _checked(self) -> int:
         """Check everything and return the number of commits.
 
@@ -130,7 +136,7 @@ class JournalFile:
         """
         wal = self._path.with_name(self._path.name + "-wal")
         if not self._path.stat().st_size and not wal.exists():
-            raise self._unusable("it is gone, or empty")
+            raise self._gone()
         with closing(self._connect(self._path, "ro")) as db:
             self._check_structure(db)
             return self._check_contents(db)
@@ -240,35 +246,13 @@ class JournalFile:
         self._db.execute(insert, _schema.snapshot_columns(snapshot))
         self._snapshots[snapshot.digest] = snapshot
 
-    def read(
-        self,
-        *,
-        states: Collection[State] | None = None,
-        ids: Collection[str] | None = None,
-        references: Collection[str] | None = None,
-        keys: Collection[str] | None = None,
-        lane: Lane | None = None,
-        unsettled: bool = False,
-    ) -> list[Intent]:
-        """Return the rows that meet every condition given, in the order they were accepted."""
-        chosen = {_STATES: states, _IDS: ids, _REFERENCES: references, _KEYS: keys}
-        given = {test: list(values) for test, values in chosen.items() if values is not None}
-        tests = [*given]
-        values = [json.dumps(one) for one in given.values()]
-        if lane is not None:
-            tests.append("(company_id, connection_id, data_type) = (?, ?, ?)")
-            values += lane
-        if unsettled:
-            tests.append(f"NOT {_schema.SETTLED}")
-        where = " AND ".join(tests) or "TRUE"
-        query = f"SELECT * FROM intents WHERE {where} ORDER BY rowid"  # noqa: S608  # our own words
-        return list(self._rows(query, values))
-
-    def _rows(self, query: str, values: Sequence[str]) -> Iterator[Intent]:
+    def read(self, which: str = "TRUE", *values: str) -> list[Intent]:
+        """Return the rows that meet a condition, in the order they were accepted."""
+        query = f"SELECT * FROM intents WHERE {which} ORDER BY rowid"  # noqa: S608  # our own words
         snapshot = self._snapshot_of(self._db)
         try:
-            for row in _named(self._db.execute(query, tuple(values))):
-                yield _schema.from_row(row, snapshot)
+            rows = _named(self._db.execute(query, values))
+            return [_schema.from_row(row, snapshot) for row in rows]
         except (*_UNREADABLE, _schema.Damaged) as error:
             raise self._unusable(str(error)) from error
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from attrs import define, field
 
-from integration_sdk._sansio.pushing.intents import DOUBTED, Intent, KeyClaimed, Lane, State
+from integration_sdk._sansio.pushing.intents import DOUBTED, Intent, KeyClaimed
 
 
 @define
@@ -57,15 +57,7 @@ class KeyJournal:
         elif row.key:
             self._open[row.key] = row.id
 
-    async def rows(
-        self,
-        *,
-        states: Collection[State] | None = None,
-        ids: Collection[str] | None = None,
-        references: Collection[str] | None = None,
-        keys: Collection[str] | None = None,
-        lane: Lane | None = None,
-    ) -> list[Intent]:
+    async def rows(self, *, references: Collection[str] | None = None) -> list[Intent]:
         """Return nothing: no row is kept."""
         return []
 

@@ -8,7 +8,7 @@ from attrs import define, field
 from msgspec import structs
 
 from integration_sdk._journal._schema import WRITTEN_ONCE
-from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, Lane, State
+from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, State
 from integration_sdk.errors import JournalError
 
 _what_it_is = attrgetter(*WRITTEN_ONCE)
@@ -79,33 +79,11 @@ class MemoryJournal:
             ids = tuple(one for one in self._references.pop(row.reference) if one != intent_id)
             self._references.update({row.reference: ids} if ids else {})
 
-    async def rows(
-        self,
-        *,
-        states: Collection[State] | None = None,
-        ids: Collection[str] | None = None,
-        references: Collection[str] | None = None,
-        keys: Collection[str] | None = None,
-        lane: Lane | None = None,
-    ) -> list[Intent]:
-        """Return the rows that meet every condition given, in the order they were accepted."""
-        return [
-            row
-            for row in self._narrowed(ids, references, keys)
-            if (states is None or row.state in states) and lane in (None, row.lane)
-        ]
-
-    def _narrowed(
-        self,
-        ids: Collection[str] | None,
-        references: Collection[str] | None,
-        keys: Collection[str] | None,
-    ) -> list[Intent]:
-        found = self._rows.keys() if ids is None else {one for one in ids if one in self._rows}
-        if keys is not None:
-            found &= {self._keys[key] for key in keys if key in self._keys}
-        if references is not None:
-            found &= {one for name in references for one in self._references.get(name, ())}
+    async def rows(self, *, references: Collection[str] | None = None) -> list[Intent]:
+        """Return all rows, or those of these references, in the order they were accepted."""
+        if references is None:
+            return list(self._rows.values())
+        found = {one for name in references for one in self._references.get(name, ())}
         if len(found) <= 1:
             return [self._rows[one] for one in found]
         return [row for intent_id, row in self._rows.items() if intent_id in found]

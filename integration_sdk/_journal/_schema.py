@@ -50,6 +50,8 @@ MIGRATIONS: tuple[str, ...] = (
             AND (NEW.state, NEW.key, NEW.status) IS NOT (OLD.state, OLD.key, OLD.status)
         BEGIN SELECT RAISE(ABORT, 'a final intent never changes'); END;
     """,
+    # No query is served by these, and every commit had to keep them.
+    "DROP INDEX intents_by_state; DROP INDEX intents_by_lane;",
 )
 
 _FACTS = tuple(one.name for one in structs.fields(Intent) if one.name not in ("lane", "payload"))
@@ -87,9 +89,6 @@ def upsert(rows: int) -> str:
     It passes over those whose intent is on record for another record.
     """
     return _INSERT + ", ".join([_VALUES] * rows) + _OR_UPDATE
-
-
-SETTLED = "(state = 'FINAL' OR (state IN ('NOT_SENT', 'REJECTED') AND NOT retry))"
 
 
 class Damaged(Exception):  # never leaves the journal: its file says where

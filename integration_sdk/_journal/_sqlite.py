@@ -6,6 +6,7 @@ costs most beside its syncs, so in a crowd an errand waits a moment for more to 
 """
 
 import asyncio
+import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,8 +16,8 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from attrs import define, field, frozen
 
-from integration_sdk._journal._file import JournalFile
-from integration_sdk._sansio.pushing.intents import Intent, Lane, State
+from integration_sdk._journal._file import OF_REFERENCES, UNSETTLED, JournalFile
+from integration_sdk._sansio.pushing.intents import Intent
 from integration_sdk.errors import JournalError
 
 GATHER: Final = 0.002
@@ -158,23 +159,15 @@ class SqliteJournal:
         if self._waiting is not None:
             self._loop.call_later(self._gather, self._work)
 
-    async def rows(
-        self,
-        *,
-        states: Collection[State] | None = None,
-        ids: Collection[str] | None = None,
-        references: Collection[str] | None = None,
-        keys: Collection[str] | None = None,
-        lane: Lane | None = None,
-    ) -> list[Intent]:
-        """Return the rows that meet every condition given, in the order they were accepted."""
-        return await self._ask(
-            self._file.read, states=states, ids=ids, references=references, keys=keys, lane=lane
-        )
+    async def rows(self, *, references: Collection[str] | None = None) -> list[Intent]:
+        """Return all rows, or those of these references, in the order they were accepted."""
+        if references is None:
+            return await self._ask(self._file.read)
+        return await self._ask(self._file.read, OF_REFERENCES, json.dumps(list(references)))
 
     async def unsettled(self) -> list[Intent]:
         """Return every row that is not settled."""
-        return await self._ask(self._file.read, unsettled=True)
+        return await self._ask(self._file.read, UNSETTLED)
 
     async def owners(self, keys: Collection[str]) -> Mapping[str, str]:
         """Return which of these push keys have an owner: its intent's id, by key."""

@@ -31,7 +31,7 @@ from integration_sdk._sansio.paging.line import Line
 from integration_sdk._sansio.paging.page_size import START, PageSize
 from integration_sdk._sansio.paging.paging import PageWalk
 from integration_sdk._sansio.paging.repair import RepairWalk
-from integration_sdk._sansio.paging.report import ListReport, Progress
+from integration_sdk._sansio.paging.report import ListProgress, ListReport
 from integration_sdk._sansio.paging.walk import Walk
 from integration_sdk._sansio.requests import (
     DEFAULT_PAGE_SIZE,
@@ -223,14 +223,14 @@ class Pager(Generic[T]):
 
     @property
     def report(self) -> ListReport:
-        """What the reading took and showed so far."""
+        """What the reading took and showed so far; ask again for more."""
         return self._stream.current_report() if self._stream else ListReport()
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> ListProgress:
         """How far the reading is, and how fast."""
         if self._stream is None:
-            return Progress(done=self._start.done, total=self._start.total, rate=0.0, eta=None)
+            return ListProgress(done=self._start.done, total=self._start.total, rate=0.0, eta=None)
         return self._stream.progress
 
     async def commit(self) -> None:

@@ -16,14 +16,14 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Generic, Literal, TypeVar
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from integration_sdk._pager.fetching import Answer, Fetching, keep_large_blocks
 from integration_sdk._pager.turns import Turns
 from integration_sdk._sansio.paging.cursor import Position, write_cursor
 from integration_sdk._sansio.paging.drift import DriftWatch, shortfall
 from integration_sdk._sansio.paging.items import Feed, ItemReader, Sheet, collector_paused
-from integration_sdk._sansio.paging.report import ListReport, Progress
+from integration_sdk._sansio.paging.report import ListProgress, ListReport
 from integration_sdk._sansio.paging.walk import Walk
 from integration_sdk._sansio.responses import Fetch, Response
 from integration_sdk.errors import (
@@ -153,14 +153,14 @@ class Stream(Generic[T]):
         return write_cursor(self.walk.request, self.position)
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> ListProgress:
         """How far it has come, and how fast."""
         done, total = self.position.done, self.walk.total
         began = self._turns.began
         elapsed = 0.0 if began is None else self.clock() - began
         rate = self._count() / elapsed if elapsed > 0 else 0.0
         left = None if total is None else max(total - done, 0)
-        return Progress(
+        return ListProgress(
             done=done,
             total=total,
             rate=rate,
@@ -168,9 +168,9 @@ class Stream(Generic[T]):
         )
 
     def current_report(self) -> ListReport:
-        """The report as of now."""
-        self.report.items = self._count() - self.report.invalid
-        return self.report
+        """The report as of now; later ones are others."""
+        items = self._count() - self.report.invalid
+        return evolve(self.report, items=items, drift=[*self.report.drift])
 
     def _count(self) -> int:
         return self.walk.offered - (self._feed.left if self._feed else 0)

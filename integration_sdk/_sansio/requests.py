@@ -6,6 +6,7 @@ company id can lead a request (and the key it carries) somewhere else.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from enum import Enum, IntEnum
 from functools import lru_cache
@@ -147,6 +148,12 @@ def whole_number(name: str, value: object, low: int, high: int) -> int:
 def is_number(value: object) -> TypeGuard[float]:
     """Whether *value* can be reckoned with; True and False cannot."""
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def seconds(name: str, value: object) -> None:
+    """Check that *value* is a time to wait, or None for as long as it takes."""
+    if value is not None and not (is_number(value) and 0 <= value < math.inf):
+        raise ConfigurationError(f"{name} must be 0 seconds or more, or None, not {value!r}")
 
 
 # Building

@@ -136,7 +136,8 @@ def read_error(request: Request, response: Response, *, sent: bool = True) -> Ap
     if issubclass(kind, EndpointRemoved):
         facts["replacement"] = request.replacement
     what = _what_happened(request, response, body, sent=sent)
-    return kind(f"{what}. {_what_to_do(kind, request, retry_at)}", **facts)
+    todo = _what_to_do(kind, request, response.status, retry_at, is_documented=body is not None)
+    return kind(f"{what}. {todo}", **facts)
 
 
 def _facts(request: Request, response: Response) -> dict[str, Any]:
@@ -200,6 +201,8 @@ _ADVICE: Final[Mapping[int, str]] = {
     404: "Check the ids; a connection or record may have been removed.",
     405: "This method is not allowed here; the dialect may not fit the service.",
     409: "The resource is not ready; try again when its sync has finished.",
+    413: "Send less at once; it will be refused again as it stands.",
+    415: "The dialect may not fit the service, or something on the way changes requests.",
     422: "Correct the request; it will be refused again as it stands.",
     429: "Come back later, or lower rate= and prefetch=.",
     503: "The service is offline for a while; come back later.",
@@ -211,13 +214,21 @@ _ADVICE_OF_KIND: Final[Mapping[type[ApiError], str]] = {
 }
 
 
-def _what_to_do(kind: type[ApiError], request: Request, retry_at: datetime | None) -> str:
+_QUOTE: Final = "Quote the correlation id to the service's support."
+_ASK: Final = "Try again later; if it stays so, look at what stands between you and the service."
+
+
+def _what_to_do(
+    kind: type[ApiError],
+    request: Request,
+    status: int,
+    retry_at: datetime | None,
+    *,
+    is_documented: bool,
+) -> str:
     if kind is EndpointRemoved:
         return f"The legacy endpoint has been removed; use {request.method} {request.replacement}."
-    status = next((code for code, known in BY_STATUS.items() if issubclass(kind, known)), 0)
     if request.safety is Safety.WRITE and status not in _ADVICE:
         return "It may have been carried out; look before you repeat it."
-    advice = _ADVICE_OF_KIND.get(kind) or _ADVICE.get(
-        status, "Quote the correlation id to the service's support."
-    )
+    advice = _ADVICE_OF_KIND.get(kind) or _ADVICE.get(status, _QUOTE if is_documented else _ASK)
     return f"{advice} Not before {retry_at:%Y-%m-%d %H:%M:%S} UTC." if retry_at else advice

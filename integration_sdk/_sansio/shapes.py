@@ -65,17 +65,37 @@ def read_operation(value: Json) -> PushOperation:
 
 
 def read_error_body(body: bytes) -> ErrorBody | None:
-    """Return the error body, or None where the text is not the one documented.
-
-    A proxy's page or problem report is not: the service itself always sends a
-    ``correlationId`` ("Other rules", 1).
-    """
+    """Return the error body, or None where the text is not the one documented."""
     try:
-        read = structure(decode_json(body), ErrorBody)
+        value = decode_json(body)
     except MalformedResponse:
         return None
-    documented = read.correlation_id and (read.error is not None or read.status_code is not None)
-    return read if documented else None
+    if not is_error_body(value):
+        return None
+    try:
+        return structure(value, ErrorBody)
+    except MalformedResponse:  # one of its details is not as documented
+        error = value.get("error")
+        return ErrorBody(
+            correlation_id=value["correlationId"],
+            error=error if isinstance(error, str) else None,
+            extra=value,
+        )
+
+
+def is_error_body(value: object) -> bool:
+    """Whether the service itself wrote this error, rather than a proxy in front of it.
+
+    Every error body carries a correlationId, and beside it statusCode or error. Their values
+    are not compared: the HTTP status is believed, samples of statusCode disagree with it.
+
+    Source: "Error body"; "Other rules", rule 1.
+    """
+    if not isinstance(value, Mapping):
+        return False
+    correlation = value.get("correlationId")
+    named = value.get("statusCode") is not None or value.get("error") is not None
+    return isinstance(correlation, str) and bool(correlation) and named
 
 
 # The one cattrs converter

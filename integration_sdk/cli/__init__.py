@@ -16,7 +16,8 @@ from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
 from integration_sdk import __version__
-from integration_sdk._client import ENVIRONMENT_KEY, CoordinatorOptions
+from integration_sdk._client import ENVIRONMENT_KEY
+from integration_sdk._coordinator.coordinator import CoordinatorOptions
 from integration_sdk.cli import _journals, _pushing
 from integration_sdk.cli._demo import DemoSettings, run_demo
 from integration_sdk.cli._display import say

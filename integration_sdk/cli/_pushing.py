@@ -13,8 +13,8 @@ from pathlib import Path
 from attrs import frozen
 from rich.console import Console
 
-from integration_sdk._client import Client, CoordinatorOptions
-from integration_sdk._coordinator.coordinator import Coordinator
+from integration_sdk._client import Client
+from integration_sdk._coordinator.coordinator import Coordinator, CoordinatorOptions
 from integration_sdk._coordinator.push import Push
 from integration_sdk._sansio import requests
 from integration_sdk._sansio.codec import decode_json, encode_record

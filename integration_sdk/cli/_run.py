@@ -18,8 +18,8 @@ from typing import Final, Literal, Unpack
 from attrs import Factory, define, field
 from rich.console import Console
 
-from integration_sdk._client import Client, CoordinatorOptions
-from integration_sdk._coordinator.coordinator import Coordinator
+from integration_sdk._client import Client
+from integration_sdk._coordinator.coordinator import Coordinator, CoordinatorOptions
 from integration_sdk.cli._display import Bar, Board, say
 from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT, Results
 from integration_sdk.cli._records import Lines

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from attrs import Factory, define, frozen
 
 
 @frozen(kw_only=True)
-class Progress:
+class ListProgress:
     """How far a list has been read.
 
     Attributes:
@@ -27,14 +29,14 @@ class Drift:
     """One sign that the list changed while it was read, or does not add up.
 
     Attributes:
-        kind: ``total`` (``totalResults`` changed), ``duplicate`` (items came
-            twice), ``gap`` (items may be missing), ``short`` (the list ended
-            before ``totalResults``) or ``moved`` (it is not where the cursor left it).
+        kind: "total" (``totalResults`` changed), "duplicate" (items came twice), "gap"
+            (items may be missing) or "count" (at the end, more or fewer items than
+            ``totalResults``).
         page: Where it was noticed.
         detail: In words.
     """
 
-    kind: str
+    kind: Literal["total", "duplicate", "gap", "count"]
     page: int | None
     detail: str
 

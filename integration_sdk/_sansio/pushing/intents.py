@@ -37,6 +37,7 @@ from msgspec import structs
 
 from integration_sdk._sansio.pushing.agreement import natural_value
 from integration_sdk._sansio.requests import Phase
+from integration_sdk._sansio.shapes import is_error_body
 from integration_sdk.errors import JournalError
 
 
@@ -317,16 +318,3 @@ def _classify_once(answer: Answer, key_is_known: bool, unavailable_is_refusal: b
         return State.ACKED if answer.key and not key_is_known else State.AMBIGUOUS
     refusal = answer.status in _REFUSALS or (answer.status == 503 and unavailable_is_refusal)
     return State.REJECTED if refusal and is_error_body(answer.body) else State.AMBIGUOUS
-
-
-def is_error_body(body: Mapping[str, object] | None) -> bool:
-    """Whether the service itself wrote this error, rather than a proxy in front of it.
-
-    Every error body carries correlationId; beside it statusCode or error. Values are not
-    compared: the HTTP status is believed, samples of statusCode disagree with it.
-
-    Source: "Error body"; "Other rules", rule 1.
-    """
-    return (
-        body is not None and "correlationId" in body and ("statusCode" in body or "error" in body)
-    )

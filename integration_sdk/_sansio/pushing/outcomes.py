@@ -95,7 +95,9 @@ def _undecided(intent: Intent) -> str:
     return f"It is not sent again by itself; look, and decide({intent.id!r}, ...)"
 
 
-def pending(request: PushRequest, operation: PushOperation | None, error: Exception) -> PushOutcome:
+def pending(
+    request: PushRequest, operation: PushOperation | None, error: IntegrationError
+) -> PushOutcome:
     """Return the outcome of a push that nobody waits for any longer."""
     return PushOutcome(
         status=OutcomeStatus.PENDING, request=request, operation=operation, error=error
@@ -130,7 +132,7 @@ def longest_wait(request: PushRequest, wait: float | None) -> float | None:
 
 
 @frozen(kw_only=True)
-class Progress:
+class PushProgress:
     """How far the pushes of a coordinator have got.
 
     Attributes:
@@ -157,7 +159,7 @@ class Progress:
 
 @define
 class Tally:
-    """Counts what happens, for `Progress`."""
+    """Counts what happens, for `PushProgress`."""
 
     window: float = 15.0
     sending: int = 0
@@ -180,13 +182,13 @@ class Tally:
         if now - self._since >= self.window:
             self._rate, self._since, self._count = self._count / (now - self._since), now, 0
 
-    def progress(self, now: float) -> Progress:
+    def progress(self, now: float) -> PushProgress:
         """Return the state of affairs."""
         rate = self._current(now)
         ended = sum(self.outcomes.values())
         left = None if self.total is None else max(0, self.total - ended)
         eta = 0.0 if left == 0 else left / rate if left is not None and rate else None
-        return Progress(
+        return PushProgress(
             sending=self.sending,
             open=self.open,
             outcomes=dict(self.outcomes),
