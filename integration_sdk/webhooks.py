@@ -2,14 +2,15 @@
 
 Give a `Receiver` what is to be woken and mount it where the service posts::
 
-    async with client.coordinator() as pushes:
+    async with Client(notified=True) as client, client.coordinator() as pushes:
         receiver = Receiver(pushes.notify, secrets=[os.environ["WEBHOOK_SECRET"]])
 
         app.router.add_post("/pushes", receiver.aiohttp)   # aiohttp.web
         app.mount("/pushes", receiver.asgi)                # Starlette, FastAPI: at /pushes/
 
 A notification makes the coordinator look at that push now; the API's answer decides.
-Polling goes on beside it, so nothing depends on any notification arriving.
+Polling goes on beside it, so nothing depends on any notification arriving. ``notified=True``
+lets it wait for them at first; without it they come on top of the usual polls.
 
 The sender gets an empty answer at once: 204 when the delivery is taken (also if it is
 a repetition or about no push), 401 without a valid proof of origin, 400 for what is no
@@ -38,6 +39,9 @@ __all__ = ["Notification", "Receiver"]
 logger = logging.getLogger(__name__)
 
 Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+AsgiApp = Callable[[Mapping[str, Any], Receive, Send], Awaitable[None]]
 _SECRET = re.compile(r"(whsec_)?([A-Za-z0-9+/]{4})*[A-Za-z0-9+/]{2,4}={0,2}")
 
 
@@ -60,7 +64,7 @@ class Receiver:
 
     Raises:
         ConfigurationError: No proof to check and not *allow_unverified*, an unreadable
-            secret, the extra is not installed, or *notify* is a coroutine function.
+            secret, the extra is not installed, or *notify* is no plain callable.
 
     Source: "Events". Assumed: proofs and shapes are those the service publishes.
     """
@@ -77,7 +81,7 @@ class Receiver:
         remembers: int = 10_000,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if iscoroutinefunction(notify):
+        if not _is_plain(notify):
             raise ConfigurationError("notify is called, not awaited: give a plain function")
         shared = _listed("authorization", authorization)
         signers = [_signer(secret) for secret in _listed("secrets", secrets)]
@@ -97,29 +101,32 @@ class Receiver:
 
         try:
             body = await self._collect(request.content.iter_any())
-        except web.RequestPayloadError:
+        except (web.RequestPayloadError, OSError):  # sent wrongly, or hung up
             body = None
         return web.Response(status=self._answer(request.headers, body))
 
-    async def asgi(
-        self,
-        scope: Mapping[str, Any],
-        receive: Callable[[], Awaitable[Message]],
-        send: Callable[[Message], Awaitable[None]],
-    ) -> None:
-        """Answer as an ASGI application: mount it, or let any ASGI server run it."""
-        if scope["type"] == "lifespan":
-            await _live(receive, send)
-        elif scope["type"] == "http":
-            status = await self._answer_asgi(scope, receive)
-            await send({"type": "http.response.start", "status": status, "headers": []})
-            await send({"type": "http.response.body", "body": b""})
-        else:
-            raise ConfigurationError(f"a webhook receiver takes HTTP, not {scope['type']}")
+    @property
+    def asgi(self) -> AsgiApp:
+        """The receiver as an ASGI application: mount it, or let any ASGI server run it.
 
-    async def _answer_asgi(
-        self, scope: Mapping[str, Any], receive: Callable[[], Awaitable[Message]]
-    ) -> int:
+        It is a function since servers take a bound method for an application of ASGI 2.
+        """
+
+        async def app(scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+            if scope["type"] == "http":
+                status = await self._answer_asgi(scope, receive)
+                await send({"type": "http.response.start", "status": status, "headers": []})
+                await send({"type": "http.response.body", "body": b""})
+            elif scope["type"] == "lifespan":
+                await _live(receive, send)
+            elif scope["type"] == "websocket":
+                await send({"type": "websocket.close"})
+            else:
+                raise ConfigurationError(f"a webhook receiver takes HTTP, not {scope['type']}")
+
+        return app
+
+    async def _answer_asgi(self, scope: Mapping[str, Any], receive: Receive) -> int:
         if scope["method"] != "POST":
             return 405
         headers = {_text(name): _text(value) for name, value in scope["headers"]}
@@ -158,11 +165,17 @@ def _level(verdict: Verdict) -> int:
     return logging.DEBUG if verdict.status < 400 else logging.WARNING
 
 
-def _listed(name: str, values: str | Sequence[str]) -> tuple[str, ...]:
-    listed = (values,) if isinstance(values, str) else tuple(values)
+def _is_plain(notify: object) -> bool:
+    return callable(notify) and not any(map(iscoroutinefunction, (notify, type(notify).__call__)))
+
+
+def _listed(name: str, values: Any) -> tuple[str, ...]:
+    listed: tuple[Any, ...] = (values,) if isinstance(values, str | None) else tuple(values)
     # An empty value would agree with a missing header.
-    if not all(listed):
-        raise ConfigurationError(f"{name} has an empty value; is its environment variable set?")
+    if not all(isinstance(value, str) and value for value in listed):
+        raise ConfigurationError(
+            f"{name} has a value that is empty or no string; is its environment variable set?"
+        )
     return listed
 
 
@@ -191,7 +204,7 @@ def _text(header: bytes) -> str:
     return header.decode(errors="surrogateescape")  # as aiohttp does
 
 
-async def _pieces(receive: Callable[[], Awaitable[Message]]) -> AsyncIterator[bytes]:
+async def _pieces(receive: Receive) -> AsyncIterator[bytes]:
     """Yield the body of an ASGI request; a sender who hangs up ends it."""
     more = True
     while more:
@@ -200,9 +213,7 @@ async def _pieces(receive: Callable[[], Awaitable[Message]]) -> AsyncIterator[by
         more = message.get("more_body", False)
 
 
-async def _live(
-    receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
-) -> None:
+async def _live(receive: Receive, send: Send) -> None:
     """Say yes to an ASGI server that starts and stops: there is nothing to prepare."""
     for _ in ("startup", "shutdown"):
         message = await receive()

@@ -239,6 +239,40 @@ def test_secrets_can_be_rotated() -> None:
 
 
 @pytest.mark.parametrize(
+    ("header", "times_signed"),
+    [
+        (" ".join(["v1,AAAA"] * 4_000), 2),
+        (" ".join(["v1,AAAA"] * 9) + " " + VECTOR["webhook-signature"], 2),
+        (" ".join("a" * 4_000), 0),
+        ("v1a,AAAA", 0),
+        ("", 0),
+    ],
+)
+def test_many_signatures_cost_no_more_than_one(header: str, times_signed: int) -> None:
+    """The body is signed once for each secret, and only if there is something to compare."""
+    signings: list[str] = []
+
+    def counted(message_id: str, sent: int, body: str) -> str:
+        signings.append(body)
+        return signer()(message_id, sent, body)
+
+    headers = {**VECTOR, "webhook-signature": header}
+    is_signed(headers, VECTOR_BODY, [counted, counted], now=VECTOR_TIME, tolerance=300)
+
+    assert len(signings) == times_signed
+
+
+@pytest.mark.parametrize(("before", "believed"), [(9, True), (10, False)])
+def test_only_the_first_signatures_are_looked_at(before: int, believed: bool) -> None:
+    """Ten are more than any rotation needs; signatures of other kinds do not count."""
+    ours = VECTOR["webhook-signature"]
+    header = " ".join(["v1a,other"] * 20 + ["v1,AAAA"] * before + [ours])
+    headers = {**VECTOR, "webhook-signature": header}
+
+    assert is_signed(headers, VECTOR_BODY, [signer()], now=VECTOR_TIME, tolerance=300) is believed
+
+
+@pytest.mark.parametrize(
     ("given_value", "believed"),
     [("Bearer old", True), ("Bearer new", True), ("Bearer", False), ("", False), ("\udcff", False)],
 )

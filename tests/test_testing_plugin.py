@@ -10,11 +10,14 @@ import sys
 import textwrap
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from integration_sdk import Client, testing
 from integration_sdk.sandbox import Sandbox
+from integration_sdk.testing._plugin import default_loop_scope
 
 ROOT = Path(testing.__file__).parents[2]
 
@@ -27,6 +30,7 @@ pytestmark = pytest.mark.anyio
 def anyio_backend():
     return "asyncio"
 """
+ANYIO_BY_MODULE = ANYIO.replace("fixture", "fixture(scope='module')")
 MODES = {  # anyio is nearly always installed, too: httpx and starlette bring it
     "strict": (STRICT, ["-p", "asyncio", "-p", "anyio", "--asyncio-mode=strict"]),
     "auto": (AUTO, ["-p", "asyncio", "-p", "anyio", "--asyncio-mode=auto"]),
@@ -36,18 +40,20 @@ MODES = {  # anyio is nearly always installed, too: httpx and starlette bring it
 OTHERS = """
 import aiohttp
 import asyncio
+import base64
 
 @pytest.mark.integration_sandbox(companies=1, invoices=3)
 @pytest.mark.integration_faults("status", 503, times=1)
 @pytest.mark.integration_faults("status", 409, times=1)
 async def test_markers_configure_the_sandbox(integration_sandbox):
     assert len(integration_sandbox.companies) == 1
-    async with aiohttp.ClientSession() as session:
+    credential = base64.b64encode(integration_sandbox.api_key.encode()).decode()
+    async with aiohttp.ClientSession(headers={"Authorization": f"Basic {credential}"}) as session:
         statuses = []
         for _ in range(3):
             async with session.get(integration_sandbox.base_url + "/companies") as answer:
                 statuses.append(answer.status)
-    assert statuses == [503, 409, 401]
+    assert statuses == [503, 409, 200]
 
 async def test_each_test_has_its_own(integration_sandbox):
     assert len(integration_sandbox.companies) == 3
@@ -134,6 +140,20 @@ async def test_client_and_sandbox_share_the_clock_of_the_test(
     assert integration_sandbox.served == 1
 
 
+@pytest.mark.integration_sandbox(1, dialect="published")
+async def test_client_and_sandbox_speak_one_dialect(
+    integration_sandbox: Sandbox, integration_client: Client
+) -> None:
+    """The marker's options all reach the sandbox, and the client speaks as the sandbox does."""
+    (company,) = integration_sandbox.companies
+    books = integration_client.company(company.id).connection(company.connections[0].id)
+
+    options = await books.options("invoices")
+
+    assert integration_client.dialect.name == integration_sandbox.dialect == "published"
+    assert options.properties
+
+
 def test_fixtures_follow_the_loop_of_the_test(tmp_path: Path) -> None:
     """A test on its module's or session's loop gets a sandbox that is served by that loop."""
     (tmp_path / "test_scopes.py").write_text(
@@ -169,9 +189,9 @@ def test_fixtures_follow_the_loop_of_the_test(tmp_path: Path) -> None:
     ("test", "options", "complaint"),
     [
         (
-            "def test_it(integration_sandbox): ...",
+            "async def test_it(integration_sandbox): ...",
             [],
-            "install pytest-asyncio, or mark the test with pytest.mark.anyio",
+            "install pytest-asyncio 0.24 or newer, or mark the test with pytest.mark.anyio",
         ),
         (
             "@pytest.mark.anyio\n"
@@ -184,7 +204,36 @@ def test_fixtures_follow_the_loop_of_the_test(tmp_path: Path) -> None:
             "@pytest.mark.asyncio\n@pytest.mark.integration_faults('rate_limits')\n"
             "async def test_it(integration_sandbox): ...",
             ["-p", "asyncio"],
-            "integration_faults knows no 'rate_limits', only add, ",
+            "integration_faults knows no 'rate_limits': give it one of add, ",
+        ),
+        (
+            "@pytest.mark.asyncio\n@pytest.mark.integration_faults()\n"
+            "async def test_it(integration_sandbox): ...",
+            ["-p", "asyncio"],
+            "integration_faults knows no None: give it one of add, ",
+        ),
+        (
+            "def test_it(integration_sandbox): ...",
+            ["-p", "asyncio"],
+            "integration_sandbox answers only while the test awaits: make test_it an async",
+        ),
+        (
+            f"{ANYIO}\nasync def test_it(integration_sandbox): ...",
+            ["-p", "asyncio", "-p", "anyio", "--asyncio-mode=auto"],
+            "both run this test: set asyncio_mode = strict, or take away its mark anyio",
+        ),
+        (
+            f"{ANYIO}\n@pytest.mark.virtual_time\nasync def test_it(): ...",
+            ["-p", "asyncio", "-p", "anyio", "--asyncio-mode=auto"],
+            "both run this test: set asyncio_mode = strict, or take away its mark anyio",
+        ),
+        (
+            f"{ANYIO_BY_MODULE}\n"
+            "@pytest.fixture(scope='module')\nasync def shared(): ...\n"
+            "@pytest.mark.virtual_time\nasync def test_it(shared): ...",
+            ["-p", "anyio"],
+            "the virtual loop ends with its test: give the fixture shared, which runs on it, "
+            "the scope function, not module",
         ),
         (
             "@pytest.mark.virtual_time\nasync def test_it(): ...",
@@ -196,13 +245,89 @@ def test_fixtures_follow_the_loop_of_the_test(tmp_path: Path) -> None:
 def test_a_mistake_is_explained(
     tmp_path: Path, test: str, options: list[str], complaint: str
 ) -> None:
-    """A missing async plugin, trio, a misspelt fault, an unrun test: each says what to do."""
+    """Wherever no loop, the wrong one or two would run the test, the error says what to do."""
     (tmp_path / "test_it.py").write_text(f"import pytest\n{test}\n")
 
     output = run_pytest(tmp_path, *options)
 
     assert complaint in " ".join(output.split()), output
     assert "passed" not in output
+
+
+def test_a_test_without_its_virtual_loop_fails_alone(tmp_path: Path) -> None:
+    """Where nothing can run it on a virtual loop, the others in its file still run."""
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.virtual_time\nasync def test_it(): ...\n"
+        "@pytest.mark.skip\n@pytest.mark.virtual_time\nasync def test_skipped(): ...\n"
+        "@pytest.mark.asyncio\nasync def test_other(): ...\n"
+    )
+
+    output = run_pytest(tmp_path, "-p", "asyncio")
+
+    assert "= 1 passed, 1 skipped, 1 error in" in output, output
+
+
+ASYNC_IN_DISGUISE = """
+from hypothesis import HealthCheck, given, settings, strategies
+
+thrice = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=3, deadline=None
+)
+
+@pytest.mark.parametrize("turn", [1, 2])
+@thrice
+@given(size=strategies.integers(1, 3))
+async def test_a_property(integration_client, turn, size):
+    await integration_client.companies.list(page_size=size)
+
+@pytest.mark.virtual_time
+@thrice
+@given(size=strategies.integers(1, 3))
+async def test_a_property_in_virtual_time(integration_client, size):
+    await integration_client.companies.list(page_size=size)
+
+class TestInAClass:
+    async def test_a_method(self, integration_client):
+        await integration_client.companies.list()
+
+    @staticmethod
+    async def test_a_static_method(integration_client):
+        await integration_client.companies.list()
+"""
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_any_kind_of_async_test_is_taken_for_one(tmp_path: Path, mode: str) -> None:
+    """Properties, parameters, methods: whatever awaits gets a sandbox that answers."""
+    prelude, options = MODES[mode]
+    (tmp_path / "test_it.py").write_text(f"import pytest\n{prelude}\n{ASYNC_IN_DISGUISE}")
+
+    assert "= 5 passed in" in (output := run_pytest(tmp_path, *options)), output
+
+
+def test_a_pytest_asyncio_that_is_too_old_harms_no_other_test(tmp_path: Path) -> None:
+    """Before 0.24 its fixtures had no loop scope: only a test that needs ours is told so."""
+    older = tmp_path / "pytest_asyncio"
+    older.mkdir()
+    (older / "__init__.py").write_text("def fixture(fixture_function=None, **options): ...")
+    (older / "plugin.py").touch()
+    (tmp_path / "test_it.py").write_text(
+        "def test_other(): ...\nasync def test_it(integration_sandbox): ...\n"
+    )
+
+    output = run_pytest(tmp_path, "-p", "pytest_asyncio.plugin")
+
+    assert "install pytest-asyncio 0.24 or newer" in output
+    assert "= 1 passed, 1 error in" in output, output
+
+
+def test_a_pytest_asyncio_without_a_default_scope_runs_each_test_on_its_own() -> None:
+    """Before 0.26 it had no default to set; its tests ran on a loop of their own."""
+    older: Any = Mock(spec=pytest.Config)
+    older.getini.side_effect = ValueError("unknown configuration value")
+
+    assert default_loop_scope(older) == "function"
 
 
 def test_the_plugin_is_free_until_it_is_used(tmp_path: Path) -> None:

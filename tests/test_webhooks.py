@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import logging
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -256,6 +258,23 @@ async def test_broken_bodies_do_not_break_the_server(
     assert woken == []
 
 
+@pytest.mark.virtual_time
+async def test_a_sender_who_hangs_up_is_no_error(
+    receiver: Receiver, woken: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A line that breaks in mid-body wakes nobody and puts no traceback in the server's log."""
+    async with served(receiver) as url:
+        port = int(url.split(":")[2].split("/")[0])
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /pushes HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        await asyncio.sleep(1)  # until the receiver waits for the rest
+        writer.transport.abort()
+        await asyncio.sleep(1)
+
+    assert [record.name for record in caplog.records] == ["integration_sdk.webhooks"]
+    assert woken == []
+
+
 async def test_asgi_answers_only_post(receiver: Receiver) -> None:
     """A browser that looks at the address gets 405."""
     assert await call_asgi(receiver, {}, b"", method="GET") == (405, b"")
@@ -277,14 +296,39 @@ async def test_asgi_takes_part_in_lifespan(receiver: Receiver) -> None:
     assert outbound == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
 
-async def test_asgi_refuses_what_is_no_http(receiver: Receiver) -> None:
-    """A websocket is told apart from a delivery."""
+async def test_asgi_declines_a_websocket(receiver: Receiver) -> None:
+    """A websocket is turned away as ASGI wants it, without an error in the server's log."""
+    outbound: list[str] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Any) -> None:
+        outbound.append(message["type"])
+
+    await receiver.asgi({"type": "websocket"}, receive, send)
+
+    assert outbound == ["websocket.close"]
+
+
+async def test_asgi_refuses_what_it_does_not_know(receiver: Receiver) -> None:
+    """Another protocol raises, as ASGI asks of an application that does not speak it."""
 
     async def never(*_: Any) -> Any:
         raise AssertionError
 
-    with pytest.raises(ConfigurationError, match="takes HTTP, not websocket"):
-        await receiver.asgi({"type": "websocket"}, never, never)
+    with pytest.raises(ConfigurationError, match="takes HTTP, not smoke"):
+        await receiver.asgi({"type": "smoke"}, never, never)
+
+
+def test_asgi_is_what_servers_take_for_asgi_3(receiver: Receiver) -> None:
+    """Given bare to a server, it is called with scope, receive and send at once.
+
+    So uvicorn and asgiref tell: a function that is a coroutine function, or an object whose
+    ``__call__`` is one. They take a bound method for ASGI 2.
+    """
+    assert inspect.isfunction(receiver.asgi)
+    assert inspect.iscoroutinefunction(receiver.asgi)
 
 
 # ---- how it is set up ----
@@ -298,6 +342,10 @@ async def test_asgi_refuses_what_is_no_http(receiver: Receiver) -> None:
         {"secrets": ""},
         {"authorization": ""},
         {"authorization": ["Bearer x", ""]},
+        {"secrets": None},
+        {"secrets": SECRET, "authorization": None},
+        {"authorization": "Bearer x", "secrets": [None]},
+        {"secrets": SECRET.encode()},
         {"secrets": "whsec_not base64"},
         {"secrets": "whsec_"},
         {"secrets": "whsec_AAAAA"},
@@ -312,13 +360,20 @@ def test_a_receiver_without_a_clear_proof_is_refused(options: dict[str, Any]) ->
     assert "not base64" not in str(caught.value)
 
 
-def test_a_notify_that_would_need_awaiting_is_refused() -> None:
-    """A coroutine function would never run, so it is refused at once."""
+async def wake(key: str) -> None:
+    raise AssertionError(key)
 
-    async def wake(key: str) -> None: ...
 
+class Waker:
+    async def __call__(self, key: str) -> None:
+        await wake(key)
+
+
+@pytest.mark.parametrize("notify", [wake, partial(wake, "key-1"), Waker(), Waker().__call__, None])
+def test_a_notify_that_could_not_be_called_is_refused(notify: Any) -> None:
+    """What would need awaiting would never run, however it is dressed: refused at once."""
     with pytest.raises(ConfigurationError, match="plain function"):
-        Receiver(wake, authorization=SHARED)
+        Receiver(notify, authorization=SHARED)
 
 
 async def test_a_receiver_may_believe_every_sender(woken: list[str]) -> None:

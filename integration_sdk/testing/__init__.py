@@ -41,8 +41,9 @@ it is asked for:
 * ``integration_aioresponses``: an ``aioresponses`` mock, repaired for aiohttp 3.14.
 * ``@pytest.mark.virtual_time``: the test and its fixtures run on a `VirtualTimeLoop`.
 
-They work under pytest-asyncio in strict and in auto mode and under anyio's plugin, on the
-loop of the test whatever its scope; the markers and the mock need neither of them.
+They work under pytest-asyncio (0.24 or newer; for virtual time 1.4) in strict and in auto mode
+and under anyio's plugin, which wants the other's strict mode, on the loop of the test whatever
+its scope; the mock needs neither of them.
 `run_virtual` and `patched_aioresponses` do the same outside of pytest.
 """
 
@@ -58,6 +59,7 @@ from integration_sdk.testing._plugin import (
     on_anyio_sandbox,
     pytest_configure,
     pytest_generate_tests,
+    pytest_runtest_setup,
 )
 
 if TYPE_CHECKING:
@@ -79,6 +81,7 @@ __all__ = [
     "patched_aioresponses",
     "pytest_configure",
     "pytest_generate_tests",
+    "pytest_runtest_setup",
     "run_virtual",
 ]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from inspect import iscoroutinefunction
+from inspect import isasyncgenfunction, iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -38,7 +38,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _has_pytest_asyncio(config: pytest.Config) -> bool:
-    return any(map(config.pluginmanager.hasplugin, ("asyncio", "pytest_asyncio.plugin")))
+    if not any(map(config.pluginmanager.hasplugin, ("asyncio", "pytest_asyncio.plugin"))):
+        return False
+    from pytest_asyncio import fixture  # noqa: PLC0415 - it may not be installed
+
+    return "loop_scope" in signature(fixture).parameters  # since 0.24
 
 
 # ---- whose loop ----
@@ -55,15 +59,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, object, 
         backend = ("asyncio", {"loop_factory": VirtualTimeLoop})
         metafunc.parametrize("anyio_backend", [backend], ids=["virtual"])
         return (yield)
-    with _loop_factory(metafunc.config, VirtualTimeLoop) as offer:
-        result = yield
-    if not offer.taken and iscoroutinefunction(metafunc.function):
-        pytest.fail(
-            f"{metafunc.definition.nodeid}: virtual_time works where pytest-asyncio 1.4 or newer, "
-            "or anyio, runs the test",
-            pytrace=False,
+    with _loop_factory(metafunc.config, VirtualTimeLoop):
+        return (yield)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Refuse a test marked ``virtual_time`` that would get another loop, and no other test."""
+    if item.get_closest_marker("virtual_time") is None or not isinstance(item, pytest.Function):
+        return
+    if "anyio_backend" in item.fixturenames:
+        _refuse_two_runners(item)
+        _refuse_longer_lives(item)
+    elif _is_async(item.obj) and not _has_loop_factory(item):
+        raise pytest.UsageError(
+            "virtual_time works where pytest-asyncio 1.4 or newer, or anyio, runs the test"
         )
-    return result
 
 
 class _Offer:
@@ -71,38 +81,84 @@ class _Offer:
 
     def __init__(self, factory: type) -> None:
         self._factory = factory
-        self.taken = False
 
     @pytest.hookimpl(tryfirst=True, optionalhook=True)
     def pytest_asyncio_loop_factories(self) -> dict[str, type]:
-        self.taken = True
         return {"virtual": self._factory}
 
 
 @contextmanager
-def _loop_factory(config: pytest.Config, factory: type) -> Iterator[_Offer]:
+def _loop_factory(config: pytest.Config, factory: type) -> Iterator[None]:
     offer = _Offer(factory)
     config.pluginmanager.register(offer)
     try:
-        yield offer
+        yield
     finally:
         config.pluginmanager.unregister(offer)
+
+
+def _has_loop_factory(item: pytest.Function) -> bool:
+    from integration_sdk.testing._virtual_time import VirtualTimeLoop  # noqa: PLC0415 - on use
+
+    return hasattr(item, "callspec") and VirtualTimeLoop in item.callspec.params.values()
 
 
 def _variant(request: pytest.FixtureRequest, what: str) -> Any:
     """Return the fixture *what* made on the loop that the requesting test runs on."""
     if "anyio_backend" in request.fixturenames:
+        _refuse_two_runners(request.node)
         _refuse_trio(request.getfixturevalue("anyio_backend_name"))
         return request.getfixturevalue(f"_on_anyio_{what}")
+    if not _is_async(request.function):
+        raise pytest.UsageError(
+            f"integration_{what} answers only while the test awaits: "
+            f"make {request.node.name} an async function"
+        )
     if not _has_pytest_asyncio(request.config):
         raise pytest.UsageError(
-            f"integration_{what} needs an event loop: install pytest-asyncio, or mark the test "
-            "with pytest.mark.anyio"
+            f"integration_{what} needs an event loop: install pytest-asyncio 0.24 or newer, "
+            "or mark the test with pytest.mark.anyio"
         )
     marker = request.node.get_closest_marker("asyncio")
     scope = marker and marker.kwargs.get("loop_scope")
-    scope = scope or request.config.getini("asyncio_default_test_loop_scope")
+    scope = scope or default_loop_scope(request.config)
     return request.getfixturevalue(f"_on_asyncio_{scope}_loop_{what}")
+
+
+def default_loop_scope(config: pytest.Config) -> str:
+    """Return the scope of the loop that runs a test whose mark names none."""
+    try:
+        scope: str = config.getini("asyncio_default_test_loop_scope")
+    except ValueError:  # pytest-asyncio before 0.26
+        return "function"
+    return scope
+
+
+def _is_async(test: Any) -> bool:
+    inner = test.hypothesis.inner_test if hasattr(test, "hypothesis") else test
+    return iscoroutinefunction(inner) or isasyncgenfunction(inner)
+
+
+def _refuse_two_runners(item: pytest.Item) -> None:
+    if _has_pytest_asyncio(item.config):
+        from pytest_asyncio import is_async_test  # noqa: PLC0415 - it may not be installed
+
+        if is_async_test(item):
+            raise pytest.UsageError(
+                "pytest-asyncio and anyio would both run this test: set asyncio_mode = strict, "
+                "or take away its mark anyio"
+            )
+
+
+def _refuse_longer_lives(item: pytest.Function) -> None:
+    for name, definitions in item._fixtureinfo.name2fixturedefs.items():
+        fixture = definitions[-1]
+        runs_on_loop = "anyio_backend" in fixture.argnames or _is_async(fixture.func)
+        if runs_on_loop and fixture.scope != "function":
+            raise pytest.UsageError(
+                f"the virtual loop ends with its test: give the fixture {name}, which runs on it, "
+                f"the scope function, not {fixture.scope}"
+            )
 
 
 def _refuse_trio(backend: str) -> None:
@@ -148,25 +204,29 @@ async def running_sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandb
     from integration_sdk.sandbox import Sandbox  # noqa: PLC0415 - on use
 
     marker = request.node.get_closest_marker("integration_sandbox")
-    async with Sandbox(**(marker.kwargs if marker else {})) as sandbox:
-        for marked in reversed(list(request.node.iter_markers("integration_faults"))):
-            _add_fault(sandbox, *marked.args, **marked.kwargs)
+    args, options = (marker.args, marker.kwargs) if marker else ((), {})
+    async with Sandbox(*args, **options) as sandbox:
+        for fault in reversed(list(request.node.iter_markers("integration_faults"))):
+            _add_fault(sandbox, *fault.args, **fault.kwargs)
         yield sandbox
 
 
-def _add_fault(sandbox: Sandbox, name: str, /, *args: Any, **options: Any) -> None:
+def _add_fault(sandbox: Sandbox, name: str | None = None, /, *args: Any, **options: Any) -> None:
     faults = [fault for fault in dir(sandbox.faults) if not fault.startswith("_")]
     if name not in faults:
-        raise pytest.UsageError(f"integration_faults knows no {name!r}, only {', '.join(faults)}")
+        raise pytest.UsageError(
+            f"integration_faults knows no {name!r}: give it one of {', '.join(faults)}"
+        )
     getattr(sandbox.faults, name)(*args, **options)
 
 
 @asynccontextmanager
 async def connected_client(sandbox: Sandbox) -> AsyncIterator[Client]:
-    """Connect a client to *sandbox*."""
-    from integration_sdk import Client  # noqa: PLC0415 - on use
+    """Connect a client to *sandbox*, in its dialect."""
+    from integration_sdk import Client, Dialect  # noqa: PLC0415 - on use
 
-    async with Client(api_key=sandbox.api_key, base_url=sandbox.base_url) as client:
+    dialect = Dialect.published() if sandbox.dialect == "published" else Dialect.document()
+    async with Client(sandbox.api_key, sandbox.base_url, dialect=dialect) as client:
         yield client
 
 
