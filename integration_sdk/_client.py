@@ -37,7 +37,14 @@ if TYPE_CHECKING:
 ENVIRONMENT_KEY = "INTEGRATION_SDK_API_KEY"
 ENVIRONMENT_URL = "INTEGRATION_SDK_BASE_URL"
 DEFAULT_RETRY = RetryPolicy()
-_UNSET: Any = object()
+
+
+class _AsBefore:
+    def __repr__(self) -> str:
+        return "<as before>"
+
+
+_AS_BEFORE: Any = _AsBefore()
 
 
 class Client:
@@ -48,7 +55,7 @@ class Client:
     the first call.
 
     Args:
-        api_key: As issued, or an async callable that returns it (rotation).
+        api_key: As issued, or a callable, async or not, that returns it (rotation).
             Default: environment variable ``INTEGRATION_SDK_API_KEY``.
         base_url: Where the service is; ``https://`` unless it is this machine.
             Default: environment variable ``INTEGRATION_SDK_BASE_URL``.
@@ -71,6 +78,8 @@ class Client:
 
     Source: "Authentication".
     """
+
+    _is_derived = False
 
     def __init__(
         self,
@@ -96,6 +105,12 @@ class Client:
         requests.whole_number("per_company", per_company, 1, 10**6)
         if numbers not in {"float", "decimal"}:
             raise ConfigurationError(f"numbers must be 'float' or 'decimal', not {numbers!r}")
+        if not isinstance(dialect, Dialect | None):
+            raise ConfigurationError(
+                f"dialect must be a Dialect, as Dialect.published(), not {dialect!r}"
+            )
+        if not (on_call is None or callable(on_call)):
+            raise ConfigurationError(f"on_call must be callable, or None, not {on_call!r}")
         dialect = dialect or Dialect.document()
         self._caller = Caller(
             dialect=dialect,
@@ -137,6 +152,8 @@ class Client:
         Args:
             drain: Seconds to let calls under way finish; None stops them at once.
         """
+        if self._is_derived:
+            return
         await self._poller.aclose()
         await self._caller.session.aclose(drain=drain)
 
@@ -286,16 +303,29 @@ class Client:
     def with_options(
         self,
         *,
-        timeout: float | None = _UNSET,
-        retry: RetryPolicy | None = _UNSET,
-        priority: requests.Priority | None = _UNSET,
+        timeout: float | None = _AS_BEFORE,
+        retry: RetryPolicy | None = _AS_BEFORE,
+        priority: requests.Priority | None = _AS_BEFORE,
     ) -> Client:
-        """A client with other settings that shares connections, gate and budget with this one."""
+        """Return a client with other settings that shares all else with this one.
+
+        Connections, gate, retry budget and polling are the same; `wait` polls with the
+        settings of the first. Closing the new one closes nothing.
+
+        Args:
+            timeout: As for `Client`.
+            retry: Likewise.
+            priority: Whose turn comes first while calls wait; None for what suits each.
+
+        Raises:
+            ConfigurationError: A setting cannot work.
+        """
         given: dict[str, Any] = {"timeout": timeout, "retry": retry, "priority": priority}
-        changes = {name: value for name, value in given.items() if value is not _UNSET}
+        changes = {name: value for name, value in given.items() if value is not _AS_BEFORE}
         if "retry" in changes:
             changes["retry"] = _policy(retry)
         other = copy(self)
+        other._is_derived = True
         settings = evolve(self._caller.settings, **changes)
         other._caller = evolve(self._caller, settings=settings)
         return other

@@ -185,7 +185,12 @@ class History:
             yield Commit((intent,))  # on record before its turn, as what is sent again is
             self.ledger.note(intent)
         sent = yield from protocol.transmit(
-            self.ledger, intent, snapshot, policy=self.policy, chance=self.dice.random
+            self.ledger,
+            intent,
+            snapshot,
+            policy=self.policy,
+            chance=self.dice.random,
+            new_key=lambda: f"idem-{self.dice.getrandbits(64):x}",
         )
         if self._is_wrong(sent):  # on record or not: the caller is told
             self.disk.violations.append(f"wrong link: {sent.id} as it was told")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import attrs
@@ -21,6 +23,7 @@ from integration_sdk import (
     errors,
 )
 from integration_sdk._caller import RememberedOptions
+from integration_sdk._sansio import requests
 from integration_sdk.sandbox import Sandbox
 
 INVOICES = 230
@@ -94,6 +97,9 @@ def test_settings_that_cannot_work_are_refused(key: str, url: str, message: str)
         {"rate": 0},
         {"rate": "5"},
         {"per_company": 0},
+        {"dialect": "published"},
+        {"session": object()},
+        {"on_call": 3},
     ],
 )
 def test_odd_options_are_refused(options: dict[str, Any]) -> None:
@@ -103,7 +109,10 @@ def test_odd_options_are_refused(options: dict[str, Any]) -> None:
         Client("key", "https://api.example", **options)
 
 
-@pytest.mark.parametrize("options", [{"timeout": 0}, {"timeout": "5"}, {"retry": 3}, {"retry": 0}])
+@pytest.mark.parametrize(
+    "options",
+    [{"timeout": 0}, {"timeout": "5"}, {"retry": 3}, {"retry": 0}, {"priority": "push"}],
+)
 def test_odd_changes_of_options_are_refused(options: dict[str, Any]) -> None:
     """``with_options`` takes what the client itself takes, and nothing else."""
     (name,) = options
@@ -123,6 +132,7 @@ def test_odd_changes_of_options_are_refused(options: dict[str, Any]) -> None:
         {"patience": "5"},
         {"patience": float("inf")},
         {"patience": float("nan")},
+        {"on_event": 5},
     ],
 )
 def test_odd_options_of_a_coordinator_are_refused(options: dict[str, Any]) -> None:
@@ -130,6 +140,12 @@ def test_odd_options_of_a_coordinator_are_refused(options: dict[str, Any]) -> No
     (name,) = options
     with pytest.raises(errors.ConfigurationError, match=f"^{name} must be .*, not "):
         Client("key", "https://api.example").coordinator(**options)
+
+
+def test_a_misspelt_option_of_a_coordinator_is_named() -> None:
+    """With what there is, as ``list()`` does."""
+    with pytest.raises(TypeError, match=r"no option 'max_opens'; it has check, .*max_open"):
+        Client("key", "https://api.example").coordinator(max_opens=5)  # type: ignore[call-arg]  # that is the point
 
 
 async def test_settings_come_from_the_environment(
@@ -581,10 +597,67 @@ async def test_settings_can_differ_by_call(sandbox: Sandbox, client: Client) -> 
     assert (await client.companies.list()).total_results == 2
 
 
+async def test_a_derived_client_closes_nothing(client: Client) -> None:
+    """What is shared goes on when a client with other settings is left."""
+    async with client.with_options(timeout=5) as patient:
+        await patient.companies.list()
+
+    assert (await client.companies.list()).total_results == 2
+
+
+@pytest.mark.parametrize(("retry", "posts"), [(None, 1), (sdk.RetryPolicy(attempts=2), 2)])
+async def test_retry_holds_for_a_coordinator_too(
+    sandbox: Sandbox, retry: sdk.RetryPolicy | None, posts: int
+) -> None:
+    """A push that is refused for now is sent as often as the client was told."""
+    sandbox.faults.status(429, route="POST")
+    company = sandbox.companies[0]
+    one = PushRequest(company.id, company.connections[0].id, "invoices", RECORD)
+    async with (
+        Client(sandbox.api_key, sandbox.base_url, retry=retry) as client,
+        client.coordinator() as pushes,
+    ):
+        outcome = await (await pushes.submit(one))
+
+    assert outcome.status is OutcomeStatus.REJECTED
+    assert sandbox.count("POST") == posts
+
+
+async def test_a_key_may_come_from_a_plain_callable(sandbox: Sandbox) -> None:
+    """Rotation needs no coroutine where the key lies at hand."""
+    async with Client(lambda: sandbox.api_key, sandbox.base_url) as client:
+        assert (await client.companies.list()).total_results == 2
+
+
+async def test_parameters_are_spelt_as_the_service_would(sandbox: Sandbox, client: Client) -> None:
+    """None is left out, booleans are lower case, a list repeats its name."""
+    odd = {"a": None, "b": True, "c": [1, Decimal("2.5")], "d": date(2022, 1, 31)}
+    with pytest.raises(errors.ConfigurationError, match="parameter x cannot be"):
+        await client.request("GET", "/companies", params={"x": object()})
+    await client.request("GET", "/companies", params=odd)
+
+    assert sandbox.requests[-1].query == {"b": "true", "c": "2.5", "d": "2022-01-31"}
+    spelt = requests.custom("GET", "/companies", params=odd, json=None)
+    assert spelt.target == "/companies?b=true&c=1&c=2.5&d=2022-01-31"
+
+
+@pytest.mark.parametrize("timeout", ["5", -1, float("nan"), True])
+async def test_a_wait_that_is_no_time_is_refused(client: Client, timeout: Any) -> None:
+    """Not told as if the push were Pending."""
+    with pytest.raises(errors.ConfigurationError, match=r"^timeout must be "):
+        await client.wait("key", company_id="c", timeout=timeout)
+
+
+async def test_a_push_that_was_answered_may_be_read_late(sandbox: Sandbox, client: Client) -> None:
+    """A service whose reads lag behind says 404 of what it has just taken."""
+    operation = await books(client, sandbox).push("invoices", RECORD)
+    sandbox.faults.status(404, route="GET /companies/{companyId}/push/{key}", times=2)
+
+    assert (await client.wait(operation, timeout=30)).status is PushStatus.SUCCESS
+
+
 async def test_money_is_exact_on_request(sandbox: Sandbox) -> None:
     """numbers="decimal" reads every fraction digit by digit."""
-    from decimal import Decimal
-
     async with Client(sandbox.api_key, sandbox.base_url, numbers="decimal") as client:
         invoice = await client.company(sandbox.companies[0].id).data("invoices").list().first()
 

@@ -186,12 +186,25 @@ def test_every_field_of_an_error_body_is_read() -> None:
         b'{"type": "about:blank", "title": "Bad Gateway", "status": 502}',
         b'{"correlationId": "x"}',
         b'{"statusCode": 503, "error": "x"}',
+        b'{"statusCode": 503, "correlationId": null}',
+        b'{"statusCode": 503, "correlationId": ""}',
+        b'{"statusCode": 503, "correlationId": 5}',
         b"\xff\xfe",
     ],
 )
 def test_proxy_pages_are_no_error_body(text: bytes) -> None:
     """Only an object with a correlation id and an error or code is the service's own."""
     assert shapes.read_error_body(text) is None
+
+
+@pytest.mark.parametrize("odd", [{"canBeRetried": True}, {"statusCode": {"x": 1}}, {"service": 5}])
+def test_an_error_body_with_an_odd_detail_is_the_services_own(odd: dict[str, Any]) -> None:
+    """What proves who wrote it is the correlation id; the rest is kept as it came."""
+    body = shapes.read_error_body(codec.encode_value({**ERROR, **odd}))
+
+    assert body is not None
+    assert (body.correlation_id, body.error) == ("7f3a", ERROR["error"])
+    assert body.extra.items() >= odd.items()
 
 
 def test_options_are_read_with_all_they_nest() -> None:

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
 
 from integration_sdk._coordinator import delivery
+from integration_sdk._coordinator.coordinator import Coordinator
 from integration_sdk._coordinator.delivery import SNAPSHOT_PUSHES, Delivery
-from integration_sdk._coordinator.push import Push
+from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._journal import KeyJournal
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response
-from integration_sdk.errors import AnswerLost, ClientClosed, JournalError
+from integration_sdk.dialect import Dialect
+from integration_sdk.errors import (
+    AccountExpired,
+    AnswerLost,
+    ClientClosed,
+    ConfigurationError,
+    InvalidRecord,
+    JournalError,
+    NotSent,
+)
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
 from tests.push_model import Model, error, request
-from tests.push_support import collect, coordinator, requests
+from tests.push_support import DOCUMENT, collect, coordinator, poller, requests
 
 pytestmark = pytest.mark.virtual_time
 
@@ -83,6 +95,192 @@ async def test_a_run_that_is_kept_does_not_hold_the_block_open(leave: str) -> No
         await collect(outcomes, rest)
     assert len(pulled) == 1 + len(rest) < 30
     assert model.counts["push.create"] == len(pulled)
+
+
+async def test_a_run_that_is_left_while_all_places_are_taken_ends() -> None:
+    """A sender that comes back from its push when nobody listens any more does not wait."""
+    async with (
+        asyncio.timeout(100),
+        coordinator(Model(takes=lambda _: 1.0, latency=0.5), max_open=5) as pushes,
+    ):
+        async for _ in pushes.run(requests(1000)):
+            break
+        await asyncio.sleep(3)
+
+
+async def test_an_exception_that_leaves_the_block_sends_nothing_more() -> None:
+    """What has not left stays here: told as NotSent, and no row says that it may exist."""
+
+    async def one_at_a_time(
+        request: Request,
+        *,
+        before_sending: Callable[[], Awaitable[None]] | None = None,
+        once: bool = False,
+    ) -> Response:
+        if request.operation == "push.create":
+            in_line.append(request)
+            if len(in_line) > 1:
+                await asyncio.Event().wait()  # for a place that does not become free
+        return await model.send(request, before_sending=before_sending, once=once)
+
+    async def left_by_an_exception() -> None:
+        async with Coordinator(one_at_a_time, polls, DOCUMENT, on_event=events.append) as pushes:
+            submitted.extend(asyncio.create_task(pushes.submit(one)) for one in requests(5))
+            await asyncio.sleep(1)
+            raise ZeroDivisionError
+
+    model = Model(takes=lambda _: 1000.0)
+    polls = poller(model)
+    in_line: list[Request] = []
+    events: list[PushEvent] = []
+    submitted: list[asyncio.Task[Push]] = []
+    async with asyncio.timeout(100):
+        with pytest.raises(ZeroDivisionError):
+            await left_by_an_exception()
+    await asyncio.gather(*submitted)
+    await polls.aclose()
+
+    assert model.counts["push.create"] == 1
+    told = [event.push.outcome for event in events if event.what == "ended"]
+    assert Counter(type(one.error) for one in told if one) == {NotSent: 4, ClientClosed: 1}
+
+
+async def test_an_account_that_has_ended_is_asked_no_more() -> None:
+    """What waits for a line when the answer comes is not sent, and told why."""
+
+    def answer(call: Request) -> Response | None:
+        expired = "Your account has expired"
+        return error(402, expired) if call.operation == "push.create" else None
+
+    model = Model(answer=answer)
+    async with coordinator(model, max_in_flight=5) as pushes:
+        told = await asyncio.gather(
+            *(pushes.submit(one) for one in requests(50)), return_exceptions=True
+        )
+
+    assert {type(one) for one in told} == {AccountExpired}
+    assert model.counts["push.create"] == 5
+
+
+@pytest.mark.parametrize("wait", ["5", -1, math.nan, math.inf, True])
+async def test_a_wait_that_is_no_time_is_refused_before_anything_is_sent(wait: Any) -> None:
+    """A mistake in the code costs no record."""
+    model = Model()
+    async with coordinator(model) as pushes:
+        with pytest.raises(ConfigurationError, match=r"^wait must be "):
+            await pushes.submit(request(0), wait=wait)
+        with pytest.raises(ConfigurationError, match=r"^wait must be "):
+            pushes.run(requests(3), wait=wait)
+
+    assert not model.counts
+
+
+# References
+
+
+async def test_a_reference_stands_for_one_record_of_the_service(journal: Path) -> None:
+    """The same content for another record, or as a new one, is another push."""
+    async with coordinator(Model(takes=lambda _: 0.0), journal=journal) as pushes:
+        first = await (await pushes.submit(request(0, reference="R")))
+        with pytest.raises(ConfigurationError, match="give this one its own"):
+            await pushes.submit(request(0, reference="R", record_id="17"))
+
+    assert first.status is OutcomeStatus.SUCCESS
+
+
+async def test_what_is_on_record_is_not_checked_again(journal: Path) -> None:
+    """Options may have changed since; that does not make a push that exists INVALID."""
+
+    async def nothing_is_right(_: PushRequest) -> list[str]:
+        return ["status: wrong"]
+
+    model = Model(takes=lambda _: 0.0)
+    async with coordinator(model, journal=journal) as pushes:
+        await (await pushes.submit(request(0, reference="R0")))
+    async with coordinator(model, journal=journal, check=nothing_is_right) as pushes:
+        known = await (await pushes.submit(request(0, reference="R0")))
+        with pytest.raises(InvalidRecord, match="status: wrong"):
+            await pushes.submit(request(1, reference="R1"))
+
+    assert known.status is OutcomeStatus.SUCCESS
+    assert model.counts["push.create"] == 1
+
+
+# Answers
+
+
+async def test_a_key_that_cannot_be_asked_for_harms_nobody_else() -> None:
+    """It is PENDING with the reason; other pushes are polled as ever."""
+
+    def answer(call: Request) -> Response | None:
+        if call.operation == "push.create" and b'"number":0' in (call.body or b""):
+            held = model.add("company-0", "connection-0", "invoices", {"number": 0})
+            return model.ok({**model.shown(held), "pushOperationKey": "a/b"})
+        return error(404) if call.operation == "pushes.list" else None
+
+    model = Model(answer=answer)
+    async with coordinator(model) as pushes:
+        outcomes = await collect(pushes.run(requests(2)))
+
+    assert statuses(outcomes) == {OutcomeStatus.PENDING: 1, OutcomeStatus.SUCCESS: 1}
+
+
+@pytest.mark.parametrize("dialect", [Dialect.published(), DOCUMENT], ids=["published", "document"])
+async def test_a_503_is_not_asked_for_again_under_its_key(dialect: Dialect) -> None:
+    """The service would repeat it; under a new key the push is carried out."""
+    refused: set[str] = set()
+    seen: list[str] = []
+
+    def answer(call: Request) -> Response | None:
+        if call.operation != "push.create":
+            return None
+        key = call.headers.get("Idempotency-Key", f"none-{len(seen)}")
+        seen.append(key)
+        if not refused or key in refused:
+            refused.add(key)
+            return error(503)
+        return None
+
+    async with coordinator(Model(answer=answer), dialect=dialect) as pushes:
+        outcome = await (await pushes.submit(request(0)))
+
+    assert outcome.status is OutcomeStatus.SUCCESS
+    assert len(set(seen)) == 2
+
+
+async def test_a_mistyped_key_is_not_bound() -> None:
+    """A decision is final, so the key is looked at before it is made."""
+    gone = True
+
+    def answer(call: Request) -> BaseException | None:
+        return AnswerLost("reset") if call.operation == "push.create" and gone else None
+
+    model = Model(answer=answer)
+    async with coordinator(model) as pushes:
+        push = await pushes.submit(request(0))
+        await push
+        gone = False
+        other = await pushes.submit(request(1, companies=2))
+        for wrong in ("no-such-push", str(other.key)):
+            with pytest.raises(ConfigurationError, match=r"^push "):
+                await pushes.decide(str(push.intent), bind=wrong)
+        held = model.add("company-0", "connection-0", "invoices", {"number": 0})
+        bound = await pushes.decide(str(push.intent), bind=held.key)
+        assert bound is not None
+        assert (await bound).status is OutcomeStatus.SUCCESS
+
+
+async def test_a_doubt_says_what_was_answered() -> None:
+    """A proxy's page is not "no answer"."""
+
+    def answer(call: Request) -> Response | None:
+        page = Response(status=502, body=b"<html>", received_at=0.0)
+        return page if call.operation == "push.create" else None
+
+    async with coordinator(Model(answer=answer)) as pushes:
+        outcome = await (await pushes.submit(request(0)))
+
+    assert "answered 502" in str(outcome.error)
 
 
 # The list before the first push

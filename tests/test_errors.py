@@ -168,6 +168,18 @@ def test_write_that_broke_says_to_look_first() -> None:
     assert "may have been carried out" not in str(read_error(READ, answer(500)))
 
 
+@pytest.mark.parametrize("status", [400, 413, 415, 422])
+def test_a_refused_write_does_not_exist(status: int) -> None:
+    """What the service refused for what it holds is not told as if it might be there."""
+    assert "may have been carried out" not in str(read_error(WRITE, answer(status)))
+
+
+def test_without_an_error_body_nobody_is_to_quote_from_it() -> None:
+    """A proxy's 502 has no correlation id."""
+    assert "correlation" not in str(read_error(READ, answer(502, b"<html>")))
+    assert "Quote the correlation id" in str(read_error(READ, answer(500)))
+
+
 def test_call_held_back_says_that_it_was_not_sent() -> None:
     """A gate closed by others' 429 gives the same error, with no attempt made."""
     error = read_error(READ, answer(429), sent=False)

@@ -78,7 +78,12 @@ def drive(machine: Machine[Any], *reports: Any) -> tuple[list[effects.Effect], A
 def transmit(*reports: Any, ledger: Ledger | None = None, **facts: Any) -> Any:
     policy = facts.pop("policy", Policy())
     machine = protocol.transmit(
-        ledger or Ledger(), intent(**facts), None, policy=policy, chance=lambda: 0.5
+        ledger or Ledger(),
+        intent(**facts),
+        None,
+        policy=policy,
+        chance=lambda: 0.5,
+        new_key=lambda: "another",
     )
     return drive(machine, *reports)
 
@@ -243,7 +248,9 @@ def test_tries_are_bounded() -> None:
 def test_a_known_key_is_not_ours() -> None:
     """An answer with a key that was listed before the send is a cache's."""
     snapshot = Snapshot(frozenset({"key-1"}))
-    machine = protocol.transmit(Ledger(), intent(), snapshot, policy=Policy(), chance=lambda: 0.5)
+    machine = protocol.transmit(
+        Ledger(), intent(), snapshot, policy=Policy(), chance=float, new_key=str
+    )
 
     _, sent = drive(machine, ACKED, None)
 
@@ -283,7 +290,7 @@ def test_what_a_listing_settled_is_not_replayed() -> None:
     """A doubt that a listing ends between two replays stays ended."""
     ledger = Ledger()
     machine = protocol.transmit(
-        ledger, intent(idempotency_key="k"), None, policy=Policy(), chance=lambda: 0.5
+        ledger, intent(idempotency_key="k"), None, policy=Policy(), chance=float, new_key=str
     )
     drive(machine, LOST, None)
     ledger.note(ledger.doubted()[0].to(State.RESOLVED, key="key-1"))
@@ -297,7 +304,7 @@ def test_what_a_listing_settled_is_not_replayed() -> None:
 def test_a_doubt_of_an_earlier_process_cannot_be_transmitted() -> None:
     """Nobody knows how old its idempotency key is."""
     doubt = Intent(id="i", lane=LANE, state=State.AMBIGUOUS, idempotency_key="k")
-    machine = protocol.transmit(Ledger(), doubt, None, policy=Policy(), chance=lambda: 0.5)
+    machine = protocol.transmit(Ledger(), doubt, None, policy=Policy(), chance=float, new_key=str)
 
     with pytest.raises(IllegalTransition, match="reconciled instead"):
         next(machine)

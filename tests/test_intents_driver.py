@@ -106,7 +106,9 @@ def records(count: int) -> list[Intent]:
 async def push_all(journal: Journal, books: Books, ledger: Ledger) -> None:
     snapshot = await drive(protocol.take_snapshot(LANE.company_id), journal, books)
     machines = [
-        protocol.transmit(ledger, one, snapshot, policy=POLICY, chance=lambda: 0.5)
+        protocol.transmit(
+            ledger, one, snapshot, policy=POLICY, chance=lambda: 0.5, new_key=lambda: "new"
+        )
         for one in records(60)
     ]
     await asyncio.gather(*(drive(one, journal, books) for one in machines))

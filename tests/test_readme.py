@@ -22,6 +22,17 @@ RECORD = {
     "lineItems": [{"description": "Advice", "quantity": 1, "unitAmount": 10}],
 }
 
+SAYS = (
+    r".*\n2500 invoices in 3 pages: [\d,.]+\n",
+    r"Success \{.*'customerRef'.*\}\n",
+    r"",
+    r"",
+    r"Success told by 1 notification\n",
+)
+"""What each block prints; what goes wrong would be printed too."""
+POSTS = (0, 1, 100, 0, 0)
+"""Records that each block pushes to the sandbox given; the last one has its own."""
+
 
 @pytest.mark.parametrize("block", range(len(BLOCKS)))
 async def test_block_runs(
@@ -45,4 +56,5 @@ async def test_block_runs(
         if inspect.isawaitable(running):
             await running
 
-    assert "Traceback" not in capsys.readouterr().out
+    assert re.fullmatch(SAYS[block], capsys.readouterr().out, re.DOTALL)
+    assert sandbox.count("POST") == POSTS[block]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from base64 import b64encode
 from typing import Any
 
 import aiohttp
@@ -11,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._sansio.requests import Safety
+from integration_sdk._sansio.requests import Priority, Safety
 from integration_sdk._sansio.throttling.origin import check_base_url
 from integration_sdk._session import CallInfo, CallOptions, RetryPolicy
+from integration_sdk._session.call import Call
 from integration_sdk.errors import AnswerLost, ConfigurationError, IntegrationError, NotSent
 from tests.session_support import (
     KEY,
@@ -48,6 +50,41 @@ async def test_a_request_goes_out_as_it_is_written() -> None:
     assert b"Content-Length: 13" in post
     assert b"Idempotency-Key: k-1" in post
     assert post[-1] == b'{"name": "A"}'
+
+
+@pytest.mark.parametrize(("status", "keys"), [(429, 1), (503, 2)])
+async def test_a_503_is_not_asked_for_again_under_its_key(status: int, keys: int) -> None:
+    """The service would only repeat it; a 429 it does not keep, so the key stays."""
+    serve = in_turn(answer(status, error_body(status)), answer())
+    async with raw_server(serve) as server, session_on(server) as session:
+        got = await session.send(write(headers={"Idempotency-Key": "k-1"}), ONE_CALL)
+
+    lines = [line for sent in server.requests for line in sent.split(b"\r\n")]
+    assert got.status == 200
+    assert len({line for line in lines if line.startswith(b"Idempotency-Key: ")}) == keys
+    assert len(server.requests) == 2
+
+
+async def test_an_answer_that_echoes_the_key_shows_it_to_nobody() -> None:
+    """Whatever its status: what does not fit is quoted in errors."""
+    header = f"Basic {b64encode(KEY.encode()).decode()}".encode()
+    body = b'{"Authorization": "' + header + b'", "key": "' + KEY.encode() + b'"}'
+    async with raw_server(always(answer(200, body))) as server, session_on(server) as session:
+        got = await session.send(read(), ONE_CALL)
+
+    assert b"Basic <hidden>" in got.body
+    assert KEY.encode() not in got.body
+
+
+async def test_what_is_fetched_ahead_stays_behind_all_others() -> None:
+    """A client whose calls go first lifts none of its prefetched pages."""
+    first = CallOptions(priority=Priority.INTERACTIVE)
+    page = read(priority=Priority.PREFETCH)
+
+    assert Call(page, first, None, 0.0).ticket.priority is Priority.PREFETCH
+    assert Call(write(priority=Priority.PUSH), first, None, 0.0).ticket.priority is (
+        Priority.INTERACTIVE
+    )
 
 
 async def test_the_base_url_may_have_a_path() -> None:

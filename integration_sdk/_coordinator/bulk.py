@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterab
 from typing import Literal
 
 from integration_sdk._coordinator.dispatch import Dispatch
-from integration_sdk._coordinator.push import Push
+from integration_sdk._coordinator.push import Push, this_task
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import PushOutcome, PushRequest
 
@@ -148,7 +148,9 @@ class Bulk:
 
     async def _next(self, input_: AsyncIterator[PushRequest]) -> tuple[int, PushRequest] | None:
         """Return the next request, with a place for it; None where there is none."""
-        task = _this_task()
+        if self._done:  # nobody frees places for a run that was stopped
+            return None
+        task = this_task()
         self._idle.add(task)
         try:
             await self._untaken.acquire()
@@ -202,10 +204,3 @@ async def _pull(
     else:
         for request in requests:
             yield checked(request)
-
-
-def _this_task() -> asyncio.Task[None]:
-    task = asyncio.current_task()
-    if task is None:
-        raise RuntimeError("a sender runs as a task")
-    return task

@@ -58,7 +58,8 @@ class CoordinatorOptions(TypedDict, total=False):
         max_in_flight: Pushes being sent at the same time, at most; default 64.
         leave: What the end of the block does with open pushes: "drain", the default, waits for
             them; "detach" leaves them and keeps their keys in `Coordinator.detached`; "cancel"
-            only gives them the outcome PENDING. An exception detaches.
+            only gives them the outcome PENDING. An exception detaches, and what has not
+            left by then is not sent.
         on_event: Called with each `PushEvent`.
         fetch_data: Whether an outcome's operation must have ``data``, at the price of a
             request where the list of pushes does not hold it. Default False.
@@ -126,6 +127,8 @@ class Coordinator:
             raise ConfigurationError(
                 f"journal must be the path of a file, or None, not {journal!r}"
             )
+        if not (on_event is None or callable(on_event)):
+            raise ConfigurationError(f"on_event must be callable, or None, not {on_event!r}")
         self._send, self._poller, self._dialect = send, poller, dialect
         self._journal, self._store_payloads = journal, store_payloads
         self._policy = Policy(
@@ -187,11 +190,13 @@ class Coordinator:
                 await desk.idle.wait()
         finally:
             self._poller.listeners.discard(self._listed)
-            await self._close(desk, leave)
+            await self._close(desk, leave, abandon=kind is not None)
 
-    async def _close(self, desk: Dispatch, leave: Leave) -> None:
+    async def _close(self, desk: Dispatch, leave: Leave, *, abandon: bool) -> None:
         desk.stopped = desk.stopped or ClientClosed("this coordinator's block has been left")
         desk.delivery.closing.set()
+        if abandon:
+            desk.delivery.abandon()
         try:
             if desk.tasks:
                 await asyncio.wait(desk.tasks)
@@ -200,7 +205,7 @@ class Coordinator:
                 self.detached += tuple(desk.open)
             desk.give_up(ClientClosed("the block was left while this push was Pending; it goes on"))
             desk.unsettle()
-            desk.close()
+            desk.waits.close()
             await desk.delivery.close()
 
     @property

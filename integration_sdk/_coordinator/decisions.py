@@ -9,6 +9,7 @@ from integration_sdk._coordinator.dispatch import Dispatch
 from integration_sdk._coordinator.push import Push
 from integration_sdk._sansio import requests
 from integration_sdk._sansio.pushing import outcomes, reconcile, submissions
+from integration_sdk._sansio.pushing.evidence import in_lane
 from integration_sdk._sansio.pushing.intents import Intent
 from integration_sdk.errors import ConfigurationError
 
@@ -16,9 +17,13 @@ from integration_sdk.errors import ConfigurationError
 async def bind(desk: Dispatch, intent_id: str, key: str) -> Push:
     """Follow a push in doubt under the key that the caller gives it."""
     requests.segment("bind", key)
+    before = desk.delivery.ledger.get(intent_id)
+    if before is None or intent_id not in desk.doubted:
+        raise ConfigurationError(f"intent {intent_id} is not in doubt here")
+    await _check_key(desk, before, key)
     push = desk.drop(intent_id)
     if push is None:
-        raise ConfigurationError(f"intent {intent_id} is not in doubt here")
+        raise ConfigurationError(f"intent {intent_id} is not in doubt here any more")
     try:
         intent = await desk.delivery.drive(reconcile.bind(desk.delivery.ledger, intent_id, key))
     except BaseException:
@@ -27,6 +32,15 @@ async def bind(desk: Dispatch, intent_id: str, key: str) -> Push:
     again = push if push.outcome is None else desk.again(push.request)
     desk.follow(again, intent, submissions.recorded_operation(intent), None)
     return again
+
+
+async def _check_key(desk: Dispatch, intent: Intent, key: str) -> None:
+    """A decision is final, so a mistyped key is told before it is made."""
+    found = await desk.delivery.pushes.read_singly(intent.lane.company_id, (key,))
+    if not found:
+        raise ConfigurationError(f"push {key} cannot be read at the service; nothing is decided")
+    if not in_lane(found[0], intent.lane, desk.dialect.path_names):
+        raise ConfigurationError(f"push {key} went to another connection or data type")
 
 
 async def abandon(desk: Dispatch, intent_id: str) -> None:

@@ -13,9 +13,11 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
+from uuid import uuid4
 
 from attrs import Factory, define
 
+from integration_sdk._coordinator.push import this_task
 from integration_sdk._coordinator.push_list import SNAPSHOT, PushList, unix_time
 from integration_sdk._journal import Journal
 from integration_sdk._sansio.pushing import outcomes, protocol, reconcile, replies, submissions
@@ -53,6 +55,7 @@ SNAPSHOT_AGE: Final = 600.0
 """Seconds after which a company is listed anew before pushes are sent."""
 SNAPSHOT_PUSHES: Final = 25_000
 """Pushes of all companies after which likewise: `KeyJournal` remembers what was sent since."""
+LEFT_BEHIND: Final = "not sent: the coordinator's block was left before its turn came"
 NO_SNAPSHOT_AGE: Final = 30.0
 """The same where it could not be listed: what is sent until then can only be IN_DOUBT."""
 
@@ -93,6 +96,8 @@ class Delivery:
     _reconciling: set[str] = Factory(set)
     _looked: dict[str, float] = Factory(dict)
     _sent: int = 0
+    _in_line: set[asyncio.Task[Any]] = Factory(set)
+    _abandoned: bool = False
 
     # What the coordinator asks for
 
@@ -104,7 +109,12 @@ class Delivery:
         self._calls[intent.id] = call
         try:
             machine = protocol.transmit(
-                self.ledger, intent, snapshot, policy=self.policy, chance=self.chance
+                self.ledger,
+                intent,
+                snapshot,
+                policy=self.policy,
+                chance=self.chance,
+                new_key=lambda: str(uuid4()),
             )
             done = await self.drive(machine)
         finally:
@@ -155,6 +165,12 @@ class Delivery:
             await self.drive(protocol.catch_up(self.ledger))
         finally:
             await self.journal.close()
+
+    def abandon(self) -> None:
+        """Send nothing any more: what has not left by now stays here."""
+        self._abandoned = True
+        for task in self._in_line:
+            task.cancel()
 
     # Doubts
 
@@ -246,14 +262,25 @@ class Delivery:
     async def _transmit(self, row: Intent) -> Answer:
         began = asyncio.get_running_loop().time()
         leaving = asyncio.Event()
+        task = this_task()
 
         async def leave() -> None:
+            self._in_line.discard(task)
+            if self._abandoned:
+                raise NotSent(LEFT_BEHIND)
             await self._commit((row,))
             leaving.set()
 
         reply: Reply
+        self._in_line.add(task)
         try:
-            reply = await self.pushes.send(self._calls[row.id], before_sending=leave, once=True)
+            call = self._calls[row.id].under_key(row.idempotency_key)
+            reply = await self.pushes.send(call, before_sending=leave, once=True)
+        except asyncio.CancelledError:
+            if task not in self._in_line or not self._abandoned:
+                raise
+            task.uncancel()
+            reply = NotSent(LEFT_BEHIND)
         except (TransportError, ApiError) as error:
             reply = error
         except JournalError as error:
@@ -262,6 +289,8 @@ class Delivery:
             logger.exception("a push could not be sent to its end")
             kind = AnswerLost if leaving.is_set() else NotSent
             reply = kind(f"sending the push broke off: {error!r}")
+        finally:
+            self._in_line.discard(task)
         heard = replies.read(reply, began=began, unix_time=unix_time())
         self._heard[row.id] = heard
         return heard.answer

@@ -60,8 +60,9 @@ class Dispatch:
         open: Followed pushes, by key.
         doubted: Pushes whose answer was lost, by intent.
         owners: Who has which reference.
-        runs: Those that go on pulling, each by what makes it stop, with an error to end with.
+        runs: What stops each run that goes on pulling, given the error to end it with.
         idle: Set while no push lacks an outcome.
+        waits: Ends the waits for open pushes that are bounded.
     """
 
     poller: Poller
@@ -80,7 +81,7 @@ class Dispatch:
     runs: set[Callable[[IntegrationError], None]] = Factory(set)
     idle: asyncio.Event = Factory(asyncio.Event)
     tasks: set[asyncio.Task[None]] = Factory(set)
-    _waits: Waits = Factory(lambda self: Waits(self.open, self._expired), takes_self=True)
+    waits: Waits = Factory(lambda self: Waits(self.open, self._expired), takes_self=True)
     _finals: list[tuple[Push, PushOperation]] = Factory(list)
     _numbers: Any = Factory(count)
     _recording: bool = False
@@ -102,7 +103,9 @@ class Dispatch:
         self.enter()
         self.tally.sending += 1
         try:
-            call, intent = await self._prepare(push.request)
+            intent_id, key = self.new_names()
+            call = submissions.to_request(self.dialect, push.request, push.request.record, key)
+            intent = submissions.intend(push.request, call, intent_id, key, durable=self.durable)
             current = await self._take_up(push, intent)
         except (InvalidRecord, ConfigurationError) as error:
             self.settle(push, outcomes.invalid(push.request, error))
@@ -117,30 +120,30 @@ class Dispatch:
         finally:
             self.tally.sending -= 1
 
-    async def _prepare(self, request: PushRequest) -> tuple[Request, Intent]:
-        intent_id, key = self.new_names()
-        call = submissions.to_request(self.dialect, request, request.record, key)
-        problems = await self.check(request) if self.check else ()
-        if problems:
-            raise InvalidRecord(
-                f"{request.data_type} not sent: " + "; ".join(map(str, problems)),
-                problems=problems,
-            )
-        return call, submissions.intend(request, call, intent_id, key, durable=self.durable)
-
     async def _take_up(self, push: Push, intent: Intent) -> Intent | None:
         """Return what the push's reference stands for; None where another push has it."""
         reference = push.request.reference
         if not self.durable or reference is None:
+            await self._check(push.request)
             return intent
         owner = await self.owners.take_or_find(push, intent, self.doubted)
         if owner is not None:
             owner.join(push)
             return None
         before = await self.delivery.recorded(reference)
-        if before is None:
-            return intent
-        return submissions.take_up(before, intent) or await self.delivery.replace(before, intent)
+        known = before and submissions.take_up(before, intent)
+        if known:
+            return known
+        await self._check(push.request)  # not before: what is on record is past all checks
+        return intent if before is None else await self.delivery.replace(before, intent)
+
+    async def _check(self, request: PushRequest) -> None:
+        problems = await self.check(request) if self.check else ()
+        if problems:
+            raise InvalidRecord(
+                f"{request.data_type} not sent: " + "; ".join(map(str, problems)),
+                problems=problems,
+            )
 
     def new_names(self) -> tuple[str, str | None]:
         """Return a new intent's id, and the same as its idempotency key, if it has one."""
@@ -215,7 +218,7 @@ class Dispatch:
         self.poller.follow(request.company_id, key, lane, push, fetch_data=self.fetch_data)
         longest = outcomes.longest_wait(request, wait)
         if longest is not None:
-            self._waits.start(key, longest)
+            self.waits.start(key, longest)
 
     def push_changed(self, push: Push) -> None:
         """A push has another status."""
@@ -380,10 +383,6 @@ class Dispatch:
         for key, push in list(self.open.items()):
             self.poller.unfollow(key)
             self.settle(push, outcomes.pending(push.request, push.operation, error))
-
-    def close(self) -> None:
-        """Let go of timers."""
-        self._waits.close()
 
     def start(self, work: Any) -> None:
         """Do *work* beside; the end of the block waits for it."""

@@ -21,7 +21,13 @@ from integration_sdk._sansio.pushing.replies import seconds_until
 from integration_sdk._sansio.requests import Priority, Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import ApiError, IntegrationError, MalformedResponse, TransportError
+from integration_sdk.errors import (
+    ApiError,
+    ConfigurationError,
+    IntegrationError,
+    MalformedResponse,
+    TransportError,
+)
 from integration_sdk.models import PushOperation, PushStatus
 
 logger = logging.getLogger("integration_sdk.pushes")
@@ -47,6 +53,9 @@ class Audience(Protocol):
 
     def wants_data(self, key: str) -> bool:
         """Whether somebody wants the push with its ``data``."""
+
+    def knows(self, watch: Watch) -> bool:
+        """Whether the service has answered with this push before, so that it exists."""
 
 
 @define(eq=False)
@@ -75,7 +84,12 @@ class Looks:
 
     async def _read(self, look: Single) -> None:
         names = {"companyId": look.company.id, "pushOperationKey": look.watch.key}
-        request = requests.to_route(self.dialect, "pushes.get", **names)
+        try:
+            request = requests.to_route(self.dialect, "pushes.get", **names)
+        except ConfigurationError as error:  # no key that could stand in a path
+            self.audience.lose(look.watch.key, error)
+            self.schedule.finish(look, _now())
+            return
         answer = await self._ask(look, request)
         if answer is None:
             return
@@ -94,7 +108,7 @@ class Looks:
 
     def _not_read(self, look: Single, request: Request, answer: Response) -> None:
         error = responses.read_error(request, answer)
-        newborn = look.watch.owner is not None and _now() - look.watch.born < NEWBORN
+        newborn = self.audience.knows(look.watch) and _now() - look.watch.born < NEWBORN
         if answer.status in {401, 402}:
             self._refused(look, error)
         elif answer.status in {400, 403, 405} or (answer.status == 404 and not newborn):

@@ -14,15 +14,14 @@ from attrs import Factory, define
 
 from integration_sdk._coordinator.push import Push
 from integration_sdk._sansio.pushing import submissions
-from integration_sdk._sansio.pushing.intents import Intent, Lane
+from integration_sdk._sansio.pushing.intents import Intent
 
 
 class Owner(NamedTuple):
-    """The push that a reference stands for now, and of which record it is."""
+    """The push that a reference stands for now, and what it asks for."""
 
     push: Push
-    payload_hash: str
-    lane: Lane
+    asks: tuple[object, ...]
 
 
 @define
@@ -34,7 +33,7 @@ class Owners:
     def take(self, push: Push, intent: Intent) -> None:
         """Let *push* have the reference of *intent*, if that has one."""
         if intent.reference is not None:
-            self._by_reference[intent.reference] = Owner(push, intent.payload_hash, intent.lane)
+            self._by_reference[intent.reference] = Owner(push, intent.asks)
 
     def let_go(self, push: Push) -> None:
         """Let go of the reference, where *push* is the one that has it."""
@@ -57,7 +56,7 @@ class Owners:
             ConfigurationError: The reference is that of another record, which may exist.
         """
         while owner := self.of(intent.reference):
-            if owner[1:] == (intent.payload_hash, intent.lane):
+            if owner.asks == intent.asks:
                 return owner.push
             if owner.push.key is not None or owner.push.intent in doubted:
                 raise submissions.another_record(intent.reference)

@@ -350,6 +350,11 @@ class Poller:
         """Whether somebody wants push *key* with its ``data``."""
         return key in self._in_full or key in self._waiters
 
+    def knows(self, watch: Watch) -> bool:
+        """Whether the service has answered with this push before, so that it exists."""
+        waiters = self._waiters.get(watch.key)
+        return watch.owner is not None or (waiters is not None and waiters.last is not None)
+
 
 def _owner(watch: Watch) -> Owner:
     return watch.owner  # type: ignore[return-value]  # the rules carry it without looking at it

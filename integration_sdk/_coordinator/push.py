@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Generator
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from attrs import define, field, frozen
 
@@ -169,3 +169,11 @@ class PushEvent:
 
     what: What
     push: Push
+
+
+def this_task() -> asyncio.Task[Any]:
+    """Return the running task."""
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("a push is sent by a task")
+    return task

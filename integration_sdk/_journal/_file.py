@@ -312,6 +312,11 @@ def _refuse_strangers(path: Path) -> None:
         return
     if not stat.S_ISREG(found.st_mode):
         raise JournalError(f"{path} is not a regular file: a journal is never opened by a link.")
+    if found.st_nlink > 1:
+        raise JournalError(
+            f"{path} has another name as well (a hard link), under which it could be opened a "
+            "second time: copy the file, and open the copy."
+        )
     if found.st_uid != os.geteuid():
         raise JournalError(f"{path} belongs to user {found.st_uid}: use a journal of your own.")
 

@@ -101,7 +101,8 @@ class MemoryJournal:
 
 
 def _refuse_another_record(before: Intent, row: Intent) -> None:
-    if _what_it_is(row) != _what_it_is(before):
+    rekeyed = row.idempotency_key != before.idempotency_key and before.state is not State.REJECTED
+    if rekeyed or _what_it_is(row) != _what_it_is(before):
         raise JournalError(f"Intent {row.id} is on record for another record: it never changes.")
 
 

@@ -66,11 +66,11 @@ WRITTEN_ONCE = (
     "natural_value",
     "record_id",
     "reference",
-    "idempotency_key",
     "timeout_minutes",
     "parent",
 )
-"""What an intent is; the rest is what became of it."""
+"""What an intent is; the rest is what became of it. Its idempotency key may change after a
+refusal, and then alone."""
 _ONCE = (*Lane._fields, *WRITTEN_ONCE[1:])
 _KEPT = {"id", "payload", *_ONCE}
 _VALUES = f"({', '.join('?' * len(_COLUMNS))})"
@@ -79,6 +79,7 @@ _OR_UPDATE = (
     " ON CONFLICT (id) DO UPDATE SET "
     + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS if name not in _KEPT)
     + f" WHERE ({', '.join(_ONCE)}) IS ({', '.join(f'excluded.{name}' for name in _ONCE)})"
+    + f" AND (idempotency_key IS excluded.idempotency_key OR state = '{State.REJECTED}')"
 )
 
 

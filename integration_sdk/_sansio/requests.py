@@ -7,7 +7,10 @@ company id can lead a request (and the key it carries) somewhere else.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from datetime import date
+from decimal import Decimal
 from enum import Enum, IntEnum
 from functools import lru_cache
 from hashlib import sha256
@@ -68,9 +71,10 @@ class Request:
         method: HTTP method.
         path: Quoted, below the base URL, begins with a slash, without a query.
         params: Query parameters, unquoted, in order.
+        raw_query: The query as it goes over the wire, in place of `params`.
         body: JSON bytes, or None.
         content_type: Of *body*.
-        headers: Beyond those that every request has.
+        headers: Beyond those that every request has: its idempotency key.
         safety: Whether it may be repeated.
         company_id: Whose lane it goes through; None for none.
         priority: Its turn among those that wait.
@@ -82,6 +86,7 @@ class Request:
     method: str
     path: str
     params: Params = ()
+    raw_query: str | None = None
     body: bytes | None = field(default=None, repr=False)
     content_type: str = "application/json"
     headers: Mapping[str, str] = field(factory=dict)
@@ -94,8 +99,16 @@ class Request:
     @property
     def target(self) -> str:
         """Path and query as they go over the wire."""
+        if self.raw_query is not None:
+            return f"{self.path}?{self.raw_query}"
         pairs = [f"{_in_query(name)}={_in_query(value)}" for name, value in self.params]
         return f"{self.path}?{'&'.join(pairs)}" if pairs else self.path
+
+    def under_key(self, key: str | None) -> Request:
+        """Return the request with another idempotency key, if it has one."""
+        if key is None or not self.headers or key in self.headers.values():
+            return self
+        return evolve(self, headers=dict.fromkeys(self.headers, key))
 
     def with_params(self, **changes: str | None) -> Request:
         """Return the request with these parameters set, or removed where None."""
@@ -118,12 +131,18 @@ def segment(name: str, value: object) -> str:
         ConfigurationError: It is empty, no string, or could lead elsewhere.
     """
     if not isinstance(value, str):
-        raise ConfigurationError(f"{name} must be a non-empty string, not {value!r}")
+        raise ConfigurationError(f"{_argument(name)} must be a non-empty string, not {value!r}")
     return _segment(name, value)
+
+
+def _argument(name: str) -> str:
+    """Spell a route's name as callers do: ``companyId`` is their ``company_id``."""
+    return re.sub("([A-Z])", r"_\1", name).lower()
 
 
 @lru_cache(4096)
 def _segment(name: str, value: str) -> str:
+    name = _argument(name)
     if not value.strip():
         raise ConfigurationError(f"{name} must be a non-empty string, not {value!r}")
     if len(value) > LONGEST_SEGMENT:
@@ -211,10 +230,13 @@ def listing(
     ``page`` is always sent: older servers required it. Source: "Pagination".
 
     Raises:
-        ConfigurationError: The page size is not 1 to 5000, or the filter is too long.
+        ConfigurationError: The page size is not 1 to 5000, or the filter is no text or too long.
     """
     whole_number("page", page, 1, 2**31 - 1)
     whole_number("page_size", page_size, 1, LARGEST_PAGE)
+    for name, text in (("query", query), ("order_by", order_by)):
+        if not isinstance(text, str | None):
+            raise ConfigurationError(f"{name} must be a str, or None, not {text!r}")
     if query is not None and len(query) >= LONGEST_QUERY:
         raise ConfigurationError(f"query must be shorter than {LONGEST_QUERY} characters")
     params = {
@@ -335,18 +357,34 @@ def custom(method: str, path: str, *, params: Mapping[str, object] | None, json:
     """Return a request for a path that the SDK has no method for.
 
     Raises:
-        ConfigurationError: The path is no plain path below the base URL.
+        ConfigurationError: The path is no plain path below the base URL, or a parameter no value.
     """
+    if not all(isinstance(text, str) for text in (method, path)):
+        raise ConfigurationError(f"method and path must be str, not {method!r} and {path!r}")
     _check_custom_path(path)
     method = method.upper()
     return Request(
         operation="request",
         method=method,
         path=quote(path, safe="/%:@!$&'()*+,;=~-._"),
-        params=tuple((name, str(value)) for name, value in (params or {}).items()),
+        params=tuple(_spelt(params or {})),
         body=None if json is None else encode_value(json),
         safety=Safety.READ if method in {"GET", "HEAD", "OPTIONS"} else Safety.WRITE,
     )
+
+
+def _spelt(params: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Spell parameters as JSON would; None is left out, a list repeats its name."""
+    for name, given in params.items():
+        for value in given if isinstance(given, list | tuple) else (given,):
+            if isinstance(value, bool):
+                yield name, str(value).lower()
+            elif isinstance(value, str | int | float | Decimal):
+                yield name, str(value)
+            elif isinstance(value, date):
+                yield name, value.isoformat()
+            elif value is not None:
+                raise ConfigurationError(f"parameter {name} cannot be {value!r}")
 
 
 def _check_custom_path(path: str) -> None:

@@ -29,12 +29,13 @@ class CallOptions:
     Attributes:
         timeout: Seconds for the whole call, waits and repetitions included; None for no end.
         retry: How it is repeated.
-        priority: Its turn among those that wait; None for what suits the request.
+        priority: Its turn among those that wait; None for what suits the request. What is
+            fetched ahead stays behind all others.
     """
 
     timeout: float | None = field(default=60.0)
     retry: RetryPolicy = field(factory=RetryPolicy)
-    priority: Priority | None = None
+    priority: Priority | None = field(default=None)
 
     @timeout.validator
     def _is_above_zero(self, _: object, timeout: float | None) -> None:
@@ -49,6 +50,13 @@ class CallOptions:
             raise ConfigurationError(
                 f"retry must be a RetryPolicy, or None for never, not {retry!r}: "
                 "RetryPolicy(attempts=3) sends a call three times at most"
+            )
+
+    @priority.validator
+    def _is_a_priority(self, _: object, priority: Priority | None) -> None:
+        if not isinstance(priority, Priority | None):
+            raise ConfigurationError(
+                f"priority must be a Priority, as Priority.INTERACTIVE, or None, not {priority!r}"
             )
 
     def once(self) -> CallOptions:
@@ -154,10 +162,11 @@ class Call:
 
     def __attrs_post_init__(self) -> None:
         timeout, priority = self.options.timeout, self.options.priority
+        own = self.request.priority
         self.deadline = math.inf if timeout is None else self.began + timeout
         self.ticket = Ticket(
             self.request.company_id,
-            self.request.priority if priority is None else priority,
+            own if priority is None or own is Priority.PREFETCH else priority,
             self.deadline,
         )
 

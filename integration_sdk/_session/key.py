@@ -15,7 +15,7 @@ from attrs import define
 
 from integration_sdk.errors import ConfigurationError, NotSent
 
-Source = str | Callable[[], Awaitable[str]]
+Source = str | Callable[[], str | Awaitable[str]]
 MASK = "<hidden>"
 SCHEME = "Basic "
 
@@ -66,10 +66,10 @@ def to_header(key: Hidden) -> Hidden:
 class ApiKey:
     """The key in use, and where the next one comes from.
 
-    A key that an async callable returned is used until the service answers 401.
+    A key that a callable returned is used until the service answers 401.
     """
 
-    _source: Hidden | Callable[[], Awaitable[str]]
+    _source: Hidden | Callable[[], str | Awaitable[str]]
     header: Hidden | None = None
     """The Authorization header; None until the key was asked for."""
 
@@ -115,7 +115,8 @@ class ApiKey:
         if not callable(self._source):
             return self._source
         try:
-            return hide(await self._source())
+            given = self._source()
+            return hide(await given if isinstance(given, Awaitable) else given)
         except Exception as error:
             raise NotSent(f"the source of the API key failed: {type(error).__name__}") from error
 
@@ -123,5 +124,5 @@ class ApiKey:
         """Return *body* without the credential, should a service have echoed it."""
         if self.header is None:
             return body
-        sent = self.header.removeprefix(SCHEME)
-        return body.replace(sent.encode(), MASK.encode()).replace(b64decode(sent), MASK.encode())
+        sent = self.header.removeprefix(SCHEME).encode()
+        return body.replace(sent, MASK.encode()).replace(b64decode(sent), MASK.encode())

@@ -19,6 +19,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import backoff
 from attrs import evolve
@@ -29,6 +30,7 @@ from integration_sdk._sansio.throttling.gate import Refusal
 from integration_sdk._sansio.throttling.origin import check_base_url
 from integration_sdk._sansio.throttling.quota import read_quota
 from integration_sdk._sansio.throttling.retry import (
+    KEPT_REFUSAL,
     REFUSALS,
     Jitter,
     RetryBudget,
@@ -59,7 +61,7 @@ class Session:
 
     Args:
         base_url: Where the service is; ``https://`` unless it is this machine.
-        api_key: The key, or an async callable that returns it: asked with the first call,
+        api_key: The key, or a callable, async or not, that returns it: asked with the first call,
             and once more when the service answers 401.
         rate: Requests per second at most; None leaves it to what the service answers.
         per_company: Requests under way for one company, at most.
@@ -229,6 +231,8 @@ class Session:
             pause = await self._pause_before_next(room, call, last)
             if pause is None:
                 return self._ended(call, last)
+            if isinstance(last, Response) and last.status == KEPT_REFUSAL:
+                call.request = call.request.under_key(str(uuid4()))
             _log.info("%s is sent again: %s", call, _said(last, pause))
             await self._sleep(room, call, pause)
 

@@ -35,6 +35,7 @@ from integration_sdk._version import __version__
 from integration_sdk.errors import (
     AnswerLost,
     ClientClosed,
+    ConfigurationError,
     MalformedResponse,
     NotSent,
     ResponseTooLarge,
@@ -143,7 +144,8 @@ class Transport:
             writes alike; it is never closed here.
         middlewares: Run inside of our own.
         trace_configs: Run beside our own.
-        error_limit: Bytes of an error answer that are kept.
+        error_limit: Bytes of an error answer that are kept; up to as many, any answer is
+            searched for the key.
     """
 
     base_url: str
@@ -155,6 +157,13 @@ class Transport:
     _trace_configs: Sequence[aiohttp.TraceConfig] = field(kw_only=True, default=())
     _error_limit: int = field(kw_only=True, default=ERROR_LIMIT)
     _sessions: dict[Safety, aiohttp.ClientSession] = field(init=False, factory=dict)
+
+    @_lender.validator
+    def _is_a_session(self, _: object, lender: object) -> None:
+        if not isinstance(lender, aiohttp.ClientSession | None):
+            raise ConfigurationError(
+                f"session must be an aiohttp.ClientSession, or None, not {lender!r}"
+            )
 
     # Connections
 
@@ -251,7 +260,7 @@ class Transport:
         body, is_whole = await _read_capped(answer, limit)
         if not is_whole and not is_error:
             return _too_large(request, limit)
-        if is_error:
+        if len(body) <= self._error_limit:  # a page would take a millisecond to search
             body = self.key.redact(body)
         return Response(
             status=answer.status, headers=answer.headers, body=body, received_at=time.time()

@@ -140,8 +140,9 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
     payload_hash: sha256 of the body, in hex; empty where no later run compares records.
     natural_key, natural_value: Dotted path of what tells this record from others, and what it
         held in the body (see ``agreement.leaf``).
-    idempotency_key: Sent with every transmission of this create; None where the service knows
-        no such keys, and for updates and deletions, which it does not honour them for.
+    idempotency_key: Sent with every transmission of this create, a new one after a 503; None
+        where the service knows no such keys, and for updates and deletions, which it does not
+        honour them for.
     snapshot: Keys listed before the first send; None where no listing was to be had, and once
         a key is known.
     attempts: Times it was to be sent; each that may have left was on record as SENDING first.
@@ -191,6 +192,11 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
         if changes.get("key"):  # found: neither to be sent nor to be looked for again
             changes = {"payload": None, "snapshot": None, "candidates": (), **changes}
         return structs.replace(self, state=state, **changes)
+
+    @property
+    def asks(self) -> tuple[object, ...]:
+        """What it asks of the service: two that ask the same are one push, sent twice."""
+        return self.lane, self.method, self.record_id, self.payload_hash
 
     @property
     def may_own_unclaimed(self) -> bool:

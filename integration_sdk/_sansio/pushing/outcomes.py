@@ -81,7 +81,7 @@ def in_doubt(request: PushRequest, intent: Intent) -> PushOutcome:
     """
     some = ", ".join(intent.candidates[:3])
     seen = f"It may be one of {len(intent.candidates)}: {some}" if some else "No list shows it"
-    cause = (intent.error or "no answer").rstrip(".")
+    cause = _cause(intent).rstrip(".")
     error = PushInDoubt(
         f"{_name(request)} may or may not have been pushed: {cause}. "
         f"{seen}. {_DECIDED.get(intent.decision or '') or _undecided(intent)}",
@@ -89,6 +89,12 @@ def in_doubt(request: PushRequest, intent: Intent) -> PushOutcome:
         candidates=intent.candidates,
     )
     return PushOutcome(status=OutcomeStatus.IN_DOUBT, request=request, error=error)
+
+
+def _cause(intent: Intent) -> str:
+    if intent.http_status is None:
+        return intent.error or "no answer"
+    return f"the service, or a proxy, answered {intent.http_status} {intent.error or ''}".rstrip()
 
 
 def _undecided(intent: Intent) -> str:

@@ -38,6 +38,7 @@ from integration_sdk._sansio.pushing.intents import (
     State,
     classify,
 )
+from integration_sdk._sansio.throttling.retry import KEPT_REFUSAL
 from integration_sdk.errors import JournalError
 
 
@@ -58,12 +59,16 @@ def transmit(
     *,
     policy: Policy,
     chance: Callable[[], float],
+    new_key: Callable[[], str],
 ) -> Machine[Intent]:
     """Send an intent, again only where that is safe, and return what came of it.
 
     The result is NOT_SENT, REJECTED, ACKED or AMBIGUOUS (then the company wants `reconcile`).
     Each transmission has a SENDING row of its own on disk right before it begins. What no row
     speaks of never left: whoever submitted it may submit it again.
+
+    *new_key* mints an idempotency key. An intent keeps its own until a 503 refuses it: that
+    answer the service would only repeat, for as long as it knows the key.
 
     Raises:
         IllegalTransition: The intent may have been sent already, by an earlier process.
@@ -73,7 +78,7 @@ def transmit(
     intent = structs.replace(intent, snapshot=snapshot)
     began: float | None = None
     for attempt in count():
-        intent, answer = yield from _attempt(ledger, intent, policy)
+        intent, answer = yield from _attempt(ledger, _rekeyed(intent, new_key), policy)
         began = answer.at if began is None else began
         if attempt + 1 >= policy.tries or not _may_go_again(intent, policy):
             break
@@ -83,6 +88,13 @@ def transmit(
         if not isinstance(now, float) or _too_old(intent, began, now, policy):
             break
     return (yield from _give_up(ledger, intent))
+
+
+def _rekeyed(intent: Intent, new_key: Callable[[], str]) -> Intent:
+    refused = intent.state is State.REJECTED and intent.http_status == KEPT_REFUSAL
+    if not refused or intent.idempotency_key is None:
+        return intent
+    return structs.replace(intent, idempotency_key=new_key())
 
 
 def _attempt(ledger: Ledger, intent: Intent, policy: Policy) -> Machine[tuple[Intent, Answer]]:

@@ -83,7 +83,7 @@ def take_up(before: Intent, intent: Intent) -> Intent | None:
     Raises:
         ConfigurationError: The reference is another record's, and that was pushed.
     """
-    same = (before.payload_hash, before.lane) == (intent.payload_hash, intent.lane)
+    same = before.asks == intent.asks
     if before.state in _NO_PUSH:
         return before if same and _is_of_the_content(before) else None
     if not same:
@@ -98,7 +98,8 @@ def _is_of_the_content(intent: Intent) -> bool:
 def another_record(reference: str | None) -> ConfigurationError:
     """Return the error of a reference that stands for another record."""
     return ConfigurationError(
-        f"reference {reference!r} was used for another record; give this one its own"
+        f"reference {reference!r} was used for another record, or to do something else with it; "
+        "give this one its own"
     )
 
 

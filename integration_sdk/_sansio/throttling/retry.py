@@ -36,6 +36,8 @@ Jitter = Callable[[float], float]
 
 REFUSALS: Final = frozenset({429, 503})
 """Statuses that mean "not now" to everybody, not only to this request."""
+KEPT_REFUSAL: Final = 503
+"""The one of them that a service repeats to whoever comes with the same idempotency key."""
 PASSING: Final = frozenset({429, 500, 502, 503, 504})
 """Statuses that a read may outlive."""
 SHORTEST_PAUSE: Final = 0.01
