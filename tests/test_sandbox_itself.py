@@ -289,12 +289,18 @@ async def test_the_crowd_is_counted() -> None:
         ({"dialect": "klingon"}, "dialect must be 'document' or 'published', not 'klingon'"),
         ({"spelling": "connection"}, "spelling must be"),
         ({"push_seconds": (2, 1)}, "push_seconds must be"),
+        ({"push_seconds": 5}, r"push_seconds must be \(least, most\) seconds, such as .*, not 5"),
+        ({"push_seconds": ("a", "b")}, "push_seconds must be"),
         ({"daily_quota": -5}, "daily_quota must be"),
+        ({"daily_quota": "many"}, "daily_quota must be"),
+        ({"seed": "abc"}, "seed must be a whole number, not 'abc'"),
+        ({"seed": 1.5}, "seed must be a whole number"),
+        ({"legacy_removed": "2023-04-10"}, "legacy_removed must be True, False or a date"),
     ],
 )
 def test_odd_settings_are_refused(options: dict[str, Any], message: str) -> None:
     """A setting that makes no sense is named, before anything is started."""
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         Sandbox(**options)
 
 

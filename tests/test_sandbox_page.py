@@ -36,7 +36,7 @@ def switched_on(told: Any) -> set[str]:
 async def test_anybody_may_look() -> None:
     """The page needs no key, passes no fault, and is neither counted nor remembered."""
     async with serving(key="wrong") as http:
-        http.sandbox.faults.status(503)
+        http.sandbox.faults.unavailable()
         page = await http.get("/")
         looked = [(await http.get(f"/_page/{what}")).status for what in ("about", "state")]
 

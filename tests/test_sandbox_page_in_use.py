@@ -15,14 +15,14 @@ from tests.sandbox_support import Http, press, serving, state, until
 PAYMENT = {
     "customerRef": {"id": "Acme"},
     "accountRef": {"id": "1200"},
-    "totalAmount": 12.5,
+    "totalAmount": 12345678901234567891,
     "date": "2024-03-01T00:00:00Z",
     "lines": [{"amount": 12.5, "links": [{"type": "CreditNote", "id": "CN-1", "amount": 12.5}]}],
 }
 TYPED = {
     "customerRef-id": "Acme",
     "accountRef-id": "1200",
-    "totalAmount": "12.5",
+    "totalAmount": "12345678901234567891",
     "lines-0-amount": "12.5",
     "lines-0-links-0-id": "CN-1",
     "lines-0-links-0-amount": "12.5",

@@ -290,3 +290,9 @@ async def test_the_published_quota_grows_with_the_companies() -> None:
 
     assert limit == "5000"
     assert "X-Rate-Limit-Limit" not in headers
+
+
+async def test_it_says_which_dialect_it_speaks() -> None:
+    """Sandbox.dialect is what a client is to be told."""
+    async with published() as new, serving() as old:
+        assert (new.sandbox.dialect, old.sandbox.dialect) == ("published", "document")

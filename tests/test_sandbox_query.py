@@ -16,7 +16,7 @@ from integration_sdk.sandbox._call import Refused, encode
 from integration_sdk.sandbox._catalogue import option_name
 from integration_sdk.sandbox._datasets import Chooser, Rows
 from integration_sdk.sandbox._pushes import Wording
-from integration_sdk.sandbox._query import Query
+from integration_sdk.sandbox._query import Query, check_names
 from tests.sandbox_support import DELIVERY, serving, until
 
 ROW: dict[str, Any] = {
@@ -34,6 +34,7 @@ ROW: dict[str, Any] = {
 def matches(text: str) -> bool:
     query = Query(text)
     query.check(ROW)
+    check_names([("query", name) for name in query.names], [ROW])
     return query.matches(ROW)
 
 

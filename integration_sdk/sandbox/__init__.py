@@ -29,7 +29,6 @@ from integration_sdk.sandbox._notices import Delivery, Style, Subscription, subs
 from integration_sdk.sandbox._notifier import Notifier
 from integration_sdk.sandbox._page import Page
 from integration_sdk.sandbox._pushes import Operation
-from integration_sdk.sandbox._records import Ids
 from integration_sdk.sandbox._routes import router
 from integration_sdk.sandbox._rules import Rule
 from integration_sdk.sandbox._server import Seen, Server
@@ -66,8 +65,8 @@ class Sandbox:
         account_age_days: Age of the account at the start.
         legacy_removed: Whether, or after which day, the legacy bank endpoints are gone.
         push_seconds: How long platforms that answer later take for a push, between two times.
-        daily_quota: Requests a day, True for the published 1,000 x (1 + companies); None does
-            not count them.
+        daily_quota: Requests a day, True for the published 1,000 x (1 + companies), False to count
+            none. None: the ``published`` dialect counts and tells, and refuses nothing.
         starts: What the service's clock shows at the start; None for the time of day.
         remember: How many of the latest requests `requests` keeps; 0 for none.
         host: Where to listen.
@@ -99,12 +98,12 @@ class Sandbox:
             seed=seed,
             dialect=dialect,
             spelling=spelling,
-            api_key=api_key or f"sandbox-{Ids(seed, 'key')[seed]}",
+            api_key=api_key,
             free_plan=free_plan,
             account_age_days=account_age_days,
             legacy_removed=legacy_removed,
             push_seconds=push_seconds,
-            daily_quota=1_000 * (1 + companies) if daily_quota is True else daily_quota or None,
+            daily_quota=daily_quota,
             remember=remember,
             host=host,
             port=port,
@@ -163,6 +162,11 @@ class Sandbox:
     def api_key(self) -> str:
         """The only key it accepts."""
         return self._settings.api_key
+
+    @property
+    def dialect(self) -> str:
+        """``document`` or ``published``: how it speaks."""
+        return self._settings.dialect
 
     # ------------------------------------------------------------------ what it holds
 

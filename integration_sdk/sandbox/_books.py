@@ -244,6 +244,7 @@ class Books:
             "issueDate": midnight(n),
             "currency": "GBP",
             "lineItems": entries,
+            "paymentAllocations": [],
             "subTotal": total - tax,
             "taxAmount": tax,
             "totalAmount": total,

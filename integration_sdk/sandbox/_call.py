@@ -38,7 +38,6 @@ class Answer:
     Args:
         body: The bytes, or pieces of them in order (a big page is never joined twice).
         cut: Bytes of the body after which the connection is cut; -1 sends nothing at all.
-        processed: False if the call never reached the service.
         aside: Said by the sandbox about itself: neither counted nor remembered.
     """
 
@@ -47,7 +46,6 @@ class Answer:
     headers: Mapping[str, str] = NOTHING
     content_type: str = JSON
     cut: int | None = None
-    processed: bool = True
     aside: bool = False
 
 

@@ -10,8 +10,17 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableSequence,
+    Sequence,
+)
 from functools import cache
+from itertools import chain
 from operator import attrgetter
 from typing import Any, overload
 
@@ -19,7 +28,14 @@ from attrs import define, field, frozen
 
 from integration_sdk.sandbox._call import Answer, Call, decode, encode
 from integration_sdk.sandbox._paging import page_answer, wanted_page
-from integration_sdk.sandbox._query import Query, Rowreader, check_order, order_key, reader
+from integration_sdk.sandbox._query import (
+    Query,
+    Rowreader,
+    check_names,
+    check_single,
+    order_key,
+    reader,
+)
 from integration_sdk.sandbox._records import Source
 
 SLICE = 2_000
@@ -146,6 +162,7 @@ class DataSet:
     async def _select(self, query: str | None, order_by: str | None) -> Sequence[int]:
         order: list[int] | range | MutableSequence[int] = self._order
         chooser = Chooser(query, order_by)
+        chooser.check([self.sample()], self._written.values())
         for start in range(0, len(order), SLICE):
             chooser.look(order[start : start + SLICE], self._rows(order[start : start + SLICE]))
             await asyncio.sleep(0)
@@ -164,14 +181,22 @@ class Chooser:
         self._key = order_key(self._name) if self._name else None
         self._found: list[int] = []
         self._keys: dict[int, Any] = {}
-        self._checked = False
+
+    def check(self, samples: Collection[bytes], others: Iterable[bytes]) -> None:
+        """Refuse what *samples* cannot be compared with, and names that no row has."""
+        for sample in map(self._read, samples):
+            if self._query is not None:
+                self._query.check(sample)
+            if self._name is not None:
+                check_single("orderBy", self._name, sample)
+        asked = [("query", name) for name in (self._query.names if self._query else ())]
+        asked += [("orderBy", self._name)] if self._name else []
+        check_names(asked, map(self._read, chain(samples, others)))
 
     def look(self, numbers: Sequence[int], rows: Sequence[bytes]) -> None:
-        """Look at *rows*, known by *numbers*; the first ever seen tells what may be asked."""
+        """Look at *rows*, known by *numbers*."""
         for number, row in zip(numbers, rows, strict=True):
             record = self._read(row)
-            if not self._checked:
-                self._check(record)
             if self._query is None or self._query.matches(record):
                 self._found.append(number)
                 if self._key is not None:
@@ -182,13 +207,6 @@ class Chooser:
         if self._key is not None:
             self._found.sort(key=self._keys.__getitem__, reverse=self._descending)
         return self._found
-
-    def _check(self, sample: Any) -> None:
-        if self._query is not None:
-            self._query.check(sample)
-        if self._name is not None:
-            check_order(self._name, sample)
-        self._checked = True
 
 
 @frozen
@@ -205,12 +223,14 @@ class Rows(Sequence[bytes]):
 
     Args:
         plain: Properties that can be compared before a row is written.
+        rare: A row of the properties that not every row has.
         backwards: The last item comes first.
     """
 
     items: Sequence[Any]
     write: Callable[[Any], bytes]
     plain: Mapping[str, Plain] = field(factory=dict)
+    rare: bytes = field(default=b"{}", kw_only=True)
     backwards: bool = field(default=False, kw_only=True)
 
     def where(self, query: Query) -> Rows | None:
@@ -248,18 +268,20 @@ class Rows(Sequence[bytes]):
         return [self.write(item) for item in reversed(items)]
 
 
-def listed(call: Call, rows: Sequence[bytes], *, ordered: Collection[str] = ()) -> Answer:
+def listed(call: Call, rows: Rows, *, ordered: Collection[str] = ()) -> Answer:
     """The wanted page of *rows*, which are all at hand, filtered and ordered.
 
     *ordered* are the ``orderBy`` that the caller has seen to.
     """
     page, query, order_by = wanted_page(call), call.param("query"), call.param("orderBy")
     order_by = None if order_by in ordered else order_by
-    if query and not order_by and isinstance(rows, Rows):
-        found = rows.where(Query(query))
-        rows, query = (rows, query) if found is None else (found, None)
+    found: Sequence[bytes] | None = rows
     if query or order_by:
+        found = rows.where(Query(query)) if query and not order_by else None
+    if found is None:
         chooser = Chooser(query, order_by)
+        if rows:
+            chooser.check([rows[0], rows.rare], rows)
         chooser.look(range(len(rows)), rows)
-        rows = [rows[number] for number in chooser.chosen()]
-    return page_answer(call, page, len(rows), b",".join(rows[page.start : page.stop]))
+        found = [rows[number] for number in chooser.chosen()]
+    return page_answer(call, page, len(found), b",".join(found[page.start : page.stop]))

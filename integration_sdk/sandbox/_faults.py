@@ -2,12 +2,17 @@
 
 Each method of `Faults` adds a rule (`_rules`) and returns it. All take ``route``, ``skip``,
 ``times`` and ``probability``, which say when it applies (`Scope`).
+
+Maintenance, throttles, proxies, latency and broken lines stand in front of the service: kept
+idempotent answers meet them too, and what they say is neither kept nor counted. All others speak
+in the service's name.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Literal, Unpack
 
@@ -74,14 +79,23 @@ class Faults(WorldFaults):
 
         return self.add(act, **scope)
 
-    def html_from_proxy(self, status: int = 502, **scope: Unpack[Scope]) -> Rule:
-        """A proxy in front answers with a page of HTML."""
+    def html_from_proxy(
+        self, status: int = 502, *, processed: bool = False, **scope: Unpack[Scope]
+    ) -> Rule:
+        """A proxy in front answers with a page of HTML; with *processed*, after the work."""
         page = f"<html><head><title>{status}</title></head><body>{status} from proxy</body></html>"
-        return self.status(status, page, content_type=HTML, **scope)
+
+        async def act(call: Call, proceed: Proceed) -> Answer:
+            if processed:
+                await proceed()
+            return Answer(status, page.encode(), content_type=HTML)
+
+        return self.add(act, in_front=True, **scope)
 
     def not_ready(self, seconds: float | None = None, **scope: Unpack[Scope]) -> Rule:
         """409: the data set is not ready, for *seconds* of the service's time or for good."""
-        return self._window(seconds, lambda call: Refused(409, ERRORS[409]), scope)
+        told = ERRORS[409]
+        return self._window(seconds, lambda call: Refused(409, told), scope, in_front=False)
 
     def unavailable(
         self,
@@ -96,7 +110,7 @@ class Faults(WorldFaults):
         def refusal(call: Call) -> Refused:
             return Refused(503, ERRORS[503], headers=_retry_after(retry_after))
 
-        return self._window(seconds, refusal, scope, delay)
+        return self._window(seconds, refusal, scope, delay=delay)
 
     def expire_account(self, **scope: Unpack[Scope]) -> Rule:
         """402 to any request: the free account has expired."""
@@ -118,23 +132,28 @@ class Faults(WorldFaults):
     ) -> Rule:
         """429 to what exceeds a token bucket.
 
-        The bucket holds *burst* tokens, one second's worth if None. ``Retry-After`` tells
-        *retry_after* or, if None, the time until the next token, in the *form* of whole
-        seconds or an HTTP date, or not at all.
+        The bucket holds *burst* tokens, one second's worth (at least one) if None.
+        ``Retry-After`` tells *retry_after* or, if None, the time until the next token, in the
+        *form* of whole seconds or an HTTP date, or not at all.
         """
-        bucket = _Bucket(per_second, per_second if burst is None else burst)
+        if not per_second > 0:
+            raise ValueError(f"per_second must be more than 0, not {per_second}")
+        if burst is not None and not burst >= 1:
+            raise ValueError(f"burst must be at least 1, not {burst}")
+        bucket = _Bucket(per_second, max(1, per_second) if burst is None else burst)
 
         async def act(call: Call, proceed: Proceed) -> Answer:
             wait = bucket.take(call.now)
-            headers = rate_headers(int(per_second), bucket.tokens, call.now + bucket.until_full())
+            full = call.now + bucket.until_full()
+            headers = rate_headers(max(1, int(per_second)), bucket.tokens, full)
             if wait > 0:
                 told = wait if retry_after is None else retry_after
                 headers |= _retry_after(None if form == "none" else told, form, call.now)
                 raise Refused(429, ERRORS[429], headers=headers)
             answer = await proceed()
-            return evolve(answer, headers={**headers, **answer.headers})
+            return evolve(answer, headers={**answer.headers, **headers})
 
-        return self.add(act, **scope)
+        return self.add(act, in_front=True, **scope)
 
     def concurrency_limit(
         self,
@@ -144,21 +163,21 @@ class Faults(WorldFaults):
         retry_after: float | str | None = 1,
         **scope: Unpack[Scope],
     ) -> Rule:
-        """429 to what exceeds so many requests at once, in *total* or *per_company*."""
-        limit = total if total is not None else per_company
-        if limit is None:
-            raise ValueError("say total= or per_company=")
-        working: dict[str | None, int] = {}
+        """429 to what exceeds so many requests at once, in *total*, *per_company* or both."""
+        limits = [limit for limit in (total, per_company) if limit is not None]
+        if not limits or min(limits) < 1:
+            raise ValueError("say total= or per_company=, at least 1")
+        working = Counter[tuple[str, str | None]]()
 
         async def act(call: Call, proceed: Proceed) -> Answer:
-            lane = call.company_id if total is None else None
-            if working.get(lane, 0) >= limit:
+            lanes = {("total", None): total, ("company", call.company_id): per_company}
+            if any(most is not None and working[lane] >= most for lane, most in lanes.items()):
                 raise Refused(429, ERRORS[429], headers=_retry_after(retry_after))
-            working[lane] = working.get(lane, 0) + 1
+            working.update(lanes.keys())
             try:
                 return await proceed()
             finally:
-                working[lane] -= 1
+                working.subtract(lanes.keys())
 
         # Outermost, so that time spent in other faults counts as work.
         return self.add(act, outermost=True, **scope)
@@ -173,7 +192,7 @@ class Faults(WorldFaults):
             await asyncio.sleep(draw())
             return await proceed()
 
-        return self.add(act, **scope)
+        return self.add(act, in_front=True, **scope)
 
     def late_answer(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
         """The work is done at once, the answer leaves *seconds* later."""
@@ -190,10 +209,10 @@ class Faults(WorldFaults):
         """Cut the connection instead of answering, *before* or after the work."""
 
         async def act(call: Call, proceed: Proceed) -> Answer:
-            answer = Answer(processed=False) if before else await proceed()
+            answer = Answer() if before else await proceed()
             return evolve(answer, cut=-1)
 
-        return self.add(act, **scope)
+        return self.add(act, in_front=True, **scope)
 
     def lose_answer(self, **scope: Unpack[Scope]) -> Rule:
         """The push is recorded and its answer lost."""
@@ -206,7 +225,7 @@ class Faults(WorldFaults):
         async def act(call: Call, proceed: Proceed) -> Answer:
             return evolve(await proceed(), cut=at_byte)
 
-        return self.add(act, **scope)
+        return self.add(act, in_front=True, **scope)
 
 
 @define

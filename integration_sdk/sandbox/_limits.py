@@ -70,9 +70,11 @@ class Quota:
 
     Args:
         daily: How many there may be; None leaves them uncounted.
+        holds: Whether more are refused.
     """
 
     daily: int | None
+    holds: bool = True
     day: int = -1
     used: int = 0
 
@@ -85,7 +87,7 @@ class Quota:
         self.used += 1
         reset = (self.day + 1) * DAY
         headers = rate_headers(self.daily, self.daily - self.used, reset)
-        if self.used > self.daily:
+        if self.holds and self.used > self.daily:
             headers["Retry-After"] = str(int(reset - now) + 1)
             raise Refused(429, "Too many requests: the daily quota is spent", headers=headers)
         return headers

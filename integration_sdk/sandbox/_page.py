@@ -99,7 +99,7 @@ class Page:
 
     async def respond(self, call: Call) -> Answer:
         """Answer *call*."""
-        if call.path != "/" and call.segments[0] != "_page":
+        if call.path != "/" and call.segments[:1] != ["_page"]:
             return await self._service.respond(call)
         try:
             told = self._own(call)
@@ -109,7 +109,8 @@ class Page:
 
     def _own(self, call: Call) -> Answer:
         self._check_origin(call)
-        act = self._routes.get((call.method, call.path))
+        method = "GET" if call.method == "HEAD" else call.method
+        act = self._routes.get((method, call.path))
         if act is None:
             raise not_found("the page has no such address")
         self._service.ledger.settle(call.now)
@@ -119,7 +120,7 @@ class Page:
         host = call.headers.get("Host", "")
         if not is_local(host, self._service.settings.host):
             raise Refused(403, "Forbidden: open the page by its address on this machine")
-        if call.method == "GET":
+        if call.method in {"GET", "HEAD"}:
             return
         if call.headers.get("Origin", f"http://{host}") != f"http://{host}":
             raise Refused(403, "Forbidden: only the page itself may do this")
@@ -138,6 +139,7 @@ class Page:
         return answer(
             {
                 "key": settings.api_key,
+                "credential": self._service.credential,
                 "count": len(self._service.companies),
                 "options": "/companies/{companyId}/connections/{connectionId}/" + options,
                 "companies": [_company(company) for company in companies],

@@ -66,7 +66,7 @@ async def list_pushes(call: Call) -> Answer:
     recorded = service.ledger.of_company(company.id, until=until)
     newest_first = call.param("orderBy") != "requestedOnUtc"
     wording = service.wording
-    rows = Rows(recorded, wording.row, wording.plain, backwards=newest_first)
+    rows = Rows(recorded, wording.row, wording.plain, rare=wording.rare, backwards=newest_first)
     return listed(call, rows, ordered={"requestedOnUtc", "-requestedOnUtc"})
 
 

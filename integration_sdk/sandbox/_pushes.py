@@ -24,6 +24,7 @@ from integration_sdk.sandbox._catalogue import option_name
 from integration_sdk.sandbox._clock import iso
 from integration_sdk.sandbox._companies import new_uuid
 from integration_sdk.sandbox._datasets import Plain
+from integration_sdk.sandbox._filling import filled
 from integration_sdk.sandbox._options import Shape, problems, unlisted, without_unlisted
 
 CHANGES = {
@@ -104,7 +105,7 @@ class Operation:
         record: dict[str, Any] = without_unlisted(self.shape, decode(self.sent))
         self.record_id = self.record_id or new_id()
         stamp = iso(self.ends, digits=0)
-        return record | {
+        return filled(self.data_type, record) | {
             "id": self.record_id,
             "modifiedDate": stamp,
             "sourceModifiedDate": stamp,
@@ -134,6 +135,11 @@ class Wording:
             "dataType": Plain("data_type", option_name),
             "status": Plain("status"),
         }
+
+    @property
+    def rare(self) -> bytes:
+        """The properties that not every operation has."""
+        return encode({"timeoutInMinutes": 1} | ({"errorMessage": ""} if self.published else {}))
 
     def row(self, operation: Operation) -> bytes:
         """*operation* as JSON, written once for each state."""
@@ -206,16 +212,16 @@ class Ledger:
 
     Args:
         chance: Fixes keys and identifiers.
-        succeeded: Called once with each push that ends in Success; gives the record as it
-            appears in the platform, as JSON.
+        take_effect: Called once with each push that nothing is known to keep from Success; notes
+            its ``data``, or its ``problems`` after all.
 
     Attributes:
         watcher: Told of everything, if there is one.
     """
 
-    def __init__(self, chance: random.Random, succeeded: Callable[[Operation], bytes]) -> None:
+    def __init__(self, chance: random.Random, take_effect: Callable[[Operation], None]) -> None:
         self._chance = chance
-        self._succeeded = succeeded
+        self._take_effect = take_effect
         self._ending: list[tuple[float, int, Operation]] = []
         self._turns = count()
         self._of_company: dict[str, list[Operation]] = {}
@@ -284,11 +290,10 @@ class Ledger:
         # "The service guarantees the operation is not processed after the deadline."
         if operation.ends > operation.deadline:
             operation.status = "TimedOut"
-        elif operation.problems:
-            operation.status = "Failed"
         else:
-            operation.status = "Success"
-            operation.data = self._succeeded(operation)
+            if not operation.problems:
+                self._take_effect(operation)
+            operation.status = "Failed" if operation.problems else "Success"
         operation.completed = at
         operation.row = None
         if self.watcher is not None:

@@ -3,7 +3,8 @@
 ``query=status=Paid&&{totalAmount>1000||customerRef.companyName~ltd}``, ``orderBy=-issueDate``.
 
 A value is compared as what it meets in the record: numbers as exact decimals, dates as moments,
-text without regard to case. ``&&`` binds closer than ``||``; braces group.
+text without regard to case. ``&&`` binds closer than ``||``; braces group. What can be asked is a
+question to a sample of the list; an odd record among the others is equal to nothing, as null is.
 
 Source: the document says a filter exists (Pagination, rule 5) and does not show its syntax.
 Assumed: the published service's syntax, case-blind text, null equal to nothing.
@@ -13,17 +14,19 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import msgspec
+from attrs import define, field
 
 from integration_sdk.sandbox._call import bad_request
 
 Row = Mapping[str, Any]
 Test = Callable[[Row], bool]
+Value = bool | Decimal | datetime | str
 Rowreader = Callable[[bytes], Row]
 
 LONGEST = 2048
@@ -38,7 +41,6 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     ">=": operator.ge,
     "<=": operator.le,
-    "~": lambda found, wanted: str(wanted) in str(found),
 }
 
 
@@ -54,16 +56,20 @@ class Query:
             raise bad_request("query", f"the query must be shorter than {LONGEST} characters")
         self._text = text
         self._at = 0
-        self.names: list[str] = []
+        self._comparisons: list[Comparison] = []
         self.matches: Test = self._any_of()
         if self._at < len(text.rstrip()):
             raise self._bad("expected && or ||")
 
+    @property
+    def names(self) -> list[str]:
+        """The properties it speaks of."""
+        return [comparison.name for comparison in self._comparisons]
+
     def check(self, sample: Row) -> None:
-        """Refuse names that *sample*, a record of the list, does not have."""
-        for name in self.names:
-            if getter(name)(sample) is _ABSENT:
-                raise bad_request("query", f"{name} is no property of these records", "Query")
+        """Refuse what the values of *sample*, a record of the list, cannot be compared with."""
+        for comparison in self._comparisons:
+            comparison.check(sample)
 
     def _any_of(self) -> Test:
         tests = [self._all_of()]
@@ -93,8 +99,8 @@ class Query:
         if not text:
             raise self._bad(f"{name}{sign} has no value")
         self._at = match.end()
-        self.names.append(name)
-        return comparison(name, sign, text)
+        self._comparisons.append(Comparison(name, sign, text))
+        return self._comparisons[-1].matches
 
     def _take(self, mark: str) -> bool:
         match = _MARK.match(self._text, self._at)
@@ -107,55 +113,74 @@ class Query:
         return bad_request("query", f"the query is not valid at character {self._at}: {why}")
 
 
-def comparison(name: str, sign: str, text: str) -> Test:
-    """The test ``name sign text`` of one record."""
-    compare, value = _OPERATORS[sign], getter(name)
-    wanted: dict[type, Any] = {}
+@define
+class Comparison:
+    """``name sign text``, asked of one record after the other."""
 
-    def test(row: Row) -> bool:
-        found = comparable(name, value(row))
-        if found is None:
-            return sign == "!="
-        if sign == "~":
-            return compare(str(found), text.lower())
-        kind = type(found)
-        if kind not in wanted:
-            wanted[kind] = _as(kind, name, text)
-        return compare(found, wanted[kind])
+    name: str
+    sign: str
+    text: str
+    _value: Callable[[Row], Any] = field(init=False)
+    _wanted: dict[type, Value | None] = field(factory=dict)
 
-    return test
+    def __attrs_post_init__(self) -> None:
+        self._value = getter(self.name)
+
+    def matches(self, row: Row) -> bool:
+        """Whether *row* is as wanted."""
+        found = comparable(self._value(row))
+        if found is not None and self.sign == "~":
+            return self.text.lower() in str(found)
+        wanted = None if found is None else self._as(type(found))
+        return self.sign == "!=" if wanted is None else _OPERATORS[self.sign](found, wanted)
+
+    def check(self, sample: Row) -> None:
+        """Refuse what cannot be compared with the value in *sample*."""
+        check_single("query", self.name, sample)
+        found = comparable(self._value(sample))
+        if found is not None and self.sign != "~" and self._as(type(found)) is None:
+            message = f"{self.text!r} cannot be compared with {self.name}"
+            raise bad_request("query", message, "Query")
+
+    def _as(self, kind: type) -> Value | None:
+        if kind not in self._wanted:
+            self._wanted[kind] = _READERS[kind](self.text)
+        return self._wanted[kind]
 
 
-def comparable(name: str, value: Any) -> Any:
-    """*value* in a form that compares: bool, Decimal, datetime, lower-case text or None."""
+def comparable(value: Any) -> Value | None:
+    """*value* in a form that compares; None for what has none."""
     if isinstance(value, str):
         return (_moment(value) if _DATE.match(value) else None) or value.lower()
-    if value is None or value is _ABSENT:
-        return None
-    if isinstance(value, bool):
+    if isinstance(value, (bool, Decimal)):
         return value
-    if isinstance(value, (int, float, Decimal)):
-        return Decimal(value)
-    raise bad_request("query", f"{name} is no single value: filter on a property of it", "Query")
+    return Decimal(value) if isinstance(value, (int, float)) else None
 
 
-def _as(kind: type, name: str, text: str) -> Any:
+def check_single(item: str, name: str, sample: Row) -> None:
+    """Refuse *name* where *sample* holds more than a single value."""
+    if isinstance(getter(name)(sample), (dict, list)):
+        message = f"{name} is no single value: use a property of it"
+        raise bad_request(item, message, "Query")
+
+
+def check_names(asked: Iterable[tuple[str, str]], rows: Iterable[Row]) -> None:
+    """Refuse names *asked* for, each by a parameter, that none of *rows* has."""
+    missing = list(asked)
+    for row in rows:
+        missing = [(item, name) for item, name in missing if getter(name)(row) is _ABSENT]
+        if not missing:
+            return
+    for item, name in missing:
+        raise bad_request(item, f"{name} is no property of these records", "Query")
+
+
+def _number(text: str) -> Decimal | None:
     try:
-        if kind is Decimal:
-            return _finite(Decimal(text))
-        if kind is bool:
-            return {"true": True, "false": False}[text.lower()]
-        if kind is datetime:
-            return _moment(text) or datetime.fromisoformat(text)
-    except (InvalidOperation, KeyError, ValueError):
-        raise bad_request("query", f"{text!r} cannot be compared with {name}", "Query") from None
-    return text.lower()
-
-
-def _finite(number: Decimal) -> Decimal:
-    if not number.is_finite():
-        raise InvalidOperation
-    return number
+        number = Decimal(text)
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None
 
 
 def _moment(text: str) -> datetime | None:
@@ -164,6 +189,14 @@ def _moment(text: str) -> datetime | None:
     except ValueError:
         return None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+_READERS: Mapping[type, Callable[[str], Value | None]] = {
+    bool: lambda text: {"true": True, "false": False}.get(text.lower()),
+    Decimal: _number,
+    datetime: _moment,
+    str: str.lower,
+}
 
 
 def getter(name: str) -> Callable[[Row], Any]:
@@ -186,16 +219,10 @@ def order_key(name: str) -> Callable[[Row], tuple[int, Any]]:
     ranks, value = {bool: 1, Decimal: 2, datetime: 3, str: 4}, getter(name)
 
     def key(row: Row) -> tuple[int, Any]:
-        found = comparable(name, value(row))
+        found = comparable(value(row))
         return (0, 0) if found is None else (ranks[type(found)], found)
 
     return key
-
-
-def check_order(name: str, sample: Row) -> None:
-    """Refuse to order by what *sample*, a record of the list, does not have."""
-    if getter(name)(sample) is _ABSENT:
-        raise bad_request("orderBy", f"{name} is no property of these records", "OrderBy")
 
 
 def reader(names: list[str]) -> Rowreader:

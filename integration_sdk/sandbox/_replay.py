@@ -1,8 +1,8 @@
 """Idempotency keys, which the published service knows and the document does not.
 
-The answer to a POST is kept for 90 minutes under its ``Idempotency-Key`` and given again to the
-same request, answers of 5xx included. A 429 is not kept. The same key with another body is 422,
-one still at work 409.
+The service's answer to a POST is kept for 90 minutes under its ``Idempotency-Key`` and given again
+to the same request, answers of 5xx included. A 429 is not kept, nor what a fault in front of the
+service said. The same key with another query or body is 422, one still at work 409.
 
 Assumed: the published behaviour; the document shows no such header and its dialect ignores it.
 """
@@ -20,7 +20,7 @@ KEPT_SECONDS = 90 * 60
 
 @define
 class _Kept:
-    request: tuple[str, bytes]
+    request: tuple[object, ...]
     at: float
     answer: Answer | None = None
 
@@ -39,7 +39,7 @@ class Replays:
         known = self._known(key, call)
         if known is not None:
             return known
-        entry = self.kept[key] = _Kept((call.path, call.body), call.now)
+        entry = self.kept[key] = _Kept(_request(call), call.now)
         try:
             entry.answer = await handle()
         finally:
@@ -51,12 +51,16 @@ class Replays:
         entry = self.kept.get(key)
         if entry is None or call.now - entry.at > KEPT_SECONDS:
             return None
-        if entry.request != (call.path, call.body):
+        if entry.request != _request(call):
             raise Refused(422, "The Idempotency-Key was used for another request")
         if entry.answer is None:
             raise Refused(409, "Conflict: a request with this Idempotency-Key is at work")
         return evolve(entry.answer, cut=None)
 
 
+def _request(call: Call) -> tuple[object, ...]:
+    return call.path, call.params, call.body
+
+
 def _keeps(answer: Answer | None) -> bool:
-    return answer is not None and answer.processed and answer.status != 429
+    return answer is not None and answer.status != 429

@@ -1,8 +1,10 @@
 """The one mechanism behind all faults: a rule says when it applies and what it does.
 
 What a rule does is a function wrapped around the rest of the call. It may answer by itself or
-refuse, wait, change the answer, or change the world for that call. Rules wrap each other in the
-order they were added, the first outermost; whatever they wrap comes back as an answer.
+refuse, wait, change the answer, or change the world for that call. A rule stands in front of the
+service, where lines break and proxies and throttles are, or within it, after the key, the quota
+and kept idempotent answers. Rules of either place wrap each other in the order they were added,
+the first outermost; whatever they wrap comes back as an answer.
 """
 
 from __future__ import annotations
@@ -22,14 +24,17 @@ Proceed = Callable[[], Awaitable[Answer]]
 Act = Callable[[Call, Proceed], Awaitable[Answer]]
 Seconds = float | tuple[float, float] | Callable[[], float]
 """A fixed time, one between two, or whatever a function gives."""
+METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}
+_PLACEHOLDER = re.compile(r"\{[^{}/]*\}")
 
 
 class Scope(TypedDict, total=False):
     """When a rule applies.
 
-    ``route``: ``"POST /push/"`` (a method, part of a path, or both) or a compiled pattern that is
-    searched in ``"POST /companies/..."``. ``skip``: matching calls left alone at first.
-    ``times``: calls it applies to before it is spent. ``probability``: of applying to a call.
+    ``route``: ``"POST /push/"`` (a method, part of a path, or both; ``{anything}`` stands for one
+    segment) or a compiled pattern that is searched in ``"POST /companies/..."``. ``skip``: matching
+    calls left alone at first. ``times``: calls it applies to before it is spent.
+    ``probability``: of applying to a call.
     """
 
     route: str | re.Pattern[str]
@@ -43,6 +48,7 @@ class Rule:
     """A fault in force.
 
     Args:
+        in_front: Whether it stands in front of the service, not within.
         until: Service time after which it has no effect any more.
         hits: Calls it has applied to.
     """
@@ -53,6 +59,7 @@ class Rule:
     skip: int = 0
     times: int | None = None
     probability: float = 1.0
+    in_front: bool = False
     until: float = inf
     hits: int = 0
     _seen: int = 0
@@ -94,9 +101,11 @@ class Rules:
     def __iter__(self) -> Iterator[Rule]:
         return iter(self._rules)
 
-    async def through(self, call: Call, handle: Callable[[Call], Awaitable[Answer]]) -> Answer:
-        """Let *call* go through all rules that apply and then to *handle*."""
-        rules = iter(list(self._rules))
+    async def through(
+        self, call: Call, handle: Callable[[Call], Awaitable[Answer]], *, in_front: bool
+    ) -> Answer:
+        """Let *call* go through all rules of a place that apply and then to *handle*."""
+        rules = iter([rule for rule in self._rules if rule.in_front == in_front])
 
         async def proceed() -> Answer:
             try:
@@ -109,16 +118,28 @@ class Rules:
 
         return await proceed()
 
-    def add(self, act: Act, *, outermost: bool = False, **scope: Unpack[Scope]) -> Rule:
-        """A fault of your own: *act* gets the call and a function that goes on with it."""
-        times, probability = scope.get("times"), scope.get("probability", 1.0)
-        if times is not None and times < 1:
-            raise ValueError(f"times must be at least 1, not {times}")
-        if not 0 <= probability <= 1:
-            raise ValueError(f"probability must be from 0 to 1, not {probability}")
-        chance = random.Random(self._chance.random())
-        matches = _matcher(scope.get("route", ""))
-        rule = Rule(act, matches, chance, scope.get("skip", 0), times, probability)
+    def add(
+        self,
+        act: Act,
+        *,
+        in_front: bool = False,
+        outermost: bool = False,
+        **scope: Unpack[Scope],
+    ) -> Rule:
+        """A fault of your own: *act* gets the call and a function that goes on with it.
+
+        It stands within the service unless it is to be *in_front*, or *outermost* there.
+        """
+        _check(scope)
+        rule = Rule(
+            act,
+            _matcher(scope.get("route", "")),
+            random.Random(self._chance.random()),
+            scope.get("skip") or 0,
+            scope.get("times"),
+            scope.get("probability", 1.0),
+            in_front or outermost,
+        )
         self._rules.insert(0 if outermost else len(self._rules), rule)
         return rule
 
@@ -142,7 +163,9 @@ class Rules:
         seconds: float | None,
         refusal: Callable[[Call], Refused],
         scope: Scope,
+        *,
         delay: float = 0.0,
+        in_front: bool = True,
     ) -> Rule:
         begins = self._clock.now() + delay
 
@@ -152,7 +175,7 @@ class Rules:
                 return await proceed()
             raise refusal(call)
 
-        rule = self.add(act, **scope)
+        rule = self.add(act, in_front=in_front, **scope)
         rule.until = inf if seconds is None else begins + seconds
         return rule
 
@@ -166,10 +189,33 @@ class Rules:
         return lambda: chance.uniform(low, high)
 
 
+def _check(scope: Scope) -> None:
+    for name in scope.keys() - Scope.__annotations__.keys():
+        known = ", ".join(Scope.__annotations__)
+        raise TypeError(f"{name} does not say when a fault applies: that is said by {known}")
+    for name, least in (("skip", 0), ("times", 1)):
+        value = scope.get(name)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
+    probability = scope.get("probability", 1.0)
+    if not 0 <= probability <= 1:
+        raise ValueError(f"probability must be from 0 to 1, not {probability}")
+
+
 def _matcher(route: str | re.Pattern[str]) -> Callable[[Call], bool]:
-    if isinstance(route, re.Pattern):
-        return lambda call: route.search(f"{call.method} {call.path}") is not None
-    method, _, path = route.rpartition(" ")
-    if not method and path.isupper() and "/" not in path:
+    if not isinstance(route, (str, re.Pattern)):
+        raise TypeError(f"route is text or a compiled pattern, not {route!r}")
+    pattern = route if isinstance(route, re.Pattern) else re.compile(_pattern(route))
+    return lambda call: pattern.search(f"{call.method} {call.path}") is not None
+
+
+def _pattern(route: str) -> str:
+    method, _, path = route.strip().rpartition(" ")
+    if not method and path.upper() in METHODS:
         method, path = path, ""
-    return lambda call: method in {"", call.method} and path in call.path
+    if method and method.strip().upper() not in METHODS:
+        raise ValueError(f"route must be a method, part of a path or both, not {route!r}")
+    parts = "[^/]+".join(map(re.escape, _PLACEHOLDER.split(path)))
+    return f"^{method.strip().upper() or '[^ ]+'} .*{parts}"

@@ -1,7 +1,8 @@
 """The service itself: its account, companies, books and pushes, and how it answers a call.
 
-An answer passes through, from the outside in: kept idempotent answers, the faults in force, the
-key, the account's limits, the route. It knows nothing of sockets.
+An answer passes through, from the outside in: the faults in front (`_rules`), the key, the
+account's limits, kept idempotent answers, the faults within, the route. It knows nothing of
+sockets.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Service:
     wording: Wording = field(init=False)
     replays: Replays = field(factory=Replays)
     sync_settings: dict[str, Any] | None = None
-    _authorization: str = field(init=False, repr=False)
+    credential: str = field(init=False, repr=False)
     _data: dict[tuple[str, str], DataSet] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
@@ -67,40 +68,45 @@ class Service:
         self.faults = Faults(self.clock, random.Random(f"{seed}/faults"), self._refuse)
         self.ledger = Ledger(random.Random(f"{seed}/keys"), self._take_effect)
         self.plan = Plan(settings.free_plan, now - settings.account_age_days * 86_400)
-        self.quota = Quota(settings.daily_quota)
+        self.quota = Quota(settings.daily_quota, settings.quota_holds)
         self.wording = Wording(settings.connection_name, settings.published)
-        self._authorization = b64encode(settings.api_key.encode()).decode()
+        self.credential = b64encode(settings.api_key.encode()).decode()
 
     # ------------------------------------------------------------------ answering
 
     async def respond(self, call: Call) -> Answer:
         """Answer *call*, with the documented error body where the service says no."""
-        if not self.settings.published:
-            return await self._faulty(call)
-        try:
-            return await self.replays.through(call, lambda: self._faulty(call))
-        except Refused as refused:
-            return self._refuse(refused)
+        return await self.faults.through(call, self._counted, in_front=True)
 
     def _refuse(self, refused: Refused) -> Answer:
         return refused.answer(new_uuid(self.chance))
 
+    async def _counted(self, call: Call) -> Answer:
+        self._check_key(call.headers.get("Authorization", ""))
+        told = self.quota.count(call.now)
+        try:
+            answer = await self._admitted(call)
+        except Refused as refused:
+            answer = self._refuse(refused)
+        return evolve(answer, headers={**told, **answer.headers}) if told else answer
+
+    async def _admitted(self, call: Call) -> Answer:
+        self.plan.check_age(call.now)
+        if self.settings.published:
+            return await self.replays.through(call, lambda: self._faulty(call))
+        return await self._faulty(call)
+
     async def _faulty(self, call: Call) -> Answer:
-        return await self.faults.through(call, self._handle)
+        return await self.faults.through(call, self._handle, in_front=False)
 
     async def _handle(self, call: Call) -> Answer:
-        self._check_key(call.headers.get("Authorization", ""))
-        now = self.clock.now()
-        self.plan.check_age(now)
-        counted = self.quota.count(now)
-        self.ledger.settle(now)
+        self.ledger.settle(call.now)
         handler, call.names = self.find(call.method, call.segments)
-        answer = await handler(call)
-        return evolve(answer, headers={**counted, **answer.headers}) if counted else answer
+        return await handler(call)
 
     def _check_key(self, authorization: str) -> None:
         scheme, _, credential = authorization.partition(" ")
-        if scheme.lower() != "basic" or credential.strip() != self._authorization:
+        if scheme.lower() != "basic" or credential.strip() != self.credential:
             problem = Problem("Authorization", "The API key is incorrect", "Authentication")
             headers = {"WWW-Authenticate": "Basic"}
             raise Refused(401, "Unauthorized", [problem], headers=headers)
@@ -229,21 +235,29 @@ class Service:
     ) -> tuple[Problem, ...]:
         if failure is not None:
             return (failure,)
-        if operation.record_id is None:
+        return self._missing(operation)
+
+    def _missing(self, operation: Operation) -> tuple[Problem, ...]:
+        wanted = operation.record_id
+        if wanted is None:
             return ()
-        if self.data_set(operation.company, operation.data_type).get(operation.record_id) is None:
-            return (Problem("id", f"there is no record {operation.record_id}", "RecordExists"),)
+        if self.data_set(operation.company, operation.data_type).get(wanted) is None:
+            return (Problem("id", f"there is no record {wanted}", "RecordExists"),)
         return ()
 
-    def _take_effect(self, operation: Operation) -> bytes:
-        """Do to the books what *operation* says, and give the record as it now appears."""
+    def _take_effect(self, operation: Operation) -> None:
+        """Do to the books what *operation* says, if its record is still there."""
+        there = operation.company in self.companies
+        operation.problems = self._missing(operation) if there else ()
+        if operation.problems:
+            return
         changed = operation.verb in {"POST", "PUT"}
         record = operation.as_kept(lambda: new_uuid(self.chance)) if changed else {}
-        # The company may have been deleted, or the record by another push, since the request.
-        if operation.company in self.companies:
+        operation.data = encode(record)
+        # The company may have been deleted since the request.
+        if there:
             records = self.data_set(operation.company, operation.data_type)
             _change(records, operation.verb, operation.record_id or "", record)
-        return encode(record)
 
     # ------------------------------------------------------------------ legacy endpoints
 
@@ -258,8 +272,7 @@ class Service:
 def _change(records: DataSet, verb: str, record_id: str, record: dict[str, Any]) -> None:
     if verb == "POST":
         records.append(record)
-    elif records.get(record_id) is not None:
-        if verb == "PUT":
-            records.replace(record_id, record)
-        elif verb == "DELETE":
-            records.delete(record_id)
+    elif verb == "PUT":
+        records.replace(record_id, record)
+    elif verb == "DELETE":
+        records.delete(record_id)
