@@ -67,7 +67,8 @@ class Client:
         per_company: Calls in flight for one company, at most.
         notified: Whether "Push status changed" notifications reach `notify`, as
             `integration_sdk.webhooks` does: polls then wait for them, a minute and half
-            a push's age at most. Lost ones bring polling back. Without it that is learned.
+            a push's age at most. Lost ones bring polling back. False leaves it to be learned
+            from the first of them.
         numbers: How fractions are read: "float", or "decimal" for exact ones.
         session: Your own ``aiohttp.ClientSession``; it is never closed here.
         middlewares, trace_configs: Passed to aiohttp.

@@ -100,8 +100,8 @@ class NotSent(TransportError):
 class AnswerLost(TransportError):
     """The request may have left and its answer did not arrive.
 
-    A read was repeated within its budget first. A push is never repeated: it
-    may have been carried out.
+    A read was repeated within its budget first. A push may have been carried out, so it is not
+    repeated; but a coordinator repeats a create under its idempotency key, where there is one.
     """
 
 

@@ -30,7 +30,7 @@ from integration_sdk.errors import (
     NotSent,
 )
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
-from tests.push_model import Model, error, request
+from tests.push_model import Held, Model, error, request
 from tests.push_support import DOCUMENT, collect, coordinator, poller, requests
 
 pytestmark = pytest.mark.virtual_time
@@ -223,6 +223,23 @@ async def test_a_key_that_cannot_be_asked_for_harms_nobody_else() -> None:
         outcomes = await collect(pushes.run(requests(2)))
 
     assert statuses(outcomes) == {OutcomeStatus.PENDING: 1, OutcomeStatus.SUCCESS: 1}
+
+
+async def test_a_service_that_never_says_why_is_not_asked_for_each_push() -> None:
+    """Once a read of the push itself has told no more than the list, lists are enough."""
+
+    class Curt(Model):
+        def shown(self, held: Held, **place: Any) -> dict[str, Any]:
+            return {**super().shown(held, **place), "data": None, "validation": None}
+
+    model = Curt(status=lambda _: "Failed")
+    async with coordinator(model) as pushes:
+        await collect(pushes.run(requests(20)))
+        read_singly = model.counts["pushes.get"]
+        outcomes = await collect(pushes.run(requests(200)))
+
+    assert statuses(outcomes) == {OutcomeStatus.FAILED: 200}
+    assert model.counts["pushes.get"] - read_singly < 20
 
 
 @pytest.mark.parametrize("dialect", [Dialect.published(), DOCUMENT], ids=["published", "document"])

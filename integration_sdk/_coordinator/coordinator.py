@@ -332,9 +332,10 @@ class Coordinator:
     def detach(self) -> tuple[str, ...]:
         """Stop following all open pushes and return their keys; they go on at the service."""
         desk = self._open()
-        self.detached += tuple(desk.open)
+        keys = tuple(desk.open)
+        self.detached += keys
         desk.give_up(ClientClosed("the push was detached while Pending; it goes on"))
-        return self.detached
+        return keys
 
     # Doubts
 

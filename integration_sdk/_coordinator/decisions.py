@@ -49,7 +49,7 @@ async def abandon(desk: Dispatch, intent_id: str) -> None:
 
 
 async def resend(desk: Dispatch, intent_id: str) -> Push:
-    """Send a push in doubt once more; it has the reference from before that is on record."""
+    """Send a push in doubt once more; nobody else gets its reference meanwhile."""
     before = desk.delivery.ledger.get(intent_id)
     if before is None:
         raise ConfigurationError(f"intent {intent_id} is not in doubt here")

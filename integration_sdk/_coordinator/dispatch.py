@@ -179,7 +179,7 @@ class Dispatch:
             self._tell("sent", push)
             self.follow(push, done, operation, wait)
         elif done.state is State.AMBIGUOUS:
-            logger.warning("the answer to a push was lost, the list is searched: %s", error)
+            logger.warning("a push may or may not exist, the list is searched: %s", error)
             self._doubt(push, done)
         else:
             self._refused(push, error or NotSent("not sent"))

@@ -33,7 +33,12 @@ class Send(Protocol):
         before_sending: Callable[[], Awaitable[None]] | None = None,
         once: bool = False,
     ) -> Response:
-        """Return the answer, whatever its status, or raise a `TransportError` kind."""
+        """Return the answer, whatever its status, or raise.
+
+        Raises:
+            TransportError: There is none.
+            ApiError: Nothing was sent: others were told to stay away for too long.
+        """
         ...
 
 

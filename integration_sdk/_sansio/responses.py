@@ -59,7 +59,8 @@ class Response:
 
 
 Fetch = Callable[[Request], Awaitable[Response]]
-"""Carries a request and returns the answer, whatever its status; raises TransportError kinds."""
+"""Carries a request and returns the answer, whatever its status. Raises TransportError kinds,
+or an ApiError where nothing was sent: others were told to stay away for too long."""
 
 
 # Values

@@ -54,7 +54,7 @@ MOST_OPEN: Final = 4.0
 STALE: Final = 0.25
 """Share of the pushes known to have ended that may be missing from the sum."""
 LOOKS: Final = 0.5
-"""Looks at each open push that may."""
+"""Looks at open pushes, for each of them, that may be missing from the sum likewise."""
 MOST_LANES: Final = 1000
 """Lanes whose completion times are remembered; those used longest ago go first."""
 HARDLY: Final = 0.01

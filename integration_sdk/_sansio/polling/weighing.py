@@ -77,11 +77,11 @@ class Weight:
     """What not looking at a company costs.
 
     Attributes:
-        worth: Delay expected, in requests.
-        chance: Pushes expected to have ended, likewise; by how much *worth* grows a second.
-        rate: And *chance*.
-        likely: Pushes that may well have ended, beside those wanted anyway.
-        certain: Whether there are any at all.
+        worth: Delay expected, in requests that it is worth.
+        chance: Pushes expected to have ended, in the same; so fast *worth* grows, per second.
+        rate: So fast *chance* grows, per second.
+        likely: How many pushes may well have ended, beside those wanted anyway.
+        certain: Whether some may well have; else any of them may, and none is likely to.
         oldest: Followed by rounds.
         overdue: Whether one of them has waited long enough.
         quiet: Moment until which notifications are trusted to come first.

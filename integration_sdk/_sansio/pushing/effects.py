@@ -101,8 +101,8 @@ class Policy:
     exclusive: The caller: nobody but this journal writes to the lanes, nor has so lately that a
         lagging list could show it as new. Allows E1.
     unavailable_is_refusal, path_names: The dialect's.
-    replays: Whether the service carries an idempotency key out once, so that a create in doubt
-        may be sent again under its own; likewise. A journal may hold keys of another dialect.
+    replays: The dialect's as well: the service carries out once what comes under one idempotency
+        key, so a create in doubt may be sent again. A journal may hold keys of another dialect.
     tries: Transmissions of one intent at most: after NOT_SENT, 429 and 503, and replays.
     first_wait, longest_wait: Full jitter grows from one to the other; Retry-After is a floor.
     replay_window: How long an idempotency key is relied upon. Assumed: answers are kept for
