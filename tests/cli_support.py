@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import sys
@@ -13,7 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from attrs import frozen
+from rich.console import Console
 
+from integration_sdk import Client, PushRequest
+from integration_sdk._coordinator.coordinator import CoordinatorOptions
+from integration_sdk.cli._outcomes import Results
+from integration_sdk.cli._pushing import PushJob, push, resume
+from integration_sdk.cli._records import Plan
+from integration_sdk.cli._service import Service
 from integration_sdk.sandbox import Connection, Sandbox
 from tests.sandbox_support import DELIVERY
 
@@ -51,10 +59,16 @@ def environment(sandbox: Sandbox | None) -> dict[str, str]:
 
 @asynccontextmanager
 async def started(
-    *arguments: str, sandbox: Sandbox | None = None, stdin: int = DEVNULL, stdout: int = PIPE
+    *arguments: str,
+    sandbox: Sandbox | None = None,
+    stdin: int = DEVNULL,
+    stdout: int = PIPE,
+    redirect: str | None = None,
 ) -> AsyncIterator[Process]:
-    """A command under way, killed if it is still there at the end."""
+    """A command under way, killed if it is still there at the end; *redirect* as shells do."""
+    shell = ("sh", "-c", f'exec "$@" {redirect}', "sh") if redirect else ()
     process = await asyncio.create_subprocess_exec(
+        *shell,
         *COMMAND,
         *arguments,
         stdin=stdin,
@@ -77,8 +91,8 @@ async def ended(process: Process, stdin: bytes | None = None) -> Done:
     return Done(process.returncode or 0, (stdout or b"").decode(), stderr.decode())
 
 
-async def run(*arguments: str, sandbox: Sandbox | None = None) -> Done:
-    async with started(*arguments, sandbox=sandbox) as process:
+async def run(*arguments: str, sandbox: Sandbox | None = None, redirect: str | None = None) -> Done:
+    async with started(*arguments, sandbox=sandbox, redirect=redirect) as process:
         return await ended(process)
 
 
@@ -102,3 +116,77 @@ def to(connection: Connection) -> list[str]:
     """The options that name a connection's invoices."""
     company = ["--company", connection.company_id]
     return [*company, "--connection", connection.id, "--type", "invoices"]
+
+
+def offline(sandbox: Sandbox) -> Connection:
+    return next(one for one in sandbox.companies[0].connections if not one.online)
+
+
+def posts(sandbox: Sandbox) -> int:
+    return sandbox.count("POST", "/push/")
+
+
+def service(sandbox: Sandbox, **changes: str) -> Service:
+    facts: dict[str, Any] = {"base_url": sandbox.base_url, "api_key": sandbox.api_key} | changes
+    return Service(**facts)
+
+
+async def pushed(
+    sandbox: Sandbox,
+    connection: Connection,
+    source: Path,
+    *,
+    journal: Path | None = None,
+    checked: bool = False,
+    patience: float = 0.2,
+    key: str | None = None,
+    url: str | None = None,
+    **plan: Any,
+) -> Done:
+    """Push without a process of its own."""
+    out, err = io.BytesIO(), io.StringIO()
+    job = PushJob(
+        source=str(source),
+        plan=Plan(connection.company_id, connection.id, "invoices", **plan),
+        journal=None if journal is None else str(journal),
+        checked=checked,
+        options={"patience": patience},
+    )
+    where = service(sandbox, api_key=key or sandbox.api_key, base_url=url or sandbox.base_url)
+    code = await push(where, job, Results(out), Console(file=err, width=200))
+    return Done(code, out.getvalue().decode(), err.getvalue())
+
+
+async def resumed(sandbox: Sandbox, journal: Path) -> Done:
+    out, err = io.BytesIO(), io.StringIO()
+    options: CoordinatorOptions = {"patience": 0.2}
+    code = await resume(
+        service(sandbox),
+        str(journal),
+        Results(out),
+        Console(file=err),
+        options,
+    )
+    return Done(code, out.getvalue().decode(), err.getvalue())
+
+
+async def left_open(
+    sandbox: Sandbox,
+    connection: Connection,
+    journal: Path,
+    record: dict[str, Any],
+    *,
+    store_payloads: bool = True,
+) -> None:
+    """Leave a push in a journal that is Pending for as long as its connection is offline."""
+    options: CoordinatorOptions = {
+        "journal": journal,
+        "store_payloads": store_payloads,
+        "leave": "detach",
+    }
+    lane = (connection.company_id, connection.id, "invoices")
+    async with (
+        Client(sandbox.api_key, sandbox.base_url) as client,
+        client.coordinator(**options) as pushes,
+    ):
+        await pushes.submit(PushRequest(*lane, record, reference=record["invoiceNumber"]))

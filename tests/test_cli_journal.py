@@ -118,6 +118,12 @@ def test_a_journal_that_is_not_there_is_not_made(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_journal_that_cannot_be_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """A path that no file can have is wrong usage, not a traceback."""
+    assert main(["pushes", "list", "--journal", "x" * 300]) == 2
+    assert "File name too long" in capsys.readouterr().err
+
+
 def test_a_journal_that_is_none_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,8 +169,10 @@ def test_a_decision_is_on_record(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["aa", "--abandon"], "2 pushes"),
-        (["zz", "--abandon"], "no push that is not settled"),
+        (["aa", "--abandon"], "2 pushes of this journal have an intent that begins 'aa'"),
+        (["zz", "--abandon"], "no push that is not settled in this journal has an intent that"),
+        (["aa1", "--bind", "a/../b"], "bind 'a/../b' cannot stand in a path"),
+        (["aa1", "--bind", " "], "bind must be a non-empty string"),
         (["dd1", "--abandon"], "no push that is not settled"),
         (["cc1", "--resend"], "only what is ABSENT or UNRESOLVED can be decided"),
         (["aa1"], "give one of --resend, --abandon and --bind KEY"),
@@ -184,10 +192,12 @@ def test_a_decision_that_cannot_be_made_changes_nothing(
     assert asyncio.run(read(journal)) == before
 
 
+@pytest.mark.parametrize(("key", "owner"), [("k-1", "cc1"), ("k-2", "dd1")])
 def test_a_key_of_another_push_cannot_be_bound(
-    journal: str, capsys: pytest.CaptureFixture[str]
+    journal: str, key: str, owner: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A push has one intent: the decision is refused and not made."""
-    assert main(["pushes", "resolve", "aa1", "--journal", journal, "--bind", "k-1"]) == 1
+    """A push has one intent, open or final: the decision is refused in words, and not made."""
+    assert main(["pushes", "resolve", "aa1", "--journal", journal, "--bind", key]) == 1
     assert asyncio.run(read(journal))["aa1"].state is State.UNRESOLVED
-    assert "k-1" in capsys.readouterr().err
+    refusal = f"{key} is the key of another push already, that of intent {owner}"
+    assert refusal in capsys.readouterr().err

@@ -20,7 +20,7 @@ from integration_sdk._client import ENVIRONMENT_KEY
 from integration_sdk._coordinator.coordinator import CoordinatorOptions
 from integration_sdk.cli import _journals, _pushing
 from integration_sdk.cli._demo import DemoSettings, run_demo
-from integration_sdk.cli._display import say
+from integration_sdk.cli._display import Stderr, say
 from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT, WRONG_USAGE, Results
 from integration_sdk.cli._records import Plan
 from integration_sdk.cli._service import Flag, Service
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(error: object, code: int) -> int:
-    say(Console(stderr=True), f"integration-sdk: {' '.join(str(error).split())}")
+    say(Stderr(), f"integration-sdk: {' '.join(str(error).split())}")
     return code
 
 
@@ -105,7 +105,7 @@ def sandbox(
     except OSError as error:
         raise IntegrationError(error.strerror or str(error)) from None
     except KeyboardInterrupt:
-        say(Console(stderr=True), "Sandbox stopped.")
+        say(Stderr(), "Sandbox stopped.")
 
 
 @app.command
@@ -152,7 +152,7 @@ def demo(
         prefetch=prefetch,
         seed=seed,
     )
-    asyncio.run(run_demo(settings, Console(), Console(stderr=True)))
+    asyncio.run(run_demo(settings, Console(), Stderr()))
 
 
 @app.command
@@ -177,7 +177,8 @@ def push(
 
     With a journal the same command goes on where it stood, whatever ended it: what has been
     sent is not sent again. A line that holds no record is INVALID and stops nothing. Ctrl-C
-    reads no further and waits for what is open; a second one leaves at once.
+    reads no further and waits for what is open, unless the service holds all of it back; a
+    second one leaves at once.
 
     Exit codes: 0 all succeeded, 1 some did not, 2 wrong usage, 3 some are in doubt,
     130 interrupted.
@@ -199,7 +200,8 @@ def push(
     reference
         Path of the record's own name, such as invoiceNumber. A journal pushes a name once,
         and refuses it for another record. Without it the content is the name: lines may move
-        from place to place and file to file, a line that was corrected is pushed anew.
+        from place to place and file to file, and members within a line; a line that was
+        corrected is pushed anew.
     natural_key
         Path of a field that tells the record from others; finds the push should its answer
         be lost.
@@ -232,8 +234,8 @@ def push(
         checked=check == "options",
         options={"max_open": max_open, "exclusive": exclusive, "patience": patience},
     )
-    results = Results(sys.stdout.buffer)
-    return asyncio.run(_pushing.push(service, job, results, Console(stderr=True)))
+    results = Results.on_stdout()
+    return asyncio.run(_pushing.push(service, job, results, Stderr()))
 
 
 @_pushes.command(name="list")
@@ -273,7 +275,7 @@ def resume(
     service
         Which service.
     """
-    results, err = Results(sys.stdout.buffer), Console(stderr=True)
+    results, err = Results.on_stdout(), Stderr()
     options: CoordinatorOptions = {"exclusive": exclusive, "patience": patience}
     return asyncio.run(_pushing.resume(service, journal, results, err, options))
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import IO, Any, Final
 
 from attrs import Factory, define
 from rich.box import ROUNDED
@@ -13,6 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
+
+from integration_sdk.errors import IntegrationError
 
 SECONDS_BETWEEN_LINES: Final = 2.0
 
@@ -84,9 +87,37 @@ class Board:
         self.progress.stop()
 
 
+class Stderr(Console):
+    """A console on stderr: where nobody reads it, nothing but that changes."""
+
+    def __init__(self) -> None:
+        super().__init__(stderr=True)
+
+    def on_broken_pipe(self) -> None:
+        """Leave the error to `say`; rich would give up stdout and end the process."""
+        raise  # noqa: PLE0704  # it is called while the error is handled
+
+
 def say(console: Console, text: str) -> None:
-    """Print a line as it is: not wrapped, nothing in it read as markup."""
-    console.print(text, soft_wrap=True, markup=False, highlight=False)
+    """Print a line as it is: not wrapped, nothing in it read as markup.
+
+    Raises:
+        IntegrationError: Stdout takes nothing. Where it is stderr, nothing is said.
+    """
+    try:
+        console.print(text, soft_wrap=True, markup=False, highlight=False)
+    except OSError as error:
+        discard(console.file)
+        if not console.stderr:
+            why = f"standard output cannot be written: {error.strerror}"
+            raise IntegrationError(why) from None
+
+
+def discard(file: IO[Any]) -> None:
+    """Let *file* lead nowhere: what it still holds would fail once more at the process's end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, file.fileno())
+    os.close(nowhere)
 
 
 def show_table(console: Console, title: str, rows: Iterable[tuple[str, ...]]) -> None:

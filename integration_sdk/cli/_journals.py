@@ -12,10 +12,11 @@ from uuid import uuid4
 from rich.console import Console
 
 from integration_sdk._journal import SqliteJournal
+from integration_sdk._sansio import requests
 from integration_sdk._sansio.codec import encode_value
 from integration_sdk._sansio.pushing import reconcile
 from integration_sdk._sansio.pushing.effects import Commit, Ledger, Machine
-from integration_sdk._sansio.pushing.intents import IN_DOUBT, Intent, State
+from integration_sdk._sansio.pushing.intents import IN_DOUBT, Intent, KeyClaimed, State
 from integration_sdk.cli._display import say, show_table
 from integration_sdk.errors import ConfigurationError
 
@@ -116,16 +117,26 @@ async def resolve(
         key: The push it is, for "bind".
 
     Raises:
-        ConfigurationError: There is no such push, or it is not in doubt.
+        ConfigurationError: There is no such push, or it is not in doubt, or the key is none.
+        KeyClaimed: The key is that of another push.
         JournalError: Not recorded, hence not decided.
     """
+    if key is not None:
+        requests.segment("bind", key)
     async with _opened(journal) as kept:
         ledger = Ledger()
         unsettled = await kept.unsettled()
         for row in unsettled:
             ledger.note(row)
         chosen = _chosen(unsettled, intent)
-        await _record(kept, _machine(ledger, chosen, decision, key))
+        try:
+            await _record(kept, _machine(ledger, chosen, decision, key))
+        except KeyClaimed:
+            owner = (await kept.owners([key or ""])).get(key or "")
+            raise KeyClaimed(
+                f"{key} is the key of another push already, that of intent {owner}; "
+                "nothing is decided"
+            ) from None
     resume = f"`integration-sdk pushes resume --journal {journal}`"
     said = {
         "resend": f"is to be sent once more. {resume} sends it.",
@@ -137,9 +148,15 @@ async def resolve(
 
 def _chosen(rows: Iterable[Intent], intent: str) -> Intent:
     found = [row for row in rows if row.id.startswith(intent)]
-    if len(found) != 1:
-        many = f"{len(found)} pushes" if found else "no push that is not settled"
-        raise ConfigurationError(f"{many} of this journal has an intent that begins {intent!r}")
+    if len(found) > 1:
+        raise ConfigurationError(
+            f"{len(found)} pushes of this journal have an intent that begins {intent!r}: "
+            "give more of it"
+        )
+    if not found:
+        raise ConfigurationError(
+            f"no push that is not settled in this journal has an intent that begins {intent!r}"
+        )
     return found[0]
 
 
@@ -176,7 +193,9 @@ def check_exists(path: Path) -> None:
     """Refuse to look into a journal that is not there: opening would make it.
 
     Raises:
-        ConfigurationError: It is not there.
+        ConfigurationError: It is not there, or cannot be.
     """
-    if not path.exists():
-        raise ConfigurationError(f"there is no journal {path}")
+    try:
+        path.stat()
+    except OSError as error:
+        raise ConfigurationError(f"there is no journal {path}: {error.strerror}") from None

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import IO, Any, Final
+from typing import IO, Any, Final, Self
 
 from attrs import Factory, define
 
-from integration_sdk._coordinator.push import PushEvent
+from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._sansio.codec import encode_value
+from integration_sdk.cli._display import discard
 from integration_sdk.cli._records import Line
-from integration_sdk.errors import InvalidRecord, PushInDoubt
+from integration_sdk.errors import ConfigurationError, InvalidRecord, PushInDoubt
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
 
 ALL_SUCCEEDED: Final = 0
@@ -70,40 +70,56 @@ class Results:
         earlier: Of these, the ones that an earlier run had sent.
         doubts: The first few that are in doubt.
         settled: Bytes of the input that is done with.
-        closed: Called when nobody reads the output any more.
+        broken: Called with the error once the output cannot be written.
+        alone: Whether outcomes are taken as they are heard of: the run has been left.
     """
 
     file: IO[bytes]
-    closed: Callable[[], object] = Factory(lambda: lambda: None)
+    broken: Callable[[OSError], object] = Factory(lambda: lambda _: None)
     counts: Counter[OutcomeStatus] = Factory(Counter)
     earlier: int = 0
     doubts: list[PushInDoubt] = Factory(list)
     settled: int = 0
+    alone: bool = False
     _sent: set[int] = Factory(set)
     _lines: dict[int, Line] = Factory(dict)
-    _broken: bool = False
+    _silent: bool = False
+
+    @classmethod
+    def on_stdout(cls) -> Self:
+        """Return results that go to standard output.
+
+        Raises:
+            ConfigurationError: It is closed.
+        """
+        if not sys.stdout:
+            raise ConfigurationError("standard output is closed, and outcomes are written to it")
+        return cls(sys.stdout.buffer)
 
     def begin(self, request: PushRequest, line: Line) -> None:
         """Remember which line *request* was read from."""
         self._lines[id(request)] = line
 
-    def has(self, request: PushRequest) -> bool:
-        """Whether *request* stands for a line already."""
-        return id(request) in self._lines
-
     def hear(self, event: PushEvent) -> None:
-        """Remember what this run has sent."""
+        """Remember what this run has sent; once nobody else takes outcomes, take them."""
+        push = event.push
         if event.what in {"sent", "doubted"}:
-            self._sent.add(id(event.push.request))
+            self._sent.add(id(push.request))
+        elif self.alone and event.what == "ended" and push.outcome and not self._is_joined(push):
+            self.take(push.outcome, push.request)
 
-    def take(self, outcome: PushOutcome) -> None:
-        """Write and count an outcome."""
-        request, status = id(outcome.request), outcome.status
-        line = self._lines.pop(request, None)
+    def _is_joined(self, left: Push) -> bool:
+        """Whether a line has joined what an earlier run left: it tells of both."""
+        return bool(left.twins) and id(left.request) not in self._lines
+
+    def take(self, outcome: PushOutcome, sent: PushRequest) -> None:
+        """Write and count an outcome; *sent* is the request that led to it, its own or a twin."""
+        status, requests = outcome.status, {id(outcome.request), id(sent)}
+        line = self._lines.pop(id(outcome.request), None)
         self.settled += len(line.text) if line else 0
         self.counts[status] += 1
-        self.earlier += request not in self._sent and status in _SENT_BEFORE
-        self._sent.discard(request)
+        self.earlier += self._sent.isdisjoint(requests) and status in _SENT_BEFORE
+        self._sent -= requests
         if isinstance(outcome.error, PushInDoubt) and len(self.doubts) < SHOWN:
             self.doubts.append(outcome.error)
         self.write(describe(outcome, line))
@@ -116,17 +132,16 @@ class Results:
         self.write({"line": line.number, "status": status, "errors": [str(error)]})
 
     def write(self, facts: Mapping[str, Any]) -> None:
-        """Write a line; where nobody reads any more, say so once and go on in silence."""
-        if self._broken:
+        """Write a line; where that cannot be, say so once and go on in silence."""
+        if self._silent:
             return
         try:
             self.file.write(encode_value(facts) + b"\n")
             self.file.flush()
-        except BrokenPipeError:
-            self._broken = True
-            # What is still buffered would break the pipe once more when the process ends.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            self.closed()
+        except OSError as error:
+            self._silent = True
+            discard(self.file)
+            self.broken(error)
 
     @property
     def exit_code(self) -> int:

@@ -1,7 +1,7 @@
 """The commands that push: a file's records, or what a journal still holds.
 
 What a journal has on record is never sent a second time: a line whose push goes on already
-is answered by that push.
+joins that push. Whether it is that push is the coordinator's to say.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from integration_sdk._client import Client
 from integration_sdk._coordinator.coordinator import Coordinator, CoordinatorOptions
 from integration_sdk._coordinator.push import Push
 from integration_sdk._sansio import requests
-from integration_sdk._sansio.codec import decode_json, encode_record
 from integration_sdk.cli._journals import check_exists
 from integration_sdk.cli._outcomes import Results
-from integration_sdk.cli._records import Line, Lines, Plan, decode
+from integration_sdk.cli._records import Lines, Plan
 from integration_sdk.cli._run import Run, hearing_signals
 from integration_sdk.cli._service import Service
 from integration_sdk.errors import (
@@ -31,7 +30,7 @@ from integration_sdk.errors import (
     InvalidRecord,
     Unauthorized,
 )
-from integration_sdk.models import PushOutcome, PushRequest
+from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
 
 
 @frozen(kw_only=True)
@@ -100,36 +99,20 @@ async def _push_lines(run: Run, lines: Lines, plan: Plan, pushes: Coordinator) -
                 continue
             try:
                 request = plan.request(line)
-                before = left.get(request.reference)
-                run.results.begin(request if before is None else _same(before, run, line), line)
             except InvalidRecord as error:
                 run.results.refuse(line, error)
             else:
-                if before is None:
-                    yield request
+                run.results.begin(request, line)
+                yield request
 
     try:
         async for outcome in pushes.run(read()):
-            run.look_at(outcome)
+            invalid = outcome.status is OutcomeStatus.INVALID
+            joined = None if invalid else left.pop(outcome.reference, None)
+            run.look_at(outcome, joined)
     except (AccountExpired, ConfigurationError) as error:
         run.stop(str(error))
     await _settle(run, left.values())
-
-
-def _same(before: Push, run: Run, line: Line) -> PushRequest:
-    """Return the request of a push that goes on already, and that *line* asks for again.
-
-    Raises:
-        InvalidRecord: The line holds another record, or another line was first.
-    """
-    request = before.request
-    if run.results.has(request):
-        raise InvalidRecord(f"reference {request.reference!r} is that of an earlier line")
-    if decode_json(encode_record(decode(line))) != request.record:
-        raise InvalidRecord(
-            f"reference {request.reference!r} was used for another record; give this one its own"
-        )
-    return request
 
 
 async def _settle(run: Run, left: Iterable[Push]) -> None:
@@ -152,7 +135,7 @@ async def resume(
     check_exists(Path(journal))
     async with service.client() as client:
         run = Run(client, err, results, journal)
-        with hearing_signals(run.leave):
+        with hearing_signals(run.interrupt):
             async with run.coordinator(**options) as pushes:
                 await _settle(run, pushes.recovered)
         return run.conclude()

@@ -1,7 +1,8 @@
 """From lines to pushes: an NDJSON file or pipe, read no faster than it is pushed.
 
 A thread reads, for a pipe may keep it waiting as long as it likes; the loop takes over what
-is there. What a line holds is sent as it stands: fractions stay exact.
+is there. What a line holds is sent as it stands: fractions stay exact. Only where the content
+is the name, members are sent in the order of their names, for the journal compares bytes.
 """
 
 from __future__ import annotations
@@ -155,8 +156,9 @@ class Plan:
 
     Attributes:
         reference: Where a record holds its own name. None names it after its content: a
-            record that moved, or was moved to another file, is known again; one that was
-            changed is another. The second of two equal records is ``….2``.
+            record that moved, or was moved to another file, or has its members in another
+            order, is known again; one that was changed is another. The second of two equal
+            records is ``….2``.
         update_id: Where a record holds the id of what it updates; None creates.
         natural_key: As `PushRequest` has it.
     """
@@ -176,7 +178,7 @@ class Plan:
         Raises:
             InvalidRecord: The line holds no record, or the record lacks a name that was asked for.
         """
-        record = decode(line)
+        record = decode(line) if self.reference else _in_order(decode(line))
         record_id = self.update_id and _name(record, self.update_id, "--update-id")
         named = self.reference and _name(record, self.reference, "--reference")
         return PushRequest(
@@ -213,6 +215,11 @@ def decode(line: Line) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise InvalidRecord(f"line {line.number} is no JSON object, but {text.strip()[:40]!r}")
     return record
+
+
+def _in_order(record: dict[str, Any]) -> dict[str, Any]:
+    ordered: dict[str, Any] = _decode(_encode_sorted(record))
+    return ordered
 
 
 def _name(record: dict[str, Any], path: str, option: str) -> str:

@@ -1,7 +1,8 @@
 """One run of pushes: what is seen of it, what stops it, what it comes to.
 
-Ctrl-C reads no further and waits for what is open; a second one leaves at once, which a
-journal survives like any other end of the process.
+Ctrl-C reads no further and waits for what is open, though not for a service that lets nothing
+through for hours. A second one leaves at once, which a journal survives like any other end of
+the process.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC
 from typing import Final, Literal, Unpack
 
 from attrs import Factory, define, field
@@ -20,6 +22,7 @@ from rich.console import Console
 
 from integration_sdk._client import Client
 from integration_sdk._coordinator.coordinator import Coordinator, CoordinatorOptions
+from integration_sdk._coordinator.push import Push
 from integration_sdk.cli._display import Bar, Board, say
 from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT, Results
 from integration_sdk.cli._records import Lines
@@ -27,6 +30,9 @@ from integration_sdk.errors import Forbidden, MethodNotAllowed, NotFound, Unauth
 from integration_sdk.models import OutcomeStatus, PushOutcome
 
 SECONDS_BETWEEN_LOOKS: Final = 0.1
+PATIENCE: Final = 5.0
+"""Seconds with nothing under way after which an interrupted run ends. A service that names no
+time is asked more often."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _HOPELESS: Final = (Unauthorized, Forbidden, NotFound, MethodNotAllowed)
 """Refusals that are not about the record: the next one would fare no better."""
@@ -34,7 +40,13 @@ _HOPELESS: Final = (Unauthorized, Forbidden, NotFound, MethodNotAllowed)
 
 @define(eq=False)
 class Run:
-    """One run: where its outcomes and its progress go, and whether it is to stop."""
+    """One run: where its outcomes and its progress go, and whether it is to stop.
+
+    Attributes:
+        stopped: Why no further line is read, if it is not the user's wish.
+        interrupted: Whether it is.
+        busy_at: When something was under way last.
+    """
 
     client: Client
     err: Console
@@ -43,29 +55,32 @@ class Run:
     lines: Lines | None = None
     stopped: str | None = None
     interrupted: bool = False
+    busy_at: float = Factory(time.monotonic)
     began: float = Factory(time.monotonic)
     board: Board = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.board = Board(self.err)
-        self.results.closed = self.hear_nobody_reads
+        self.results.broken = self.hear_nobody_hears
 
     def interrupt(self) -> None:
-        """Stop reading; what is open is waited for. Once more: leave, here and now."""
+        """Read no further; what is open is waited for. Once more: leave, here and now."""
         if self.interrupted:
             self.leave()
         self.interrupted = True
         if self.lines:
             self.lines.stop()
+        read = "no further line is read; " if self.lines else ""
         say(
             self.err,
-            "Interrupted: no further line is read; waiting for what is open. "
-            "Ctrl-C again leaves at once.",
+            f"Interrupted: {read}waiting for what is open. Ctrl-C again leaves at once.",
         )
 
-    def hear_nobody_reads(self) -> None:
+    def hear_nobody_hears(self, error: OSError) -> None:
         """Stop reading: outcomes that nobody sees are not worth more pushes."""
-        if not self.interrupted:
+        if not isinstance(error, BrokenPipeError):
+            self.stop(f"the outcomes cannot be written: {error.strerror}")
+        elif not self.interrupted:
             self.interrupt()
 
     def leave(self) -> None:
@@ -90,9 +105,14 @@ class Run:
             f"{self.journal} is not sent a second time."
         )
 
-    def look_at(self, outcome: PushOutcome) -> None:
-        """Write an outcome, and stop reading where no record could fare better."""
-        self.results.take(outcome)
+    def look_at(self, outcome: PushOutcome, joined: Push | None = None) -> None:
+        """Write an outcome, and stop reading where no record could fare better.
+
+        Args:
+            outcome: Of a line, or of what an earlier run left.
+            joined: The push of an earlier run that the line's is one with.
+        """
+        self.results.take(outcome, (joined or outcome).request)
         refused = outcome.status is OutcomeStatus.REJECTED and isinstance(outcome.error, _HOPELESS)
         # Not found may be the record that was to be updated, and that one alone.
         if refused and outcome.request.record_id is None:
@@ -111,20 +131,42 @@ class Run:
         """A coordinator whose progress is shown."""
         options |= {"journal": self.journal, "on_event": self.results.hear}
         check: Literal["options"] | None = "options" if checked else None
-        async with self.client.coordinator(check=check, **options) as pushes:
-            with self.board.shown():
-                bar = self.board.bar("Pushing" if self.lines else "Resuming")
-                showing = asyncio.create_task(self._show(pushes, bar))
-                try:
-                    yield pushes
-                finally:
-                    showing.cancel()
-                    self._draw(pushes, bar)
+        end = asyncio.timeout(None)
+        try:
+            async with self.client.coordinator(check=check, **options) as pushes:
+                with self.board.shown():
+                    bar = self.board.bar("Pushing" if self.lines else "Resuming")
+                    showing = asyncio.create_task(self._show(pushes, bar, end))
+                    try:
+                        async with end:
+                            yield pushes
+                    finally:
+                        showing.cancel()
+                        self._draw(pushes, bar)
+        except TimeoutError:
+            if not end.expired():
+                raise
 
-    async def _show(self, pushes: Coordinator, bar: Bar) -> None:
+    async def _show(self, pushes: Coordinator, bar: Bar, end: asyncio.Timeout) -> None:
         while True:
             self._draw(pushes, bar)
             await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
+            if self._is_busy(pushes):
+                self.busy_at = time.monotonic()
+            elif time.monotonic() - self.busy_at > PATIENCE:
+                self.stop(f"nothing was under way any more{self._held}")
+                # The block's end sends nothing and waits for nothing where an exception ends it.
+                self.results.alone = True
+                end.reschedule(asyncio.get_running_loop().time())
+                return
+
+    def _is_busy(self, pushes: Coordinator) -> bool:
+        """Whether there is anything to wait for after Ctrl-C; before, there always is."""
+        now = self.client.stats()
+        if now.in_flight or not self.interrupted:
+            return True
+        sought = any(one.outcome is None for one in pushes.in_doubt)
+        return now.gate_open and bool(pushes.progress.open or sought)
 
     def _draw(self, pushes: Coordinator, bar: Bar) -> None:
         now, done = pushes.progress, self.results.counts.total()
@@ -132,8 +174,17 @@ class Run:
         states = {"sending": now.sending, "open": now.open, "looked for": sought}
         shown = [f"{count:,} {state}" for state, count in states.items() if count]
         rate = f"{done / (time.monotonic() - self.began):,.0f}/s"
-        held = "" if self.client.stats().gate_open else "  held back by the service"
-        bar.show(", ".join([str(self.results), *shown]), self._part, note=rate + held)
+        bar.show(", ".join([str(self.results), *shown]), self._part, note=rate + self._held)
+
+    @property
+    def _held(self) -> str:
+        """Whether the service holds everything back, and until when where it said so."""
+        if self.client.stats().gate_open:
+            return ""
+        quota = self.client.quota
+        reset = quota.reset if quota and quota.remaining == 0 else None
+        until = f" until {reset.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if reset else ""
+        return f", held back by the service{until}"
 
     @property
     def _part(self) -> float | None:
