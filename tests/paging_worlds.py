@@ -19,7 +19,7 @@ FAULTS = (
     *("empty", "null", "missing", "no_links", "self", "back", "wrong_number", "repeat"),
     *("skip", "absolute", "whole_url", "relative", "foreign_host", "foreign_path", "opaque"),
     *("strings", "no_number", "no_size", "no_total", "total_high", "total_low", "renamed"),
-    *("recapped", "pageless"),
+    *("recapped", "pageless", "sizeless", "silent"),
 )
 
 
@@ -50,7 +50,7 @@ class World:
         page: dict[str, Any] = {
             "results": self._results(number, size, faults),
             "pageNumber": max(number - 1, 1) if "wrong_number" in faults else number,
-            "pageSize": size,
+            "pageSize": asked if "silent" in faults else size,
             "totalResults": self._total(faults),
             "_links": self._links(number, size, query, faults),
         }
@@ -89,6 +89,8 @@ class World:
                 following["pageSize"] = str(size)
             if "pageless" in faults:
                 following.pop("page")
+            if "sizeless" in faults:
+                following.pop("pageSize", None)
             if "opaque" in faults:
                 following = {
                     "token": f"t{_next_number(number, faults)}",
@@ -133,21 +135,27 @@ class Stuck(Exception):
 
 def follow(world: World, params: Params) -> Iterator[str]:
     """What a patient link-follower reads: the law that every walk is held to."""
-    read, guessed, seen = set[tuple[Any, ...]](), False, 0
+    read, guessed, seen, before = set[tuple[Any, ...]](), False, 0, list[Any]()
     while True:
         page, asked = world.answer(params), int(dict(params).get("page") or 0)
         number, size, total = (_int(page.get(n)) for n in NUMBERS)
+        if guessed and page["results"] and page["results"] == before:
+            return
         if asked and number is not None and number != asked:
             raise Stuck(asked, "number")
         yield from (item["id"] for item in page["results"])
+        before = page["results"]
         seen, here = seen + len(page["results"]), asked or number
         more = asked and size and total is not None and total > max(asked * size, seen)
         read.add(tuple(sorted(params)))
         if href := ((page.get("_links") or {}).get("next") or {}).get("href"):
             if "elsewhere" in href or "profile" in href:
                 raise Stuck(here, "unsafe")
+            sizes = tuple(pair for pair in params if pair[0] == "pageSize")
             params, guessed = tuple(parse_qsl(urlsplit(href).query)), False
             says_more = {"token", "Limit"} & dict(params).keys()
+            if "page" in dict(params) and not {"pageSize", *says_more} & dict(params).keys():
+                params += sizes  # who chose the size goes on with it
             onward = int(dict(params).get("page") or not says_more)
             if tuple(sorted(params)) in read or (onward and here and onward <= here):
                 raise Stuck(here, "back")
@@ -165,13 +173,18 @@ def _int(value: Any) -> int | None:
     return None if value is None else int(value)
 
 
-HARMLESS = ("whole_url", "absolute", "relative", "strings", "no_number", "total_high", "total_low")
+HARMLESS = (
+    *("whole_url", "absolute", "relative", "strings", "no_number", "total_high", "total_low"),
+    *("sizeless", "silent"),
+)
 
 
 @st.composite
 def honest_worlds(draw: st.DrawFn, *styles: str) -> World:
     """Lists whose pages hold the same items in whatever size they are asked for."""
     style = draw(st.frozensets(st.sampled_from((*styles, *HARMLESS)), max_size=2))
+    if "missing" in style:  # then nothing but size and total say where the list ends
+        style -= {"total_low", "silent"}
     return World(
         count=draw(st.integers(0, 60)),
         cap=draw(st.sampled_from([5000, 2, 4, 5])),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
 
 import attrs
 import msgspec
@@ -15,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._sansio.paging.item_models import camel
 from integration_sdk._sansio.paging.items import Feed, ItemReader, collector_paused
-from integration_sdk.errors import ConfigurationError, InvalidItem, MalformedResponse
+from integration_sdk._sansio.paging.model_fields import camel
+from integration_sdk.errors import ConfigurationError, InvalidItem
 from tests.pager_support import FakeService
 
 INVOICE = {
@@ -61,6 +62,41 @@ class Invoice:
     notes: list[str] = attrs.Factory(list)
     label: str = attrs.field(default=attrs.Factory(lambda self: f"#{self.id}", takes_self=True))
     seen: bool = attrs.field(default=False, init=False)
+
+
+@attrs.frozen
+class Everywhere:
+    sequence: Sequence[Line]
+    mapping: Mapping[str, Line]
+    union: list[Line] | str | None
+    either: Line | str | None
+    places: tuple[str, Line]
+    many: dict[str, list[Line | None]]
+    class_: str
+    missing: Sequence[Line] | None = None
+    absent: Sequence[Line] = ()
+
+
+class LinesStruct(msgspec.Struct, rename={"lines": "L"}, forbid_unknown_fields=True):
+    lines: list[Line]
+
+
+class LinesDict(TypedDict):
+    L: list[Line]
+
+
+class SnakeDict(TypedDict):
+    amount_due: Decimal
+    paid_on: NotRequired[datetime]
+
+
+class Inside(NamedTuple):
+    line: Line
+
+
+@attrs.frozen
+class Unreadable:
+    deep: dict[str, list[Inside]]
 
 
 @dataclass(frozen=True)
@@ -138,6 +174,48 @@ def test_a_typed_dict_is_a_checked_dict() -> None:
     assert read(InvoiceDict) == {"id": "7", "amountDue": 12.1}
 
 
+def test_a_class_is_read_by_its_own_names_wherever_it_stands() -> None:
+    """In abstract containers, unions and tuples; a Python keyword is a name like any other."""
+    raw = {"unitAmount": 2}
+    line = Line(Decimal(2))
+    record = {
+        "sequence": [raw],
+        "mapping": {"a": raw},
+        "union": [raw],
+        "either": raw,
+        "places": ["a", raw],
+        "many": {"a": [raw, None]},
+        "class": "A",
+    }
+
+    assert read(Everywhere, record) == Everywhere(
+        [line], {"a": line}, [line], line, ("a", line), {"a": [line, None]}, "A"
+    )
+    again = read(Everywhere, {**record, "union": "none", "either": None, "missing": [raw]})
+    assert (again.union, again.either, again.missing) == ("none", None, [line])
+
+
+def test_a_class_within_a_struct_or_typed_dict_is_read_by_its_own_names() -> None:
+    """What the outer class says of its JSON stands; the inner ones are made as ever."""
+    lines = {"L": [{"unitAmount": 2}]}
+
+    assert read(LinesStruct, lines) == LinesStruct([Line(Decimal(2))])
+    assert read(LinesDict, lines) == {"L": [Line(Decimal(2))]}
+    with pytest.raises(msgspec.ValidationError, match="unknown"):
+        read(LinesStruct, {**lines, "M": 1})
+
+
+def test_a_typed_dict_in_snake_case_is_read_from_the_services_names() -> None:
+    """As a class is; a key that may be missing is left out."""
+    paid = datetime(2023, 4, 1, tzinfo=UTC)
+
+    assert read(SnakeDict, {"amountDue": 2.5}) == {"amount_due": Decimal("2.5")}
+    assert read(SnakeDict, {"amountDue": 1, "paidOn": "2023-04-01T00:00:00"}) == {
+        "amount_due": Decimal(1),
+        "paid_on": paid,
+    }
+
+
 def test_annotations_are_kept() -> None:
     """A constraint in ``Annotated`` is checked inside a class of any kind."""
 
@@ -163,7 +241,7 @@ class Tree:
     children: list[Tree]
 
 
-@pytest.mark.parametrize("model", [int, Recursive, Tree, list[Invoice], "Invoice"])
+@pytest.mark.parametrize("model", [int, Recursive, Tree, list[Invoice], "Invoice", Unreadable])
 def test_a_model_that_cannot_be_read_is_refused_at_once(model: Any) -> None:
     """The error comes before anything is asked for, and names the class."""
     with pytest.raises(ConfigurationError, match="model="):
@@ -203,37 +281,6 @@ def test_whole_numbers_of_any_size_are_exact() -> None:
 
 
 # Pages
-
-
-def test_numbers_of_a_page_may_be_strings() -> None:
-    """Assumed: some services write them so."""
-    body = b'{"results":[],"pageNumber":"2","pageSize":"100","totalResults":250.0}'
-    sheet = ItemReader.of().open(body)
-
-    assert (sheet.number, sheet.size, sheet.total) == (2, 100, 250)
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"<html>",
-        b"[]",
-        b"{}",
-        b'{"results":null}',
-        b'{"results":[{]}',
-        b'{"results":[],"pageNumber":"two"}',
-        b'{"results":[],"pageSize":-1}',
-        b'{"results":[],"totalResults":1.5}',
-        b'{"results":[],"_links":{"next":{"href":7}}}',
-        b'{"results":[1,2',
-        b'{"results":["\xff"]}' * 2,
-    ],
-)
-def test_what_is_no_page_is_an_error(body: bytes) -> None:
-    """A body that is no page envelope never reads as an empty page."""
-    with pytest.raises(MalformedResponse):
-        ItemReader.of().open(body)
 
 
 def test_items_are_counted_as_they_are_handed_out() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from integration_sdk._sansio.paging.line import Ask, Line
 from integration_sdk._sansio.paging.page_size import PageSize
 from integration_sdk._sansio.paging.paging import PageWalk
 from integration_sdk._sansio.requests import MIB
-from integration_sdk.errors import PaginationError, UnsafeLink
+from integration_sdk.errors import MalformedResponse, PaginationError, UnsafeLink
 from tests.paging_worlds import (
     HOST,
     Stuck,
@@ -138,3 +139,37 @@ def test_nothing_is_asked_for_behind_a_page_that_failed(prefetch: int, failed: i
         line.open_head(0)
 
     assert line.to_fetch(line.room(waiting=True))[0] is asked[failed]
+
+
+# What is no page
+
+
+def test_numbers_of_a_page_may_be_strings() -> None:
+    """Assumed: some services write them so."""
+    body = b'{"results":[],"pageNumber":"2","pageSize":"100","totalResults":250.0}'
+    sheet = READER.open(body)
+
+    assert (sheet.number, sheet.size, sheet.total) == (2, 100, 250)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>",
+        b"[]",
+        b"{}",
+        b'{"results":null}',
+        b'{"results":[{]}',
+        b'{"results":[],"pageNumber":"two"}',
+        b'{"results":[],"pageSize":-1}',
+        b'{"results":[],"totalResults":1.5}',
+        b'{"results":[],"_links":{"next":{"href":7}}}',
+        b'{"results":[1,2',
+        b'{"results":["\xff"]}' * 2,
+    ],
+)
+def test_what_is_no_page_is_an_error(body: bytes) -> None:
+    """A body that is no page envelope never reads as an empty page."""
+    with pytest.raises(MalformedResponse):
+        READER.open(body)

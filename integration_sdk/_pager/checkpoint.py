@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
 from pathlib import Path
+from secrets import token_hex
+from threading import Lock
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from integration_sdk._disk import sync_directory
 from integration_sdk.errors import ConfigurationError
 
 LONGEST = 64 * 1024
+
+
+@define(eq=False)
+class _Order:
+    """Which of several saves was asked for last, whatever thread comes first."""
+
+    lock: Lock = field(factory=Lock)
+    turns: Iterator[int] = field(factory=partial(count, 1))
+    saved: int = 0
+
+
+def _path(given: object) -> Path:
+    if isinstance(given, str | os.PathLike) and isinstance(os.fspath(given), str):
+        return Path(given)
+    raise ConfigurationError(f"checkpoint must be the path of a file, not {given!r}")
 
 
 @frozen
@@ -21,7 +41,11 @@ class Checkpoint:
         path: The file. Its directory must exist.
     """
 
-    path: Path = field(converter=Path)
+    path: Path = field(converter=_path)
+    _order: _Order = field(init=False, factory=_Order, eq=False, repr=False)
+
+    def __reduce__(self) -> tuple[type[Checkpoint], tuple[Path]]:
+        return Checkpoint, (self.path,)
 
     def load(self) -> str | None:
         """The cursor saved last; None where there is none yet.
@@ -43,15 +67,29 @@ class Checkpoint:
         Raises:
             ConfigurationError: The file cannot be written.
         """
-        new = self.path.with_name(f".{self.path.name}.{os.getpid()}.new")
+        self.saving(cursor)()
+
+    def saving(self, cursor: str) -> Callable[[], None]:
+        """Return what does `save`, in any thread; it leaves a cursor of a later call in place."""
+        return partial(self._save, cursor, next(self._order.turns))
+
+    def _save(self, cursor: str, turn: int) -> None:
+        with self._order.lock:
+            if turn > self._order.saved:
+                self._replace(cursor)
+                self._order.saved = turn
+
+    def _replace(self, cursor: str) -> None:
+        new = self.path.with_name(f".{self.path.name}.{token_hex(4)}.new")
         try:
-            with new.open("w", encoding="ascii") as file:
+            with new.open("x", encoding="ascii") as file:
                 file.write(cursor)
                 file.flush()
                 os.fsync(file.fileno())
             new.replace(self.path)
             sync_directory(self.path.parent)
         except OSError as error:
+            new.unlink(missing_ok=True)
             raise ConfigurationError(f"checkpoint {self.path} cannot be written: {error}") from None
 
     def clear(self) -> None:

@@ -60,12 +60,17 @@ class Fetching:
 
     def send(self, *, waiting: bool) -> None:
         """Ask for what the walk wants now; what is waited for goes at the caller's priority."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:  # an iterator may be gone on with in another asyncio.run()
+            self.recall()
+            self._loop = loop
         for ask in self.walk.to_fetch(waiting=waiting):
             awaited = waiting and ask is self.walk.head
             priority = self.walk.request.priority if awaited else Priority.PREFETCH
-            request = evolve(self.walk.request, params=ask.params, priority=priority)
-            self._loop = asyncio.get_running_loop()
-            task = self._loop.create_task(self._ask(ask, request))
+            request = evolve(
+                self.walk.request, params=ask.params, raw_query=ask.query, priority=priority
+            )
+            task = loop.create_task(self._ask(ask, request))
             self._pages[ask] = _OnItsWay(task, ahead=not awaited)
 
     async def _ask(self, ask: Ask, request: Request) -> Answer | Exception:
@@ -98,6 +103,7 @@ class Fetching:
         except asyncio.CancelledError:
             if _is_being_cancelled():
                 raise
+            self.walk.line.failed(ask, throttled=False)
             return None
         finally:
             self._pages.pop(ask, None)

@@ -9,9 +9,10 @@
     async for batch in pager.chunks(200): ...
 
 A `Pager` only describes the list. Each of these makes a reading of its own (a
-`Stream`) from the start, or from ``cursor=``; ``pager.cursor``, ``report`` and
-``progress`` speak of the reading begun last. What is held here of a reading never
-keeps it alive: when its iterator goes away, its requests are cancelled.
+`Stream`) from the start, from ``cursor=``, or from what the checkpoint then holds.
+``pager.cursor``, ``report`` and ``progress`` speak of the reading begun last. What is
+held here of a reading never keeps it alive: when its iterator goes away, its requests
+are cancelled.
 """
 
 from __future__ import annotations
@@ -125,6 +126,7 @@ class Pager(Generic[T]):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         _check_options(prefetch, max_bytes, limit, on_drift, numbers)
+        _check_callbacks(key, on_invalid, decode)
         self._fetch = fetch
         self._auto = page_size == "auto"
         self._page_size = _page_size(page_size, request)
@@ -139,7 +141,8 @@ class Pager(Generic[T]):
         self._on_drift = on_drift
         self._keys = Keys.of(key, self._reader.value)
         self._clock = clock
-        self._start = self._starting_position(cursor)
+        self._cursor = cursor
+        self._start = self._starting_position()
         self._stream: Stream[T] | None = None
 
     def __repr__(self) -> str:
@@ -174,17 +177,20 @@ class Pager(Generic[T]):
         The event loop gets its turns meanwhile, but the list must fit into memory.
         """
         items: list[T] = []
+        _check_limit(limit)
         stream = self._read(limit=_lower(limit, self._limit))
+        stream.hold()
         try:
             while (ready := await stream.more()) is not None:
                 stream.collect(items, ready)
+            stream.release()
         finally:
             stream.stop()
         return items
 
     async def _first_page(self) -> ListPage[T]:
         async with Pages[T](self._read(prefetch=0, want_extra=True), self._checkpoint) as pages:
-            return await anext(pages)
+            return await pages.first()
 
     def _read(
         self, *, prefetch: int | None = None, limit: int | None = None, want_extra: bool = False
@@ -192,6 +198,7 @@ class Pager(Generic[T]):
         ahead = self._prefetch if prefetch is None else prefetch
         bound = self._limit if limit is None else limit
         repairs = self._on_drift == "repair"
+        self._start = self._starting_position()
         self._stream = Stream(
             walk=self._walk(Line(ahead, self._max_bytes), bound, repairs=repairs),
             reader=self._reader,
@@ -245,7 +252,8 @@ class Pager(Generic[T]):
     def _position(self) -> Position:
         return self._stream.position if self._stream else self._start
 
-    def _starting_position(self, cursor: str | None) -> Position:
+    def _starting_position(self) -> Position:
+        cursor = self._cursor
         if cursor is None and self._checkpoint is not None:
             cursor = self._checkpoint.load()
         if cursor is None:
@@ -269,13 +277,25 @@ def _lower(one: int | None, other: int | None) -> int | None:
     return min((n for n in (one, other) if n is not None), default=None)
 
 
+def _check_callbacks(key: object, on_invalid: object, decode: object) -> None:
+    if not (isinstance(key, str) or callable(key)):
+        raise ConfigurationError(f"key must be a field's name or a function, not {key!r}")
+    for name, function in (("on_invalid", on_invalid), ("decode", decode)):
+        if not (function is None or callable(function)):
+            raise ConfigurationError(f"{name} must be a function, or None, not {function!r}")
+
+
+def _check_limit(limit: object) -> None:
+    if limit is not None:
+        whole_number("limit", limit, 0, 2**63)
+
+
 def _check_options(
     prefetch: object, max_bytes: object, limit: object, on_drift: object, numbers: object
 ) -> None:
     whole_number("prefetch", prefetch, 0, MOST_AHEAD)
     whole_number("max_bytes", max_bytes, 1, 2**63)
-    if limit is not None:
-        whole_number("limit", limit, 0, 2**63)
+    _check_limit(limit)
     if on_drift not in {"report", "warn", "raise", "repair"}:
         raise ConfigurationError(
             f"on_drift must be 'report', 'warn', 'raise' or 'repair', not {on_drift!r}"

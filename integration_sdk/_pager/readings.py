@@ -17,6 +17,7 @@ from attrs import field, frozen
 
 from integration_sdk._pager.checkpoint import Checkpoint
 from integration_sdk._pager.stream import Stream
+from integration_sdk._sansio.paging.items import NO_SHEET
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import Page
 
@@ -101,7 +102,13 @@ class Chunks(_Reading[T], AsyncIterator[list[T]]):
         self._size = size
         self._rest: list[T] = []
 
+    async def aclose(self) -> None:
+        """Stop reading; a chunk that is not full yet is dropped."""
+        await super().aclose()
+        self._rest = []
+
     async def __anext__(self) -> list[T]:
+        self._stream.hold()
         while (missing := self._size - len(self._rest)) > 0:
             self._stream.collect(self._rest, islice(self._ready, missing))
             if len(self._rest) == self._size:
@@ -110,6 +117,7 @@ class Chunks(_Reading[T], AsyncIterator[list[T]]):
             if ready is None:
                 break
             self._ready = ready
+        self._stream.release()
         if not self._rest:
             raise StopAsyncIteration
         chunk, self._rest = self._rest, []
@@ -127,9 +135,16 @@ class Pages(_Reading[T], AsyncIterator[ListPage[T]]):
 
     async def __anext__(self) -> ListPage[T]:
         results = await self._stream.next_page()
-        sheet = self._stream.sheet
-        if results is None or sheet is None:
+        if results is None:
             raise StopAsyncIteration
+        return self._page(results)
+
+    async def first(self) -> ListPage[T]:
+        """The next page; an empty one if nothing is to be read, as with ``limit=0``."""
+        return self._page(await self._stream.next_page() or [])
+
+    def _page(self, results: list[T]) -> ListPage[T]:
+        sheet = self._stream.sheet or NO_SHEET
         return ListPage(
             results=results,
             page_number=sheet.number or 0,
@@ -146,4 +161,4 @@ async def save(checkpoint: Checkpoint | None, cursor: str) -> None:
     """Keep *cursor* in *checkpoint*; the event loop goes on meanwhile."""
     if checkpoint is None:
         raise ConfigurationError("there is no checkpoint to commit to: pass list(checkpoint=path)")
-    await asyncio.to_thread(checkpoint.save, cursor)
+    await asyncio.to_thread(checkpoint.saving(cursor))

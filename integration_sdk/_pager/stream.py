@@ -6,6 +6,8 @@ no task switch, and between slices the event loop gets its turn.
 
 Whatever ends a reading early (an error, a cancellation, `Stream.stop`) cancels what
 is on its way. After an error the reading stands where it stood: asking again goes on.
+What is handed out many at a time (a page, a chunk) counts as handed out when it is
+whole: until then the cursor names the place where it began.
 """
 
 from __future__ import annotations
@@ -78,6 +80,10 @@ class Stream(Generic[T]):
     _turns: Turns = field(init=False)
     _feed: Feed | None = field(init=False, default=None)
     _busy: bool = field(init=False, default=False)
+    _page: list[T] | None = field(init=False, default=None)
+    """What is decoded of the page that `next_page` is at, if it was cut short."""
+    _held_at: Position | None = field(init=False, default=None)
+    """Where that which is being gathered began."""
     _stopped_at: Position | None = field(init=False, default=None)
     _at_end: bool = field(init=False, default=False)
 
@@ -105,13 +111,24 @@ class Stream(Generic[T]):
     async def next_page(self) -> list[T] | None:
         """Open the next page and return its items, all of them; None at the end of the list."""
         with self._one_at_a_time():
-            if not await self._open_next():
-                return None
-            items: list[T] = []
+            if self._page is None:
+                began = self.position
+                if not await self._open_next():
+                    return None
+                self._held_at, self._page = began, []
             while self._left:
                 await self._turns.breathe()
-                self.collect(items, self._next_slice())
+                self.collect(self._page, self._next_slice())
+            items, self._held_at, self._page = self._page, None, None
             return items
+
+    def hold(self) -> None:
+        """Let nothing count as handed out from here on, until `release`."""
+        self._held_at = self._held_at or self.position
+
+    def release(self) -> None:
+        """Let all that was taken count as handed out."""
+        self._held_at = None
 
     def collect(self, items: list[T], ready: Iterable[T]) -> None:
         """Append *ready* to *items*; what does not fit is judged by `unfit`."""
@@ -132,10 +149,10 @@ class Stream(Generic[T]):
         invalid = self._feed.invalid(error, self.walk.request)
         self.walk.unusable()
         invalid.cursor = self.cursor
+        self.report.invalid += 1
         if self.on_invalid is None:
             self._fetching.recall()
             raise invalid from error
-        self.report.invalid += 1
         self.on_invalid(invalid)
 
     # Where it is
@@ -143,9 +160,8 @@ class Stream(Generic[T]):
     @property
     def position(self) -> Position:
         """The place behind the last item handed out."""
-        if self._stopped_at is not None:
-            return self._stopped_at
-        return self.walk.position(self._feed.taken if self._feed else 0)
+        known = self._stopped_at or self._held_at
+        return known or self.walk.position(self._feed.taken if self._feed else 0)
 
     @property
     def cursor(self) -> str:
@@ -155,7 +171,7 @@ class Stream(Generic[T]):
     @property
     def progress(self) -> ListProgress:
         """How far it has come, and how fast."""
-        done, total = self.position.done, self.walk.total
+        done, total = self.position.done, self._wanted
         began = self._turns.began
         elapsed = 0.0 if began is None else self.clock() - began
         rate = self._count() / elapsed if elapsed > 0 else 0.0
@@ -166,6 +182,14 @@ class Stream(Generic[T]):
             rate=rate,
             eta=left / rate if left is not None and rate else None,
         )
+
+    @property
+    def _wanted(self) -> int | None:
+        """Items of the list that are to be read, those before the cursor included."""
+        walk = self.walk
+        if walk.total is None or walk.limit is None:
+            return walk.total
+        return min(walk.total, walk.start.done + walk.limit)
 
     def current_report(self) -> ListReport:
         """The report as of now; later ones are others."""
@@ -221,7 +245,8 @@ class Stream(Generic[T]):
             self.sheet, self._feed = sheet, Feed.of(sheet, self.reader, skip)
             self.report.pages += 1
             self._fetching.send(waiting=False)
-        if self.watch is not None:
+        looked_again = skip is None or 0 < sheet.count <= skip
+        if self.watch is not None and not looked_again:
             self.walk.notes += self.watch.compare(before, sheet, total)
         self._tell_drift()
         return skip is not None
@@ -230,9 +255,10 @@ class Stream(Generic[T]):
         try:
             return self.reader.open(response.body, extra=self.want_extra)
         except MalformedResponse as error:
-            request = self.walk.request
+            request, head = self.walk.request, self.walk.head
+            page = f" for page {head.number}" if head and head.number else ""
             raise MalformedResponse(
-                f"{request.method} {request.path} answered {response.status}, but {error}",
+                f"{request.method} {request.path} answered {response.status}{page}, but {error}",
                 status=response.status,
                 method=request.method,
                 path=request.path,
@@ -255,7 +281,8 @@ class Stream(Generic[T]):
             raise problem
         if self.watch is not None and not self._at_end and not self.walk.satisfied:
             page = self.sheet.number if self.sheet else None
-            self.walk.notes += shortfall(self.position.done, self.walk.total, page)
+            done = self.walk.start.done + self._count()
+            self.walk.notes += shortfall(done, self.walk.total, page)
         self._at_end = True
         self._tell_drift()
         return False
@@ -305,5 +332,5 @@ class Stream(Generic[T]):
         if self._stopped_at is None:
             self._stopped_at = self.position
             self.walk.dropped(self._feed.left if self._feed else 0)
-            self._feed = self.sheet = None
+            self._feed = self.sheet = self._page = None
             self._fetching.recall()

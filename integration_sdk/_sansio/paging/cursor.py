@@ -16,6 +16,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import blake2s
 from typing import Final
+from urllib.parse import parse_qsl
 
 import msgspec
 from attrs import frozen
@@ -35,6 +36,7 @@ class Position:
 
     Attributes:
         params: Query of the page that holds the next item.
+        query: Its text, where `params` cannot give it back.
         skip: Items of that page that were handed out already.
         done: Items handed out so far, earlier runs included.
         total: ``totalResults`` as last answered.
@@ -42,6 +44,7 @@ class Position:
     """
 
     params: Params
+    query: str | None = None
     skip: int = 0
     done: int = 0
     total: int | None = None
@@ -52,7 +55,7 @@ class _Token(msgspec.Struct, array_like=True, frozen=True):
     of: str
     page: str | None
     size: str | None
-    query: list[tuple[str, str]] | None
+    query: list[tuple[str, str]] | str | None
     skip: int
     done: int
     total: int | None
@@ -68,15 +71,13 @@ def write_cursor(request: Request, position: Position) -> str:
         of=_fingerprint(request),
         page=page if plain else None,
         size=size if plain else None,
-        query=None if plain else list(position.params),
+        query=None if plain else position.query or list(position.params),
         skip=position.skip,
         done=position.done,
         total=position.total,
         marks=position.marks,
     )
-    payload = msgspec.json.encode(token)
-    text = urlsafe_b64encode(_check(payload) + payload).decode().rstrip("=")
-    return f"{VERSION}.{text}"
+    return _seal(msgspec.json.encode(token))
 
 
 def read_cursor(request: Request, cursor: str) -> Position:
@@ -92,29 +93,36 @@ def read_cursor(request: Request, cursor: str) -> Position:
             f"this cursor belongs to another list than {request.path} with this filter and order; "
             "pass it to the list() call that it came from"
         )
-    if token.query is not None:
-        params: Params = tuple(token.query)
-    else:
-        params = request.with_params(page=token.page, pageSize=token.size).params
     return Position(
-        params=params, skip=token.skip, done=token.done, total=token.total, marks=token.marks
+        params=_params(request, token),
+        query=token.query if isinstance(token.query, str) else None,
+        skip=token.skip,
+        done=token.done,
+        total=token.total,
+        marks=token.marks,
     )
+
+
+def _params(request: Request, token: _Token) -> Params:
+    if token.query is None:
+        return request.with_params(page=token.page, pageSize=token.size).params
+    return read_query(token.query) if isinstance(token.query, str) else tuple(token.query)
 
 
 def _parse(cursor: object) -> _Token:
     version, dot, text = cursor.partition(".") if isinstance(cursor, str) else ("", "", "")
-    if dot and version.isdecimal() and version != VERSION:
+    if dot and version.isascii() and version.isdecimal() and version != VERSION:
         raise ConfigurationError(
             f"this cursor is of version {version}, which this SDK does not read; "
             "start the list afresh or use the SDK that wrote it"
         )
     try:
         packed = urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        check, payload = packed[:_CHECK_BYTES], packed[_CHECK_BYTES:]
+        payload = packed[_CHECK_BYTES:]
         token = msgspec.json.decode(payload, type=_Token)
     except (ValueError, msgspec.MsgspecError):
-        check, payload, token = b"", b"", None
-    if token is None or check != _check(payload):
+        payload, token = b"", None
+    if token is None or cursor != _seal(payload):
         raise ConfigurationError("this cursor is damaged: pass a list's cursor as it was, in full")
     return token
 
@@ -124,11 +132,17 @@ def same_query(one: Params, other: Params) -> bool:
     return sorted(one) == sorted(other)
 
 
+def read_query(text: str) -> Params:
+    """Return the parameters of a query."""
+    return tuple(parse_qsl(text, keep_blank_values=True))
+
+
 def _fingerprint(request: Request) -> str:
     which = sorted(pair for pair in request.params if pair[0] not in PLACE)
     text = msgspec.json.encode([request.path, which])
     return blake2s(text, digest_size=6).hexdigest()
 
 
-def _check(payload: bytes) -> bytes:
-    return blake2s(payload, digest_size=_CHECK_BYTES).digest()
+def _seal(payload: bytes) -> str:
+    check = blake2s(payload, digest_size=_CHECK_BYTES).digest()
+    return f"{VERSION}.{urlsafe_b64encode(check + payload).decode().rstrip('=')}"

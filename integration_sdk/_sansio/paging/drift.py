@@ -93,6 +93,10 @@ class DriftWatch:
         if moved:
             text = f"totalResults went from {total} to {after.total}"
             yield Drift(kind="total", page=after.number, detail=text)
+        doubtful = after.doubtful_total
+        if doubtful is not None and (before is None or before.doubtful_total is None):
+            text = f"totalResults is {doubtful!r}, which says nothing"
+            yield Drift(kind="total", page=after.number, detail=text)
         if before is None or not after.raws or not before.raws:
             return
         if moved or after.raws[0] in before.raws[-NEAR:] or after.raws[0] == before.raws[0]:

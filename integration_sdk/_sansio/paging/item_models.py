@@ -10,32 +10,49 @@ does, a fifth of what cattrs takes.
 ::
 
     class Invoice:            Twin(Struct):                build(t):
-        due_date: datetime        dueDate: datetime            Invoice(due_date=utc(t.dueDate),
-        line_items: list[Line]    lineItems: list[LineTwin]        line_items=[build_Line(x) ...])
+        due_date: datetime        f0 (dueDate): datetime       Invoice(due_date=utc(t.f0),
+        line_items: list[Line]    f1 (lineItems): list[...]    line_items=[build_Line(x) ...])
+
+Classes may stand inside each other, in containers and in unions. Where one stands in
+something that has no twin, the model is refused: msgspec alone would read it by the
+wrong names, and fill what it does not find with defaults.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections import abc
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from keyword import iskeyword
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, Final, NewType, Union, get_args, get_origin, is_typeddict
 
-import attrs
 import msgspec
 from attrs import define, field, frozen
 
+from integration_sdk._sansio.paging.model_fields import (
+    REQUIRED,
+    Field,
+    fields_of,
+    has_fields,
+    is_struct,
+    name_of,
+    needs_twin,
+)
 from integration_sdk.errors import ConfigurationError
 
 Build = Callable[[Any], Any]
-_REQUIRED: Final = msgspec.NODEFAULT
-_SEQUENCES: Final[Mapping[Any, str]] = {
-    list: "[{each} for x in {value}]",
-    tuple: "tuple([{each} for x in {value}])",
-    set: "{{{each} for x in {value}}}",
-    frozenset: "frozenset([{each} for x in {value}])",
+_REPEATED: Final[Mapping[Any, tuple[Any, str]]] = {
+    **dict.fromkeys(
+        (list, abc.Sequence, abc.MutableSequence, abc.Collection),
+        (list, "[{each} for x in {value}]"),
+    ),
+    **dict.fromkeys((set, abc.Set, abc.MutableSet), (set, "{{{each} for x in {value}}}")),
+    tuple: (tuple, "tuple([{each} for x in {value}])"),
+    frozenset: (frozenset, "frozenset([{each} for x in {value}])"),
 }
+"""Containers of one kind of item: what msgspec reads them into, and how they are made anew."""
+_MAPPINGS: Final = frozenset({dict, abc.Mapping, abc.MutableMapping})
 
 
 @frozen
@@ -51,17 +68,6 @@ class Shape:
     build: Build | None = None
 
 
-@frozen
-class _Field:
-    argument: str
-    json_name: str
-    type: Any
-    default: Any = _REQUIRED
-    factory: Any = _REQUIRED
-    late: bool = False
-    """Whether the default can only be made by the class' own ``__init__``."""
-
-
 def shape_of(model: Any) -> Shape:
     """Return how *model* is read.
 
@@ -69,19 +75,18 @@ def shape_of(model: Any) -> Shape:
         ConfigurationError: It is none of attrs class, dataclass, TypedDict or
             Struct, or has a field that JSON cannot fill.
     """
-    twins = _Twins()
     try:
-        shape = twins.shape(model)
+        _check_kind(model)
+        shape = _Twins().twin(model) if needs_twin(model) else Shape(model)
         msgspec.json.Decoder(shape.type)
-    except (TypeError, NameError) as error:
-        raise ConfigurationError(f"model={_name(model)} cannot be read: {error}") from None
+    except (TypeError, ValueError, NameError) as error:
+        raise ConfigurationError(f"model={name_of(model)} cannot be read: {error}") from None
     return shape
 
 
-def camel(name: str) -> str:
-    """Return *name* as the service spells it: ``due_date`` becomes ``dueDate``."""
-    head, *tail = name.strip("_").split("_")
-    return head + "".join(part[:1].upper() + part[1:] for part in tail)
+def _check_kind(model: Any) -> None:
+    if not has_fields(model):
+        raise TypeError("it must be an attrs class, a dataclass, a TypedDict or a msgspec Struct")
 
 
 def as_utc(moment: Any) -> Any:
@@ -91,52 +96,6 @@ def as_utc(moment: Any) -> Any:
     return moment
 
 
-# Fields of a class, whatever made it
-
-
-def _fields(model: Any) -> Iterator[_Field]:
-    hints = get_type_hints(model, include_extras=True)
-    if attrs.has(model):
-        yield from (_of_attrs(a, hints) for a in attrs.fields(model) if a.init)
-    elif dataclasses.is_dataclass(model):
-        yield from (_of_dataclass(f, hints) for f in dataclasses.fields(model) if f.init)
-    else:
-        yield from (_of_struct(f) for f in msgspec.structs.fields(model))
-
-
-def _of_attrs(attribute: Any, hints: Mapping[str, Any]) -> _Field:
-    known = hints.get(attribute.name, Any)
-    default, factory, late = attribute.default, _REQUIRED, False
-    if default is attrs.NOTHING:
-        default = _REQUIRED
-    elif isinstance(default, attrs.Factory):  # type: ignore[arg-type]  # attrs types it as a function
-        late, factory, default = default.takes_self, default.factory, _REQUIRED
-    return _Field(attribute.alias, camel(attribute.alias), known, default, factory, late)
-
-
-def _of_dataclass(member: Any, hints: Mapping[str, Any]) -> _Field:
-    default = _REQUIRED if member.default is dataclasses.MISSING else member.default
-    factory = _REQUIRED if member.default_factory is dataclasses.MISSING else member.default_factory
-    return _Field(member.name, camel(member.name), hints[member.name], default, factory)
-
-
-def _of_struct(member: Any) -> _Field:
-    return _Field(
-        member.name, camel(member.name), member.type, member.default, member.default_factory
-    )
-
-
-def _speaks_python(struct: Any) -> bool:
-    """Whether a Struct has snake_case fields and says nothing of their JSON names."""
-    fields = msgspec.structs.fields(struct)
-    return all(f.name == f.encode_name for f in fields) and any(
-        camel(f.name) != f.name for f in fields
-    )
-
-
-# Twins
-
-
 @define
 class _Twins:
     """Twins made for one model; classes may nest and name each other."""
@@ -144,104 +103,161 @@ class _Twins:
     _made: dict[Any, Shape] = field(factory=dict)
     _making: set[Any] = field(factory=set)
 
-    def shape(self, model: Any) -> Shape:
-        if _is_struct(model) and not _speaks_python(model):
-            return Shape(model)
-        if _has_fields(model):
-            return self._twin(model)
-        if is_typeddict(model):
-            return Shape(model)
-        raise TypeError("it must be an attrs class, a dataclass, a TypedDict or a msgspec Struct")
-
-    def _twin(self, model: Any) -> Shape:
+    def twin(self, model: Any) -> Shape:
         if model in self._made:
             return self._made[model]
         if model in self._making:
-            raise TypeError(f"{_name(model)} holds itself; use a msgspec Struct for that")
+            raise TypeError(f"{name_of(model)} holds itself; use a msgspec Struct for that")
         self._making.add(model)
         shape = self._made[model] = self._make(model)
         return shape
 
     def _make(self, model: Any) -> Shape:
-        known: dict[str, Any] = {"model": model, "utc": as_utc, "UNSET": msgspec.UNSET}
+        make = dict if is_typeddict(model) else model
+        known: dict[str, Any] = {"make": make, "utc": as_utc, "UNSET": msgspec.UNSET}
         members, arguments = [], []
-        for item in _fields(model):
-            kind, expression = self._value(item.type, f"t.{item.json_name}", known)
-            members.append(_member(item, kind))
-            arguments.append(_argument(item, expression))
-        twin = msgspec.defstruct(f"{_name(model)}Twin", members, gc=False, kw_only=True)
-        source = f"lambda t: model({', '.join(arguments)})"
-        return Shape(twin, eval(source, known))  # noqa: S307  # made of field names, never of data
+        for index, item in enumerate(fields_of(model)):
+            given = f"t.f{index}"
+            kind, expression = self._value(item.type, given, known)
+            unset = item.late or (item.has_default and expression != given)
+            members.append((f"f{index}", *_member(item, kind, unset=unset)))
+            arguments.append(_argument(item, given, expression, known))
+        twin = msgspec.defstruct(
+            f"{name_of(model)}Twin", members, gc=False, kw_only=True, **_rules(model)
+        )
+        return Shape(twin, _function("t", f"make({', '.join(arguments)})", known))
 
     def _value(self, kind: Any, value: str, known: dict[str, Any]) -> tuple[Any, str]:
-        """Return the twin's type for *kind*, and the expression that turns its *value* back."""
-        if _is_twinned(kind):
-            shape = self._twin(kind)
-            name = f"build_{len(known)}"
-            known[name] = shape.build
-            return shape.type, f"{name}({value})"
+        """Return the twin's type for *kind*, and the expression that turns its *value* back.
+
+        The expression is *value* itself where msgspec reads *kind* as it stands.
+        """
         if kind is datetime:
             return kind, f"utc({value})"
+        if has_fields(kind) and needs_twin(kind):
+            shape = self.twin(kind)
+            return shape.type, f"{_named(shape.build, known)}({value})"
+        if isinstance(kind, NewType):
+            return self._value(kind.__supertype__, value, known)
         return self._generic(kind, value, known)
 
     def _generic(self, kind: Any, value: str, known: dict[str, Any]) -> tuple[Any, str]:
         origin, arguments = get_origin(kind), get_args(kind)
+        if origin is Final:
+            return self._value(arguments[0], value, known)
         if origin is Annotated:
             inner, expression = self._value(arguments[0], value, known)
             return Annotated[(inner, *arguments[1:])], expression
-        if origin in {Union, UnionType} and len(arguments) == 2 and NoneType in arguments:
-            inner = arguments[0] if arguments[1] is NoneType else arguments[1]
-            twin, expression = self._value(inner, value, known)
-            if expression == value:
-                return kind, value
-            return twin | None, f"None if {value} is None else {expression}"
-        return self._container(kind, origin, arguments, value, known)
+        if origin in {Union, UnionType}:
+            twin, expression = self._union(arguments, value, known)
+        elif origin is tuple and arguments[-1:] != (...,):
+            twin, expression = self._places(arguments, value, known)
+        else:
+            twin, expression = self._container(origin, arguments, value, known)
+        if expression == value and needs_twin(kind):
+            raise TypeError(
+                f"{kind} holds a class with names of its own; such may stand in a list, tuple, "
+                "set, dict, Sequence, Mapping or union"
+            )
+        return (kind if expression == value else twin), expression
+
+    def _union(
+        self, members: tuple[Any, ...], value: str, known: dict[str, Any]
+    ) -> tuple[Any, str]:
+        """What its members are read into tells them apart; msgspec allows no others."""
+        some = [member for member in members if member is not NoneType]
+        if len(some) == 1:
+            twin, expression = self._value(some[0], value, known)
+            optional = f"None if {value} is None else {expression}"
+            return twin | None, value if expression == value else optional
+        twins = [self._value(member, "x", known) for member in members]
+        builds = {
+            _read_into(twin): _function("x", expression, known)
+            for twin, expression in twins
+            if expression != "x"
+        }
+        expression = f"{_named(_either(builds), known)}({value})" if builds else value
+        return Union[tuple(twin for twin, _ in twins)], expression  # noqa: UP007  # made at run time
+
+    def _places(self, kinds: tuple[Any, ...], value: str, known: dict[str, Any]) -> tuple[Any, str]:
+        """A tuple with a kind for each of its places."""
+        given = [f"{value}[{index}]" for index in range(len(kinds))]
+        twins = [self._value(*pair, known) for pair in zip(kinds, given, strict=True)]
+        expressions = [expression for _, expression in twins]
+        anew = f"({', '.join(expressions)},)"
+        return tuple[tuple(twin for twin, _ in twins)], value if expressions == given else anew  # type: ignore[misc]  # made at run time
 
     def _container(
-        self, kind: Any, origin: Any, arguments: tuple[Any, ...], value: str, known: dict[str, Any]
+        self, origin: Any, arguments: tuple[Any, ...], value: str, known: dict[str, Any]
     ) -> tuple[Any, str]:
-        if origin is dict and len(arguments) == 2:
+        if origin in _MAPPINGS:
             twin, each = self._value(arguments[1], "x", known)
-            expression = f"{{k: {each} for k, x in {value}.items()}}"
-            return (kind, value) if each == "x" else (dict[arguments[0], twin], expression)  # type: ignore[valid-type]  # made at run time
-        repeats = origin in _SEQUENCES and (len(arguments) == 1 or arguments[1:] == (...,))
-        if repeats:
-            twin, each = self._value(arguments[0], "x", known)
-            if each != "x":
-                return origin[(twin, *arguments[1:])], _SEQUENCES[origin].format(
-                    each=each, value=value
-                )
-        return kind, value
+            anew = f"{{k: {each} for k, x in {value}.items()}}"
+            return dict[arguments[0], twin], value if each == "x" else anew  # type: ignore[valid-type]  # made at run time
+        if origin not in _REPEATED:
+            return origin, value
+        twin, each = self._value(arguments[0], "x", known)
+        container, form = _REPEATED[origin]
+        repeated = container[(twin, *arguments[1:])]
+        return repeated, value if each == "x" else form.format(each=each, value=value)
 
 
-def _member(item: _Field, kind: Any) -> tuple[str, Any, Any]:
+def _read_into(twin: Any) -> Any:
+    """The class of what msgspec makes of a type."""
+    inner = get_args(twin)[0] if get_origin(twin) is Annotated else twin
+    return get_origin(inner) or inner
+
+
+def _either(builds: Mapping[Any, Build]) -> Build:
+    def build(value: Any) -> Any:
+        made = builds.get(type(value))
+        return value if made is None else made(value)
+
+    return build
+
+
+def _named(thing: Any, known: dict[str, Any]) -> str:
+    name = f"known_{len(known)}"
+    known[name] = thing
+    return name
+
+
+def _function(argument: str, expression: str, known: dict[str, Any]) -> Build:
+    build: Build = eval(f"lambda {argument}: {expression}", known)  # noqa: S307  # made of types, never of data
+    return build
+
+
+def _member(item: Field, kind: Any, *, unset: bool) -> tuple[Any, Any]:
+    if unset:
+        absent = msgspec.field(name=item.json_name, default=msgspec.UNSET)
+        return Union[kind, msgspec.UnsetType], absent  # noqa: UP007  # made at run time
+    if item.factory is not REQUIRED:
+        return kind, msgspec.field(name=item.json_name, default_factory=item.factory)
+    return kind, msgspec.field(name=item.json_name, default=item.default)
+
+
+def _argument(item: Field, given: str, expression: str, known: dict[str, Any]) -> str:
+    """Return how an item's value is handed over; what is made anew only where there is one."""
     if item.late:
-        return item.json_name, kind | msgspec.UnsetType, msgspec.UNSET
-    if item.factory is not _REQUIRED:
-        return item.json_name, kind, msgspec.field(default_factory=item.factory)
-    return item.json_name, kind, msgspec.field(default=item.default)
-
-
-def _argument(item: _Field, expression: str) -> str:
-    if not item.late:
+        return f"**({{}} if {given} is UNSET else {{{item.argument!r}: {expression}}})"
+    if item.has_default and expression != given:
+        default = _named(item.default, known)
+        if item.factory is not REQUIRED:
+            default = f"{_named(item.factory, known)}()"
+        expression = f"{default} if {given} is UNSET else {expression}"
+    if item.argument.isidentifier() and not iskeyword(item.argument):
         return f"{item.argument}={expression}"
-    given = f"{{{item.argument!r}: {expression}}}"
-    return f"**({{}} if t.{item.json_name} is UNSET else {given})"
+    return f"**{{{item.argument!r}: {expression}}}"
 
 
-def _is_struct(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
-
-
-def _has_fields(kind: Any) -> bool:
-    if not isinstance(kind, type):
-        return False
-    return attrs.has(kind) or dataclasses.is_dataclass(kind) or _is_struct(kind)
-
-
-def _is_twinned(kind: Any) -> bool:
-    return _has_fields(kind) and not (_is_struct(kind) and not _speaks_python(kind))
-
-
-def _name(model: Any) -> str:
-    return getattr(model, "__name__", None) or repr(model)
+def _rules(model: Any) -> dict[str, Any]:
+    """What a Struct says of its JSON beside its fields."""
+    if not is_struct(model):
+        return {}
+    said = model.__struct_config__
+    return {
+        "array_like": said.array_like,
+        "forbid_unknown_fields": said.forbid_unknown_fields,
+        "tag": said.tag,
+        "tag_field": said.tag_field,
+    }

@@ -10,6 +10,7 @@ the collector and the caches from some 20 records a page on: measured.)
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
@@ -54,6 +55,10 @@ class _Envelope(msgspec.Struct, gc=False):
 
 
 _split: Final = msgspec.json.Decoder(_Envelope).decode
+_ESCAPE: Final = re.compile(
+    rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>u[dD][89a-fA-F]..)|.)", re.DOTALL
+)
+"""An escape in a JSON string: a surrogate pair, half of one, or any other."""
 _ENVELOPE_NAMES: Final = frozenset({"results", "pageNumber", "pageSize", "totalResults", "_links"})
 
 
@@ -63,6 +68,7 @@ class Sheet:
 
     Attributes:
         number, size, total: As answered; None where the answer does not say.
+        doubtful_total: ``totalResults`` as answered, where it is no count.
         links: As answered.
         raws: The bytes of its items.
         extra: Envelope fields that the document does not name, if asked for.
@@ -73,12 +79,16 @@ class Sheet:
     total: int | None
     links: Links
     raws: Sequence[Raw] = field(repr=False)
+    doubtful_total: Number = None
     extra: Mapping[str, Any] = Factory(dict)
 
     @property
     def count(self) -> int:
         """Items in it."""
         return len(self.raws)
+
+
+NO_SHEET: Final = Sheet(number=None, size=None, total=None, links=Links(), raws=())
 
 
 @frozen
@@ -120,11 +130,13 @@ class ItemReader:
             MalformedResponse: It is no page envelope.
         """
         try:
-            envelope = _split(body)
+            envelope = _envelope(body)
+            doubtful = _doubtful(envelope.total_results)
             return Sheet(
                 number=_whole_number("pageNumber", envelope.page_number),
                 size=_whole_number("pageSize", envelope.page_size),
-                total=_whole_number("totalResults", envelope.total_results),
+                total=None if doubtful else _whole_number("totalResults", envelope.total_results),
+                doubtful_total=envelope.total_results if doubtful else None,
                 links=_links(envelope.links or _NO_LINKS),
                 raws=envelope.results,
                 extra=_extra(body) if extra else {},
@@ -201,6 +213,22 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
+def _envelope(body: bytes) -> _Envelope:
+    """Split *body*; half a surrogate pair, which is no text, spoils its own record only."""
+    try:
+        return _split(body)
+    except msgspec.DecodeError:
+        mended = _ESCAPE.sub(lambda found: rb"\ufffd" if found["half"] else found[0], body)
+        if mended == body:
+            raise
+    envelope, end = _split(mended), 0
+    for index, raw in enumerate(envelope.results):
+        begin = mended.index(bytes(raw), end)
+        end = begin + len(bytes(raw))
+        envelope.results[index] = Raw(body[begin:end])
+    return envelope
+
+
 def _whole_number(name: str, value: Number) -> int | None:
     """Numbers may come as strings; what is no whole number is refused."""
     if value is None:
@@ -209,6 +237,11 @@ def _whole_number(name: str, value: Number) -> int | None:
     if number < 0 or (isinstance(value, float) and not value.is_integer()):
         raise ValueError(f"{name} is {value!r}")
     return number
+
+
+def _doubtful(total: Number) -> bool:
+    """Whether ``totalResults`` says only that it is not known. Assumed: -1, or empty text."""
+    return total == -1 or (isinstance(total, str) and total.strip() in {"", "-1"})
 
 
 def _links(names: _LinkNames) -> Links:

@@ -27,6 +27,7 @@ class Ask:
 
     Attributes:
         params: Its query.
+        query: Its text, where `params` cannot give it back.
         number: The ``pageNumber`` it must answer with; None where the link does not say.
         offset: Items of the list before it, where arithmetic tells.
         size: The ``pageSize`` it must answer with; None where any will do.
@@ -34,6 +35,7 @@ class Ask:
     """
 
     params: Params
+    query: str | None = None
     number: int | None
     offset: int | None = None
     size: int | None = None

@@ -3,22 +3,27 @@
 A link is text from the service's answer. Only its query is ever used, on the
 request that the caller made, so a link can lead neither the request nor the key
 it carries to another host or path. One that tries is an error that says so.
+
+A query that holds more than a place and the caller's own filter may be anything (a
+token of bytes, a flag without a value): it goes back as it came.
 """
 
 from __future__ import annotations
 
 import re
 from typing import Final
-from urllib.parse import SplitResult, parse_qsl, unquote, urljoin, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlencode, urljoin, urlsplit
 
 from attrs import define, field
 
+from integration_sdk._sansio.paging.cursor import PLACE, read_query
 from integration_sdk._sansio.requests import Params, Request
 from integration_sdk.errors import UnsafeLink
 
 _PORTS: Final = {"http": 80, "https": 443}
 _NOWHERE: Final = "http://base.invalid"
 """Stands for a base URL that is not known: a link that names a host is then foreign."""
+_SENT_AS_IT_IS: Final = "!$%&'()*+,/:;=?@[]|"
 _PAGE: Final = re.compile(r"(?<=[?&]page=)[0-9]{1,9}(?=&|$)")
 
 
@@ -53,6 +58,14 @@ class LinkReader:
         self._others = tuple(pair for pair in params if pair[0] != "page")
         return params
 
+    def raw_query(self, href: str, params: Params) -> str | None:
+        """Return the query of *href* as it is to be sent, where *params* cannot give it back."""
+        if {pair for pair in params if pair[0] not in PLACE} <= {*self.request.params}:
+            return None
+        text = quote(urlsplit(href).query, safe=_SENT_AS_IT_IS)
+        anew = urlencode(params, quote_via=quote, safe="")
+        return None if sorted(text.split("&")) == sorted(anew.split("&")) else text
+
     def _parse(self, href: str, page: int | None) -> Params:
         base = urlsplit(self.base_url.rstrip("/") or _NOWHERE)
         try:
@@ -68,7 +81,7 @@ class LinkReader:
                 method=self.request.method,
                 path=self.request.path,
             )
-        return tuple(parse_qsl(link.query, keep_blank_values=True))
+        return read_query(link.query)
 
     def _same_path(self, link: SplitResult, base: SplitResult) -> bool:
         path = unquote(link.path).rstrip("/")

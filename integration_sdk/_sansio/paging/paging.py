@@ -18,12 +18,21 @@ speculation can change what is handed out.
 Two things end a list with an error instead of silence or a circle: a link to a
 page that was read before, and a page that answers with another number. A page
 without a link, where ``totalResults`` says that there is more, is no end yet: the
-next page is asked for by its number, and ends the list if it is empty.
+next page is asked for by its number, and ends the list if it is empty or the same
+page again.
+
+Whoever chose the page size goes on with it: a link that names a page and nothing of
+its size is asked for in the size of the page that it was found on. Other sizes are
+asked for only where pages are as full as they say, for else nobody knows which items
+a page of another size holds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from attrs import define, evolve, field
+from msgspec import Raw
 
 from integration_sdk._sansio.paging.cursor import Position, same_query
 from integration_sdk._sansio.paging.items import Sheet
@@ -56,16 +65,29 @@ class PageWalk(Walk):
     _size: int | None = field(init=False, default=None)
     """Items of a full page, as answered last; None where arithmetic does not hold."""
     _by_link: Ask | None = field(init=False, default=None)
-    """The head as its link has it, while it is asked for in another size."""
+    """The head as its link has it, in whatever size it is asked for."""
+    _in_parts: bool = field(init=False, default=False)
+    """Whether items to skip may lie on later pages, since the page begun was too much."""
+    _unlinked: Sequence[Raw] = field(init=False, default=())
+    """Items of the current page where no link leads on from it."""
 
     def __attrs_post_init__(self) -> None:
         self._links = LinkReader(self.request, self.base_url)
         self.total = self.start.total
-        number = _number(self.start.params)
-        offset = 0 if number == 1 else None
         self._size = _number(self.start.params, "pageSize")
-        self.line.start_over(
-            Ask(params=self.start.params, number=number, offset=offset, skip=self.start.skip)
+        self.line.start_over(self._first())
+
+    def _first(self) -> Ask:
+        """Return the page to begin with; its offset is known if all before it were full."""
+        number = _number(self.start.params)
+        before = 0 if number == 1 else ((number or 0) - 1) * (self._size or 0)
+        counted = number and not self.start.query and self.start.done == before + self.start.skip
+        return Ask(
+            params=self.start.params,
+            query=self.start.query,
+            number=number,
+            offset=before if counted else None,
+            skip=self.start.skip,
         )
 
     def beyond(self, tail: Ask) -> Ask | None:
@@ -82,21 +104,26 @@ class PageWalk(Walk):
         head = self.line.asks[0]
         if self._size is None or head.offset is None or not self.sizes.too_much():
             return False
-        self._by_link = self._by_link or head
+        if head.offset % self.sizes.wanted:
+            return False
+        self._by_link, self._in_parts = self._by_link or head, head.skip > 0
         self.line.start_over(self._resized(head, self.sizes.wanted))
         return True
 
     def opened(self, sheet: Sheet, size: int, seconds: float = 0.0) -> int | None:
         """Take the head's answer, and judge its link; see `Walk.opened`."""
         ask = self.line.asks[0]
-        if ask.size is not None and sheet.size != ask.size:
+        if self.guessing and sheet.raws and sheet.raws == self._unlinked:
+            self.ended()
+            return None
+        if ask.size is not None and not self._is_exact(ask, sheet):
             self._steer_no_more(ask)
             return None
         self.check_number(ask, sheet.number)
         self.line.open_head(size)
         self.current, self._count = ask, sheet.count
         self.offered += max(sheet.count - ask.skip, 0)
-        self._visited.add(_mark(ask.params))
+        self._visited.add(_mark(ask.params, ask.query))
         self.total = self.total if sheet.total is None else sheet.total
         self.sizes.answered(sheet.count, size, seconds)
         self._go_on(ask, sheet)
@@ -107,7 +134,11 @@ class PageWalk(Walk):
             following = self._following(ask, sheet)
         except PaginationError as problem:
             self._problem, following = problem, None
+        if following is not None and self._in_parts:
+            following = evolve(following, skip=max(ask.skip - sheet.count, 0))
+            self._in_parts = following.skip > 0
         self._by_link = following
+        self._unlinked = sheet.raws if self.guessing else ()
         self._end = self._foreseeable(following)
         if following is None:
             self.line.start_over()
@@ -119,6 +150,8 @@ class PageWalk(Walk):
         if not self.line.asks:
             return False
         head = self.line.asks[0]
+        if following.skip != head.skip:
+            return False
         if following.offset is not None:
             return following.offset == head.offset
         return head.offset is None and same_query(head.params, following.params)
@@ -140,17 +173,27 @@ class PageWalk(Walk):
             return None if guessed and not sheet.count else self._guess(ask, sheet)
         page = ask.number if ask.number is not None else sheet.number
         params = self._links.query(sheet.links.next, page=page)
+        query = self._links.raw_query(sheet.links.next, params)
+        params = self._sized(params, ask)
         number = self._number_of(params)
         backwards = number is not None and page is not None and number <= page
-        if backwards or _mark(params) in self._visited:
+        if backwards or _mark(params, query) in self._visited:
             raise self.error(
                 f"the next link of page {page} leads back to a page that was read already "
                 f"({sheet.links.next!r})",
                 page,
             )
-        self._size = self._regular_size(ask, sheet, params)
+        self._size = None if query else self._regular_size(ask, sheet, params)
         offset = self._size * ask.number if self._size and ask.number else None
-        return Ask(params=params, number=number, offset=offset)
+        return Ask(params=params, query=query, number=number, offset=offset)
+
+    def _sized(self, params: Params, ask: Ask) -> Params:
+        """Return a link's query with the size of its page where it names a page and no size."""
+        names = {name for name, _ in params}
+        plain = "page" in names and names <= {name for name, _ in self.request.params}
+        if not plain or "pageSize" in names:
+            return params
+        return (*params, *(pair for pair in ask.params if pair[0] == "pageSize"))
 
     def _regular_size(self, ask: Ask, sheet: Sheet, params: Params) -> int | None:
         """Return the size of pages where the link is the page's own query, one page on."""
@@ -158,6 +201,8 @@ class PageWalk(Walk):
             return None
         regular = same_query(params, _replaced(ask.params, "page", ask.number + 1))
         size = sheet.size if regular else None
+        if sheet.count != sheet.size:
+            self.sizes.give_up()
         if size and size < (_number(ask.params, "pageSize") or 0):
             self.sizes.capped(size)
         return size or None
@@ -171,10 +216,10 @@ class PageWalk(Walk):
 
     def _guess(self, ask: Ask, sheet: Sheet) -> Ask | None:
         """No link: the end, unless the page itself says that there is more."""
-        if ask.number is None or not sheet.size or sheet.total is None:
+        if ask.number is None or ask.query or not sheet.size or sheet.total is None:
             return None
         more = sheet.total > max(ask.number * sheet.size, self.start.done + self.offered)
-        return _successor(ask, None) if more else None
+        return evolve(_successor(ask, None), size=None) if more else None
 
     # Sizes
 
@@ -186,10 +231,17 @@ class PageWalk(Walk):
         return ask if size == (ask.size or self._size) else self._resized(ask, size)
 
     def _resized(self, ask: Ask, size: int) -> Ask:
-        """Return the page of *size* that holds the first item of *ask* that is wanted."""
-        pages, skip = divmod((ask.offset or 0) + ask.skip, size)
-        params = _replaced(_replaced(ask.params, "page", pages + 1), "pageSize", size)
-        return Ask(params=params, number=pages + 1, offset=pages * size, size=size, skip=skip)
+        """Return the page of *size* that begins where *ask* does."""
+        number = (ask.offset or 0) // size + 1
+        params = _replaced(_replaced(ask.params, "page", number), "pageSize", size)
+        return Ask(params=params, number=number, offset=ask.offset, size=size, skip=ask.skip)
+
+    def _is_exact(self, ask: Ask, sheet: Sheet) -> bool:
+        """Whether a page is of the size that was chosen for it: full, or up to the list's end."""
+        end = (
+            ask.size if sheet.links.next or sheet.total is None else sheet.total - (ask.offset or 0)
+        )
+        return sheet.size == ask.size and sheet.count in {ask.size, end}
 
     def _steer_no_more(self, ask: Ask) -> None:
         """The service gave another size than was asked for: go on as the link has it."""
@@ -203,12 +255,11 @@ class PageWalk(Walk):
         if self.current is None:
             return self.start
         done = self.start.done + self.offered - max(self._count - taken, 0)
-        following = self.line.asks[0] if self.line.asks and taken >= self._count else None
-        if following is not None and not self.guessing:
-            return Position(
-                params=following.params, skip=following.skip, done=done, total=self.total
-            )
-        return Position(params=self.current.params, skip=taken, done=done, total=self.total)
+        following = self._by_link if taken >= self._count and not self.guessing else None
+        page, skip = (following, following.skip) if following else (self.current, taken)
+        return Position(
+            params=page.params, query=page.query, skip=skip, done=done, total=self.total
+        )
 
     def resume_behind_problem(self) -> PaginationError | None:
         """Return why the walk cannot go on, and prepare to look at that page once more."""
@@ -216,7 +267,7 @@ class PageWalk(Walk):
             return None
         problem, self._problem = self._problem, None
         if self.current is not None:
-            self._visited.discard(_mark(self.current.params))
+            self._visited.discard(_mark(self.current.params, self.current.query))
             self.line.start_over(evolve(self.current, skip=self._count))
         return problem
 
@@ -240,5 +291,5 @@ def _number(params: Params, name: str = "page") -> int | None:
     return int(values[0]) if len(values) == 1 and values[0].isdecimal() else None
 
 
-def _mark(params: Params) -> int:
-    return hash(tuple(sorted(params)))
+def _mark(params: Params, query: str | None) -> int:
+    return hash((*sorted(params), query))

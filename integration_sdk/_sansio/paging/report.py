@@ -13,9 +13,10 @@ class ListProgress:
 
     Attributes:
         done: Items handed out, those before the cursor included.
-        total: ``totalResults`` as last answered; None before the first answer.
+        total: ``totalResults`` as last answered, or fewer by ``limit=``; None before the
+            first answer.
         rate: Items a second of this run; 0.0 before the first.
-        eta: Seconds to the end at this rate; None where it cannot be told.
+        eta: Seconds to `total` at this rate; None where it cannot be told.
     """
 
     done: int
@@ -54,7 +55,7 @@ class ListReport:
         requests: Transmissions, those asked on speculation and repeated ones included.
         waits: Seconds that answers were held up by retries and the shared gate.
         duplicates: Items seen to come twice.
-        invalid: Items that did not fit the model and went to ``on_invalid``.
+        invalid: Items that did not fit the model.
         drift: Signs that the list changed meanwhile, in order.
     """
 

@@ -1,0 +1,172 @@
+"""The fields of a class, whatever made it: attrs, a dataclass, a Struct or a TypedDict."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    NewType,
+    NotRequired,
+    Required,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+import attrs
+import msgspec
+from attrs import frozen
+
+REQUIRED: Final = msgspec.NODEFAULT
+
+
+@frozen
+class Field:
+    """One field of a class.
+
+    Attributes:
+        argument: Its name where the object is made.
+        json_name: Its name in the service's JSON.
+        type: As annotated.
+        default: Its value where the JSON has none; `REQUIRED` if it must.
+        factory: Makes that value; `REQUIRED` if nothing does.
+        late: Whether only the class itself can make that value.
+    """
+
+    argument: str
+    json_name: str
+    type: Any
+    default: Any = REQUIRED
+    factory: Any = REQUIRED
+    late: bool = False
+
+    @property
+    def has_default(self) -> bool:
+        """Whether its value is known where the JSON has none."""
+        return not (self.default is REQUIRED and self.factory is REQUIRED)
+
+
+def camel(name: str) -> str:
+    """Return *name* as the service spells it: ``due_date`` becomes ``dueDate``."""
+    head, *tail = name.strip("_").split("_")
+    return head + "".join(part[:1].upper() + part[1:] for part in tail)
+
+
+def name_of(model: Any) -> str:
+    """Return what a person calls *model*."""
+    return getattr(model, "__name__", None) or repr(model)
+
+
+def is_struct(kind: Any) -> bool:
+    """Whether *kind* is a msgspec Struct."""
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def has_fields(kind: Any) -> bool:
+    """Whether *kind* is a class whose fields are known here."""
+    if not isinstance(kind, type):
+        return False
+    made = attrs.has(kind) or dataclasses.is_dataclass(kind)
+    return made or is_struct(kind) or is_typeddict(kind)
+
+
+def fields_of(model: Any) -> Iterator[Field]:
+    """Return what *model* is filled from.
+
+    Raises:
+        NameError: An annotation names what is not there.
+    """
+    if is_struct(model):
+        rename = _speaks_python(model)
+        yield from (_of_struct(f, rename=rename) for f in msgspec.structs.fields(model))
+        return
+    hints = get_type_hints(model, include_extras=True)
+    if attrs.has(model):
+        yield from (_of_attrs(a, hints) for a in attrs.fields(model) if a.init)
+    elif dataclasses.is_dataclass(model):
+        yield from (_of_dataclass(f, hints) for f in dataclasses.fields(model) if f.init)
+    else:
+        yield from (_of_typed_dict(model, name, kind) for name, kind in hints.items())
+
+
+def needs_twin(kind: Any) -> bool:
+    """Whether msgspec would read *kind*, or something in it, by other names than ours.
+
+    A Struct or a TypedDict is taken at its word where it has the JSON's names; an attrs
+    class or a dataclass never is, since msgspec would pass its ``__init__`` by.
+    """
+    seen: set[type] = set()
+    to_see = [kind]
+    while to_see:
+        kind = to_see.pop()
+        if isinstance(kind, type):
+            if kind in seen:
+                continue
+            seen.add(kind)
+        if has_fields(kind) and _has_own_names(kind):
+            return True
+        to_see += _parts(kind)
+    return False
+
+
+def _has_own_names(kind: Any) -> bool:
+    return not (is_struct(kind) or is_typeddict(kind)) or _speaks_python(kind)
+
+
+def _parts(kind: Any) -> Iterator[Any]:
+    """Return what *kind* is made of."""
+    if has_fields(kind):
+        yield from (item.type for item in fields_of(kind))
+    elif isinstance(kind, NewType):
+        yield kind.__supertype__
+    elif isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        yield from get_type_hints(kind).values()
+    elif get_origin(kind) is Annotated:
+        yield get_args(kind)[0]
+    elif get_origin(kind) not in {None, Literal}:
+        yield from (get_origin(kind), *get_args(kind))
+
+
+def _speaks_python(kind: Any) -> bool:
+    """Whether a class has snake_case fields and says nothing of their JSON names."""
+    if is_struct(kind):
+        names = {f.name: f.encode_name for f in msgspec.structs.fields(kind)}
+    else:
+        names = {name: name for name in kind.__annotations__}
+    untouched = all(name == written for name, written in names.items())
+    return untouched and any(camel(name) != name for name in names)
+
+
+def _of_attrs(attribute: Any, hints: Mapping[str, Any]) -> Field:
+    known = hints.get(attribute.name, Any)
+    default, factory, late = attribute.default, REQUIRED, False
+    if default is attrs.NOTHING:
+        default = REQUIRED
+    elif isinstance(default, attrs.Factory):  # type: ignore[arg-type]  # attrs types it as a function
+        late, factory, default = default.takes_self, default.factory, REQUIRED
+    return Field(attribute.alias, camel(attribute.alias), known, default, factory, late)
+
+
+def _of_dataclass(member: Any, hints: Mapping[str, Any]) -> Field:
+    default = REQUIRED if member.default is dataclasses.MISSING else member.default
+    factory = REQUIRED if member.default_factory is dataclasses.MISSING else member.default_factory
+    return Field(member.name, camel(member.name), hints[member.name], default, factory)
+
+
+def _of_struct(member: Any, *, rename: bool) -> Field:
+    json_name = camel(member.name) if rename else member.encode_name
+    return Field(member.name, json_name, member.type, member.default, member.default_factory)
+
+
+def _of_typed_dict(model: Any, name: str, kind: Any) -> Field:
+    """A key that may be missing is left out by whoever makes the dict."""
+    marked = get_origin(kind)
+    optional = marked is NotRequired or (marked is not Required and name in model.__optional_keys__)
+    json_name = camel(name) if _speaks_python(model) else name
+    inner = get_args(kind)[0] if marked in {Required, NotRequired} else kind
+    return Field(name, json_name, inner, late=optional)

@@ -1,0 +1,399 @@
+"""Lists read by people who cancel, go on, resume, commit at once and ask for odd things."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from integration_sdk._pager.checkpoint import Checkpoint
+from integration_sdk._pager.pager import Pager
+from integration_sdk._sansio.requests import Request, listing
+from integration_sdk._sansio.responses import Response
+from integration_sdk.dialect import Dialect
+from integration_sdk.errors import (
+    ConfigurationError,
+    InternalServerError,
+    InvalidItem,
+    MalformedResponse,
+    UnsafeLink,
+)
+from tests.pager_support import BASE, FakeService, ids, others
+
+
+class Numbered(msgspec.Struct):
+    id: int
+
+
+def readings(pager: Pager[Any]) -> dict[str, Callable[[], Any]]:
+    return {
+        "items": lambda: aiter(pager),
+        "pages": pager.pages,
+        "chunks": lambda: pager.chunks(130),
+    }
+
+
+def flat(way: str, handed: Any) -> list[Any]:
+    return [handed] if way == "items" else list(handed.results if way == "pages" else handed)
+
+
+# Cut short
+
+
+@pytest.mark.parametrize("way", ["items", "pages", "chunks"])
+@settings(max_examples=40, deadline=None)
+@given(turns=st.lists(st.integers(0, 6), max_size=30))
+def test_nothing_is_lost_by_whoever_stops_waiting(way: str, turns: list[int]) -> None:
+    """However often the wait for the next item, page or chunk is cancelled, all of it comes."""
+
+    async def read() -> list[Any]:
+        service = FakeService(count=400, latency=lambda _: 0)
+        clock = iter(range(10**6))  # so that each slice takes its turn
+        reading = readings(service.pager(clock=lambda: float(next(clock))))[way]()
+        seen: list[Any] = []
+        for patience in [*turns, *[10**6] * 500]:
+            waiting = asyncio.ensure_future(anext(reading))
+            for _ in range(patience):
+                if waiting.done():
+                    break
+                await asyncio.sleep(0)
+            waiting.cancel()
+            try:
+                seen += flat(way, await waiting)
+            except asyncio.CancelledError:
+                continue
+            except StopAsyncIteration:
+                break
+        return seen
+
+    assert asyncio.run(read()) == ids(range(400))
+
+
+@pytest.mark.parametrize("way", ["items", "pages", "chunks", "collect"])
+async def test_the_cursor_of_an_error_is_behind_what_was_handed_out(way: str) -> None:
+    """What came before the error and what comes behind its cursor is the whole list."""
+    service = FakeService(count=500, latency=lambda _: 0, troubles={4: [500]})
+    pager = service.pager(prefetch=0)
+    seen: list[Any] = []
+
+    async def read() -> None:
+        if way == "collect":
+            await pager.collect()
+        else:
+            async for handed in readings(pager)[way]():
+                seen.extend(flat(way, handed))
+
+    with pytest.raises(InternalServerError) as caught:
+        await read()
+
+    assert caught.value.cursor == pager.cursor
+    assert pager.progress.done == len(seen)
+    assert seen + await service.pager(cursor=pager.cursor).collect() == ids(range(500))
+
+
+@pytest.mark.parametrize("way", ["items", "pages", "chunks"])
+async def test_an_item_that_does_not_fit_costs_itself_alone(way: str) -> None:
+    """Asked again after `InvalidItem`, a page or chunk goes on with all its good items."""
+    service = FakeService(count=300, latency=lambda _: 0)
+    service.records = lambda index: {"id": "?" if index == 150 else index}
+    pager = service.pager(model=Numbered)
+    reading, seen, errors = readings(pager)[way](), list[int](), list[InvalidItem]()
+
+    while True:
+        try:
+            seen += [item.id for item in flat(way, await anext(reading))]
+        except InvalidItem as error:
+            errors.append(error)
+        except StopAsyncIteration:
+            break
+
+    assert seen == [index for index in range(300) if index != 150]
+    assert [error.index for error in errors] == [50]
+    assert (pager.report.items, pager.report.invalid) == (299, 1)
+
+
+async def test_a_closed_reading_hands_out_no_half_chunk() -> None:
+    """What was gathered of a chunk when it was closed comes with the cursor, not with anext()."""
+    service = FakeService(count=300, latency=lambda _: 0, troubles={3: [500]})
+    pager = service.pager(prefetch=0)
+    chunks = pager.chunks(250)
+    with pytest.raises(InternalServerError):
+        await anext(chunks)
+
+    await chunks.aclose()
+
+    with pytest.raises(StopAsyncIteration):
+        await anext(chunks)
+    assert await service.pager(cursor=pager.cursor).collect() == ids(range(300))
+
+
+async def test_pages_that_somebody_else_cancels_are_asked_for_again() -> None:
+    """A sweep over all tasks costs the pages on their way, not the reading."""
+    service = FakeService(count=500)
+    reading = asyncio.ensure_future(service.pager().collect())
+    await asyncio.sleep(0.005)
+
+    for task in others() - {reading}:
+        task.cancel()
+
+    assert await reading == ids(range(500))
+
+
+def test_an_iteration_goes_on_in_another_loop() -> None:
+    """What was begun in one ``asyncio.run()`` is gone on with in the next."""
+    items = aiter(FakeService(latency=lambda page: 0.0 if page < 3 else 0.01).pager())
+
+    async def begin() -> list[Any]:
+        return [await anext(items) for _ in range(150)]
+
+    async def go_on() -> list[Any]:
+        return [item async for item in items]
+
+    assert asyncio.run(begin()) + asyncio.run(go_on()) == ids(range(1000))
+
+
+async def test_looking_again_after_a_bad_link_is_no_drift() -> None:
+    """The page that held it is read once more, and its items are not taken for duplicates."""
+    service = FakeService(count=300, latency=lambda _: 0)
+    good, looks = service.body, list[int]()
+
+    def body(number: int, size: int) -> bytes:
+        looks.append(number)
+        page = good(number, size)
+        return page.replace(b"/companies?page=2", b"/profile?page=2") if looks == [1] else page
+
+    service.body = body  # type: ignore[method-assign]  # the link is bad once
+    pager = service.pager(on_drift="raise", prefetch=0)
+    items = aiter(pager)
+    seen = [await anext(items) for _ in range(100)]
+    with pytest.raises(UnsafeLink):
+        await anext(items)
+
+    assert [*seen, *[item async for item in items]] == ids(range(300))
+    assert pager.report.duplicates == 0
+
+
+# Pages of another size
+
+
+async def test_a_place_at_a_border_is_in_a_size_that_was_seen() -> None:
+    """Where the next page is asked for in a size that the service caps, cursors still hold."""
+    service = FakeService(count=4000, latency=lambda _: 0)
+    body = service.body
+    service.body = lambda number, size: body(number, min(size, 1000))  # type: ignore[method-assign]  # a cap
+    pager = service.pager(page_size="auto", prefetch=2)
+    read = 0
+
+    async for item in pager:
+        read += 1
+        if read % 125 == 0 and read < 4000:
+            assert await service.pager(page_size="auto", cursor=pager.cursor).first() == {
+                "id": item["id"] + 1
+            }
+
+
+async def test_a_resumed_page_that_times_out_is_asked_for_in_halves() -> None:
+    """Where all pages before a cursor were full, it is known which items a smaller page holds."""
+    service = FakeService(count=500, latency=lambda _: 0)
+    pager = service.pager(limit=230)
+    await pager.collect()
+    service.troubles = {3: [504]}
+    service.seen.clear()
+
+    assert await service.pager(cursor=pager.cursor).collect() == ids(range(230, 500))
+    assert [seen[:2] for seen in service.seen[:2]] == [(3, 100), (5, 50)]
+
+
+# What the service says
+
+
+class Scripted:
+    """Answers with *pages* in turn; ``seen`` holds the targets."""
+
+    def __init__(self, *pages: dict[str, Any] | bytes) -> None:
+        self.pages = pages
+        self.seen: list[str] = []
+
+    async def fetch(self, request: Request) -> Response:
+        page = self.pages[min(len(self.seen), len(self.pages) - 1)]
+        self.seen.append(request.target)
+        body = page if isinstance(page, bytes) else msgspec.json.encode(page)
+        return Response(status=200, body=body)
+
+    def pager(self, **options: Any) -> Pager[Any]:
+        request = listing(Dialect.document(), "companies.list")
+        return Pager(self.fetch, request, base_url=BASE, **options)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "after=%FF%FE",
+        "after=a+b==",
+        "after=a%2Bb",
+        "flag&x=",
+        "a;b",
+        "after=%u0041",
+        "page=2&t=%FF",
+    ],
+)
+async def test_a_link_is_sent_as_it_came(query: str) -> None:
+    """A token may be any bytes; it comes back unchanged, from a cursor too."""
+    first, second = (
+        {"results": [{"id": 1}], "_links": {"next": {"href": f"/companies?{text}"}}}
+        for text in (query, "after=%FE%FE")
+    )
+    service = Scripted(first, {"results": [{"id": 2}]}, second, {"results": []})
+    pager = service.pager(prefetch=0)
+    items = aiter(pager)
+    await anext(items)
+    await service.pager(cursor=pager.cursor).first()
+    assert [item async for item in items] == [{"id": 1}]
+
+    assert service.seen[1:] == [*[f"/companies?{query}"] * 2, "/companies?after=%FE%FE"]
+
+
+@pytest.mark.parametrize("number", [None, 1])
+async def test_a_page_that_was_guessed_and_is_the_one_before_is_the_end(number: int | None) -> None:
+    """A service that ignores the number of a page it does not have is not read twice."""
+    page = {"results": [{"id": 1}], "pageNumber": number, "pageSize": 1, "totalResults": 9}
+    pager = Scripted(page).pager(page_size=1)
+
+    assert await pager.collect() == [{"id": 1}]
+    assert [drift.kind for drift in pager.report.drift] == ["count"]
+
+
+@pytest.mark.parametrize("total", [-1, "", "-1"])
+async def test_a_total_that_says_nothing_is_none(total: Any) -> None:
+    """The list is read by its links, and the report says once that its length is not known."""
+    linked = {"next": {"href": "/companies?page=2&pageSize=100"}}
+    first = {"results": [{"id": 1}], "totalResults": total, "_links": linked}
+    pager = Scripted(first, {"results": [{"id": 2}], "totalResults": total}).pager(prefetch=0)
+
+    assert await pager.collect() == [{"id": 1}, {"id": 2}]
+    assert [drift.kind for drift in pager.report.drift] == ["total"]
+    assert pager.progress.total is None
+
+
+async def test_half_a_surrogate_pair_spoils_its_own_record() -> None:
+    """A record cut in the middle of an emoji is an item that does not fit; the others come."""
+    body = (
+        b'{"results":[{"a":"\\ud83d\\ude00"},{"a":"\\\\ud83d"},{"a":"cut \\ud83d"},{"a":"\\n"}],'
+        b'"totalResults":4}'
+    )
+    aside: list[InvalidItem] = []
+
+    items = await Scripted(body).pager(on_invalid=aside.append).collect()
+
+    assert items == [{"a": "\N{GRINNING FACE}"}, {"a": "\\ud83d"}, {"a": "\n"}]
+    assert [error.raw for error in aside] == [b'{"a":"cut \\ud83d"}']
+
+
+async def test_an_answer_that_is_no_page_says_which_it_is() -> None:
+    """In a list of a thousand pages that is what one looks for first."""
+    linked = {"next": {"href": "/companies?page=2&pageSize=100"}}
+    service = Scripted({"results": [], "_links": linked}, b"<html>")
+
+    with pytest.raises(MalformedResponse, match="answered 200 for page 2"):
+        await service.pager().collect()
+
+
+# What the caller says
+
+
+async def test_a_first_page_of_no_items_is_empty() -> None:
+    """``limit=0`` asks for nothing, and awaiting the list gives a page with nothing."""
+    service = FakeService()
+    pager = service.pager(limit=0)
+
+    page = await pager
+
+    assert (list(page.results), page.cursor, service.seen) == ([], pager.cursor, [])
+
+
+async def test_progress_ends_at_the_limit() -> None:
+    """What is not going to be read does not count as left."""
+    service = FakeService(latency=lambda _: 0)
+    start = service.pager(limit=100)
+    await start.collect()
+    pager = service.pager(limit=250, cursor=start.cursor)
+    items = aiter(pager)
+    await anext(items)
+
+    assert (pager.progress.done, pager.progress.total) == (101, 350)
+
+
+@pytest.mark.parametrize("limit", [-1, 1.5, "7", True])
+async def test_a_limit_of_collect_is_checked_as_that_of_list(limit: Any) -> None:
+    """The error comes before anything is sent."""
+    service = FakeService()
+
+    with pytest.raises(ConfigurationError, match="limit"):
+        await service.pager().collect(limit)
+
+    assert service.seen == []
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("on_invalid", "skip"), ("decode", 1), ("key", 7), ("checkpoint", 7), ("checkpoint", b"c")],
+)
+def test_an_option_of_a_wrong_kind_is_refused_by_name(option: str, value: Any) -> None:
+    """Not where it is used first, in the middle of a list."""
+    with pytest.raises(ConfigurationError, match=option):
+        FakeService().pager(**{option: value})
+
+
+# Checkpoints
+
+
+async def test_a_second_reading_begins_at_the_checkpoint(tmp_path: Path) -> None:
+    """A pager that is iterated again goes on behind what was committed meanwhile."""
+    service = FakeService(count=500, latency=lambda _: 0)
+    pager = service.pager(checkpoint=tmp_path / "cursor")
+    async for page in pager.pages():
+        await page.commit()
+        if page.page_number == 2:
+            break
+
+    assert await pager.first() == {"id": 200}
+
+
+async def test_commits_at_the_same_time_keep_the_last(tmp_path: Path) -> None:
+    """Whatever thread comes first, an older cursor never replaces a newer one."""
+    service = FakeService(count=1000, latency=lambda _: 0)
+    pager = service.pager(page_size=20, checkpoint=tmp_path / "cursor")
+    pages = [page async for page in pager.pages()]
+
+    await asyncio.gather(*(page.commit() for page in pages))
+
+    assert Checkpoint(tmp_path / "cursor").load() == pages[-1].cursor
+    assert os.listdir(tmp_path) == ["cursor"]  # noqa: PTH208  # iterdir() is for synchronous code
+
+
+def test_a_save_that_comes_late_leaves_the_newer_cursor(tmp_path: Path) -> None:
+    """Two savers of one file do not stumble over each other's unfinished copy either."""
+    checkpoint = Checkpoint(tmp_path / "cursor")
+    older, newer = checkpoint.saving("older"), checkpoint.saving("newer")
+
+    newer()
+    older()
+
+    assert checkpoint.load() == "newer"
+
+
+def test_a_save_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    """A directory in the checkpoint's place is an error, and no copy lies about."""
+    (tmp_path / "cursor").mkdir()
+
+    with pytest.raises(ConfigurationError, match="cannot be written"):
+        Checkpoint(tmp_path / "cursor").save("1.a")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["cursor"]
