@@ -19,6 +19,7 @@ from integration_sdk._sansio.requests import Request, listing
 from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
+    ApiError,
     ConfigurationError,
     InternalServerError,
     InvalidItem,
@@ -209,6 +210,21 @@ async def test_a_resumed_page_that_times_out_is_asked_for_in_halves() -> None:
 
     assert await service.pager(cursor=pager.cursor).collect() == ids(range(230, 500))
     assert [seen[:2] for seen in service.seen[:2]] == [(3, 100), (5, 50)]
+
+
+async def test_a_place_within_a_page_read_in_parts_is_kept() -> None:
+    """A reading that fails between the parts names the place it was at, not that of a part."""
+    service = FakeService(count=30, latency=lambda _: 0)
+    pager = service.pager(page_size=10, limit=3)
+    await pager.collect()
+    service.troubles = {1: [504, 504], 2: [504] * 9}
+    stream = aiter(service.pager(page_size=10, cursor=pager.cursor))
+    with pytest.raises(ApiError) as between:
+        await anext(stream)
+    service.troubles = {}
+
+    rest = service.pager(page_size=10, cursor=between.value.cursor)
+    assert await rest.collect() == ids(range(3, 30))
 
 
 # What the service says

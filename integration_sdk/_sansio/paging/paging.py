@@ -66,8 +66,8 @@ class PageWalk(Walk):
     """Items of a full page, as answered last; None where arithmetic does not hold."""
     _by_link: Ask | None = field(init=False, default=None)
     """The head as its link has it, in whatever size it is asked for."""
-    _in_parts: bool = field(init=False, default=False)
-    """Whether items to skip may lie on later pages, since the page begun was too much."""
+    _begun: Ask | None = field(init=False, default=None)
+    """The page to go on within, while it is read in parts and some are to be skipped still."""
     _unlinked: Sequence[Raw] = field(init=False, default=())
     """Items of the current page where no link leads on from it."""
 
@@ -106,7 +106,9 @@ class PageWalk(Walk):
             return False
         if head.offset % self.sizes.wanted:
             return False
-        self._by_link, self._in_parts = self._by_link or head, head.skip > 0
+        self._by_link = self._by_link or head
+        if head.skip and self._begun is None:
+            self._begun = head
         self.line.start_over(self._resized(head, self.sizes.wanted))
         return True
 
@@ -134,9 +136,10 @@ class PageWalk(Walk):
             following = self._following(ask, sheet)
         except PaginationError as problem:
             self._problem, following = problem, None
-        if following is not None and self._in_parts:
+        if following is not None and self._begun is not None:
             following = evolve(following, skip=max(ask.skip - sheet.count, 0))
-            self._in_parts = following.skip > 0
+        if following is None or not following.skip:
+            self._begun = None
         self._by_link = following
         self._unlinked = sheet.raws if self.guessing else ()
         self._end = self._foreseeable(following)
@@ -256,6 +259,7 @@ class PageWalk(Walk):
             return self.start
         done = self.start.done + self.offered - max(self._count - taken, 0)
         following = self._by_link if taken >= self._count and not self.guessing else None
+        following = self._begun or following
         page, skip = (following, following.skip) if following else (self.current, taken)
         return Position(
             params=page.params, query=page.query, skip=skip, done=done, total=self.total
