@@ -1,4 +1,4 @@
-"""JSON to values and back, with msgspec: numbers, dates and records as the service means them."""
+"""JSON to values and back, with msgspec: names, numbers, dates as the service means them."""
 
 from __future__ import annotations
 
@@ -79,6 +79,12 @@ def _refuse_nan(value: Any, path: str) -> None:
 
 
 _NEVER_NAN: Final = (str, int, bool, type(None), datetime, date, time, UUID, bytes)
+
+
+def camel(name: str) -> str:
+    """Return *name* as the service spells it: ``due_date`` becomes ``dueDate``."""
+    head, *tail = name.strip("_").split("_")
+    return head + "".join(part[:1].upper() + part[1:] for part in tail)
 
 
 def parse_utc(value: Any, _: Any = datetime) -> datetime:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
-from integration_sdk._sansio.codec import Json, decode_json, parse_utc
+from integration_sdk._sansio.codec import Json, camel, decode_json, parse_utc
 from integration_sdk.errors import MalformedResponse
 from integration_sdk.models import (
     ErrorBody,
@@ -129,16 +129,11 @@ def _read_choice(value: Any, _: Any) -> Any:
 _strict_int: Final = _strict(int)
 
 
-def _camel(name: str) -> str:
-    head, *tail = name.rstrip("_").split("_")
-    return head + "".join(part.capitalize() for part in tail)
-
-
 def _register(converter: Converter, model: type[Any]) -> None:
     """Teach *converter* one of our shapes: camelCase in, the unknown kept in ``extra``."""
     from cattrs.gen import make_dict_structure_fn, override  # noqa: PLC0415 - on use
 
-    names = {attribute.name: _camel(attribute.name) for attribute in attrs.fields(model)}
+    names = {attribute.name: camel(attribute.name) for attribute in attrs.fields(model)}
     known = frozenset(names.values())
     overrides = {
         ours: override(omit=True) if ours == "extra" else override(rename=theirs)

@@ -22,6 +22,8 @@ import attrs
 import msgspec
 from attrs import frozen
 
+from integration_sdk._sansio.codec import camel
+
 REQUIRED: Final = msgspec.NODEFAULT
 
 
@@ -49,12 +51,6 @@ class Field:
     def has_default(self) -> bool:
         """Whether its value is known where the JSON has none."""
         return not (self.default is REQUIRED and self.factory is REQUIRED)
-
-
-def camel(name: str) -> str:
-    """Return *name* as the service spells it: ``due_date`` becomes ``dueDate``."""
-    head, *tail = name.strip("_").split("_")
-    return head + "".join(part[:1].upper() + part[1:] for part in tail)
 
 
 def name_of(model: Any) -> str:

@@ -258,8 +258,8 @@ class PageWalk(Walk):
         if self.current is None:
             return self.start
         done = self.start.done + self.offered - max(self._count - taken, 0)
-        following = self._by_link if taken >= self._count and not self.guessing else None
-        following = self._begun or following
+        is_over = taken >= self._count and not self.guessing
+        following = self._begun or (self._by_link if is_over else None)
         page, skip = (following, following.skip) if following else (self.current, taken)
         return Position(
             params=page.params, query=page.query, skip=skip, done=done, total=self.total
