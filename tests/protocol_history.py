@@ -15,6 +15,7 @@ from typing import Any
 
 from attrs import Factory, define, evolve, field
 
+from integration_sdk._journal import KeyJournal
 from integration_sdk._sansio.pushing import effects, protocol, reconcile
 from integration_sdk._sansio.pushing.effects import (
     Commit,
@@ -56,8 +57,8 @@ class History:
     weather: Weather
     dice: Random = field(init=False)
     service: Service = field(init=False)
-    disk: Disk = Factory(Disk)
-    ledger: Ledger = Factory(Ledger)
+    disk: Disk = field(init=False)
+    ledger: Ledger = field(init=False)
     policy: Policy = field(init=False)
     records: list[tuple[str, Lane, bytes]] = Factory(list)
     states: Counter[str] = Factory(Counter)
@@ -72,8 +73,12 @@ class History:
 
     def __attrs_post_init__(self) -> None:
         self.dice = Random(self.seed)
+        if self.weather.fileless:  # nothing to be taken over, and no disk to refuse
+            self.weather = evolve(self.weather, crash=0.0, disk=0.0)
         weather = self.weather
         self.service = Service(self.dice, weather)
+        self.disk = Disk(KeyJournal() if weather.fileless else None)
+        self.ledger = self._new_ledger()
         self.policy = Policy(exclusive=weather.exclusive, quiet_period=30.0, tries=4)
         lanes = [Lane(COMPANY, "books", "invoices"), Lane(COMPANY, "books", "bills")]
         for number in range(self.dice.randrange(1, 6)):
@@ -118,7 +123,9 @@ class History:
         self._after(0.0, self._start)
         self._turn(until=900.0)
         self._clear_up()
-        self._after(0.0, self._start)
+        if not self.weather.fileless:
+            self._kill()
+            self._after(0.0, self._start)
         self._turn(until=self.service.now + 1500.0)
         return self.disk.violations + self._judge()
 
@@ -136,15 +143,17 @@ class History:
                 self._after(self.dice.choice([0.1, 20.0, 100.0]), self._start)
         self.service.now = until
 
+    def _new_ledger(self) -> Ledger:
+        return Ledger(keeps_acknowledged=not self.weather.fileless)
+
     def _kill(self) -> None:
         self._life += 1
-        self.ledger = Ledger()
+        self.ledger = self._new_ledger()
         self._busy.clear()
         self._disk_is_broken = False
 
     def _clear_up(self) -> None:
         """The weather clears: requests on their way arrive, nothing new goes wrong."""
-        self._kill()
         fair = evolve(self.weather, trouble=0.0, crash=0.0, disk=0.0, unlisted=0.0, cut=0.0, lag=0)
         self.weather = self.service.weather = fair
 
@@ -345,7 +354,7 @@ class History:
         if self.dice.random() < self.weather.disk:
             self._resume(machine, lambda: machine.throw(JournalError("unreadable")))
         else:
-            report(set(done(self.disk.journal.owners(effect.keys))))
+            report(self.disk.owners(effect.keys))
 
     def _send(self, intent: Intent, report: Callable[[Any], None]) -> None:
         self.disk.watch_send(intent)
@@ -372,7 +381,7 @@ class History:
             *self._double_sends(),
             *(f"wrong link: {row.id}" for row in rows.values() if self._is_wrong(row)),
             *self._losses(rows),
-            *(f"unexamined: {row.id}" for row in rows.values() if row.state in _UNEXAMINED),
+            *(f"unexamined: {row.id}" for row in rows.values() if self._is_unexamined(row)),
         ]
 
     def _double_sends(self) -> list[str]:
@@ -394,6 +403,11 @@ class History:
         for reference, _, _ in self.records:
             if not any(row.reference == reference for row in rows.values()):
                 yield f"silent loss: {reference} was never taken"
+
+    def _is_unexamined(self, row: Intent) -> bool:
+        """Without a file nobody puts on record how an acknowledged push ended."""
+        known = row.state is State.ACKED and not self.ledger.keeps_acknowledged
+        return row.state in _UNEXAMINED and not known
 
     @staticmethod
     def _accounts_for(row: Intent, push: Push) -> bool:

@@ -7,16 +7,16 @@ steps. The disk is the journal that survives the process, and watches what is wr
 
 import json
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from functools import cached_property
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
 from attrs import Factory, define, evolve, field, frozen
 
-from integration_sdk._journal import MemoryJournal
+from integration_sdk._journal import KeyJournal, MemoryJournal
 from integration_sdk._sansio.pushing.evidence import Listing
-from integration_sdk._sansio.pushing.intents import Answer, Intent, Lane, State
+from integration_sdk._sansio.pushing.intents import Answer, Intent, KeyClaimed, Lane, State
 from integration_sdk._sansio.requests import Phase
 
 T = TypeVar("T")
@@ -26,7 +26,10 @@ KEPT_FOR = 90 * 60.0
 
 @frozen(kw_only=True)
 class Weather:
-    """What one history is up against; chances are per effect."""
+    """What one history is up against; chances are per effect.
+
+    fileless: The caller wants no journal file: one process, of which nothing is left after it.
+    """
 
     lag: float = 0.0
     echo: str = "full"
@@ -42,6 +45,7 @@ class Weather:
     natural: bool = True
     twins: float = 0.3
     newest: int | None = None
+    fileless: bool = False
 
     @classmethod
     def roll(cls, dice: Random) -> "Weather":
@@ -60,6 +64,7 @@ class Weather:
             idempotent=dice.random() < 0.3,
             natural=dice.random() < 0.5,
             newest=None if steps else dice.choice([None, None, 2]),
+            fileless=dice.random() < 0.15,
         )
 
 
@@ -271,21 +276,35 @@ def done(awaitable: Coroutine[Any, Any, T]) -> T:
 
 @define(eq=False)
 class Disk:
-    """The journal as it survives the process, watched."""
+    """The journal as it survives the process, watched.
 
+    keys: What stands in for it where there is no file; then *journal* is the judge's alone.
+    """
+
+    keys: KeyJournal | None = None
     journal: MemoryJournal = field(factory=lambda: MemoryJournal(remember=10**9))
     finals: dict[str, Intent] = Factory(dict)
     violations: list[str] = Factory(list)
     sent: set[tuple[str, int]] = Factory(set)
 
     def commit(self, rows: tuple[Intent, ...]) -> None:
-        done(self.journal.commit(rows))
+        if self.keys is not None:
+            done(self.keys.commit(rows))
+        try:
+            done(self.journal.commit(rows))
+        except KeyClaimed as error:
+            if self.keys is None:
+                raise
+            self.violations.append(f"wrong link: {error}")
         for row in rows:
             before = self.finals.get(row.id)
             if before and (before.key, before.status) != (row.key, row.status):
                 self.violations.append(f"final changed: {row.id}")
             if row.state is State.FINAL:
                 self.finals[row.id] = row
+
+    def owners(self, keys: Collection[str]) -> Collection[str]:
+        return set(done((self.keys or self.journal).owners(keys)))
 
     def watch_send(self, intent: Intent) -> None:
         """No byte without a SENDING row of its own on disk."""

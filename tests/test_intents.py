@@ -286,9 +286,10 @@ def test_a_key_is_replayed_only_while_the_service_remembers_it() -> None:
     assert sent.state is State.AMBIGUOUS
 
 
-def test_what_a_listing_settled_is_not_replayed() -> None:
+@pytest.mark.parametrize("has_file", [True, False])
+def test_what_a_listing_settled_is_not_replayed(has_file: bool) -> None:
     """A doubt that a listing ends between two replays stays ended."""
-    ledger = Ledger()
+    ledger = Ledger(keeps_acknowledged=has_file)
     machine = protocol.transmit(
         ledger, intent(idempotency_key="k"), None, policy=Policy(), chance=float, new_key=str
     )
@@ -367,6 +368,16 @@ def test_a_poll_settles_once_and_for_all() -> None:
     [final] = drive(protocol.settle(ledger, [pending, failed]), None)[1]
     assert (final.state, final.status, final.error) == (State.FINAL, "Failed", "no such customer")
     assert drive(protocol.settle(ledger, [pending, failed])) == ([], [])
+
+
+def test_without_a_file_an_acknowledged_push_is_forgotten() -> None:
+    """Its end goes on record nowhere: ten thousand open pushes need no row each."""
+    ledger = Ledger(keeps_acknowledged=False)
+    _, sent = transmit(ACKED, None, ledger=ledger)
+
+    assert sent.state is State.ACKED
+    assert (ledger.get("i"), ledger.owner("key-1")) == (None, None)
+    assert drive(protocol.settle(ledger, [("i", operation("key-1"), None)])) == ([], [])
 
 
 # The proof

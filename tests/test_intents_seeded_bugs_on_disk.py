@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import structs
 
-from integration_sdk._journal import MemoryJournal
+from integration_sdk._journal import KeyJournal, MemoryJournal
 from integration_sdk._journal import _memory as memory
 from integration_sdk._sansio.pushing import intents, protocol, reconcile
 from integration_sdk._sansio.pushing.effects import Commit, Ledger, Machine
@@ -175,7 +175,7 @@ def test_stale_outcome_written_over_a_new_row_is_caught() -> None:
             def pop(self, *known: Any) -> Any:
                 return self.get(known[0])
 
-        patch.setattr(history, "Ledger", lambda: Ledger(unrecorded=Stubborn()))
+        patch.setattr(history, "Ledger", lambda **kept: Ledger(unrecorded=Stubborn(), **kept))
 
     assert_caught("double send", bug, disk=0.3, crash=0.03, trouble=0.9)
 
@@ -227,3 +227,12 @@ def test_final_rows_that_change_are_caught() -> None:
         patch.setattr(protocol, "settle", wrong)
 
     assert_caught("final changed", bug)
+
+
+def test_forgotten_keys_are_caught_where_there_is_no_file() -> None:
+    """The rules forget what is acknowledged: its key has to be known to what stands in."""
+
+    def bug(patch: Patch) -> None:
+        patch.setattr(KeyJournal, "_is_settled", lambda self, key: False)
+
+    assert_caught("wrong link", bug, fileless=True, trouble=0.9, echo="none")

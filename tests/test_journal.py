@@ -206,7 +206,7 @@ async def test_memory_stays_flat() -> None:
 async def test_without_a_journal_keys_have_one_owner_still() -> None:
     """Of settled pushes the latest keys are known, of open ones all; a commit is whole or not."""
     journal = KeyJournal(remember=2)
-    await journal.commit([acked("open"), final("0"), final("1"), final("2")])
+    await journal.commit([resolved("open"), final("0"), acked("1"), acked("2")])
 
     with pytest.raises(KeyClaimed):
         await journal.commit([acked("new"), acked("thief", "key-2")])

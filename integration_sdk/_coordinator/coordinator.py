@@ -25,7 +25,7 @@ from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._coordinator.push_list import PushList, Send
 from integration_sdk._journal import Journal, KeyJournal, SqliteJournal
-from integration_sdk._sansio.pushing.effects import Policy
+from integration_sdk._sansio.pushing.effects import Ledger, Policy
 from integration_sdk._sansio.pushing.intents import Intent
 from integration_sdk._sansio.pushing.outcomes import PushProgress
 from integration_sdk._sansio.requests import is_number, seconds, whole_number
@@ -155,7 +155,10 @@ class Coordinator:
     async def __aenter__(self) -> Self:
         journal = await self._open_journal()
         pushes = PushList(self._send, self._dialect)
-        delivery = Delivery(pushes, journal, self._policy, self._chance, self._intent_changed)
+        ledger = Ledger(keeps_acknowledged=self._durable)
+        delivery = Delivery(
+            pushes, journal, self._policy, self._chance, self._intent_changed, ledger
+        )
         self._desk = Dispatch(
             self._poller,
             self._dialect,

@@ -79,6 +79,7 @@ class Delivery:
         policy: How patient to be.
         chance: Returns a number from 0 to 1, for jitter.
         changed: Told of each intent of `doubtful` whose new state is on record.
+        ledger: What is known of intents that are not settled.
     """
 
     pushes: PushList
@@ -86,7 +87,7 @@ class Delivery:
     policy: Policy
     chance: Callable[[], float]
     changed: Callable[[Intent], None]
-    ledger: Ledger = Factory(Ledger)
+    ledger: Ledger
     doubtful: set[str] = Factory(set)
     closing: asyncio.Event = Factory(asyncio.Event)
     tasks: set[asyncio.Task[None]] = Factory(set)

@@ -203,7 +203,8 @@ class Dispatch:
     ) -> None:
         """Follow a push whose key is known to its end."""
         request = push.request
-        push.acknowledged(intent.id, operation, self)
+        kept = self.delivery.ledger.get(intent.id)
+        push.acknowledged(kept.id if kept else None, operation, self)
         if operation.is_final:
             self.poller.remember(operation)
             self.push_ended(push, operation)
@@ -241,7 +242,7 @@ class Dispatch:
         try:
             while self._finals:
                 finals, self._finals = self._finals, []
-                ends = [(push.intent or "", operation) for push, operation in finals]
+                ends = [(push.intent, operation) for push, operation in finals if push.intent]
                 try:
                     await self.delivery.settle(ends)
                 except Exception:

@@ -40,7 +40,8 @@ class Push:
         operation: Last state seen; None before the service has answered, or where it refused.
         outcome: None until the push has one.
         number: Its place in the input of `Coordinator.run`, from 0.
-        intent: Its id in the journal; `Coordinator.decide` wants it.
+        intent: Its id in the journal, which `Coordinator.decide` wants; without a file only
+            while it is sent or in doubt.
         keeper: The coordinator, while the push is followed.
         twins: Pushes of the same reference that share what becomes of this one.
     """
@@ -122,8 +123,8 @@ class Push:
 
     # Told by the coordinator
 
-    def acknowledged(self, intent: str, operation: PushOperation, keeper: Keeper) -> None:
-        """Take the service's key."""
+    def acknowledged(self, intent: str | None, operation: PushOperation, keeper: Keeper) -> None:
+        """Take the service's key; *intent* is what its end goes on record under."""
         self.intent, self.operation, self.keeper = intent, operation, keeper
         self._share()
 

@@ -4,17 +4,17 @@ from collections.abc import Collection, Mapping, Sequence
 
 from attrs import define, field
 
-from integration_sdk._sansio.pushing.intents import DOUBTED, Intent, KeyClaimed
+from integration_sdk._sansio.pushing.intents import DOUBTED, Intent, KeyClaimed, State
 
 
 @define
 class KeyJournal:
     """Guards that no push key gets two owners, and keeps no row.
 
-    The rules know every intent that is not settled by themselves; of those that are settled
-    only the keys matter, since a listing goes on to show them.
+    The rules know every intent by themselves until it is acknowledged or settled; from then on
+    only its key matters, since a listing goes on to show it.
 
-    remember: Keys of settled pushes kept, the latest, at least; twice as many at most. A
+    remember: Keys of such pushes kept, the latest, at least; twice as many at most. A
         listing may take them for the push it looks for, unless they are in its snapshot, which
         is 25,000 pushes old at most. All, while any push is in doubt.
     """
@@ -51,7 +51,7 @@ class KeyJournal:
             self._doubted.add(row.id)
         else:
             self._doubted.discard(row.id)
-        if row.key and row.is_settled:
+        if row.key and (row.is_settled or row.state is State.ACKED):
             self._open.pop(row.key, None)
             self._settled.add(row.key)
         elif row.key:

@@ -31,7 +31,7 @@ from typing import TypeAlias, TypeVar
 from attrs import define, field, frozen
 
 from integration_sdk._sansio.pushing.evidence import Listing, Operation
-from integration_sdk._sansio.pushing.intents import DOUBTED, Answer, Intent, Lane
+from integration_sdk._sansio.pushing.intents import DOUBTED, Answer, Intent, Lane, State
 
 
 @frozen
@@ -127,11 +127,14 @@ class Policy:
 class Ledger:
     """What this process knows of intents that are not settled, and who claims which key.
 
+    keeps_acknowledged: Whether the end of an acknowledged push has to be put on record. Without
+        a file it has not: such a push is forgotten here, and the journal alone has its key.
     unrecorded: Outcomes that are known here and that the disk refused, by intent: `catch_up`
         tries again, and after a crash they are found out again.
     read: Final pushes that were read singly for their echo, by key, while anything is in doubt.
     """
 
+    keeps_acknowledged: bool = True
     _rows: dict[str, Intent] = field(factory=dict)
     _lanes: dict[Lane, dict[str, Intent]] = field(factory=dict)
     _claims: dict[str, str] = field(factory=dict)
@@ -139,9 +142,9 @@ class Ledger:
     read: dict[str, Operation] = field(factory=dict)
 
     def note(self, intent: Intent) -> None:
-        """Replace what is known of an intent; settled ones are forgotten."""
+        """Replace what is known of an intent; what needs no more attention is forgotten."""
         self._forget(intent)
-        if intent.is_settled:
+        if intent.is_settled or (intent.state is State.ACKED and not self.keeps_acknowledged):
             return
         self._rows[intent.id] = intent
         if intent.key:
