@@ -17,7 +17,7 @@ from attrs import frozen
 from integration_sdk._sansio.codec import decode_json, parse_utc
 from integration_sdk._sansio.shapes import read_operation
 from integration_sdk.errors import MalformedResponse
-from integration_sdk.models import PushOperation, PushStatus, Validation
+from integration_sdk.models import PushChange, PushOperation, PushStatus, RecordRef, Validation
 
 
 class Row(msgspec.Struct, gc=False):
@@ -95,6 +95,17 @@ class _NoItems(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     warnings: tuple[()] | None = None
 
 
+class _Ref(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fields=True):
+    id: str | None = None
+    data_type: str | None = None
+
+
+class _Change(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fields=True):
+    type: str | None = None
+    record_ref: _Ref | None = None
+    attachment_id: str | None = None
+
+
 class _Usual(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fields=True):
     push_operation_key: str
     company_id: str
@@ -109,7 +120,7 @@ class _Usual(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fields=Tru
     timeout_in_minutes: int | None = None
     status_code: int | None = None
     error_message: str | None = None
-    changes: tuple[()] | None = None
+    changes: tuple[_Change, ...] | None = None
 
 
 _NO_ITEMS: Final = Validation()
@@ -146,7 +157,17 @@ def _operation(usual: _Usual) -> PushOperation:
         timeout_in_minutes=usual.timeout_in_minutes,
         status_code=usual.status_code,
         error_message=usual.error_message,
+        changes=tuple([_change(one) for one in usual.changes]) if usual.changes else (),
         extra=_NO_EXTRA,
+    )
+
+
+def _change(usual: _Change) -> PushChange:
+    ref = usual.record_ref
+    return PushChange(
+        type=_shared(usual.type),
+        record_ref=None if ref is None else RecordRef(id=ref.id, data_type=_shared(ref.data_type)),
+        attachment_id=usual.attachment_id,
     )
 
 
