@@ -127,6 +127,7 @@ class Goal:
         measured: Picks the figure out of the rows.
         needs_full: Whether it says nothing at the smaller sizes of ``--quick``.
         limit: The contender who does only what nobody can leave out: the machine's limit.
+        headline: Whether README shows it.
     """
 
     what: str
@@ -135,6 +136,7 @@ class Goal:
     measured: Callable[[Rows], float]
     needs_full: bool = False
     limit: str = ""
+    headline: bool = False
 
 
 @frozen

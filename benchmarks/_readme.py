@@ -48,7 +48,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def table(answers: Sequence[Mapping[str, Any]]) -> str:
-    """Return a row of Markdown for each goal of *answers* beside which others stand."""
+    """Return a row of Markdown for each headline of *answers*."""
     machine, day = answers[-1]["machine"], max(answer["at"][:10] for answer in answers)
     lines = [
         f"`python -m benchmarks all --readme` on {day}: {machine['processor']}, "
@@ -63,7 +63,7 @@ def table(answers: Sequence[Mapping[str, Any]]) -> str:
 
 def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
     for goal in answer["goals"]:
-        if not goal["beside"]:
+        if not goal["headline"]:
             continue
         bound = f"{goal['relation']} {number(goal['bound'])}"
         cells = [

@@ -62,6 +62,7 @@ def as_json(question: Question, rows: Rows, judged: Sequence[Verdict]) -> dict[s
                 "value": one.value,
                 "verdict": one.word,
                 "limit": one.goal.limit,
+                "headline": one.goal.headline,
                 "beside": dict(one.beside),
             }
             for one in judged

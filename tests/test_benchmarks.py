@@ -14,7 +14,7 @@ from attrs import evolve
 from benchmarks import __main__ as command
 from benchmarks import _peers, _plots, _readme, journal_cost, scale_listing, scale_pushes, scale_run
 from benchmarks._catalogue import questions
-from benchmarks._goals import GOALS
+from benchmarks._goals import GOALS, headline
 from benchmarks._machine import cpu_seconds, facts
 from benchmarks._peers import ContenderFailedError, Peer, interleaved
 from benchmarks._question import Figure, Goal, Pick, Question, Row, Rows
@@ -182,10 +182,11 @@ def test_an_answer_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_readme_is_written_between_its_marks(tmp_path: Path) -> None:
-    """The table replaces what stood there; it shows what others can be compared in."""
-    held = Goal("us an item", "<=", 3.0, Pick("1,000 a page", "ours", "us"), limit="theirs")
-    alone = Goal("us of ours alone", "<=", 3.0, lambda rows: 1.0)
-    ask([question(held, alone)], quick=False, results=tmp_path)
+    """The table replaces what stood there; it shows the headlines."""
+    pick = Pick("1,000 a page", "ours", "us")
+    held = headline(Goal("us an item", "<=", 3.0, pick, limit="theirs"))
+    detail = evolve(held, what="us of an odd item", headline=False)
+    ask([question(held, detail)], quick=False, results=tmp_path)
     readme = tmp_path / "README.md"
     readme.write_text(f"Before\n{_readme.BEGIN}\nold\n{_readme.END}\nafter\n")
 

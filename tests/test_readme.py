@@ -27,10 +27,11 @@ SAYS = (
     r"Success \{.*'customerRef'.*\}\n",
     r"",
     r"",
+    r"",
     r"Success told by 1 notification\n",
 )
 """What each block prints; what goes wrong would be printed too."""
-POSTS = (0, 1, 100, 0, 0)
+POSTS = (0, 1, 100, 1, 0, 0)
 """Records that each block pushes to the sandbox given; the last one has its own."""
 
 
