@@ -213,6 +213,27 @@ async def test_every_call_can_be_looked_at() -> None:
     assert (second.status, second.correlation_id) == (404, "c-1")
 
 
+async def test_a_collection_ends_with_its_block() -> None:
+    """What a task that was started inside does after the block is not in it."""
+    go_on = asyncio.Event()
+    async with raw_server(always(answer())) as server, session_on(server) as session:
+
+        async def outlives_the_block() -> None:
+            await session.send(read("/inside"), ONE_CALL)
+            await go_on.wait()
+            await session.send(read("/after"), ONE_CALL)
+
+        with session.calls() as outer:
+            with session.calls() as calls:
+                task = asyncio.create_task(outlives_the_block())
+                await session.send(read("/inside"), ONE_CALL)
+            go_on.set()
+            await task
+
+    assert {call.path for call in calls} == {"/inside"}
+    assert [call.path for call in outer] == ["/inside", "/inside", "/after"]
+
+
 async def test_calls_that_fail_are_told_too() -> None:
     """An error and a cancellation end up in the collection by name."""
 

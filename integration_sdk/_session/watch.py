@@ -21,9 +21,21 @@ Outcome = Response | IntegrationError
 """How a call ends: with a complete answer, whatever its status, or with an error."""
 
 _log = logging.getLogger("integration_sdk.session")
-_collecting: ContextVar[tuple[tuple[Watch, list[CallInfo]], ...]] = ContextVar(
-    "integration_sdk_calls", default=()
-)
+_collecting: ContextVar[tuple[Collector, ...]] = ContextVar("integration_sdk_calls", default=())
+
+
+@define(eq=False)
+class Collector:
+    """The calls of one ``with client.calls()`` block.
+
+    Attributes:
+        is_open: Whether the block is still running. A task that was started in it may go on
+            after it, with the same context.
+    """
+
+    watch: Watch
+    calls: list[CallInfo] = field(factory=list)
+    is_open: bool = True
 
 
 @define(eq=False)
@@ -53,7 +65,7 @@ class Watch:
     def over(self, call: Call, outcome: Outcome | None, elapsed: float) -> None:
         """*call* ended with *outcome*; None where something else was raised."""
         self.requests += 1
-        collecting = [calls for watch, calls in _collecting.get() if watch is self]
+        collecting = [one.calls for one in _collecting.get() if one.watch is self and one.is_open]
         if self._on_call is None and not collecting and not _log.isEnabledFor(logging.DEBUG):
             return
         info = _describe(call, outcome, elapsed)
@@ -73,11 +85,12 @@ class Watch:
     @contextmanager
     def collect(self) -> Iterator[list[CallInfo]]:
         """Collect a `CallInfo` of every call made inside the block, its tasks included."""
-        collected: list[CallInfo] = []
-        token = _collecting.set((*_collecting.get(), (self, collected)))
+        collector = Collector(self)
+        token = _collecting.set((*_collecting.get(), collector))
         try:
-            yield collected
+            yield collector.calls
         finally:
+            collector.is_open = False
             _collecting.reset(token)
 
     def stats(self, throttle: Throttle, budget: RetryBudget) -> SessionStats:
