@@ -14,7 +14,7 @@ from attrs import evolve
 from integration_sdk._caller import Caller
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._resources import Check, Companies, Company, Profile, compares
-from integration_sdk._sansio import requests
+from integration_sdk._sansio import custom, requests
 from integration_sdk._sansio.options.options import Problem
 from integration_sdk._session import (
     CallInfo,
@@ -299,7 +299,7 @@ class Client:
         Raises:
             ApiError: As every other call.
         """
-        return await self._caller.json(requests.custom(method, path, params=params, json=json))
+        return await self._caller.json(custom.to_request(method, path, params=params, json=json))
 
     def with_options(
         self,

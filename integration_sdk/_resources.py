@@ -225,25 +225,31 @@ class Connection:
         *,
         timeout_minutes: int | None = None,
         check: Check = None,
+        idempotency_key: str | None = None,
     ) -> PushOperation:
         """Create *record* in the platform and return the push, usually still Pending.
 
-        Sent again only where the first provably had no effect. To push many, or
-        to have lost answers settled, use ``client.coordinator()``.
+        The request is retried only if the first one certainly had no effect. To push many
+        records, or to settle lost answers, use ``client.coordinator()``.
 
         Args:
             data_type: For example ``invoices``.
             record: A mapping, or an attrs, dataclass or Struct instance.
-            timeout_minutes: The service gives up on a push still Pending then.
-            check: "options" compares the record with the options first.
+            timeout_minutes: Minutes after which the service gives up on a Pending push.
+            check: "options" compares the record with the push options first.
+            idempotency_key: If you repeat a push with the same key within 90 minutes, the service
+                answers as it did the first time, even if that was a 5xx. Defaults to a new key.
 
         Raises:
+            ConfigurationError: An argument cannot work, or the dialect has no idempotency keys.
             InvalidRecord: The record cannot be right; nothing was sent.
             AnswerLost: It may have been carried out; see ``company.pushes.list()``.
 
-        Source: "Push a record (create)".
+        Source: "Push a record (create)". Assumed: idempotency keys, as published.
         """
-        return await self._push(data_type, record, None, timeout_minutes, check)
+        return await self._push(
+            data_type, record, None, timeout_minutes, check, key=idempotency_key
+        )
 
     async def update(
         self,
@@ -299,8 +305,8 @@ class Connection:
         check: Check,
         *,
         force: bool = False,
+        key: str | None = None,
     ) -> PushOperation:
-        with_options = compares(check)
         request = requests.push(
             self._caller.dialect,
             self.company_id,
@@ -312,7 +318,9 @@ class Connection:
             force_update=force,
             idempotency_key=self._caller.new_key(),
         )
-        if with_options:
+        if key is not None:
+            request = requests.with_own_key(self._caller.dialect, request, key)
+        if compares(check):
             refuse(await self.problems(data_type, record, for_update=record_id is not None))
         return await self._caller.push(request)
 

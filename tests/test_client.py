@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -23,7 +24,7 @@ from integration_sdk import (
     errors,
 )
 from integration_sdk._caller import RememberedOptions
-from integration_sdk._sansio import requests
+from integration_sdk._sansio import custom
 from integration_sdk.sandbox import Sandbox
 
 INVOICES = 230
@@ -376,6 +377,48 @@ async def test_deadline_ends_an_offline_push(sandbox: Sandbox, client: Client) -
     assert operation.status is PushStatus.TIMED_OUT
 
 
+async def test_a_key_of_ones_own_makes_a_repeated_push_one_push() -> None:
+    """A handler that its caller runs twice pushes once: the service answers as the first time."""
+    async with (
+        Sandbox(companies=1, invoices=0, dialect="published") as sandbox,
+        Client(sandbox.api_key, sandbox.base_url, dialect=Dialect.published()) as client,
+    ):
+        connection = books(client, sandbox)
+        first = await connection.push("invoices", RECORD, idempotency_key="order-1")
+        again = await connection.push("invoices", RECORD, idempotency_key="order-1")
+        other = await connection.push("invoices", RECORD)
+
+    assert again.key == first.key != other.key
+    own, repeated, minted = (seen.headers["Idempotency-Key"] for seen in sandbox.requests)
+    assert own == repeated == "order-1" != minted
+
+
+@pytest.mark.parametrize(("status", "sent"), [(429, 2), (503, 1)])
+async def test_a_key_of_ones_own_is_kept_after_a_refusal(status: int, sent: int) -> None:
+    """Under another one the push could be made twice; a 503 the service would only repeat."""
+    async with (
+        Sandbox(companies=1, invoices=0, dialect="published") as sandbox,
+        Client(sandbox.api_key, sandbox.base_url, dialect=Dialect.published()) as client,
+    ):
+        sandbox.faults.status(status, route="POST", times=1)
+        push = books(client, sandbox).push("invoices", RECORD, idempotency_key="order-1")
+        with nullcontext() if status == 429 else pytest.raises(errors.ServiceUnavailable):
+            await push
+
+    assert sandbox.count("POST") == sent
+    assert {seen.headers["Idempotency-Key"] for seen in sandbox.requests} == {"order-1"}
+
+
+async def test_a_key_that_the_dialect_has_no_header_for_sends_nothing(
+    sandbox: Sandbox, client: Client
+) -> None:
+    """Left out in silence it would not do what it is there for."""
+    with pytest.raises(errors.ConfigurationError, match=r"has no idempotency keys.*published"):
+        await books(client, sandbox).push("invoices", RECORD, idempotency_key="order-1")
+
+    assert sandbox.requests == []
+
+
 async def test_update_is_a_push_too(sandbox: Sandbox, client: Client) -> None:
     """PUT of a record returns an operation that is waited for like any other."""
     invoice = await client.company(sandbox.companies[0].id).data("invoices").list().first()
@@ -637,7 +680,7 @@ async def test_parameters_are_spelt_as_the_service_would(sandbox: Sandbox, clien
     await client.request("GET", "/companies", params=odd)
 
     assert sandbox.requests[-1].query == {"b": "true", "c": "2.5", "d": "2022-01-31"}
-    spelt = requests.custom("GET", "/companies", params=odd, json=None)
+    spelt = custom.to_request("GET", "/companies", params=odd, json=None)
     assert spelt.target == "/companies?b=true&c=1&c=2.5&d=2022-01-31"
 
 

@@ -10,7 +10,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._sansio import requests
+from integration_sdk._sansio import custom, requests
 from integration_sdk._sansio.paging.links import LinkReader
 from integration_sdk._sansio.requests import Priority, Safety
 from integration_sdk.dialect import Dialect, Route
@@ -198,6 +198,34 @@ def test_idempotency_keys_go_where_they_are_honoured() -> None:
     assert update.headers == document.headers == {}
 
 
+def test_a_key_of_the_callers_own_is_never_replaced() -> None:
+    """It is what makes the caller's own repetition harmless; a key of ours may change."""
+    ours = requests.push(PUBLISHED, "c", "k", "invoices", {}, idempotency_key="x")
+    own = requests.with_own_key(PUBLISHED, ours, "order-1")
+
+    assert own.headers == own.under_key("y").headers == {"Idempotency-Key": "order-1"}
+    assert ours.under_key("y").headers == {"Idempotency-Key": "y"}
+
+
+@pytest.mark.parametrize("key", ["", " ", "a b", "a\n", "ä", 7, b"k"])
+def test_a_key_that_no_header_can_hold_is_refused(key: Any) -> None:
+    """Before anything is sent."""
+    push = requests.push(PUBLISHED, "c", "k", "invoices", {})
+    with pytest.raises(ConfigurationError, match="idempotency_key must be printable ASCII"):
+        requests.with_own_key(PUBLISHED, push, key)
+
+
+def test_the_words_that_an_option_takes_are_named() -> None:
+    """Whatever else is given, also what no set could hold."""
+    requests.one_of("leave", "drain", ("drain", "detach"))
+    odd: object
+    for odd in ("Drain", None, [], True):
+        with pytest.raises(ConfigurationError, match=r"^leave must be 'drain' or 'detach', not "):
+            requests.one_of("leave", odd, ("drain", "detach"))
+    with pytest.raises(ConfigurationError, match="must be 'a', 'b' or 'c', not 4"):
+        requests.one_of("x", 4, ("a", "b", "c"))
+
+
 @pytest.mark.parametrize("minutes", [0, -1, 1.5, True, "60"])
 def test_deadline_that_is_no_number_of_minutes_is_refused(minutes: Any) -> None:
     """timeoutInMinutes is an integer."""
@@ -231,13 +259,13 @@ def test_file_is_one_multipart_field() -> None:
 def test_custom_paths_stay_below_the_base_url(path: str) -> None:
     """``client.request`` takes a plain path and nothing that could leave the origin."""
     with pytest.raises(ConfigurationError):
-        requests.custom("GET", path, params=None, json=None)
+        custom.to_request("GET", path, params=None, json=None)
 
 
 def test_custom_reads_are_reads() -> None:
     """GET may be repeated; anything else only where it had no effect."""
-    read = requests.custom("get", "/a b/c", params={"page": 1}, json=None)
-    write = requests.custom("PATCH", "/a", params=None, json={"x": 1})
+    read = custom.to_request("get", "/a b/c", params={"page": 1}, json=None)
+    write = custom.to_request("PATCH", "/a", params=None, json={"x": 1})
 
     assert (read.method, read.safety, read.target) == ("GET", Safety.READ, "/a%20b/c?page=1")
     assert (write.safety, write.body) == (Safety.WRITE, b'{"x":1}')

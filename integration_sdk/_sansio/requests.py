@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from datetime import date
-from decimal import Decimal
+from collections.abc import Mapping
 from enum import Enum, IntEnum
 from functools import lru_cache
 from hashlib import sha256
@@ -75,6 +73,7 @@ class Request:
         body: JSON bytes, or None.
         content_type: Of *body*.
         headers: Beyond those that every request has: its idempotency key.
+        keeps_key: Whether the caller chose that key, so that no other may take its place.
         safety: Whether it may be repeated.
         company_id: Whose lane it goes through; None for none.
         priority: Its turn among those that wait.
@@ -90,6 +89,7 @@ class Request:
     body: bytes | None = field(default=None, repr=False)
     content_type: str = "application/json"
     headers: Mapping[str, str] = field(factory=dict)
+    keeps_key: bool = False
     safety: Safety = Safety.READ
     company_id: str | None = None
     priority: Priority = Priority.INTERACTIVE
@@ -105,8 +105,8 @@ class Request:
         return f"{self.path}?{'&'.join(pairs)}" if pairs else self.path
 
     def under_key(self, key: str | None) -> Request:
-        """Return the request with another idempotency key, if it has one."""
-        if key is None or not self.headers or key in self.headers.values():
+        """Return the request with another idempotency key, if it has one that may change."""
+        if key is None or self.keeps_key or not self.headers or key in self.headers.values():
             return self
         return evolve(self, headers=dict.fromkeys(self.headers, key))
 
@@ -173,6 +173,13 @@ def seconds(name: str, value: object) -> None:
     """Check that *value* is a time to wait, or None for as long as it takes."""
     if value is not None and not (is_number(value) and 0 <= value < math.inf):
         raise ConfigurationError(f"{name} must be 0 seconds or more, or None, not {value!r}")
+
+
+def one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    """Check that *value* is one of the words in *allowed*, of which there are two at least."""
+    if value not in allowed:
+        *others, last = [repr(word) for word in allowed]
+        raise ConfigurationError(f"{name} must be {', '.join(others)} or {last}, not {value!r}")
 
 
 # Building
@@ -314,6 +321,24 @@ def _idempotency(dialect: Dialect, key: str | None) -> dict[str, str]:
     return {dialect.idempotency_header: key}
 
 
+def with_own_key(dialect: Dialect, create: Request, key: object) -> Request:
+    """Return *create* under an idempotency key that the caller chose.
+
+    Raises:
+        ConfigurationError: It cannot stand in a header, or the dialect has no such header.
+    """
+    if dialect.idempotency_header is None:
+        raise ConfigurationError(
+            f"the dialect {dialect.name!r} has no idempotency keys: leave idempotency_key= out, "
+            "or use Dialect.published() if the service knows them"
+        )
+    if not (isinstance(key, str) and key and key.isascii() and key.isprintable()) or " " in key:
+        raise ConfigurationError(
+            f"idempotency_key must be printable ASCII without spaces, not {key!r}"
+        )
+    return evolve(create, headers={dialect.idempotency_header: key}, keeps_key=True)
+
+
 def delete(
     dialect: Dialect, company_id: str, connection_id: str, data_type: str, record_id: str
 ) -> Request:
@@ -351,47 +376,3 @@ def with_file(request: Request, content: bytes, *, filename: str, content_type: 
 def with_body(request: Request, value: Any) -> Request:
     """Return *request* with *value* as its JSON body."""
     return evolve(request, body=encode_value(value))
-
-
-def custom(method: str, path: str, *, params: Mapping[str, object] | None, json: Any) -> Request:
-    """Return a request for a path that the SDK has no method for.
-
-    Raises:
-        ConfigurationError: The path is no plain path below the base URL, or a parameter no value.
-    """
-    if not all(isinstance(text, str) for text in (method, path)):
-        raise ConfigurationError(f"method and path must be str, not {method!r} and {path!r}")
-    _check_custom_path(path)
-    method = method.upper()
-    return Request(
-        operation="request",
-        method=method,
-        path=quote(path, safe="/%:@!$&'()*+,;=~-._"),
-        params=tuple(_spelt(params or {})),
-        body=None if json is None else encode_value(json),
-        safety=Safety.READ if method in {"GET", "HEAD", "OPTIONS"} else Safety.WRITE,
-    )
-
-
-def _spelt(params: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Spell parameters as JSON would; None is left out, a list repeats its name."""
-    for name, given in params.items():
-        for value in given if isinstance(given, list | tuple) else (given,):
-            if isinstance(value, bool):
-                yield name, str(value).lower()
-            elif isinstance(value, str | int | float | Decimal):
-                yield name, str(value)
-            elif isinstance(value, date):
-                yield name, value.isoformat()
-            elif value is not None:
-                raise ConfigurationError(f"parameter {name} cannot be {value!r}")
-
-
-def _check_custom_path(path: str) -> None:
-    plain = path.startswith("/") and not path.startswith("//") and path.isprintable()
-    if not plain or any(char in path for char in "?#\\"):
-        raise ConfigurationError(
-            f"path {path!r} must begin with one slash and have no query; pass params= for that"
-        )
-    if any(part.replace("%2e", ".").replace("%2E", ".") in {".", ".."} for part in path.split("/")):
-        raise ConfigurationError(f"path {path!r} must not contain '.' or '..' segments")

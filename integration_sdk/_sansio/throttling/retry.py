@@ -64,7 +64,7 @@ def may_repeat(
 
 def answer_may_repeat(request: Request, answer: Response, *, offline: bool) -> bool:
     """Return what the table says of a complete *answer* to *request*."""
-    if answer.status not in PASSING:
+    if answer.status not in PASSING or (answer.status == KEPT_REFUSAL and request.keeps_key):
         return False
     documented = request.safety is Safety.WRITE and is_documented(answer)
     return may_repeat(

@@ -1,0 +1,59 @@
+"""A request for what the SDK has no method for: any path below the base URL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import date
+from decimal import Decimal
+from typing import Any
+from urllib.parse import quote
+
+from integration_sdk._sansio.codec import encode_value
+from integration_sdk._sansio.requests import Request, Safety
+from integration_sdk.errors import ConfigurationError
+
+
+def to_request(
+    method: str, path: str, *, params: Mapping[str, object] | None, json: Any
+) -> Request:
+    """Return a request for a path that the SDK has no method for.
+
+    Raises:
+        ConfigurationError: The path is no plain path below the base URL, or a parameter no value.
+    """
+    if not all(isinstance(text, str) for text in (method, path)):
+        raise ConfigurationError(f"method and path must be str, not {method!r} and {path!r}")
+    _check_custom_path(path)
+    method = method.upper()
+    return Request(
+        operation="request",
+        method=method,
+        path=quote(path, safe="/%:@!$&'()*+,;=~-._"),
+        params=tuple(_spelt(params or {})),
+        body=None if json is None else encode_value(json),
+        safety=Safety.READ if method in {"GET", "HEAD", "OPTIONS"} else Safety.WRITE,
+    )
+
+
+def _spelt(params: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Spell parameters as JSON would; None is left out, a list repeats its name."""
+    for name, given in params.items():
+        for value in given if isinstance(given, list | tuple) else (given,):
+            if isinstance(value, bool):
+                yield name, str(value).lower()
+            elif isinstance(value, str | int | float | Decimal):
+                yield name, str(value)
+            elif isinstance(value, date):
+                yield name, value.isoformat()
+            elif value is not None:
+                raise ConfigurationError(f"parameter {name} cannot be {value!r}")
+
+
+def _check_custom_path(path: str) -> None:
+    plain = path.startswith("/") and not path.startswith("//") and path.isprintable()
+    if not plain or any(char in path for char in "?#\\"):
+        raise ConfigurationError(
+            f"path {path!r} must begin with one slash and have no query; pass params= for that"
+        )
+    if any(part.replace("%2e", ".").replace("%2E", ".") in {".", ".."} for part in path.split("/")):
+        raise ConfigurationError(f"path {path!r} must not contain '.' or '..' segments")
