@@ -35,8 +35,8 @@ else:
         "dialect": "Dialect Route",
         "errors": """
             AccountExpired AnswerLost ApiError BadRequest ClientClosed
-            CompanyLimitReached ConfigurationError Conflict EndpointRemoved
-            Forbidden IntegrationError InternalServerError InvalidItem
+            CompanyLimitReached ConfigurationError Conflict DriftWarning
+            EndpointRemoved Forbidden IntegrationError InternalServerError InvalidItem
             InvalidRecord JournalError MalformedResponse MethodNotAllowed NotFound
             NotSent PaginationError PaymentRequired PollingStopped PushError
             PushFailed PushInDoubt ResponseTooLarge ResultSetChanged

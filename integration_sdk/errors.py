@@ -37,6 +37,8 @@
     │   └── PollingStopped          the polling loop broke; waits can be started again
     └── JournalError                the journal cannot be trusted or written
 
+`DriftWarning` is a warning, and stands outside of the tree.
+
 Errors hold plain data only (never a key, a header or a live object), so they
 survive ``pickle`` and ``copy`` and are safe to log.
 """
@@ -262,6 +264,10 @@ class InvalidItem(PaginationError):
         self.index = index
         self.item_path = item_path
         self.raw = raw
+
+
+class DriftWarning(UserWarning):
+    """The list changed while it was read, and ``on_drift="warn"`` was asked for."""
 
 
 # Pushes

@@ -19,6 +19,7 @@ from integration_sdk.errors import (
     AnswerLost,
     ApiError,
     ConfigurationError,
+    DriftWarning,
     InternalServerError,
     MalformedResponse,
     NotFound,
@@ -607,11 +608,25 @@ async def test_drift_can_be_an_error() -> None:
 
 
 async def test_drift_can_be_a_warning() -> None:
-    """``on_drift="warn"`` says it and goes on."""
+    """``on_drift="warn"`` says it and goes on; the warning shows the line that reads on."""
     pager = FakeService(count=200, total=lambda page: 202 - page).pager(on_drift="warn")
 
-    with pytest.warns(RuntimeWarning, match="totalResults went from 201 to 200"):
-        await pager.collect()
+    async def items() -> None:
+        async for _ in pager:
+            pass
+
+    async def pages() -> None:
+        async for _ in pager.pages():
+            pass
+
+    for read in (items, pages):
+        with pytest.warns(DriftWarning, match="totalResults went from 201 to 200") as caught:
+            await read()
+        assert {warning.filename for warning in caught} == {__file__}
+        assert caught[0].lineno == read.__code__.co_firstlineno + 1
+    with pytest.warns(DriftWarning) as caught:
+        await asyncio.create_task(pager.collect())
+    assert "integration_sdk" not in caught[0].filename
 
 
 async def test_a_calm_list_is_repaired_at_no_great_cost() -> None:

@@ -39,6 +39,7 @@ from integration_sdk._sansio.requests import (
     LARGEST_PAGE,
     MIB,
     Request,
+    one_of,
     whole_number,
 )
 from integration_sdk._sansio.responses import Fetch
@@ -63,7 +64,8 @@ class ListOptions(TypedDict, total=False):
         checkpoint: A file: go on from the cursor in it, and ``commit()`` into it.
         key: What identifies an item: the name of a field, or a function of the item.
         on_drift: What to do when the list changes while it is read: "report"
-            (see `ListReport`), "warn", "raise" `ResultSetChanged`, or "repair".
+            (see `ListReport`), "warn" with a `DriftWarning`, "raise" `ResultSetChanged`, or
+            "repair".
         on_invalid: Called with an `InvalidItem` in place of raising it.
         numbers: How fractions are read: "float", or "decimal" for exact ones.
     """
@@ -296,9 +298,5 @@ def _check_options(
     whole_number("prefetch", prefetch, 0, MOST_AHEAD)
     whole_number("max_bytes", max_bytes, 1, 2**63)
     _check_limit(limit)
-    if on_drift not in {"report", "warn", "raise", "repair"}:
-        raise ConfigurationError(
-            f"on_drift must be 'report', 'warn', 'raise' or 'repair', not {on_drift!r}"
-        )
-    if numbers not in {"float", "decimal"}:
-        raise ConfigurationError(f"numbers must be 'float' or 'decimal', not {numbers!r}")
+    one_of("on_drift", on_drift, ("report", "warn", "raise", "repair"))
+    one_of("numbers", numbers, ("float", "decimal"))

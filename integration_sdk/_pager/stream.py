@@ -12,6 +12,7 @@ whole: until then the cursor names the place where it began.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ from integration_sdk.errors import (
     AnswerLost,
     ApiError,
     BadRequest,
+    DriftWarning,
     IntegrationError,
     InvalidItem,
     MalformedResponse,
@@ -296,7 +298,7 @@ class Stream(Generic[T]):
         for drift in noted:
             text = f"{self.walk.request.method} {self.walk.request.path}, {drift}"
             if self.on_drift == "warn":
-                warnings.warn(text, RuntimeWarning, stacklevel=2)
+                warnings.warn(text, DriftWarning, stacklevel=_depth_of_package())
             if self.on_drift == "raise":
                 raise ResultSetChanged(
                     f"{text}; the list changed while it was read",
@@ -334,3 +336,12 @@ class Stream(Generic[T]):
             self.walk.dropped(self._feed.left if self._feed else 0)
             self._feed = self.sheet = self._page = None
             self._fetching.recall()
+
+
+def _depth_of_package() -> int:
+    """Return the ``stacklevel`` at which a warning of our caller shows the user's own line."""
+    package = f"{__name__.partition('.')[0]}."
+    depth, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(package):
+        depth, frame = depth + 1, frame.f_back
+    return depth
