@@ -7,6 +7,7 @@ import logging
 import re
 import uuid
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any
 
 from attrs import Factory, define, frozen
@@ -21,12 +22,17 @@ from integration_sdk._sansio.requests import DEFAULT_PAGE_SIZE, Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk._session import BeforeSending, CallOptions, Session
 from integration_sdk.dialect import Dialect
+from integration_sdk.errors import ApiError
 from integration_sdk.models import PushOperation
 
 logger = logging.getLogger("integration_sdk.pushes")
 
 OPTIONS_TTL = 300.0
 """Seconds that push options are remembered."""
+REFUSAL_TTL = 30.0
+"""Seconds that it is remembered that there are none."""
+REFUSALS = frozenset({400, 403, 404, 405})
+"""Statuses by which the service says so."""
 MOST_WARNINGS = 1000
 """Kinds of warnings that are logged."""
 
@@ -35,27 +41,48 @@ MOST_WARNINGS = 1000
 class RememberedOptions:
     """Push options by request target, asked for once however many want them."""
 
-    _cache: Cache[str, PushOptions] = Factory(lambda: Cache(ttl=OPTIONS_TTL))
+    _options: Cache[str, PushOptions] = Factory(lambda: Cache(ttl=OPTIONS_TTL))
+    _refusals: Cache[str, ApiError] = Factory(lambda: Cache(ttl=REFUSAL_TTL))
     _asking: dict[str, asyncio.Lock] = Factory(dict)
 
     async def get(
         self, target: str, ask: Callable[[], Any], *, refresh: bool = False
     ) -> PushOptions:
-        """Return what is remembered for *target*, or what *ask* answers."""
+        """Return what is remembered for *target*, or what *ask* answers.
+
+        Raises:
+            ApiError: The service has no options for *target*, or refuses them: now, or just before.
+        """
         if refresh:
-            self._cache.forget(target)
-        clock = asyncio.get_running_loop().time
+            self._options.forget(target)
+            self._refusals.forget(target)
         lock = self._asking.setdefault(target, asyncio.Lock())
         try:
             async with lock:
-                known = self._cache.get(target, clock())
-                if known is None:
-                    known = await ask()
-                    self._cache.put(target, known, clock())
-                return known
+                return self._remembered(target) or await self._asked(target, ask)
         finally:
             if not lock.locked():
                 self._asking.pop(target, None)
+
+    def _remembered(self, target: str) -> PushOptions | None:
+        refusal = self._refusals.get(target, _now())
+        if refusal is not None:
+            raise copy(refusal)  # one that is raised again would gather tracebacks
+        return self._options.get(target, _now())
+
+    async def _asked(self, target: str, ask: Callable[[], Any]) -> PushOptions:
+        try:
+            options: PushOptions = await ask()
+        except ApiError as error:
+            if error.status in REFUSALS:
+                self._refusals.put(target, copy(error), _now())
+            raise
+        self._options.put(target, options, _now())
+        return options
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 @frozen

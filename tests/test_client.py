@@ -531,6 +531,44 @@ async def test_options_are_asked_for_again_after_five_minutes() -> None:
         assert asked == so_far
 
 
+async def test_options_that_there_are_none_of_are_asked_for_once(
+    sandbox: Sandbox, client: Client
+) -> None:
+    """A hundred records of a type that cannot be pushed cost one request; each has its error."""
+    connection = books(client, sandbox)
+    sandbox.faults.status(404, route="GET")
+
+    results = await asyncio.gather(
+        *(connection.push("invoices", RECORD, check="options") for _ in range(100)),
+        return_exceptions=True,
+    )
+
+    assert all(isinstance(error, errors.NotFound) for error in results)
+    assert len({id(error) for error in results}) == 100
+    assert sandbox.count("GET", "/options/") == 1
+    with pytest.raises(errors.NotFound):
+        await connection.options("invoices", refresh=True)
+    assert sandbox.count("GET", "/options/") == 2
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(("status", "kept"), [(400, 30), (403, 30), (404, 30), (405, 30), (500, 0)])
+async def test_a_refusal_of_options_is_remembered_for_half_a_minute(status: int, kept: int) -> None:
+    """And an error that may pass, or may be the account's, not at all."""
+    remembered, asked = RememberedOptions(), 0
+
+    async def ask() -> PushOptions:
+        nonlocal asked
+        asked += 1
+        raise errors.ApiError("no", status=status)
+
+    for pause, so_far in ((0, 1), (29, 1 if kept else 2), (1, 2 if kept else 3)):
+        await asyncio.sleep(pause)
+        with pytest.raises(errors.ApiError):
+            await remembered.get("/options", ask)
+        assert asked == so_far
+
+
 @pytest.mark.parametrize("record", [None, 3, "text", ["a"]])
 async def test_record_that_is_no_object_sends_nothing(
     sandbox: Sandbox, client: Client, record: Any
