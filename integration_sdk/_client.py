@@ -30,52 +30,67 @@ from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import PushOperation, PushRequest, Quota
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     import aiohttp
+    from yarl import URL
 
     from integration_sdk._coordinator.coordinator import Coordinator, CoordinatorOptions
 
 ENVIRONMENT_KEY = "INTEGRATION_SDK_API_KEY"
 ENVIRONMENT_URL = "INTEGRATION_SDK_BASE_URL"
-DEFAULT_RETRY = RetryPolicy()
 
 
-class _AsBefore:
+class _NotGiven:
     def __repr__(self) -> str:
-        return "<as before>"
+        return "<not given>"
 
 
-_AS_BEFORE: Any = _AsBefore()
+_NOT_GIVEN: Any = _NotGiven()
 
 
 class Client:
-    """A client of the Data Integration Service API, for one account.
+    """A client for the Data Integration Service API, for one account.
 
-    Use it as ``async with Client(...) as client``, or call `aclose` at the end.
-    It may be made anywhere, module level included; connections are opened with
-    the first call.
+    Use it as ``async with Client(...) as client``, or call `aclose` when you are done.
+    You can create it anywhere, even at module level: it connects on the first call.
 
     Args:
-        api_key: As issued, or a callable, async or not, that returns it (rotation).
-            Default: environment variable ``INTEGRATION_SDK_API_KEY``.
-        base_url: Where the service is; ``https://`` unless it is this machine.
-            Default: environment variable ``INTEGRATION_SDK_BASE_URL``.
-        dialect: The version of the service; default `Dialect.document`.
-        timeout: Seconds for a whole call, retries and waits included; None for no bound.
-        retry: How reads, and writes that had no effect, are repeated; None for never.
-            Without it a coordinator sends such a push five times at most, all else three times.
-        rate: Calls per second, at most; None leaves it to what the service answers.
-        per_company: Calls in flight for one company, at most.
-        notified: Whether "Push status changed" notifications reach `notify`, as
-            `integration_sdk.webhooks` does: polls then wait for them, a minute and half
-            a push's age at most. Lost ones bring polling back. False leaves it to be learned
-            from the first of them.
-        numbers: How fractions are read: "float", or "decimal" for exact ones.
-        session: Your own ``aiohttp.ClientSession``; it is never closed here.
+        api_key: The API key, or a function or coroutine function that returns it, for
+            keys that rotate. Defaults to the environment variable
+            ``INTEGRATION_SDK_API_KEY``.
+        base_url: The URL of the service. It must be ``https://`` unless the service runs
+            on this machine. Defaults to the environment variable
+            ``INTEGRATION_SDK_BASE_URL``.
+        dialect: The version of the service. Defaults to `Dialect.document`.
+        timeout: Seconds for a whole call, including retries and waits; None for no limit.
+        retry: How to retry reads, and writes that had no effect; None disables retries.
+            By default a call is sent up to three times, a coordinator's push up to five.
+        rate: Maximum number of calls per second. By default the client slows down only
+            when the service asks it to.
+        per_company: Maximum number of concurrent calls for one company.
+        connections: Maximum number of concurrent calls, and of connections for them.
+        proxy: URL of an HTTP proxy, such as ``http://user:password@proxy.example.com:3128``.
+            The client ignores proxy environment variables. The proxy sees the host and port
+            of the service, but neither API key nor data, which stay encrypted end to end;
+            with an ``http://`` base URL it would see everything, so both must then be on
+            this machine.
+        ssl: An `ssl.SSLContext`, for example one that trusts a private CA:
+            ``ssl.create_default_context(cafile=...)``. False disables certificate checks, so
+            that anyone on the way can read the API key; use it for tests only.
+        notified: True if "Push status changed" notifications are passed to `notify`, as
+            `integration_sdk.webhooks` does. Polling then waits for them, up to a minute plus
+            half the age of a push, and goes back to normal if they do not arrive. With False
+            the client relies on notifications only after some have arrived.
+        numbers: Read fractions as "float", or as exact "decimal" numbers.
+        session: An ``aiohttp.ClientSession`` whose connector, headers and trace configs to
+            use. The client never closes it. Set *ssl* and *connections* on its connector; if
+            the session has a proxy, pass *proxy* too.
         middlewares, trace_configs: Passed to aiohttp.
         on_call: Called with a `CallInfo` after every call.
 
     Raises:
-        ConfigurationError: No key or URL, or one that cannot be right.
+        ConfigurationError: The key or URL is missing, or an argument cannot work.
 
     Source: "Authentication".
     """
@@ -89,9 +104,12 @@ class Client:
         *,
         dialect: Dialect | None = None,
         timeout: float | None = 60.0,
-        retry: RetryPolicy | None = DEFAULT_RETRY,
+        retry: RetryPolicy | None = _NOT_GIVEN,
         rate: float | None = None,
         per_company: int = 10,
+        connections: int = 100,
+        proxy: str | URL | None = None,
+        ssl: SSLContext | bool = True,
         notified: bool = False,
         numbers: Literal["float", "decimal"] = "float",
         session: aiohttp.ClientSession | None = None,
@@ -100,16 +118,22 @@ class Client:
         on_call: Callable[[CallInfo], None] | None = None,
     ) -> None:
         # Hidden first, so that no traceback of ours shows it among its local variables.
-        api_key = hide(api_key or _from_environment("api_key", ENVIRONMENT_KEY))
+        api_key = hide(
+            _from_environment("api_key", ENVIRONMENT_KEY) if api_key is None else api_key
+        )
+        if base_url is None:
+            base_url = _from_environment("base_url", ENVIRONMENT_URL)
         if rate is not None and not (requests.is_number(rate) and rate > 0):
             raise ConfigurationError(f"rate must be above 0 calls per second, not {rate!r}")
         requests.whole_number("per_company", per_company, 1, 10**6)
-        if numbers not in {"float", "decimal"}:
-            raise ConfigurationError(f"numbers must be 'float' or 'decimal', not {numbers!r}")
+        requests.whole_number("connections", connections, 1, 10**6)
+        requests.one_of("numbers", numbers, ("float", "decimal"))
         if not isinstance(dialect, Dialect | None):
             raise ConfigurationError(
                 f"dialect must be a Dialect, as Dialect.published(), not {dialect!r}"
             )
+        if not isinstance(notified, bool):
+            raise ConfigurationError(f"notified must be True or False, not {notified!r}")
         if not (on_call is None or callable(on_call)):
             raise ConfigurationError(f"on_call must be callable, or None, not {on_call!r}")
         dialect = dialect or Dialect.document()
@@ -117,9 +141,12 @@ class Client:
             dialect=dialect,
             session=Session(
                 api_key=api_key,
-                base_url=base_url or _from_environment("base_url", ENVIRONMENT_URL),
+                base_url=base_url,
                 rate=rate,
                 per_company=per_company,
+                connections=connections,
+                proxy=proxy,
+                ssl=ssl,
                 refuses_with_503=dialect.refuses_with_503,
                 session=session,
                 middlewares=middlewares,
@@ -129,6 +156,7 @@ class Client:
             settings=CallOptions(timeout=timeout, retry=_policy(retry)),
             exact=numbers == "decimal",
         )
+        self._retry = retry
         self._poller = Poller(self._caller.send, dialect, notified=notified)
 
     def __repr__(self) -> str:
@@ -259,13 +287,16 @@ class Client:
         for name in options.keys() - known:
             has = ", ".join(["check", *sorted(known)])
             raise TypeError(f"coordinator() has no option {name!r}; it has {has}")
-        retry = self._caller.settings.retry
+        # Unless told, a coordinator has a default of its own.
+        given: dict[str, Any] = {}
+        if self._retry is not _NOT_GIVEN:
+            given["retry"] = self._caller.settings.retry
         return coordinator.Coordinator(
             self._caller.send,
             self._poller,
             self.dialect,
             check=self._problems_of if compares(check) else None,
-            retry=coordinator.FIVE_TIMES if retry is DEFAULT_RETRY else retry,
+            **given,
             **options,
         )
 
@@ -304,29 +335,30 @@ class Client:
     def with_options(
         self,
         *,
-        timeout: float | None = _AS_BEFORE,
-        retry: RetryPolicy | None = _AS_BEFORE,
-        priority: requests.Priority | None = _AS_BEFORE,
+        timeout: float | None = _NOT_GIVEN,
+        retry: RetryPolicy | None = _NOT_GIVEN,
+        priority: requests.Priority | None = _NOT_GIVEN,
     ) -> Client:
-        """Return a client with other settings that shares all else with this one.
+        """Return a client with different settings that shares everything else with this one.
 
-        Connections, gate, retry budget and polling are the same; `wait` polls with the
-        settings of the first. Closing the new one closes nothing.
+        Both use the same connections, rate limits, retry budget and polling; `wait` polls
+        with the settings of the original client. Closing the new client closes nothing.
 
         Args:
             timeout: As for `Client`.
-            retry: Likewise.
-            priority: Whose turn comes first while calls wait; None for what suits each.
+            retry: As for `Client`.
+            priority: Which calls go first when some have to wait; None for the default of
+                each kind of call.
 
         Raises:
             ConfigurationError: A setting cannot work.
         """
         given: dict[str, Any] = {"timeout": timeout, "retry": retry, "priority": priority}
-        changes = {name: value for name, value in given.items() if value is not _AS_BEFORE}
-        if "retry" in changes:
-            changes["retry"] = _policy(retry)
+        changes = {name: value for name, value in given.items() if value is not _NOT_GIVEN}
         other = copy(self)
         other._is_derived = True
+        if "retry" in changes:
+            changes["retry"], other._retry = _policy(retry), retry
         settings = evolve(self._caller.settings, **changes)
         other._caller = evolve(self._caller, settings=settings)
         return other
@@ -346,6 +378,8 @@ class Client:
 
 
 def _policy(retry: RetryPolicy | None) -> RetryPolicy:
+    if retry is _NOT_GIVEN:
+        return RetryPolicy()
     return RetryPolicy.never() if retry is None else retry
 
 

@@ -9,6 +9,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from ssl import SSLContext
 from typing import Any
 
 from attrs import define, field
@@ -56,13 +57,14 @@ class RawServer:
 
     serve: Connection
     port: int = 0
+    scheme: str = "http"
     connections: int = 0
     requests: list[bytes] = field(factory=list, repr=False)
     _open: set[asyncio.Task[None]] = field(factory=set)
 
     @property
     def base_url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self.scheme}://127.0.0.1:{self.port}"
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -102,9 +104,11 @@ def reset(writer: asyncio.StreamWriter) -> None:
 
 
 @asynccontextmanager
-async def raw_server(serve: Connection, port: int = 0) -> AsyncIterator[RawServer]:
-    raw = RawServer(serve)
-    server = await asyncio.start_server(raw.connected, "127.0.0.1", port)
+async def raw_server(
+    serve: Connection, port: int = 0, *, ssl: SSLContext | None = None
+) -> AsyncIterator[RawServer]:
+    raw = RawServer(serve, scheme="http" if ssl is None else "https")
+    server = await asyncio.start_server(raw.connected, "127.0.0.1", port, ssl=ssl)
     raw.port = server.sockets[0].getsockname()[1]
     try:
         yield raw
@@ -146,6 +150,26 @@ def in_turn(*replies: bytes) -> Connection:
             await writer.drain()
 
     return serve
+
+
+def held(release: asyncio.Event) -> Connection:
+    """Answer once *release* is set."""
+
+    async def serve(
+        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        while True:
+            await server.receive(reader)
+            await release.wait()
+            writer.write(answer())
+
+    return serve
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        for _ in iter(condition, True):
+            await asyncio.sleep(0.001)
 
 
 @asynccontextmanager

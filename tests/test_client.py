@@ -68,6 +68,17 @@ def test_client_needs_a_key_and_a_url(monkeypatch: pytest.MonkeyPatch) -> None:
         Client("key")
 
 
+def test_what_is_passed_empty_does_not_come_from_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A secret that is missing must not become somebody else's key."""
+    monkeypatch.setenv("INTEGRATION_SDK_API_KEY", "of-another-account")
+    monkeypatch.setenv("INTEGRATION_SDK_BASE_URL", "https://elsewhere.example")
+
+    with pytest.raises(errors.ConfigurationError, match="the API key is empty"):
+        Client("", "https://api.example")
+    with pytest.raises(errors.ConfigurationError, match="base_url must look like"):
+        Client("key", "")
+
+
 @pytest.mark.parametrize(
     ("key", "url", "message"),
     [
@@ -91,6 +102,11 @@ def test_settings_that_cannot_work_are_refused(key: str, url: str, message: str)
     "options",
     [
         {"numbers": "exact"},
+        {"numbers": ["float"]},
+        {"connections": 0},
+        {"connections": None},
+        {"notified": "false"},
+        {"ssl": None},
         {"timeout": 0},
         {"timeout": "5"},
         {"retry": 3},
@@ -686,19 +702,31 @@ async def test_a_derived_client_closes_nothing(client: Client) -> None:
     assert (await client.companies.list()).total_results == 2
 
 
-@pytest.mark.parametrize(("retry", "posts"), [(None, 1), (sdk.RetryPolicy(attempts=2), 2)])
+@pytest.mark.parametrize(
+    ("given", "posts"),
+    [
+        ({}, 5),
+        ({"retry": None}, 1),
+        ({"retry": sdk.RetryPolicy(attempts=2, throttled_base=0.01)}, 2),
+        ({"retry": sdk.RetryPolicy()}, 3),
+    ],
+    ids=["not given", "never", "twice", "what calls have by default"],
+)
+@pytest.mark.parametrize("derived", [False, True])
+@pytest.mark.virtual_time
 async def test_retry_holds_for_a_coordinator_too(
-    sandbox: Sandbox, retry: sdk.RetryPolicy | None, posts: int
+    given: dict[str, Any], posts: int, derived: bool
 ) -> None:
-    """A push that is refused for now is sent as often as the client was told."""
-    sandbox.faults.status(429, route="POST")
-    company = sandbox.companies[0]
-    one = PushRequest(company.id, company.connections[0].id, "invoices", RECORD)
-    async with (
-        Client(sandbox.api_key, sandbox.base_url, retry=retry) as client,
-        client.coordinator() as pushes,
-    ):
-        outcome = await (await pushes.submit(one))
+    """A push that is refused for now is sent as often as the client was told; unless told, 5."""
+    async with Sandbox(companies=1, invoices=0) as sandbox:
+        sandbox.faults.status(429, route="POST")
+        company = sandbox.companies[0]
+        one = PushRequest(company.id, company.connections[0].id, "invoices", RECORD)
+        settings = {} if derived else given
+        async with Client(sandbox.api_key, sandbox.base_url, **settings) as made:
+            client = made.with_options(timeout=900, **given) if derived else made
+            async with client.coordinator() as pushes:
+                outcome = await (await pushes.submit(one))
 
     assert outcome.status is OutcomeStatus.REJECTED
     assert sandbox.count("POST") == posts

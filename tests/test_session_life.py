@@ -6,7 +6,7 @@ import asyncio
 import gc
 import multiprocessing
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 import aiohttp
@@ -18,37 +18,18 @@ from integration_sdk.errors import AnswerLost, ClientClosed, IntegrationError, N
 from tests.session_support import (
     KEY,
     ONE_CALL,
-    RawServer,
     VirtualService,
     always,
     answer,
+    held,
     raw_server,
     read,
     session_on,
+    until,
     unused_port,
     virtual_session,
     write,
 )
-
-
-def held(release: asyncio.Event) -> Any:
-    """Answer once *release* is set."""
-
-    async def serve(
-        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        while True:
-            await server.receive(reader)
-            await release.wait()
-            writer.write(answer())
-
-    return serve
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        for _ in iter(condition, True):
-            await asyncio.sleep(0.001)
 
 
 async def caught(call: Coroutine[Any, Any, Any]) -> Any:

@@ -264,8 +264,8 @@ class NoSuchHost(aiohttp.abc.AbstractResolver):
 async def test_an_unknown_host_and_a_failed_handshake_are_not_sent() -> None:
     """Name resolution and TLS come before the first byte of the request."""
     async with (
-        aiohttp.TCPConnector(resolver=NoSuchHost()) as connector,
-        session_on("https://api.example.invalid", connector=connector) as session,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=NoSuchHost())) as own,
+        session_on("https://api.example.invalid", session=own) as session,
     ):
         assert isinstance(await outcome_of(session, write()), NotSent)
     async with (

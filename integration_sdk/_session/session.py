@@ -27,7 +27,7 @@ from attrs import evolve
 from integration_sdk._sansio.requests import Request, Safety
 from integration_sdk._sansio.responses import Response, read_error
 from integration_sdk._sansio.throttling.gate import Refusal
-from integration_sdk._sansio.throttling.origin import check_base_url
+from integration_sdk._sansio.throttling.origin import check_base_url, check_proxy
 from integration_sdk._sansio.throttling.quota import read_quota
 from integration_sdk._sansio.throttling.retry import (
     KEPT_REFUSAL,
@@ -42,14 +42,24 @@ from integration_sdk._sansio.throttling.throttle import Throttle
 from integration_sdk._session.call import BeforeSending, Call, CallInfo, CallOptions, SessionStats
 from integration_sdk._session.key import ApiKey, Hidden, Source, hide
 from integration_sdk._session.room import Room
-from integration_sdk._session.transport import Carrier, Failure, Transmission, Transport, lost
+from integration_sdk._session.transport import (
+    CONNECTIONS,
+    Carrier,
+    Failure,
+    Transmission,
+    Transport,
+    lost,
+)
 from integration_sdk._session.turnstile import GateClosed
 from integration_sdk._session.watch import Outcome, Watch
 from integration_sdk.errors import ClientClosed, NotSent
 from integration_sdk.models import Quota
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     import aiohttp
+    from yarl import URL
 
     from integration_sdk._session.transport import Middleware
 
@@ -67,8 +77,7 @@ class Session:
         per_company: Requests under way for one company, at most.
         connections: Requests under way, and connections, at most.
         refuses_with_503: `Dialect.refuses_with_503`.
-        error_limit: Bytes of an error answer that are kept.
-        session, connector: Somebody's own; see `Transport`.
+        proxy, ssl, session: See `Client`, and `Transport`.
         middlewares, trace_configs: Passed to aiohttp.
         on_call: Called with a `CallInfo` after every call.
         jitter: Draws a number between 0 and its argument.
@@ -92,11 +101,11 @@ class Session:
         api_key: Source,
         rate: float | None = None,
         per_company: int = 10,
-        connections: int = 100,
+        connections: int = CONNECTIONS,
         refuses_with_503: bool = True,
-        error_limit: int = 64 * 1024,
+        proxy: str | URL | None = None,
+        ssl: SSLContext | bool = True,
         session: aiohttp.ClientSession | None = None,
-        connector: aiohttp.BaseConnector | None = None,
         middlewares: Sequence[Middleware] = (),
         trace_configs: Sequence[aiohttp.TraceConfig] = (),
         on_call: Callable[[CallInfo], None] | None = None,
@@ -111,11 +120,11 @@ class Session:
             self.base_url,
             self._key,
             connections=connections,
+            proxy=check_proxy(proxy, self.base_url),
+            ssl=ssl,
             lender=session,
-            connector=connector,
             middlewares=middlewares,
             trace_configs=trace_configs,
-            error_limit=error_limit,
         )
         self._limits: dict[str, Any] = {
             "limit": connections,

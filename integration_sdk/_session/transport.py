@@ -16,10 +16,13 @@ new or were used moments ago.
 
 from __future__ import annotations
 
+import asyncio
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, Final, Protocol
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiohttp import hdrs
@@ -44,6 +47,8 @@ from integration_sdk.errors import (
 
 KIB: Final = 1024
 ERROR_LIMIT: Final = 64 * KIB
+"""Bytes of an error answer that are kept; up to as many, any answer is searched for the key."""
+CONNECTIONS: Final = 100
 CONNECT_TIMEOUT: Final = 10.0
 READ_IDLE: Final = 30.0
 """Seconds that an unused connection is kept for reads."""
@@ -119,6 +124,14 @@ async def _no_second_sending(request: aiohttp.ClientRequest, handler: Any) -> An
     raise lost
 
 
+def _has_proxy(lender: aiohttp.ClientSession, url: URL) -> bool:
+    """Return whether *lender* would send to *url* through a proxy."""
+    # aiohttp has no public name for it. A test sees to it that this one stays.
+    if getattr(lender, "_default_proxy", None) is not None:
+        return True
+    return lender.trust_env and url.scheme in getproxies() and not proxy_bypass(str(url.host))
+
+
 _under_way: ContextVar[Transmission] = ContextVar("integration_sdk_transmission")
 
 
@@ -138,31 +151,46 @@ class Transport:
         base_url: Checked and without a slash at its end.
         key: What proves who we are.
         connections: Connections at most, for reads and for writes each.
+        proxy: What to connect through; see `check_proxy`.
+        ssl: How certificates are checked, as aiohttp takes it.
         lender: Somebody's own session: its connector, headers and trace configs are
             used, never its cookies or credentials; it is never closed here.
-        connector: What to connect through where nobody lends a session, for reads and
-            writes alike; it is never closed here.
         middlewares: Run inside of our own.
         trace_configs: Run beside our own.
-        error_limit: Bytes of an error answer that are kept; up to as many, any answer is
-            searched for the key.
     """
 
     base_url: str
     key: ApiKey
-    _connections: int = field(kw_only=True, default=100)
+    _connections: int = field(kw_only=True, default=CONNECTIONS)
+    _proxy: URL | None = field(kw_only=True, default=None, repr=False)  # it may hold a password
+    _ssl: ssl.SSLContext | bool = field(kw_only=True, default=True)
     _lender: aiohttp.ClientSession | None = field(kw_only=True, default=None)
-    _connector: aiohttp.BaseConnector | None = field(kw_only=True, default=None)
     _middlewares: Sequence[Middleware] = field(kw_only=True, default=())
     _trace_configs: Sequence[aiohttp.TraceConfig] = field(kw_only=True, default=())
-    _error_limit: int = field(kw_only=True, default=ERROR_LIMIT)
     _sessions: dict[Safety, aiohttp.ClientSession] = field(init=False, factory=dict)
 
+    @_ssl.validator
+    def _is_a_context(self, _: object, given: object) -> None:
+        if not isinstance(given, ssl.SSLContext | bool):
+            raise ConfigurationError(f"ssl must be an ssl.SSLContext, True or False, not {given!r}")
+
     @_lender.validator
-    def _is_a_session(self, _: object, lender: object) -> None:
-        if not isinstance(lender, aiohttp.ClientSession | None):
+    def _can_be_used(self, _: object, lender: object) -> None:
+        if lender is None:
+            return
+        if not isinstance(lender, aiohttp.ClientSession):
             raise ConfigurationError(
                 f"session must be an aiohttp.ClientSession, or None, not {lender!r}"
+            )
+        if self._ssl is not True or self._connections != CONNECTIONS:
+            raise ConfigurationError(
+                "ssl= and connections= have no effect on a session of your own; give them to its "
+                "connector: aiohttp.TCPConnector(ssl=..., limit=...)"
+            )
+        if self._proxy is None and _has_proxy(lender, URL(self.base_url)):
+            raise ConfigurationError(
+                "the session has a proxy, which aiohttp does not hand on; pass it to Client as "
+                "well: Client(session=..., proxy=...)"
             )
 
     # Connections
@@ -171,26 +199,25 @@ class Transport:
         """Make the sessions; connections follow with the first requests.
 
         Raises:
-            ClientClosed: The session or connector that was given is closed, or belongs to
-                another loop.
+            ClientClosed: The session that was lent is closed, or belongs to another loop.
         """
-        if self._lender is not None or self._connector is not None:
-            session = self._borrow()
+        if self._lender is not None:
+            session = self._borrow(self._lender)
             self._sessions = {Safety.READ: session, Safety.WRITE: session}
             return
         self._sessions = {
-            safety: self._make_session(
-                aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=idle), owned=True
-            )
+            safety: self._make_session(self._new_connector(idle), owned=True)
             for safety, idle in ((Safety.READ, READ_IDLE), (Safety.WRITE, WRITE_IDLE))
         }
 
-    def _borrow(self) -> aiohttp.ClientSession:
-        lent = self._connector if self._lender is None else self._lender.connector
-        if lent is None or lent.closed:
-            raise ClientClosed("the aiohttp session or connector given to the client is closed")
+    def _new_connector(self, idle: float) -> aiohttp.TCPConnector:
+        return aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=idle, ssl=self._ssl)
+
+    def _borrow(self, lender: aiohttp.ClientSession) -> aiohttp.ClientSession:
+        if lender.connector is None or lender.connector.closed:
+            raise ClientClosed("the aiohttp session given to the client is closed")
         try:
-            return self._make_session(lent, owned=False)
+            return self._make_session(lender.connector, owned=False)
         except RuntimeError:
             reason = "the aiohttp session given to the client belongs to another event loop"
         raise ClientClosed(reason)
@@ -202,9 +229,11 @@ class Transport:
         return aiohttp.ClientSession(
             connector=connector,
             connector_owner=owned,
+            loop=asyncio.get_running_loop(),
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers=self._headers(),
+            headers=None if self._proxy else self._headers(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
+            proxy=self._proxy,
             trust_env=False,
             trace_configs=[*lent_traces, *self._trace_configs],
             request_class=_NotedRequest,
@@ -218,6 +247,10 @@ class Transport:
             hdrs.ACCEPT: "application/json",
             hdrs.USER_AGENT: f"integration-sdk/{__version__}",
         }
+
+    def _headers_if_proxied(self) -> dict[str, str]:
+        """Return what every request has: aiohttp shows a proxy the headers of the session."""
+        return self._headers() if self._proxy else {}
 
     async def close(self) -> None:
         """Close what is ours."""
@@ -239,7 +272,7 @@ class Transport:
                 request.method,
                 URL(self.base_url + request.target, encoded=True),
                 data=request.body,
-                headers=_own_headers(request, key),
+                headers=self._headers_if_proxied() | _own_headers(request, key),
                 allow_redirects=False,
                 raise_for_status=False,
                 trace_request_ctx=transmission,
@@ -250,17 +283,17 @@ class Transport:
             finally:
                 answer.release()  # closes the connection, if anything is left to read
         except _ERRORS as error:
-            return _failure(transmission, error)
+            return _failure(transmission, error, through_proxy=self._proxy is not None)
         finally:
             _under_way.reset(token)
 
     async def _read(self, request: Request, answer: aiohttp.ClientResponse) -> Response | Failure:
         is_error = answer.status >= 400
-        limit = min(self._error_limit, request.body_limit) if is_error else request.body_limit
+        limit = min(ERROR_LIMIT, request.body_limit) if is_error else request.body_limit
         body, is_whole = await _read_capped(answer, limit)
         if not is_whole and not is_error:
             return _too_large(request, limit)
-        if len(body) <= self._error_limit:  # a page would take a millisecond to search
+        if len(body) <= ERROR_LIMIT:  # a page would take a millisecond to search
             body = self.key.redact(body)
         return Response(
             status=answer.status, headers=answer.headers, body=body, received_at=time.time()
@@ -301,12 +334,13 @@ _NEVER_LEFT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutErr
 _MALFORMED: Final = (aiohttp.ClientResponseError, HttpProcessingError)
 
 
-def _failure(transmission: Transmission, error: Exception) -> Failure:
+def _failure(transmission: Transmission, error: Exception, *, through_proxy: bool) -> Failure:
     request = transmission.request
     call = f"{request.method} {request.path}"
     facts: dict[str, Any] = {"method": request.method, "path": request.path}
     why = str(error) if isinstance(error, _Lost) else _reason(error)
-    if isinstance(error, _NEVER_LEFT) and not transmission.may_have_left:
+    # Until then it was only the proxy that was spoken to, and it may say no in any way.
+    if not transmission.may_have_left and (through_proxy or isinstance(error, _NEVER_LEFT)):
         return Failure(Phase.NEVER_LEFT, NotSent(f"{call} was not sent: {why}", **facts))
     if isinstance(error, _MALFORMED):
         message = f"{call} was answered by something that is no HTTP ({why})"
@@ -339,6 +373,8 @@ def _too_large(request: Request, limit: int) -> Failure:
 
 def _reason(error: Exception) -> str:
     """Return why, in words of ours and the operating system's: a peer's text may hold the key."""
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f"the proxy answered {error.status}"
     cause = getattr(error, "os_error", None) or error
     words = getattr(cause, "strerror", None)
     return f"{type(error).__name__}: {words}" if words else type(error).__name__

@@ -39,7 +39,34 @@ def check_base_url(text: object) -> str:
     return str(url).rstrip("/")
 
 
-def _without_password(text: object) -> object:
+def check_proxy(given: object, base_url: str) -> URL | None:
+    """Return the proxy's URL, or None for no proxy.
+
+    Raises:
+        ConfigurationError: It is no HTTP proxy's URL, or the proxy would be shown the key.
+    """
+    if given is None:
+        return None
+    try:
+        url = URL(given) if isinstance(given, str | URL) else URL()
+        plain = bool(url.host) and url.port is not None and url.scheme in {"http", "https"}
+    except ValueError:
+        plain = False
+    if not plain:
+        raise ConfigurationError(
+            "proxy must look like 'http://user:password@proxy.example.com:3128', "
+            f"not {_without_password(given)!r}"
+        )
+    if base_url.startswith("http:") and not _is_loopback(url.host or ""):
+        raise ConfigurationError(
+            f"proxy {_without_password(given)!r} would see the API key, since base_url is "
+            "http://; use https://"
+        )
+    return url
+
+
+def _without_password(given: object) -> object:
+    text = str(given) if isinstance(given, URL) else given
     return text if not isinstance(text, str) or "@" not in text else text.rpartition("@")[2]
 
 
