@@ -379,7 +379,10 @@ def test_older_pushes_may_wait_longer(one: float, other: float) -> None:
 
 texts = st.text(max_size=8)
 stamps = st.sampled_from(
-    ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00.1234567Z", "2026-01-01T02:00:00+02:00", None]
+    [
+        *("2026-01-01T00:00:00Z", "2026-01-01T00:00:00.1234567Z", "2026-01-01T02:00:00+02:00"),
+        *("9999-12-31T23:59:59-05:00", "0001-01-01T00:00:00+05:00", None),
+    ]
 )
 references = st.fixed_dictionaries(
     {}, optional={"id": st.none() | texts, "dataType": st.none() | texts, "new": texts}

@@ -14,7 +14,7 @@ import random
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from copy import copy
-from typing import Protocol
+from typing import Final, Protocol
 
 from attrs import Factory, define
 
@@ -27,6 +27,8 @@ from integration_sdk.errors import ClientClosed, IntegrationError, PollingStoppe
 from integration_sdk.models import PushOperation
 
 logger = logging.getLogger("integration_sdk.pushes")
+
+A_YEAR: Final = 366 * 86_400.0
 
 
 class Owner(Protocol):
@@ -368,6 +370,12 @@ def _another(error: IntegrationError) -> IntegrationError:
 
 
 def _took(operation: PushOperation) -> float | None:
-    """Return how long the push took by the service's own clock, in seconds."""
+    """Return how long the push took by the service's own clock, in seconds.
+
+    None where it does not say, or says what no push takes: an odd date teaches nothing.
+    """
     began, ended = operation.requested_on_utc, operation.completed_on_utc
-    return (ended - began).total_seconds() if began and ended else None
+    if not (began and ended):
+        return None
+    took = (ended - began).total_seconds()
+    return took if abs(took) < A_YEAR else None

@@ -13,7 +13,8 @@ import msgspec
 from integration_sdk.errors import InvalidRecord, MalformedResponse
 
 Json = Any
-
+EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
+LATEST: Final = datetime.max.replace(tzinfo=UTC)
 
 _decode_any: Final = msgspec.json.Decoder().decode
 _decode_exact: Final = msgspec.json.Decoder(float_hook=Decimal).decode
@@ -94,5 +95,18 @@ def parse_utc(value: Any, _: Any = datetime) -> datetime:
     """
     if not isinstance(value, str):
         raise TypeError(f"expected an ISO 8601 text, got {value!r:.80}")
-    moment = datetime.fromisoformat(value)
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    return to_utc(datetime.fromisoformat(value))
+
+
+def to_utc(moment: datetime) -> datetime:
+    """Return *moment* in UTC; without an offset it is taken for UTC.
+
+    "9999-12-31T23:59:59-05:00" is how platforms say "no end". UTC has no such day, so it
+    becomes the last moment there is: an error would lose the whole object for one odd date.
+    """
+    if moment.tzinfo is None:
+        return moment.replace(tzinfo=UTC)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        return EARLIEST if moment.year == 1 else LATEST

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from attrs import field, frozen
 
-from integration_sdk._sansio.codec import Json, decode_json
+from integration_sdk._sansio.codec import LATEST, Json, decode_json
 from integration_sdk._sansio.options.options import PushOptions
 from integration_sdk._sansio.requests import Request, Safety
 from integration_sdk._sansio.retry_after import retry_after, service_time
@@ -28,8 +28,6 @@ from integration_sdk.errors import (
     SyncScheduleNotAllowed,
 )
 from integration_sdk.models import ErrorBody, PropertyDescription, PushOperation
-
-LATEST: Final = datetime.max.replace(tzinfo=UTC)
 
 
 @frozen(kw_only=True)

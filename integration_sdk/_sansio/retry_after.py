@@ -50,7 +50,5 @@ def service_time(headers: Mapping[str, str], received_at: float) -> float:
         headers: Of the answer.
         received_at: Our own clock, which stands in where there is no ``Date``.
     """
-    try:
-        return parsedate_to_datetime(headers.get("Date", "")).timestamp()
-    except (ValueError, TypeError, OverflowError):
-        return received_at
+    sent = _until_date(headers.get("Date", ""), 0.0)
+    return received_at if sent is None else sent

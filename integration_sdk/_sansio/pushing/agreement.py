@@ -19,6 +19,7 @@ Place = tuple[str | int, ...]
 """The names and indexes that lead to a value."""
 AN_OBJECT: Final = "object"
 A_LIST: Final = "list of "
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _A_DATE = pattern(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d.*)?")
 
 
@@ -82,7 +83,10 @@ def _moment(text: str) -> str | None:
     except ValueError:
         return None
     zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return f"time {zoned.astimezone(UTC).isoformat()}"
+    try:
+        return f"time {zoned.astimezone(UTC).isoformat()}"
+    except OverflowError:  # no day of UTC, as in 9999-12-31T23:59:59-05:00
+        return f"time {zoned - _EPOCH}"
 
 
 def value_at(record: object, path: str) -> object:

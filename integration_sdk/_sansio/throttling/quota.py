@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from integration_sdk._sansio.codec import parse_utc
+from integration_sdk._sansio.codec import parse_utc, to_utc
 from integration_sdk.models import Quota
 
 UNIX_TIMES_BEGIN: Final = 1e9
@@ -53,8 +53,7 @@ def _moment(text: str | None, received_at: float) -> datetime | None:
 def _date(text: str) -> datetime | None:
     for read in (parse_utc, parsedate_to_datetime):
         try:
-            moment = read(text)
+            return to_utc(read(text))
         except (ValueError, TypeError, OverflowError):
             continue
-        return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     return None

@@ -1,0 +1,133 @@
+"""Dates at the edge of the calendar: platforms write "no end" as one, and it must break nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from email.utils import format_datetime
+from typing import Any
+
+import attrs
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from integration_sdk._sansio.codec import EARLIEST, LATEST, parse_utc
+from integration_sdk._sansio.paging.items import ItemReader
+from integration_sdk._sansio.polling.rows import read_full
+from integration_sdk._sansio.pushing.agreement import leaf, natural_value
+from integration_sdk._sansio.requests import Request
+from integration_sdk._sansio.responses import Response, read_error
+from integration_sdk._sansio.retry_after import retry_after, service_time
+from integration_sdk._sansio.shapes import read_operation
+from integration_sdk._sansio.throttling.quota import read_quota
+from integration_sdk.models import OutcomeStatus, PushRequest
+from integration_sdk.sandbox._query import Query
+from tests.push_model import Held, Model
+from tests.push_support import coordinator, poller
+from tests.session_support import read
+
+NO_END, NO_BEGINNING = "9999-12-31T23:59:59-05:00", "0001-01-01T00:00:00+05:00"
+NOW = 1_700_000_000.0
+offsets = st.integers(-24 * 60 + 1, 24 * 60 - 1).map(lambda n: timezone(timedelta(minutes=n)))
+first, last, days = EARLIEST.replace(tzinfo=None), LATEST.replace(tzinfo=None), timedelta(days=2)
+extremes = st.one_of(
+    st.sampled_from([first, last, last.replace(microsecond=0)]),
+    st.datetimes(max_value=first + days),
+    st.datetimes(min_value=last - days),
+)
+dates = st.builds(lambda moment, zone: moment.replace(tzinfo=zone), extremes, offsets)
+
+
+@attrs.frozen
+class Loan:
+    due_date: datetime
+
+
+def operation(text: str) -> dict[str, Any]:
+    dated = {"requestedOnUtc": text, "completedOnUtc": text}
+    return {"pushOperationKey": "k", "companyId": "c", "status": "Success", **dated}
+
+
+@given(dates)
+def test_a_date_beyond_the_calendar_becomes_its_nearest_day(moment: datetime) -> None:
+    """What UTC cannot say is the first or the last moment that it can; all else is exact."""
+    read_as = parse_utc(moment.isoformat())
+
+    assert read_as == min(max(moment, EARLIEST), LATEST)
+    assert read_as.tzinfo is UTC
+
+
+@given(dates)
+def test_no_reader_breaks_on_a_date_of_the_service(moment: datetime) -> None:
+    """Operations, records, echoes, headers, errors and the simulated service's filters."""
+    text, http = moment.isoformat(), format_datetime(moment)
+    raw = json.dumps(operation(text)).encode()
+    headers = {"Retry-After": http, "X-Rate-Limit-Reset": http, "Date": http}
+    row = {"dueDate": text}
+
+    assert read_full(raw) == read_operation(operation(text))
+    assert ItemReader.of(Loan).value(msgspec.Raw(json.dumps(row).encode())) == Loan(moment)
+    assert leaf(text) == leaf(text)
+    assert natural_value(json.dumps(row).encode(), "dueDate") == leaf(text)
+    assert (retry_after(http, NOW) or 0.0) >= 0.0
+    assert isinstance(service_time(headers, NOW), float)
+    for reset in (http, text):
+        quota = read_quota({"X-Rate-Limit-Reset": reset}, NOW)
+        assert quota is None or quota.reset is None or quota.reset.astimezone(UTC) == quota.reset
+    answer = Response(status=429, headers=headers, received_at=NOW)
+    assert "429" in str(read_error(read(), answer))
+    assert Query(f"dueDate >= {NO_BEGINNING}").matches(row) in {True, False}
+
+
+@given(dates, dates)
+def test_dates_agree_if_and_only_if_they_are_the_same(one: datetime, other: datetime) -> None:
+    """A date that UTC cannot say agrees with itself as it is written, and with no other."""
+    assert leaf(one.isoformat()) == leaf(one.isoformat())
+    if one != other:
+        assert leaf(one.isoformat()) != leaf(other.isoformat())
+
+
+@pytest.mark.parametrize("stamp", [NO_END, NO_BEGINNING, "0001-01-01T00:00:00"])
+async def test_a_push_with_an_odd_date_ends_as_any_other(stamp: str) -> None:
+    """Neither its own waiter nor anybody else's is told that polling broke."""
+    model = Model(lambda _: 2.0)
+    polls = poller(model)
+    keys = [model.add("company", "books", "invoices", {}).key for _ in range(20)]
+    shown = model.shown
+
+    def odd(one: Held, **options: Any) -> dict[str, Any]:
+        ends = one.key == keys[7] and one.status_at(model.now()) == "Success"
+        return shown(one, **options) | ({"completedOnUtc": stamp} if ends else {})
+
+    model.shown = odd  # type: ignore[method-assign, assignment]  # one odd date
+    ended = await asyncio.gather(*(polls.wait("company", key) for key in keys))
+
+    assert {one.status for one in ended} == {"Success"}
+    later = [model.add("company", "books", "invoices", {}).key for _ in range(20)]
+    await asyncio.gather(*(polls.wait("company", key) for key in later))
+    assert model.counts["pushes.get"] < 10  # the list is believed as before
+
+
+@pytest.mark.parametrize("stamp", [NO_END, NO_BEGINNING])
+async def test_an_odd_date_may_be_a_natural_key_and_is_found_again(stamp: str) -> None:
+    """A push whose answer was lost is told from others by its record, odd dates included."""
+    model = Model(lambda _: 2.0)
+    lost = [True]
+
+    def lose(request: Request) -> Response | None:
+        if request.operation != "push.create" or not lost:
+            return None
+        lost.clear()
+        model.add("company", "books", "invoices", json.loads(request.body or b""))
+        return Response(status=502)
+
+    model.answer = lose
+    async with coordinator(model) as pushes:
+        named = PushRequest("company", "books", "invoices", {"until": stamp}, natural_key="until")
+        other = PushRequest("company", "books", "invoices", {"until": stamp, "number": 2})
+        outcomes = [await (await pushes.submit(one)) for one in (named, other)]
+
+    assert [one.status for one in outcomes] == [OutcomeStatus.SUCCESS] * 2
