@@ -234,7 +234,9 @@ class Connection:
 
         Args:
             data_type: For example ``invoices``.
-            record: A mapping, or an attrs, dataclass or Struct instance.
+            record: A mapping, or an instance of an attrs class, dataclass or msgspec
+                Struct. Mappings are sent as they are. Instances are sent under the
+                names that ``list(model=...)`` reads them by: ``due_date`` as ``dueDate``.
             timeout_minutes: Minutes after which the service gives up on a Pending push.
             check: "options" compares the record with the push options first.
             idempotency_key: If you repeat a push with the same key within 90 minutes, the service

@@ -223,13 +223,16 @@ class PushRequest:
 
     Attributes:
         company_id, connection_id, data_type: The lane the record goes through.
-        record: The record: a mapping, or an attrs, dataclass or Struct instance.
+        record: A mapping, or an instance of an attrs class, dataclass or msgspec
+            Struct. Mappings are sent as they are. Instances are sent under the names
+            that ``list(model=...)`` reads them by, so ``due_date`` becomes ``dueDate``.
         reference: Your own name for this push. With a journal a reference is
             pushed once, however often the program runs.
         record_id: Set for an update of this record, None for a create.
         timeout_minutes: The service gives up on a push that is still Pending then.
-        natural_key: Path of a field that identifies the record, such as
-            ``invoiceNumber``; it finds the push again if its answer is lost.
+        natural_key: Path of a field that identifies the record, in the service's
+            spelling, such as ``invoiceNumber``. It is used to find the push again if
+            its answer is lost.
     """
 
     company_id: str = field(converter=_plain)

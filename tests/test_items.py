@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._sansio.codec import camel
+from integration_sdk._sansio.model_fields import camel
 from integration_sdk._sansio.paging.items import Feed, ItemReader, collector_paused
 from integration_sdk.errors import ConfigurationError, InvalidItem
 from tests.pager_support import FakeService

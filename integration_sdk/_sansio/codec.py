@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, date, datetime, time
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
-from uuid import UUID
 
 import msgspec
 
+from integration_sdk._sansio.naming import PLAIN, by_service_names, python_name
 from integration_sdk.errors import InvalidRecord, MalformedResponse
 
 Json = Any
@@ -18,7 +19,16 @@ LATEST: Final = datetime.max.replace(tzinfo=UTC)
 
 _decode_any: Final = msgspec.json.Decoder().decode
 _decode_exact: Final = msgspec.json.Decoder(float_hook=Decimal).decode
-_encode: Final = msgspec.json.Encoder(decimal_format="number").encode
+
+
+def _as_dict(value: Any) -> dict[Any, Any]:
+    """Msgspec writes dicts, and no other kind of mapping."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"objects of type {type(value).__name__} are no JSON")
+    return dict(value)
+
+
+_encode: Final = msgspec.json.Encoder(decimal_format="number", enc_hook=_as_dict).encode
 
 
 def decode_json(body: bytes, *, exact: bool = False) -> Json:
@@ -36,11 +46,18 @@ def decode_json(body: bytes, *, exact: bool = False) -> Json:
 def encode_value(value: Any) -> bytes:
     """Return *value* as JSON; Decimals become numbers, dates ISO 8601.
 
+    Objects are written by the names that they are read by: ``due_date`` as ``dueDate``.
+
     Raises:
         InvalidRecord: It holds something that JSON cannot say.
     """
     try:
+        if type(value) is not dict:
+            value = by_service_names(value)
         body = _encode(value)
+        if b"_" in body and python_name(body):
+            value = by_service_names(value)
+            body = _encode(value)
         if b"null" in body or b"NaN" in body or b"Infinity" in body:
             _refuse_nan(value, "$")
     except (TypeError, ValueError, RecursionError, msgspec.EncodeError) as error:
@@ -57,7 +74,7 @@ def encode_record(record: Any) -> bytes:
     body = encode_value(record)
     if not body.startswith(b"{"):
         raise InvalidRecord(
-            f"a record must be an object (a dict, attrs class, dataclass or Struct), "
+            f"a record must be an object (a mapping, attrs class, dataclass or Struct), "
             f"not {type(record).__name__}"
         )
     return body
@@ -75,17 +92,9 @@ def _refuse_nan(value: Any, path: str) -> None:
     elif kind is float or kind is Decimal:
         if not math.isfinite(value):
             raise ValueError(f"{path} is {value}, which is no JSON number")
-    elif kind not in _NEVER_NAN:
-        _refuse_nan(msgspec.to_builtins(value, builtin_types=(Decimal, *_NEVER_NAN)), path)
-
-
-_NEVER_NAN: Final = (str, int, bool, type(None), datetime, date, time, UUID, bytes)
-
-
-def camel(name: str) -> str:
-    """Return *name* as the service spells it: ``due_date`` becomes ``dueDate``."""
-    head, *tail = name.strip("_").split("_")
-    return head + "".join(part[:1].upper() + part[1:] for part in tail)
+    elif kind not in PLAIN:
+        plain = msgspec.to_builtins(value, builtin_types=(Decimal, *PLAIN), enc_hook=_as_dict)
+        _refuse_nan(plain, path)
 
 
 def parse_utc(value: Any, _: Any = datetime) -> datetime:

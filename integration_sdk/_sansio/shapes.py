@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
-from integration_sdk._sansio.codec import Json, camel, decode_json, parse_utc
+from integration_sdk._sansio.codec import Json, decode_json, parse_utc
+from integration_sdk._sansio.model_fields import camel
 from integration_sdk.errors import MalformedResponse
 from integration_sdk.models import (
     ErrorBody,

@@ -103,8 +103,8 @@ class PushOptions(PropertyDescription):
         """Return the problems and warnings of *record*, in the record's order.
 
         What is missing follows what is there, object by object. The record is
-        judged as the JSON it would be sent as, so Decimals, dates, dataclasses,
-        attrs classes and Structs are welcome.
+        judged as the JSON it would be sent as: it may hold Decimals and dates, or be
+        an instance of an attrs class, dataclass or Struct, by the service's names.
 
         Returns:
             Nothing for a record that conforms. One with ``is_error`` cannot be

@@ -30,7 +30,7 @@ from typing import Annotated, Any, Final, NewType, Union, get_args, get_origin, 
 import msgspec
 from attrs import define, field, frozen
 
-from integration_sdk._sansio.paging.model_fields import (
+from integration_sdk._sansio.model_fields import (
     REQUIRED,
     Field,
     fields_of,
@@ -107,7 +107,10 @@ class _Twins:
         if model in self._made:
             return self._made[model]
         if model in self._making:
-            raise TypeError(f"{name_of(model)} holds itself; use a msgspec Struct for that")
+            raise TypeError(
+                f"{name_of(model)} holds itself; only a "
+                'msgspec Struct with the JSON\'s names (rename="camel") may'
+            )
         self._making.add(model)
         shape = self._made[model] = self._make(model)
         return shape

@@ -22,8 +22,6 @@ import attrs
 import msgspec
 from attrs import frozen
 
-from integration_sdk._sansio.codec import camel
-
 REQUIRED: Final = msgspec.NODEFAULT
 
 
@@ -53,6 +51,12 @@ class Field:
         return not (self.default is REQUIRED and self.factory is REQUIRED)
 
 
+def camel(name: str) -> str:
+    """Return *name* as the service spells it: ``due_date`` becomes ``dueDate``."""
+    head, *tail = name.strip("_").split("_")
+    return head + "".join(part[:1].upper() + part[1:] for part in tail)
+
+
 def name_of(model: Any) -> str:
     """Return what a person calls *model*."""
     return getattr(model, "__name__", None) or repr(model)
@@ -78,7 +82,7 @@ def fields_of(model: Any) -> Iterator[Field]:
         NameError: An annotation names what is not there.
     """
     if is_struct(model):
-        rename = _speaks_python(model)
+        rename = speaks_python(model)
         yield from (_of_struct(f, rename=rename) for f in msgspec.structs.fields(model))
         return
     hints = get_type_hints(model, include_extras=True)
@@ -111,7 +115,7 @@ def needs_twin(kind: Any) -> bool:
 
 
 def _has_own_names(kind: Any) -> bool:
-    return not (is_struct(kind) or is_typeddict(kind)) or _speaks_python(kind)
+    return not (is_struct(kind) or is_typeddict(kind)) or speaks_python(kind)
 
 
 def _parts(kind: Any) -> Iterator[Any]:
@@ -128,10 +132,10 @@ def _parts(kind: Any) -> Iterator[Any]:
         yield from (get_origin(kind), *get_args(kind))
 
 
-def _speaks_python(kind: Any) -> bool:
+def speaks_python(kind: Any) -> bool:
     """Whether a class has snake_case fields and says nothing of their JSON names."""
     if is_struct(kind):
-        names = {f.name: f.encode_name for f in msgspec.structs.fields(kind)}
+        names = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
     else:
         names = {name: name for name in kind.__annotations__}
     untouched = all(name == written for name, written in names.items())
@@ -163,6 +167,6 @@ def _of_typed_dict(model: Any, name: str, kind: Any) -> Field:
     """A key that may be missing is left out by whoever makes the dict."""
     marked = get_origin(kind)
     optional = marked is NotRequired or (marked is not Required and name in model.__optional_keys__)
-    json_name = camel(name) if _speaks_python(model) else name
+    json_name = camel(name) if speaks_python(model) else name
     inner = get_args(kind)[0] if marked in {Required, NotRequired} else kind
     return Field(name, json_name, inner, late=optional)

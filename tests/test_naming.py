@@ -1,0 +1,247 @@
+"""What is read as an object is pushed as one: by the service's names, exactly, all of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+from datetime import UTC, datetime
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import attrs
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from integration_sdk import Client, OutcomeStatus, PushRequest, PushStatus
+from integration_sdk._sansio.codec import encode_record
+from integration_sdk._sansio.options.options import PushOptions
+from integration_sdk._sansio.paging.items import ItemReader
+from integration_sdk._sansio.shapes import structure
+from integration_sdk.errors import InvalidRecord
+from integration_sdk.models import PropertyDescription
+from integration_sdk.sandbox import Sandbox
+
+
+@attrs.frozen
+class Supplier:
+    supplier_name: str
+    status: str = "Active"
+
+
+@dataclass(frozen=True)
+class Line:
+    unit_amount: Decimal
+    tax_code: str | None = None
+
+
+class Account(msgspec.Struct, frozen=True):
+    nominal_code: str
+    is_bank: bool = False
+
+
+class Branch(msgspec.Struct, rename="camel"):
+    parts_within: list[Branch | Line]
+
+
+class Renamed(msgspec.Struct, rename={"first_line": "L1"}, frozen=True):
+    first_line: Line
+    account_id: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class Bill:
+    bill_number: str
+    due_date: datetime
+    total_amount: Decimal
+    supplier_ref: Supplier | None
+    line_items: list[Line]
+    by_code: dict[str, list[Line]]
+    pair: tuple[Line, ...]
+    account: Account
+    renamed: Renamed
+    class_: str
+    _memo: str
+    tags: list[str] = attrs.Factory(list)
+
+
+texts = st.text(max_size=8) | st.sampled_from(['a_b":', "_", "snake_case", '\\_":'])
+amounts = st.decimals(-(10**9), 10**9, allow_nan=False)
+suppliers = st.builds(Supplier, texts, texts)
+lines = st.builds(Line, amounts, st.none() | texts)
+accounts = st.builds(Account, texts)
+bills = st.builds(
+    Bill,
+    bill_number=texts,
+    due_date=st.datetimes(timezones=st.just(UTC)),
+    total_amount=amounts,
+    supplier_ref=st.none() | suppliers,
+    line_items=st.lists(lines, max_size=3),
+    by_code=st.dictionaries(texts, st.lists(lines, max_size=2), max_size=2),
+    pair=st.lists(lines, max_size=2).map(tuple),
+    account=accounts,
+    renamed=st.builds(Renamed, lines, texts),
+    class_=texts,
+    memo=texts,
+    tags=st.lists(texts, max_size=2),
+)
+
+
+def written(record: Any) -> Any:
+    return json.loads(encode_record(record))
+
+
+@given(suppliers | lines | accounts | bills)
+def test_what_was_written_reads_back_as_the_same_object(record: Any) -> None:
+    """Attrs classes, dataclasses and Structs, in each other, in lists, dicts and tuples."""
+    read = ItemReader.of(type(record), exact=True)
+
+    assert read.value(msgspec.Raw(encode_record(record))) == record
+
+
+@given(st.recursive(st.none() | st.integers() | texts, lambda x: st.dictionaries(texts, x)))
+def test_a_dict_is_sent_as_it_stands(inner: Any) -> None:
+    """Its keys are names already, whatever they look like."""
+    record = {"some_name": inner, "a_b": {"c_d": [inner]}}
+
+    assert encode_record(record) == msgspec.json.encode(record)
+
+
+class Place(NamedTuple):
+    supplier: Supplier
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ({"ref": Supplier("Toft")}, {"ref": {"supplierName": "Toft", "status": "Active"}}),
+        ({"a": [Line(Decimal(1))]}, {"a": [{"unitAmount": 1, "taxCode": None}]}),
+        ({"a": (Supplier("x"),)}, {"a": [{"supplierName": "x", "status": "Active"}]}),
+        ({"a": {Supplier("x")}}, {"a": [{"supplierName": "x", "status": "Active"}]}),
+        ({"a": frozenset([Line(Decimal(1))])}, {"a": [{"unitAmount": 1, "taxCode": None}]}),
+        ({"a": Place(Supplier("x"))}, {"a": [{"supplierName": "x", "status": "Active"}]}),
+        ({"a": Account("4")}, {"a": {"nominalCode": "4", "isBank": False}}),
+        (Branch([Branch([])]), {"partsWithin": [{"partsWithin": []}]}),
+        (
+            Branch([Branch([Line(Decimal(1), "Z")])]),
+            {"partsWithin": [{"partsWithin": [{"unitAmount": 1, "taxCode": "Z"}]}]},
+        ),
+    ],
+)
+def test_objects_inside_dicts_have_the_services_names(record: Any, expected: Any) -> None:
+    """Wherever an object stands, its members go by one name."""
+    assert written(record) == expected
+
+
+@pytest.mark.parametrize(
+    "record", [MappingProxyType({"a": 1}), {"b": MappingProxyType({"a": 1})}, MappingProxyType({})]
+)
+def test_any_mapping_is_a_record(record: Mapping[str, Any]) -> None:
+    """A read-only view of a dict is as good as the dict."""
+    plain = {"b": {"a": 1}} if "b" in record else dict(record)
+
+    assert written(record) == plain
+
+
+def test_nan_inside_any_mapping_is_found() -> None:
+    """It would become null, and a record would lose its amount."""
+    with pytest.raises(InvalidRecord, match="is nan"):
+        encode_record(MappingProxyType({"a": MappingProxyType({"b": float("nan")})}))
+    with pytest.raises(InvalidRecord, match=r"\$\.a\.b\.c is nan"):
+        encode_record({"a": MappingProxyType({"b": MappingProxyType({"c": float("nan")})})})
+    with pytest.raises(InvalidRecord, match=r"\$\.unitAmount is NaN"):
+        encode_record(Line(Decimal("nan")))
+
+
+class Tagged(msgspec.Struct, tag="bill", omit_defaults=True):
+    bill_lines: list[Line] = []
+    due_amount: Decimal = Decimal(0)
+
+
+class InOrder(msgspec.Struct, array_like=True):
+    first_line: Line
+
+
+def test_a_struct_is_written_as_its_class_says() -> None:
+    """Tags, defaults that are left out and values in order stay what they are."""
+    assert written(Tagged()) == {"type": "bill"}
+    assert written(Tagged([Line(Decimal(1))])) == {
+        "type": "bill",
+        "billLines": [{"unitAmount": 1, "taxCode": None}],
+    }
+    assert written({"a": InOrder(Line(Decimal(1)))}) == {"a": [{"unitAmount": 1, "taxCode": None}]}
+    assert encode_record(Tagged(due_amount=Decimal("1.10"))) == b'{"type":"bill","dueAmount":1.10}'
+
+
+@dataclass
+class Computed:
+    net_amount: Decimal
+    total_amount: Decimal = dataclass_field(init=False)
+    _cache: dict[str, Any] = dataclass_field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.total_amount = self.net_amount * 2
+
+
+@attrs.define
+class Partly:
+    given_name: str
+    other: Any = msgspec.UNSET
+    later: str = attrs.field(init=False)
+
+
+def test_what_a_class_reckons_is_sent_and_what_it_hides_or_lacks_is_not() -> None:
+    """A total made in ``__post_init__`` counts; a private cache and an unset member do not."""
+    assert written(Computed(Decimal(2))) == {"netAmount": 2, "totalAmount": 4}
+    assert written(Partly("Toft")) == {"givenName": "Toft"}
+
+
+def test_writing_leaves_the_object_alone() -> None:
+    """What was pushed is still the caller's, Structs and what is in them included."""
+    inner = [Line(Decimal(1))]
+    record = Tagged(inner)
+    encode_record(record)
+
+    assert record.bill_lines is inner
+    assert inner == [Line(Decimal(1))]
+
+
+def test_options_judge_an_object_by_the_names_it_is_sent_under() -> None:
+    """A required ``supplierName`` is there if the object has a ``supplier_name``."""
+    name = {"type": "String", "required": True}
+    described = {"type": "Object", "properties": {"supplierName": name, "status": name}}
+    options = PushOptions.of(structure(described, PropertyDescription))
+
+    assert options.check(Supplier("Toft")) == []
+    (problem,) = options.check(Supplier(""))
+    assert problem.path == "supplierName"
+
+
+async def test_the_class_that_a_list_is_read_with_can_be_pushed() -> None:
+    """Alone, compared with the options, and by a coordinator that looks for its natural key."""
+    async with (
+        Sandbox(companies=1, push_seconds=(0.01, 0.05)) as sandbox,
+        Client(sandbox.api_key, sandbox.base_url) as client,
+    ):
+        (held,) = sandbox.companies
+        company = client.company(held.id)
+        books = company.connection(held.connections[0].id)
+        read = await company.data("suppliers").list(model=Supplier).first()
+        assert read is not None
+        operation = await books.push("suppliers", attrs.evolve(read, supplier_name="Toft"))
+        ended = await client.wait(await books.push("suppliers", Supplier("Ash"), check="options"))
+        async with client.coordinator(check="options") as pushes:
+            request = PushRequest(
+                held.id, books.id, "suppliers", Supplier("Elm"), natural_key="supplierName"
+            )
+            outcome = await (await pushes.submit(request))
+
+        assert (await client.wait(operation)).status is PushStatus.SUCCESS
+        assert ended.data is not None
+        assert ended.data["supplierName"] == "Ash"
+        assert outcome.status is OutcomeStatus.SUCCESS
+        assert outcome.request.record == Supplier("Elm")
