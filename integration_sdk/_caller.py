@@ -8,7 +8,7 @@ import re
 import uuid
 from collections.abc import Callable, Mapping
 from copy import copy
-from typing import Any
+from typing import Any, Literal
 
 from attrs import Factory, define, frozen
 
@@ -103,6 +103,11 @@ class Caller:
     remembered: RememberedOptions = Factory(RememberedOptions)
     warned: set[tuple[str, str, str]] = Factory(set)
 
+    @property
+    def numbers(self) -> Literal["float", "decimal"]:
+        """How fractions are read, as `Client` and `ListOptions` say it."""
+        return "decimal" if self.exact else "float"
+
     def to_route(self, operation: str, **names: str) -> Request:
         """Return the bare request of one of the dialect's operations."""
         return requests.to_route(self.dialect, operation, **names)
@@ -128,7 +133,7 @@ class Caller:
 
     async def push(self, request: Request) -> PushOperation:
         """Carry *request* and return the push operation it answers with."""
-        return responses.read_push(request, await self.fetch(request))
+        return responses.read_push(request, await self.fetch(request), exact=self.exact)
 
     async def options(self, request: Request, *, refresh: bool = False) -> PushOptions:
         """Return push options, remembered for some minutes."""
@@ -172,7 +177,7 @@ class Caller:
             order_by=options.pop("order_by", None),
             **names,
         )
-        options.setdefault("numbers", "decimal" if self.exact else "float")
+        options.setdefault("numbers", self.numbers)
         return Pager(
             self.fetch,
             request,

@@ -82,7 +82,9 @@ class Client:
             `integration_sdk.webhooks` does. Polling then waits for them, up to a minute plus
             half the age of a push, and goes back to normal if they do not arrive. With False
             the client relies on notifications only after some have arrived.
-        numbers: Read fractions as "float", or as exact "decimal" numbers.
+        numbers: How to read fractions: as "float", or exactly, as "decimal". This applies to
+            records, to the ``data`` of push operations and to ``request()``. In a model the
+            types of its fields decide.
         session: An ``aiohttp.ClientSession`` whose connector, headers and trace configs to
             use. The client never closes it. Set *ssl* and *connections* on its connector; if
             the session has a proxy, pass *proxy* too.
@@ -157,7 +159,9 @@ class Client:
             exact=numbers == "decimal",
         )
         self._retry = retry
-        self._poller = Poller(self._caller.send, dialect, notified=notified)
+        self._poller = Poller(
+            self._caller.send, dialect, notified=notified, exact=self._caller.exact
+        )
 
     def __repr__(self) -> str:
         caller = getattr(self, "_caller", None)  # None while __init__ raises

@@ -8,6 +8,7 @@ and reads the answer; what differs between versions of the service stands in the
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal, TypeVar, Unpack, overload
 
 from attrs import frozen
@@ -15,9 +16,8 @@ from attrs import frozen
 from integration_sdk._caller import Caller
 from integration_sdk._pager.pager import ListOptions, Pager
 from integration_sdk._sansio import requests
-from integration_sdk._sansio.codec import decode_json
 from integration_sdk._sansio.options.options import Problem, PushOptions, refuse
-from integration_sdk._sansio.shapes import read_operation
+from integration_sdk._sansio.polling.rows import read_full
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import PushOperation
 
@@ -164,7 +164,9 @@ class Pushes:
         """
         options.setdefault("order_by", self._caller.dialect.newest_first)
         options.setdefault("key", "pushOperationKey")
-        return self._caller.pager("pushes.list", self._names, decode=_operation_of, **options)
+        numbers = options.setdefault("numbers", self._caller.numbers)
+        decode = partial(read_full, exact=numbers == "decimal")
+        return self._caller.pager("pushes.list", self._names, decode=decode, **options)
 
     async def get(self, key: str) -> PushOperation:
         """The push operation *key*, as it stands now.
@@ -177,10 +179,6 @@ class Pushes:
         return await self._caller.push(
             self._caller.to_route("pushes.get", **self._names, pushOperationKey=key)
         )
-
-
-def _operation_of(raw: bytes) -> PushOperation:
-    return read_operation(decode_json(raw))
 
 
 class Connection:

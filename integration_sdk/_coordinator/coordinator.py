@@ -154,10 +154,10 @@ class Coordinator:
 
     async def __aenter__(self) -> Self:
         journal = await self._open_journal()
-        pushes = PushList(self._send, self._dialect)
+        pushes, exact = PushList(self._send, self._dialect), self._poller.exact
         ledger = Ledger(keeps_acknowledged=self._durable)
         delivery = Delivery(
-            pushes, journal, self._policy, self._chance, self._intent_changed, ledger
+            pushes, journal, self._policy, self._chance, self._intent_changed, ledger, exact=exact
         )
         self._desk = Dispatch(
             self._poller,

@@ -56,7 +56,8 @@ async def resend(desk: Dispatch, intent_id: str) -> Push:
     while owner := desk.owners.of(before.reference):
         await owner.push
     push = desk.doubted.get(intent_id)
-    again = Push(push.request if push else submissions.from_record(before))
+    exact = desk.poller.exact
+    again = Push(push.request if push else submissions.from_record(before, exact=exact))
     desk.owners.take(again, before)
     try:
         intent = await _on_record(desk, intent_id)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
-from attrs import Factory, define
+from attrs import Factory, define, field
 
 from integration_sdk._coordinator.push import this_task
 from integration_sdk._coordinator.push_list import SNAPSHOT, PushList, unix_time
@@ -80,6 +80,7 @@ class Delivery:
         chance: Returns a number from 0 to 1, for jitter.
         changed: Told of each intent of `doubtful` whose new state is on record.
         ledger: What is known of intents that are not settled.
+        exact: Whether fractions in answers become Decimal.
     """
 
     pushes: PushList
@@ -88,6 +89,7 @@ class Delivery:
     chance: Callable[[], float]
     changed: Callable[[Intent], None]
     ledger: Ledger
+    exact: bool = field(default=False, kw_only=True)
     doubtful: set[str] = Factory(set)
     closing: asyncio.Event = Factory(asyncio.Event)
     tasks: set[asyncio.Task[None]] = Factory(set)
@@ -292,7 +294,7 @@ class Delivery:
             reply = kind(f"sending the push broke off: {error!r}")
         finally:
             self._in_line.discard(task)
-        heard = replies.read(reply, began=began, unix_time=unix_time())
+        heard = replies.read(reply, began=began, unix_time=unix_time(), exact=self.exact)
         self._heard[row.id] = heard
         return heard.answer
 

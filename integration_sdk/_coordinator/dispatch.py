@@ -334,7 +334,7 @@ class Dispatch:
         return [*self.doubted.values(), *polled, *sent]
 
     def _revived(self, intent: Intent) -> Push:
-        push = self.again(submissions.from_record(intent))
+        push = self.again(submissions.from_record(intent, exact=self.poller.exact))
         push.intent = intent.id
         self.owners.take(push, intent)
         return push

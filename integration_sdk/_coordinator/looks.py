@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import Final, Protocol
 
-from attrs import Factory, define, evolve
+from attrs import Factory, define, evolve, field
 
 from integration_sdk._coordinator.push_list import Send, unix_time
 from integration_sdk._sansio import requests, responses
@@ -63,6 +63,7 @@ class Looks:
     """Looks at the service for a schedule.
 
     Attributes:
+        exact: Whether fractions are read as Decimal.
         never_told: Final states of which the service does not say more when it
             is asked for the push alone.
     """
@@ -71,6 +72,7 @@ class Looks:
     dialect: Dialect
     schedule: Schedule
     audience: Audience
+    exact: bool = field(default=False, kw_only=True)
     never_told: set[PushStatus] = Factory(set)
 
     async def look(self, look: Look) -> None:
@@ -97,7 +99,7 @@ class Looks:
             self._not_read(look, request, answer)
             return
         try:
-            operation = _read_own(answer, look.watch.key)
+            operation = self._read_own(answer, look.watch.key)
         except MalformedResponse as error:
             self._failed(look, error)
             return
@@ -105,6 +107,12 @@ class Looks:
             self.never_told.add(operation.status)
         self.audience.tell(look.watch, operation)
         self.schedule.finish(look, _now())
+
+    def _read_own(self, answer: Response, key: str) -> PushOperation:
+        operation = rows.read_full(answer.body, exact=self.exact)
+        if operation.key != key:
+            raise MalformedResponse(f"asked for push {key}, a cache answered with {operation.key}")
+        return operation
 
     def _not_read(self, look: Single, request: Request, answer: Response) -> None:
         error = responses.read_error(request, answer)
@@ -151,7 +159,8 @@ class Looks:
         news, more = self.schedule.listed(
             look, page.rows, more=page.more, returned_size=page.page_size
         )
-        operations = page.operations([index for _, index in news]) if news else []
+        indexes = [index for _, index in news]
+        operations = page.operations(indexes, exact=self.exact) if news else []
         for (watch, _), operation in zip(news, operations, strict=True):
             if operation is None or self._says_too_little(watch, operation):
                 self.schedule.hint(watch.key, alone=True)
@@ -194,13 +203,6 @@ class Looks:
         """The account or its key is no good: nobody's push can be followed."""
         self.audience.lose_all(error)
         self.schedule.finish(look, _now())
-
-
-def _read_own(answer: Response, key: str) -> PushOperation:
-    operation = rows.read_full(answer.body)
-    if operation.key != key:
-        raise MalformedResponse(f"asked for push {key}, a cache answered with {operation.key}")
-    return operation
 
 
 def _lacks_details(operation: PushOperation) -> bool:

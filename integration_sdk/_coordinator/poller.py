@@ -63,6 +63,7 @@ class Poller:
         notified: Whether notifications are expected from the first push on.
         at_once: Requests in flight at most.
         remember: Final operations that late waiters find without a request.
+        exact: Whether fractions are read as Decimal.
 
     Attributes:
         listeners: Told of each company whose pushes have just been listed.
@@ -78,15 +79,15 @@ class Poller:
         notified: bool = False,
         at_once: int = 16,
         remember: int = 4096,
+        exact: bool = False,
     ) -> None:
-        self._send = send
-        self._dialect = dialect
         self._chance = chance
         self._learn = learn
         self._at_once = at_once
         self._remember = remember
+        self.exact = exact
         self._schedule = Schedule(chance, learn, float(notified))
-        self._looks = Looks(send, dialect, self._schedule, self)
+        self._looks = Looks(send, dialect, self._schedule, self, exact=exact)
         self._waiters: dict[str, _Waiters] = {}
         self._finished: OrderedDict[str, PushOperation] = OrderedDict()
         self._in_full: set[str] = set()
@@ -292,7 +293,7 @@ class Poller:
         error.__cause__ = cause
         self.lose_all(error)
         self._schedule = Schedule(self._chance, self._learn, self._schedule.trust)
-        self._looks = Looks(self._send, self._dialect, self._schedule, self)
+        self._looks.schedule = self._schedule
 
     async def _look(self, look: Look) -> None:
         try:

@@ -67,7 +67,8 @@ class ListOptions(TypedDict, total=False):
             (see `ListReport`), "warn" with a `DriftWarning`, "raise" `ResultSetChanged`, or
             "repair".
         on_invalid: Called with an `InvalidItem` in place of raising it.
-        numbers: How fractions are read: "float", or "decimal" for exact ones.
+        numbers: How to read fractions: as "float", or exactly, as "decimal". Defaults to the
+            client's setting. In a model the types of its fields decide.
     """
 
     page_size: int | Literal["auto"]

@@ -84,9 +84,9 @@ def read_json(request: Request, response: Response, *, exact: bool = False) -> J
     return _placed(request, response, decode_json, response.body, exact=exact)
 
 
-def read_push(request: Request, response: Response) -> PushOperation:
+def read_push(request: Request, response: Response, *, exact: bool = False) -> PushOperation:
     """Return the push operation that a push, an update or a poll answers with."""
-    value = read_json(request, response)
+    value = read_json(request, response, exact=exact)
     operation: PushOperation = _placed(request, response, read_operation, value)
     return operation
 

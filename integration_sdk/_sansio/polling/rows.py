@@ -8,6 +8,7 @@ an answer holds goes the long way, through `codec.read_operation`.
 
 from __future__ import annotations
 
+from decimal import Decimal
 from sys import intern
 from typing import Any, Final
 
@@ -63,10 +64,10 @@ class Rows:
     page_size: int
     _body: bytes
 
-    def operations(self, indexes: list[int]) -> list[PushOperation | None]:
+    def operations(self, indexes: list[int], *, exact: bool = False) -> list[PushOperation | None]:
         """Return these rows in full; None for one that is not as documented."""
         raws = _read_raws(self._body).results
-        return [_or_none(bytes(raws[index])) for index in indexes]
+        return [_or_none(bytes(raws[index]), exact=exact) for index in indexes]
 
 
 def read_rows(body: bytes) -> Rows:
@@ -83,9 +84,9 @@ def read_rows(body: bytes) -> Rows:
     return Rows(page.results, more, page.page_size, body)
 
 
-def _or_none(raw: bytes) -> PushOperation | None:
+def _or_none(raw: bytes, *, exact: bool) -> PushOperation | None:
     try:
-        return read_full(raw)
+        return read_full(raw, exact=exact)
     except MalformedResponse:
         return None
 
@@ -127,18 +128,19 @@ _NO_ITEMS: Final = Validation()
 _NO_EXTRA: Final[dict[str, Any]] = {}
 """Shared by all operations without any, since ten thousand of them may be open."""
 _read_usual: Final = msgspec.json.Decoder(_Usual).decode
+_read_exact: Final = msgspec.json.Decoder(_Usual, float_hook=Decimal).decode
 
 
-def read_full(raw: bytes) -> PushOperation:
-    """Return one push operation.
+def read_full(raw: bytes, *, exact: bool = False) -> PushOperation:
+    """Return one push operation; *exact* reads the fractions of its ``data`` as Decimal.
 
     Raises:
         MalformedResponse: It is not as documented.
     """
     try:
-        return _operation(_read_usual(raw))
+        return _operation(_read_exact(raw) if exact else _read_usual(raw))
     except (msgspec.DecodeError, ValueError):
-        return read_operation(decode_json(raw))
+        return read_operation(decode_json(raw, exact=exact))
 
 
 def _operation(usual: _Usual) -> PushOperation:

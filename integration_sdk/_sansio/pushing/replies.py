@@ -34,13 +34,13 @@ class Heard:
     operation: PushOperation | None = None
 
 
-def read(reply: Reply, *, began: float, unix_time: float) -> Heard:
-    """Return what *reply* says.
+def read(reply: Reply, *, began: float, unix_time: float, exact: bool = False) -> Heard:
+    """Return what *reply* says; *exact* reads fractions as Decimal.
 
     An `ApiError` that was raised, not returned, closed the gate before anything left.
     """
     if isinstance(reply, Response):
-        operation = _acknowledged(reply)
+        operation = _acknowledged(reply, exact=exact)
         answer = Answer(
             Phase.ANSWERED,
             at=began,
@@ -62,11 +62,11 @@ def _wanted_wait(reply: Response) -> float | None:
     return retry_after(header, service_time(reply.headers, reply.received_at))
 
 
-def _acknowledged(reply: Response) -> PushOperation | None:
+def _acknowledged(reply: Response, *, exact: bool) -> PushOperation | None:
     if reply.status not in ACKNOWLEDGED:
         return None
     try:
-        return rows.read_full(reply.body)
+        return rows.read_full(reply.body, exact=exact)
     except MalformedResponse:
         return None
 

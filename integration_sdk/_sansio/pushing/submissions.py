@@ -117,13 +117,13 @@ def recorded_outcome(request: PushRequest, intent: Intent, dialect: Dialect) -> 
     return None
 
 
-def from_record(intent: Intent) -> PushRequest:
-    """Return what was asked for, as far as it is on record."""
+def from_record(intent: Intent, *, exact: bool) -> PushRequest:
+    """Return what was asked for, as far as it is on record; *exact*: fractions as Decimal."""
     return PushRequest(
         intent.lane.company_id,
         intent.lane.connection_id,
         intent.lane.data_type,
-        decode_json(intent.payload) if intent.payload else {},
+        decode_json(intent.payload, exact=exact) if intent.payload else {},
         reference=intent.reference,
         record_id=intent.record_id,
         timeout_minutes=intent.timeout_minutes,

@@ -1,0 +1,125 @@
+"""``numbers="decimal"``: no door lets a fraction through as a float."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from integration_sdk import Client, OutcomeStatus, PushRequest
+from integration_sdk._journal import SqliteJournal
+from integration_sdk._sansio.polling.rows import read_full
+from integration_sdk._sansio.pushing.intents import Lane, intend
+from integration_sdk.models import PushOperation
+from integration_sdk.sandbox import Sandbox
+from tests.push_model import Model
+from tests.push_support import coordinator, poller
+
+RECORD = {
+    "customerRef": {"id": "1"},
+    "issueDate": "2022-01-31T00:00:00Z",
+    "currency": "GBP",
+    "status": "Submitted",
+    "lineItems": [{"description": "Advice", "quantity": 1, "unitAmount": Decimal("12.10")}],
+}
+
+
+def kinds(value: Any) -> Iterator[type]:
+    """The types of all fractions inside."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for inner in value:
+            yield from kinds(inner)
+    elif isinstance(value, float | Decimal):
+        yield type(value)
+
+
+def kind_of(operation: PushOperation | None) -> type:
+    assert operation is not None
+    (kind,) = set(kinds(operation.data))
+    return kind
+
+
+@pytest.mark.parametrize(("numbers", "kind"), [("decimal", Decimal), ("float", float)])
+async def test_every_operation_has_the_numbers_asked_for(
+    numbers: Literal["decimal", "float"], kind: type
+) -> None:
+    """Answered at once, waited for, read singly, listed, by a coordinator of either platform."""
+    async with (
+        Sandbox(companies=1, push_seconds=(0.01, 0.05)) as sandbox,
+        Client(sandbox.api_key, sandbox.base_url, numbers=numbers) as client,
+    ):
+        (held,) = sandbox.companies
+        company = client.company(held.id)
+        slow, at_once = (company.connection(one.id) for one in held.connections[:2])
+        seen = [await at_once.push("invoices", RECORD)]
+        seen.append(await client.wait(await slow.push("invoices", RECORD)))
+        seen.append(await company.pushes.get(seen[1].key))
+        seen += await company.pushes.list().collect()
+        requests = [PushRequest(held.id, one.id, "invoices", RECORD) for one in (slow, at_once)]
+        async with client.coordinator(fetch_data=True) as pushes:
+            outcomes = [outcome async for outcome in pushes.run(requests * 3)]
+        seen += [outcome.operation for outcome in outcomes if outcome.operation]
+
+    assert len(seen) == 3 + 2 + 6
+    assert {kind_of(one) for one in seen} == {kind}
+
+
+async def test_a_list_of_pushes_may_differ_from_its_client() -> None:
+    """As every list may, by ``numbers=``."""
+    async with (
+        Sandbox(companies=1, push_seconds=(0.01, 0.05)) as sandbox,
+        Client(sandbox.api_key, sandbox.base_url) as client,
+    ):
+        (held,) = sandbox.companies
+        company = client.company(held.id)
+        await company.connection(held.connections[1].id).push("invoices", RECORD)
+
+        exact = await company.pushes.list(numbers="decimal").first()
+        plain = await company.pushes.list().first()
+
+    assert (kind_of(exact), kind_of(plain)) == (Decimal, float)
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(("exact", "kind"), [(True, Decimal), (False, float)])
+async def test_a_recovered_record_has_the_numbers_asked_for(
+    tmp_path: Path, exact: bool, kind: type
+) -> None:
+    """What an earlier run left shows its record as the client reads numbers, and is sent whole."""
+    body = b'{"amount":12.10}'
+    disk = await SqliteJournal.open(tmp_path / "pushes.db")
+    lane = Lane("company", "books", "invoices")
+    await disk.commit((intend(lane, body, id="i", method="POST", reference="r"),))
+    await disk.close()
+    model, sent = Model(), list[bytes | None]()
+    model.answer = lambda request: sent.append(request.body)
+    polls = poller(model, exact=exact)
+    async with coordinator(model, polls=polls, journal=tmp_path / "pushes.db") as pushes:
+        outcomes = [await push for push in pushes.recovered]
+
+    assert [one.status for one in outcomes] == [OutcomeStatus.SUCCESS]
+    assert set(kinds(outcomes[0].request.record)) == {kind}
+    assert body in sent
+
+
+def test_an_unusual_operation_is_exact_too() -> None:
+    """The long way of reading, which a new field leads to, heeds it as well."""
+    raw = json.dumps(
+        {
+            "pushOperationKey": "k",
+            "companyId": "c",
+            "status": "Success",
+            "somethingNew": 0.1,
+            "data": {"amount": 0.1},
+        }
+    ).encode()
+    operation = read_full(raw, exact=True)
+
+    assert operation.data == {"amount": Decimal("0.1")}
+    assert operation.extra == {"somethingNew": Decimal("0.1")}
