@@ -177,6 +177,8 @@ class Caller:
             order_by=options.pop("order_by", None),
             **names,
         )
+        if model is not None and decode is not None:
+            raise TypeError("list() has no option 'model' here: its items are a class already")
         options.setdefault("numbers", self.numbers)
         return Pager(
             self.fetch,

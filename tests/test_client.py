@@ -315,6 +315,15 @@ def test_options_that_do_not_exist_are_told_with_those_that_do() -> None:
         listing.list(key="id")
 
 
+def test_the_list_of_pushes_takes_no_model() -> None:
+    """It gives push operations; a model that was silently ignored would be missed too late."""
+    pushes: Any = Client("key", "https://service.test").company("c").pushes
+
+    with pytest.raises(TypeError, match="no option 'model'"):
+        pushes.list(model=dict)
+    assert pushes.list(model=None)
+
+
 # Bank data
 
 
