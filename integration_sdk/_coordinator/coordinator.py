@@ -208,7 +208,6 @@ class Coordinator:
                 self.detached += tuple(desk.open)
             desk.give_up(ClientClosed("the block was left while this push was Pending; it goes on"))
             desk.unsettle()
-            desk.waits.close()
             await desk.delivery.close()
 
     @property

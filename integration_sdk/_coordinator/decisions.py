@@ -30,7 +30,7 @@ async def bind(desk: Dispatch, intent_id: str, key: str) -> Push:
         desk.watch(push, intent_id)
         raise
     again = push if push.outcome is None else desk.again(push.request)
-    desk.follow(again, intent, submissions.recorded_operation(intent), None)
+    desk.follow(again, intent, submissions.recorded_operation(intent))
     return again
 
 

@@ -62,7 +62,7 @@ class Dispatch:
         owners: Who has which reference.
         runs: What stops each run that goes on pulling, given the error to end it with.
         idle: Set while no push lacks an outcome.
-        waits: Ends the waits for open pushes that are bounded.
+        waits: Ends the waits for pushes that are bounded.
     """
 
     poller: Poller
@@ -81,7 +81,7 @@ class Dispatch:
     runs: set[Callable[[IntegrationError], None]] = Factory(set)
     idle: asyncio.Event = Factory(asyncio.Event)
     tasks: set[asyncio.Task[None]] = Factory(set)
-    waits: Waits = Factory(lambda self: Waits(self.open, self._expired), takes_self=True)
+    waits: Waits = Factory(lambda self: Waits(self._expired), takes_self=True)
     _finals: list[tuple[Push, PushOperation]] = Factory(list)
     _numbers: Any = Factory(count)
     _recording: bool = False
@@ -101,6 +101,7 @@ class Dispatch:
         if self.stopped:
             raise self.stopped
         self.enter()
+        self.waits.bound(push, wait)
         self.tally.sending += 1
         try:
             intent_id, key = self.new_names()
@@ -116,7 +117,7 @@ class Dispatch:
             raise
         else:
             if current is not None:
-                await self._go_on(push, call, current, wait)
+                await self._go_on(push, call, current)
         finally:
             self.tally.sending -= 1
 
@@ -128,7 +129,7 @@ class Dispatch:
             return intent
         owner = await self.owners.take_or_find(push, intent, self.doubted)
         if owner is not None:
-            owner.join(push)
+            self._join(owner, push)
             return None
         before = await self.delivery.recorded(reference)
         known = before and submissions.take_up(before, intent)
@@ -152,19 +153,19 @@ class Dispatch:
             return key, key
         return (uuid4().hex if self.durable else f"push-{next(self._numbers)}"), None
 
-    async def _go_on(self, push: Push, call: Request, intent: Intent, wait: float | None) -> None:
+    async def _go_on(self, push: Push, call: Request, intent: Intent) -> None:
         """Take *intent* on from where it is: a reference may be of an earlier run."""
         if outcome := submissions.recorded_outcome(push.request, intent, self.dialect):
             self.settle(push, outcome)
         elif intent.key is not None:
-            self.follow(push, intent, submissions.recorded_operation(intent), wait)
+            self.follow(push, intent, submissions.recorded_operation(intent))
         elif intent.state is State.AMBIGUOUS:
             self._doubt(push, intent)
         else:
             async with self.lines:
-                await self._deliver(push, call, intent, wait)
+                await self._deliver(push, call, intent)
 
-    async def _deliver(self, push: Push, call: Request, intent: Intent, wait: float | None) -> None:
+    async def _deliver(self, push: Push, call: Request, intent: Intent) -> None:
         if self.stopped:
             self.settle(push, outcomes.refused(push.request, self.stopped))
             return
@@ -177,7 +178,7 @@ class Dispatch:
             return
         if operation is not None:
             self._tell("sent", push)
-            self.follow(push, done, operation, wait)
+            self.follow(push, done, operation)
         elif done.state is State.AMBIGUOUS:
             logger.warning("a push may or may not exist, the list is searched: %s", error)
             self._doubt(push, done)
@@ -198,11 +199,8 @@ class Dispatch:
 
     # Following
 
-    def follow(
-        self, push: Push, intent: Intent, operation: PushOperation, wait: float | None
-    ) -> None:
+    def follow(self, push: Push, intent: Intent, operation: PushOperation) -> None:
         """Follow a push whose key is known to its end."""
-        request = push.request
         kept = self.delivery.ledger.get(intent.id)
         push.acknowledged(kept.id if kept else None, operation, self)
         if operation.is_final:
@@ -211,15 +209,23 @@ class Dispatch:
             return
         key = operation.push_operation_key
         if key in self.open:
-            self.open[key].join(push)
+            self._join(self.open[key], push)
             return
-        self.open[key] = push
         self.tally.open += 1
+        self._own(key, push)
+        self.waits.start(push)
+
+    def _own(self, key: str, push: Push) -> None:
+        """Let *push* be the one that is told what becomes of *key*."""
+        self.open[key] = push
+        request = push.request
         lane = (request.connection_id, request.data_type)
         self.poller.follow(request.company_id, key, lane, push, fetch_data=self.fetch_data)
-        longest = outcomes.longest_wait(request, wait)
-        if longest is not None:
-            self.waits.start(key, longest)
+
+    def _join(self, owner: Push, twin: Push) -> None:
+        owner.join(twin)
+        if owner.key in self.open:
+            self.waits.start(twin)
 
     def push_changed(self, push: Push) -> None:
         """A push has another status."""
@@ -259,9 +265,16 @@ class Dispatch:
             push.operation = operation
             self._tell("found", push)
 
-    def _expired(self, key: str, waited: float) -> None:
-        push = self.open[key]
-        self.poller.unfollow(key)
+    def _expired(self, push: Push, waited: float) -> None:
+        """The wait for *push* alone has ended: those it shares its key with wait on."""
+        key = push.key or ""
+        owner = self.open[key]
+        heir = owner.part(push)
+        if heir is None:
+            self.poller.unfollow(key)
+        elif heir is not owner:
+            self.owners.inherit(owner, heir)
+            self._own(key, heir)
         self.settle(push, outcomes.expired(push.request, push.operation, waited))
 
     # Doubts
@@ -290,7 +303,7 @@ class Dispatch:
     def _found(self, push: Push, intent: Intent) -> None:
         operation = submissions.recorded_operation(intent)
         if push.outcome is None:
-            self.follow(push, intent, operation, None)
+            self.follow(push, intent, operation)
         else:
             push.operation, push.keeper = operation, self
             lane = (intent.lane.connection_id, intent.lane.data_type)
@@ -327,7 +340,7 @@ class Dispatch:
             self.doubted[intent.id] = self._revived(intent)
         polled = [self._revived(intent) for intent in found.poll]
         for push, intent in zip(polled, found.poll, strict=True):
-            self.follow(push, intent, submissions.recorded_operation(intent), None)
+            self.follow(push, intent, submissions.recorded_operation(intent))
         sent = [self._revived(intent) for intent in found.send]
         for push, intent in zip(sent, found.send, strict=True):
             self.start(self.resend(push, intent))
@@ -347,7 +360,7 @@ class Dispatch:
             self.settle(push, outcomes.invalid(push.request, error))
             return
         async with self.lines:
-            await self._deliver(push, evolve(call, body=intent.payload), intent, None)
+            await self._deliver(push, evolve(call, body=intent.payload), intent)
 
     # Ending
 
@@ -363,6 +376,7 @@ class Dispatch:
             del self.open[key]
             self.tally.open -= 1
         self.owners.let_go(push)
+        self.waits.forget(push)
         if not push.settle(outcome):
             return
         self._busy -= 1

@@ -35,6 +35,12 @@ class Owners:
         if intent.reference is not None:
             self._by_reference[intent.reference] = Owner(push, intent.asks)
 
+    def inherit(self, push: Push, heir: Push) -> None:
+        """Let *heir* have the reference in the place of *push*, if that has it."""
+        owner = self.of(push.request.reference)
+        if owner is not None and owner.push is push:
+            self._by_reference[push.request.reference or ""] = owner._replace(push=heir)
+
     def let_go(self, push: Push) -> None:
         """Let go of the reference, where *push* is the one that has it."""
         owner = self.of(push.request.reference)

@@ -134,6 +134,21 @@ class Push:
         self.twins.append(twin)
         self._share()
 
+    @property
+    def crowd(self) -> list[Push]:
+        """It, and its twins."""
+        return [self, *(self.twins or ())]
+
+    def part(self, one: Push) -> Push | None:
+        """Let *one* of the crowd go; return who of those left has the others as twins now."""
+        left = [each for each in self.crowd if each is not one]
+        self.twins = None
+        if not left:
+            return None
+        head, *twins = left
+        head.keeper, head.twins = self.keeper, twins or None
+        return head
+
     def _share(self) -> None:
         self.wake()
         for twin in self.twins or ():

@@ -1,52 +1,47 @@
-"""Waits that end: one timer for any number of deadlines."""
+"""Waits that end: how long each push is waited for, counted from the service's answer."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container
-from heapq import heappop, heappush
+from collections.abc import Callable
+from contextvars import Context
 
 from attrs import Factory, define
+
+from integration_sdk._coordinator.push import Push
+from integration_sdk._sansio.pushing import outcomes
 
 
 @define(eq=False)
 class Waits:
-    """Calls back with a push key, and how long was waited, when its wait ends.
+    """The bounds of pushes that are not awaited for ever; a push itself knows nothing of them.
 
     Attributes:
-        open: Keys that still count; others are passed over.
-        expired: Called with the key and the seconds waited.
+        expired: Called with a push, and how many seconds were waited, when its wait ends.
     """
 
-    open: Container[str]
-    expired: Callable[[str, float], None]
-    _heap: list[tuple[float, float, str]] = Factory(list)
-    _timer: asyncio.TimerHandle | None = None
+    expired: Callable[[Push, float], None]
+    _bounds: dict[Push, float] = Factory(dict)
+    _timers: dict[Push, asyncio.TimerHandle] = Factory(dict)
+    _context: Context = Factory(Context)
 
-    def start(self, key: str, seconds: float) -> None:
-        """End the wait for *key* after so many seconds."""
-        heappush(self._heap, (asyncio.get_running_loop().time() + seconds, seconds, key))
-        if self._heap[0][2] == key:
-            self._set_timer()
+    def bound(self, push: Push, seconds: float | None) -> None:
+        """Let the wait for *push* end so many seconds after it starts; None sets no bound."""
+        if seconds is not None:
+            self._bounds[push] = seconds
 
-    def close(self) -> None:
-        """End no more waits."""
-        self._heap.clear()
-        self._set_timer()
+    def start(self, push: Push) -> None:
+        """The service has *push*: its wait begins, and that of each push that has joined it."""
+        for each in push.crowd:
+            seconds = outcomes.longest_wait(each.request, self._bounds.pop(each, None))
+            if seconds is not None and each.outcome is None and each not in self._timers:
+                self._timers[each] = asyncio.get_running_loop().call_later(
+                    seconds, self.expired, each, seconds, context=self._context
+                )
 
-    def _set_timer(self) -> None:
-        if self._timer:
-            self._timer.cancel()
-            self._timer = None
-        while self._heap and self._heap[0][2] not in self.open:
-            heappop(self._heap)
-        if self._heap:
-            self._timer = asyncio.get_running_loop().call_at(self._heap[0][0], self._expire)
-
-    def _expire(self) -> None:
-        now = asyncio.get_running_loop().time()
-        while self._heap and self._heap[0][0] <= now:
-            _, seconds, key = heappop(self._heap)
-            if key in self.open:
-                self.expired(key, seconds)
-        self._set_timer()
+    def forget(self, push: Push) -> None:
+        """*push* has an outcome."""
+        self._bounds.pop(push, None)
+        timer = self._timers.pop(push, None)
+        if timer is not None:
+            timer.cancel()

@@ -1,0 +1,144 @@
+"""Promises of a bounded wait: it is the caller's own, whoever else waits for the same push."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration_sdk._sansio.requests import Request
+from integration_sdk.errors import AnswerLost, WaitExpired
+from integration_sdk.models import OutcomeStatus, PushOutcome
+from tests.push_model import Model, request
+from tests.push_support import coordinator
+
+pytestmark = pytest.mark.virtual_time
+
+RECORD = request(1, reference="INV-1")
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    return tmp_path / "pushes.db"
+
+
+async def pushed(pushes: Any, wait: float | None) -> tuple[PushOutcome, float]:
+    """Submit RECORD; return its outcome, and how many seconds that took."""
+    began = now()
+    outcome = await (await pushes.submit(RECORD, wait=wait))
+    return outcome, now() - began
+
+
+@pytest.mark.parametrize("first", [None, 0.5])
+@pytest.mark.parametrize("between", [0.0, 1.0], ids=["at once", "later"])
+async def test_each_caller_waits_as_long_as_it_asked_to(
+    journal: Path, first: float | None, between: float
+) -> None:
+    """Of two that share a push, one may wait for half a second and the other to the end."""
+    model = Model(lambda _: 7.0)
+    waits = [first, 0.5 if first is None else None]
+    if between and first:
+        waits[0] = first + between
+    async with coordinator(model, journal=journal) as pushes:
+        one = asyncio.create_task(pushed(pushes, waits[0]))
+        await asyncio.sleep(between)
+        other = asyncio.create_task(pushed(pushes, waits[1]))
+        ended = dict(zip(waits, [await one, await other], strict=True))
+        assert pushes.progress.open == 0
+
+    (patient, long), bounded = ended.pop(None), next(iter(ended))
+    assert bounded is not None
+    (hasty, short) = ended[bounded]
+    assert (hasty.status, patient.status) == (OutcomeStatus.PENDING, OutcomeStatus.SUCCESS)
+    assert isinstance(hasty.error, WaitExpired)
+    assert short == pytest.approx(bounded, abs=0.1)
+    assert long >= 7.0 - between
+    assert model.counts["push.create"] == 1
+
+
+async def test_a_push_goes_on_to_the_last_who_waits(journal: Path) -> None:
+    """However many leave before it, and in whatever order they came; then nobody polls."""
+    model = Model(lambda _: 60.0)
+    async with coordinator(model, journal=journal) as pushes:
+        waits = [3.0, 1.0, None, 2.0]
+        ended = await asyncio.gather(*(pushed(pushes, wait) for wait in waits))
+        again, took = await pushed(pushes, 5.0)
+
+    assert [outcome.status for outcome, _ in ended] == [
+        OutcomeStatus.PENDING,
+        OutcomeStatus.PENDING,
+        OutcomeStatus.SUCCESS,
+        OutcomeStatus.PENDING,
+    ]
+    assert [round(took) for _, took in ended[:2]] == [3, 1]
+    assert (again.status, round(took)) == (OutcomeStatus.SUCCESS, 0)
+    assert model.counts["push.create"] == 1
+
+
+async def test_a_reference_whose_waits_have_all_ended_can_be_asked_for_again(
+    journal: Path,
+) -> None:
+    """Each time the push on record is followed once more; it is never sent again."""
+    model = Model(lambda _: 60.0)
+    async with coordinator(model, journal=journal) as pushes:
+        for _ in range(3):
+            ended = await asyncio.gather(pushed(pushes, 1.0), pushed(pushes, 2.0))
+            assert {outcome.status for outcome, _ in ended} == {OutcomeStatus.PENDING}
+            assert pushes.progress.open == 0
+        polled = model.counts["pushes.list"] + model.counts["pushes.get"]
+        await asyncio.sleep(20)
+        assert model.counts["pushes.list"] + model.counts["pushes.get"] == polled
+        outcome, _ = await pushed(pushes, None)
+
+    assert outcome.status is OutcomeStatus.SUCCESS
+    assert model.counts["push.create"] == 1
+
+
+async def test_who_joins_while_the_first_takes_over_is_told_too(journal: Path) -> None:
+    """The reference belongs to whoever still waits: a third caller joins the second."""
+    model = Model(lambda _: 30.0)
+    async with coordinator(model, journal=journal) as pushes:
+        first = asyncio.create_task(pushed(pushes, 1.0))
+        second = asyncio.create_task(pushed(pushes, None))
+        await asyncio.sleep(5)
+        third, _ = await pushed(pushes, None)
+        assert (await first)[0].status is OutcomeStatus.PENDING
+        assert (await second)[0].status is third.status is OutcomeStatus.SUCCESS
+        assert third.key == (await second)[0].key
+
+    assert model.counts["push.create"] == 1
+
+
+async def test_a_push_that_had_to_be_searched_for_is_awaited_no_longer() -> None:
+    """The wait begins when the list has shown the push, as it would with its answer."""
+
+    def answer(call: Request) -> BaseException | None:
+        if call.operation != "push.create":
+            return None
+        model._create(call)
+        return AnswerLost("reset")
+
+    model = Model(lambda _: 300.0, answer=answer)
+    model.status = lambda _: "Success"
+    async with coordinator(model, exclusive=True, patience=5.0) as pushes:
+        outcome, took = await pushed(pushes, 1.0)
+
+    assert outcome.status is OutcomeStatus.PENDING
+    assert isinstance(outcome.error, WaitExpired)
+    assert took < 10
+
+
+async def test_waits_leave_nothing_behind() -> None:
+    """An outcome ends its wait: a stream of pushes with a long one keeps none of them."""
+    async with coordinator(Model(lambda _: 0.1)) as pushes:
+        async for _ in pushes.run((request(number) for number in range(300)), wait=3600):
+            pass
+        waits = pushes._open().waits
+        assert not waits._bounds
+        assert not waits._timers
