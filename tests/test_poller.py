@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -229,6 +230,41 @@ async def test_closing_tells_who_waits() -> None:
     with pytest.raises(ClientClosed):
         await wait
     assert polling_tasks() == 0
+
+
+async def test_a_client_that_is_closed_is_no_broken_loop(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whoever waits gets ClientClosed, as from any other call, and nothing is logged as a bug."""
+    closed = False
+    model = Model(lambda _: 60.0)
+    model.answer = lambda _: ClientClosed("the client is closed") if closed else None
+    polls = poller(model)
+    keys = [held(model, number, f"company-{number}").key for number in range(2)]
+    waits = [
+        asyncio.ensure_future(polls.wait(f"company-{number}", key))
+        for number, key in enumerate(keys)
+    ]
+    await asyncio.sleep(5)
+    closed = True
+    ended = await asyncio.gather(*waits, return_exceptions=True)
+
+    assert [type(one) for one in ended] == [ClientClosed] * 2
+    assert ended[0] is not ended[1]
+    assert not caplog.records
+
+
+async def test_polls_are_nobodys_calls() -> None:
+    """The loop outlives the call that starts it, and has nothing of its context."""
+    whose: ContextVar[str] = ContextVar("whose", default="nobody")
+    seen: list[str] = []
+    model = Model(lambda _: 2.0)
+    model.answer = lambda _: seen.append(whose.get())
+    polls = poller(model)
+    whose.set("the first caller")
+    await polls.wait("company", held(model).key)
+
+    assert set(seen) == {"nobody"}
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 405])

@@ -23,6 +23,7 @@ from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     ApiError,
+    ClientClosed,
     ConfigurationError,
     IntegrationError,
     MalformedResponse,
@@ -191,7 +192,9 @@ class Looks:
             return await self.send(evolve(request, priority=Priority.POLL))
         except (TransportError, ApiError) as error:
             self._failed(look, error)
-            return None
+        except ClientClosed as error:
+            self._refused(look, error)
+        return None
 
     def _failed(self, look: Look, error: IntegrationError, answer: Response | None = None) -> None:
         """Come back later: at the service's word, else after a growing while."""
@@ -199,8 +202,8 @@ class Looks:
         wait = seconds_until(error, answer.received_at if answer else unix_time())
         self.schedule.failed(look, _now(), wait=wait or 0.0)
 
-    def _refused(self, look: Look, error: ApiError) -> None:
-        """The account or its key is no good: nobody's push can be followed."""
+    def _refused(self, look: Look, error: IntegrationError) -> None:
+        """The account, its key or the client is no good: nobody's push can be followed."""
         self.audience.lose_all(error)
         self.schedule.finish(look, _now())
 

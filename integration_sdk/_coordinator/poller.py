@@ -13,6 +13,7 @@ import logging
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from contextvars import Context
 from copy import copy
 from typing import Final, Protocol
 
@@ -240,7 +241,10 @@ class Poller:
     def _start(self) -> None:
         if self._task is None:
             self._wake = asyncio.Event()
-            self._task = asyncio.create_task(self._supervise(), name="integration_sdk poller")
+            # It outlives the call that starts it, so nothing of that call's context is its own.
+            self._task = asyncio.create_task(
+                self._supervise(), name="integration_sdk poller", context=Context()
+            )
         elif self._schedule.wake_at() < self._wakes_at:
             self._wake.set()
 
