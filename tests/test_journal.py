@@ -409,7 +409,7 @@ async def test_without_payloads_no_record_is_on_disk(path: Path) -> None:
     await journal.close()
 
     assert b"secret" not in on_disk
-    assert (read.payload, read.has_body) == (None, False)
+    assert read.payload is None
     assert (read.payload_hash, read.natural_value) == (row.payload_hash, "text INV-1")
 
 

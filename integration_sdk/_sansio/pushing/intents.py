@@ -134,15 +134,15 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
     """One push as it is on record. Never changed: :meth:`to` gives the next one.
 
     id: Minted by the caller, for ever this push's own.
-    method: POST creates, PUT updates *record_id*, DELETE deletes it.
-    payload: The body, byte for byte as it is sent; None where there is none, where the journal
-        keeps no payloads, and once a key is known (on disk it stays).
+    method: POST creates, PUT updates *record_id*.
+    payload: The body, byte for byte as it is sent; None where the journal keeps no payloads,
+        and once a key is known (on disk it stays).
     payload_hash: sha256 of the body, in hex; empty where no later run compares records.
     natural_key, natural_value: Dotted path of what tells this record from others, and what it
         held in the body (see ``agreement.leaf``).
     idempotency_key: Sent with every transmission of this create, a new one after a 503; None
-        where the service knows no such keys, and for updates and deletions, which it does not
-        honour them for.
+        where the service knows no such keys, and for updates, which it does not honour them
+        for.
     snapshot: Keys listed before the first send; None where no listing was to be had, and once
         a key is known.
     attempts: Times it was to be sent; each that may have left was on record as SENDING first.
@@ -202,11 +202,6 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
     def may_own_unclaimed(self) -> bool:
         """Whether a push nobody has claimed may be this one."""
         return self.key is None and self.state in _MAY_OWN
-
-    @property
-    def has_body(self) -> bool:
-        """Whether what it sends is at hand."""
-        return self.payload is not None or self.method == "DELETE"
 
     @property
     def is_superseded(self) -> bool:

@@ -247,7 +247,7 @@ def recover(ledger: Ledger, rows: Iterable[Intent]) -> Machine[Recovered]:
 def _examined(row: Intent) -> Intent:
     if row.state is State.SENDING:
         return row.to(State.AMBIGUOUS, error="the process ended while this push was being sent")
-    if (row.state is State.INTENT or row.retry) and not row.has_body:
+    if (row.state is State.INTENT or row.retry) and row.payload is None:
         why = "not sent, and the journal keeps no payloads: submit it again"
         refused = State.REJECTED if row.state is State.REJECTED else State.NOT_SENT
         return row.to(refused, retry=False, error=why)
@@ -266,7 +266,7 @@ def resend(
         JournalError: Not recorded, hence not decided.
     """
     intent = _undecided(ledger, intent_id)
-    if not intent.has_body:
+    if intent.payload is None:
         raise ConfigurationError(f"Intent {intent_id} has no payload on record: submit it anew.")
     decided = intent.to(State.DECIDED, decision="resend")
     again = structs.replace(
