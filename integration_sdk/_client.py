@@ -15,7 +15,7 @@ from integration_sdk._caller import Caller
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._resources import Check, Companies, Company, Profile, compares
 from integration_sdk._sansio import custom, requests
-from integration_sdk._sansio.options.options import Problem
+from integration_sdk._sansio.options.options import refuse
 from integration_sdk._session import (
     CallInfo,
     CallOptions,
@@ -299,17 +299,15 @@ class Client:
             self._caller.send,
             self._poller,
             self.dialect,
-            check=self._problems_of if compares(check) else None,
+            check=self._check if compares(check) else None,
             **given,
             **options,
         )
 
-    async def _problems_of(self, request: PushRequest) -> list[Problem]:
+    async def _check(self, request: PushRequest) -> None:
         books = self.company(request.company_id).connection(request.connection_id)
-        found = await books.problems(
-            request.data_type, request.record, for_update=request.record_id is not None
-        )
-        return [problem for problem in found if problem.is_error]
+        for_update = request.record_id is not None
+        refuse(await books.problems(request.data_type, request.record, for_update=for_update))
 
     # The rest
 

@@ -528,6 +528,28 @@ async def test_a_check_that_does_not_exist_sends_nothing(sandbox: Sandbox, clien
     assert sandbox.requests == []
 
 
+async def test_a_refusal_reads_the_same_wherever_it_is_made(
+    sandbox: Sandbox, client: Client
+) -> None:
+    """A coordinator says the first few reasons, as ``push`` does; ``problems`` has them all."""
+    connection = books(client, sandbox)
+    record = {"lineItems": [{"unitAmount": "x"}] * 7, "shoeSize": 43}
+    with pytest.raises(errors.InvalidRecord) as alone:
+        await connection.push("invoices", record, check="options")
+    async with client.coordinator(check="options") as pushes:
+        with pytest.raises(errors.InvalidRecord) as among_many:
+            await pushes.submit(
+                PushRequest(connection.company_id, connection.id, "invoices", record)
+            )
+
+    assert str(alone.value) == str(among_many.value)
+    assert "; and " in str(alone.value)
+    assert len(str(alone.value)) < 1000
+    assert alone.value.problems == among_many.value.problems
+    assert len(alone.value.problems) > 7
+    assert all(problem.is_error for problem in alone.value.problems)
+
+
 async def test_options_are_asked_for_once(sandbox: Sandbox, client: Client) -> None:
     """Many tasks share one request, and its answer is remembered until a refresh is asked for."""
     connection = books(client, sandbox)

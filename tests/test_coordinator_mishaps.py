@@ -191,8 +191,8 @@ async def test_a_reference_stands_for_one_record_of_the_service(journal: Path) -
 async def test_what_is_on_record_is_not_checked_again(journal: Path) -> None:
     """Options may have changed since; that does not make a push that exists INVALID."""
 
-    async def nothing_is_right(_: PushRequest) -> list[str]:
-        return ["status: wrong"]
+    async def nothing_is_right(_: PushRequest) -> None:
+        raise InvalidRecord("status: wrong")
 
     model = Model(takes=lambda _: 0.0)
     async with coordinator(model, journal=journal) as pushes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -311,7 +311,7 @@ async def test_a_check_that_breaks_does_not_hang_a_run(journal: Path) -> None:
     """A failing check ends the run with its exception; what was pulled has an outcome."""
     model = Model()
 
-    async def check(_: PushRequest) -> Sequence[object]:
+    async def check(_: PushRequest) -> None:
         raise RuntimeError("a bug of the caller's")
 
     seen: list[PushOutcome] = []

@@ -77,9 +77,7 @@ def refuse(problems: list[Problem]) -> None:
     if errors:
         told = "; ".join(str(problem) for problem in errors[:5])
         more = f"; and {len(errors) - 5} more" if len(errors) > 5 else ""
-        raise InvalidRecord(
-            f"not sent, the options do not allow it: {told}{more}", problems=problems
-        )
+        raise InvalidRecord(f"not sent, the options do not allow it: {told}{more}", problems=errors)
 
 
 @frozen(kw_only=True)
