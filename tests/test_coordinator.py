@@ -309,10 +309,11 @@ async def test_a_name_that_cannot_be_kept_stops_its_own_record_alone(
 
 
 async def test_a_record_that_fails_the_check_is_not_sent() -> None:
-    """What check= finds makes the record INVALID, with the problems."""
+    """What check= raises makes the record INVALID, with the problems."""
 
-    async def check(one: PushRequest) -> list[str]:
-        return ["number must be even"] if one.record["number"] % 2 else []
+    async def check(one: PushRequest) -> None:
+        if one.record["number"] % 2:
+            raise InvalidRecord("not sent", problems=["number must be even"])
 
     model = Model()
     async with coordinator(model, check=check) as pushes:
@@ -328,13 +329,35 @@ async def test_a_record_that_fails_the_check_is_not_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"leave": "stay"}, {"max_open": 0}, {"max_in_flight": -1}, {"max_open": True}]
+    "wrong",
+    [
+        {"leave": "stay"},
+        {"leave": ["drain"]},
+        {"max_open": 0},
+        {"max_in_flight": -1},
+        {"max_open": True},
+        {"exclusive": "false"},
+        {"store_payloads": 0},
+        {"fetch_data": None},
+    ],
+    ids=str,
 )
 async def test_options_that_cannot_work_are_refused(wrong: dict[str, Any]) -> None:
     """A coordinator with an option that makes no sense is not made."""
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(ConfigurationError, match=f"^{next(iter(wrong))} must be "):
         async with coordinator(Model(), **wrong):
             pass
+
+
+async def test_a_choice_that_does_not_exist_names_those_that_do() -> None:
+    """The error says what may be given in its place."""
+    with pytest.raises(ConfigurationError, match=r"'drain', 'detach' or 'cancel', not 'stay'"):
+        async with coordinator(Model(), leave="stay"):
+            pass
+    async with coordinator(Model()) as pushes:
+        wrong: Any = "never"
+        with pytest.raises(ConfigurationError, match=r"'none', 'first' or 'end', not 'never'"):
+            pushes.run([], raise_on=wrong)
 
 
 # Many

@@ -18,6 +18,8 @@ from integration_sdk._coordinator.push import Push, this_task
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import PushOutcome, PushRequest
 
+RaiseOn = Literal["none", "first", "end"]
+
 
 def checked(request: PushRequest) -> PushRequest:
     """Return *request*, if it is one.
@@ -68,7 +70,7 @@ class Bulk:
         self,
         requests: Iterable[PushRequest] | AsyncIterable[PushRequest],
         *,
-        raise_on: Literal["none", "first", "end"],
+        raise_on: RaiseOn,
     ) -> AsyncGenerator[PushOutcome, None]:
         """Yield outcomes until the input is used up and everything has one."""
         first: Exception | None = None

@@ -15,10 +15,10 @@ import random
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal, Self, TypedDict
+from typing import Final, Literal, Self, TypedDict, get_args
 
 from integration_sdk._coordinator import decisions
-from integration_sdk._coordinator.bulk import Bulk, checked
+from integration_sdk._coordinator.bulk import Bulk, RaiseOn, checked
 from integration_sdk._coordinator.delivery import Delivery
 from integration_sdk._coordinator.dispatch import SWEEP, Check, Dispatch
 from integration_sdk._coordinator.poller import Poller
@@ -28,7 +28,13 @@ from integration_sdk._journal import Journal, KeyJournal, SqliteJournal
 from integration_sdk._sansio.pushing.effects import Ledger, Policy
 from integration_sdk._sansio.pushing.intents import Intent
 from integration_sdk._sansio.pushing.outcomes import PushProgress
-from integration_sdk._sansio.requests import is_number, seconds, whole_number
+from integration_sdk._sansio.requests import (
+    is_number,
+    one_of,
+    seconds,
+    true_or_false,
+    whole_number,
+)
 from integration_sdk._sansio.throttling.retry import RetryPolicy
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
@@ -85,7 +91,7 @@ class Coordinator:
         send: Carries requests; `Client.coordinator` supplies it.
         poller: Polls for everybody; likewise.
         dialect: The version of the service; likewise.
-        check: Called before a push is sent; what it returns makes the record INVALID.
+        check: Called before a push is sent; an `InvalidRecord` that it raises is the outcome.
         retry: How pushes are repeated that provably had no effect.
         chance: Returns a number from 0 to 1, for jitter.
         journal and all others: See `CoordinatorOptions`.
@@ -117,8 +123,10 @@ class Coordinator:
         retry: RetryPolicy = FIVE_TIMES,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        if leave not in {"drain", "detach", "cancel"}:
-            raise ConfigurationError(f"leave must be 'drain', 'detach' or 'cancel', not {leave!r}")
+        one_of("leave", leave, get_args(Leave))
+        true_or_false("store_payloads", store_payloads)
+        true_or_false("exclusive", exclusive)
+        true_or_false("fetch_data", fetch_data)
         whole_number("max_open", max_open, 1, 10**9)
         whole_number("max_in_flight", max_in_flight, 1, 10**6)
         if not (is_number(patience) and 0 <= patience < math.inf):
@@ -278,7 +286,7 @@ class Coordinator:
         requests: Iterable[PushRequest] | AsyncIterable[PushRequest],
         *,
         ordered: bool = False,
-        raise_on: Literal["none", "first", "end"] = "none",
+        raise_on: RaiseOn = "none",
         wait: float | None = None,
     ) -> AsyncGenerator[PushOutcome, None]:
         """Push many records and yield the outcome of each, as they come.
@@ -303,8 +311,7 @@ class Coordinator:
         Leaving the loop early pulls nothing more; pushes under way belong to
         the coordinator, which drains or detaches them.
         """
-        if raise_on not in {"none", "first", "end"}:
-            raise ConfigurationError(f"raise_on must be 'none', 'first' or 'end', not {raise_on!r}")
+        one_of("raise_on", raise_on, get_args(RaiseOn))
         seconds("wait", wait)
         bulk = Bulk(
             self._open(),

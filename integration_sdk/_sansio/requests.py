@@ -164,6 +164,12 @@ def whole_number(name: str, value: object, low: int, high: int) -> int:
     return value
 
 
+def true_or_false(name: str, value: object) -> None:
+    """Check that *value* is a bool: "false" is none, and would count as true."""
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{name} must be True or False, not {value!r}")
+
+
 def is_number(value: object) -> TypeGuard[float]:
     """Whether *value* can be reckoned with; True and False cannot."""
     return isinstance(value, int | float) and not isinstance(value, bool)
