@@ -49,6 +49,10 @@ class Crash(Exception):
     """The process is gone."""
 
 
+class Broken(Exception):
+    """A mistake of the driver's: it stops in the midst of a machine."""
+
+
 @define(eq=False)
 class History:
     """One seeded run. `run` returns what is wrong; an empty list is what we want."""
@@ -154,7 +158,16 @@ class History:
 
     def _clear_up(self) -> None:
         """The weather clears: requests on their way arrive, nothing new goes wrong."""
-        fair = evolve(self.weather, trouble=0.0, crash=0.0, disk=0.0, unlisted=0.0, cut=0.0, lag=0)
+        fair = evolve(
+            self.weather,
+            trouble=0.0,
+            crash=0.0,
+            disk=0.0,
+            unlisted=0.0,
+            cut=0.0,
+            lag=0,
+            breaks=0.0,
+        )
         self.weather = self.service.weather = fair
 
     def _stranger(self, lane: Lane) -> None:
@@ -193,7 +206,7 @@ class History:
         if self.dice.random() < 0.2 and intent.state is State.INTENT:
             yield Commit((intent,))  # on record before its turn, as what is sent again is
             self.ledger.note(intent)
-        sent = yield from protocol.transmit(
+        transmission = protocol.transmit(
             self.ledger,
             intent,
             snapshot,
@@ -201,6 +214,10 @@ class History:
             chance=self.dice.random,
             new_key=lambda: f"idem-{self.dice.getrandbits(64):x}",
         )
+        try:
+            sent = yield from transmission
+        except Broken:
+            sent = yield from protocol.break_off(self.ledger, intent)
         if self._is_wrong(sent):  # on record or not: the caller is told
             self.disk.violations.append(f"wrong link: {sent.id} as it was told")
         if sent.state is State.AMBIGUOUS:
@@ -291,7 +308,7 @@ class History:
 
         match effect:
             case Send():
-                self._wait_for_turn(effect.row, report)
+                self._wait_for_turn(effect.row, self._maybe_broken(machine, report))
             case Commit():
                 self._after(0.01, lambda: self._commit(machine, effect, report))
             case Sleep():
@@ -308,6 +325,13 @@ class History:
             case Fetch():
                 found = [self.service.read(key) for key in effect.keys]
                 self._after(0.1, lambda: report([one for one in found if one]))
+
+    def _maybe_broken(
+        self, machine: Machine[Any], report: Callable[[Any], None]
+    ) -> Callable[[Any], None]:
+        if not self.dice.random() < self.weather.breaks:
+            return report
+        return lambda _: self._resume(machine, lambda: machine.throw(Broken()))
 
     def _maybe_crash(self) -> None:
         if self.crashes < 8 and self.dice.random() < self.weather.crash:

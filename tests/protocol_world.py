@@ -28,6 +28,7 @@ KEPT_FOR = 90 * 60.0
 class Weather:
     """What one history is up against; chances are per effect.
 
+    breaks: The driver fails, and nothing else of the process: what it heard is lost.
     fileless: The caller wants no journal file: one process, of which nothing is left after it.
     """
 
@@ -46,6 +47,7 @@ class Weather:
     twins: float = 0.3
     newest: int | None = None
     fileless: bool = False
+    breaks: float = 0.0
 
     @classmethod
     def roll(cls, dice: Random) -> "Weather":
@@ -65,6 +67,7 @@ class Weather:
             natural=dice.random() < 0.5,
             newest=None if steps else dice.choice([None, None, 2]),
             fileless=dice.random() < 0.15,
+            breaks=dice.choice([0.0, 0.0, 0.05]),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
@@ -16,7 +16,9 @@ from integration_sdk._coordinator import delivery
 from integration_sdk._coordinator.coordinator import Coordinator
 from integration_sdk._coordinator.delivery import SNAPSHOT_PUSHES, Delivery
 from integration_sdk._coordinator.push import Push, PushEvent
-from integration_sdk._journal import KeyJournal
+from integration_sdk._journal import KeyJournal, SqliteJournal
+from integration_sdk._sansio.pushing import replies
+from integration_sdk._sansio.pushing.intents import Intent, State
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect
@@ -28,6 +30,7 @@ from integration_sdk.errors import (
     InvalidRecord,
     JournalError,
     NotSent,
+    TooManyRequests,
 )
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
 from tests.push_model import Held, Model, error, request
@@ -368,16 +371,94 @@ async def test_a_middleware_that_breaks_once_harms_one_request(
 # What breaks within
 
 
-async def test_a_delivery_that_breaks_off_is_in_doubt(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def broken(*_: object, **__: object) -> Any:
+    raise RuntimeError("a bug of ours")
+
+
+@pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "file"])
+async def test_a_delivery_that_breaks_off_is_searched_for(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    journal: Path,
+    on_disk: bool,
 ) -> None:
-    """Nobody knows whether it left: it has an outcome, a traceback is logged, the block ends."""
-    monkeypatch.setattr(Delivery, "deliver", AsyncMock(side_effect=RuntimeError("a bug of ours")))
-    async with asyncio.timeout(100), coordinator(Model()) as pushes:
+    """Its answer is as good as lost, so the list tells; the traceback is logged."""
+    monkeypatch.setattr(replies, "read", broken)
+    model = Model(lambda _: 2.0)
+    async with (
+        asyncio.timeout(100),
+        coordinator(model, journal=journal if on_disk else None) as pushes,
+    ):
         outcomes = await collect(pushes.run(requests(3)))
 
-    assert statuses(outcomes) == {OutcomeStatus.IN_DOUBT: 3}
+    assert statuses(outcomes) == {OutcomeStatus.SUCCESS: 3}
+    assert model.counts["push.create"] == 3
     assert "a bug of ours" in caplog.text
+
+
+@pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "file"])
+async def test_a_delivery_that_breaks_off_and_is_nowhere_can_be_decided(
+    monkeypatch: pytest.MonkeyPatch, journal: Path, on_disk: bool
+) -> None:
+    """It is IN_DOUBT, on record as that, and what its error tells to do can be done."""
+    monkeypatch.setattr(replies, "read", broken)
+    model = Model(answer=lambda r: error(500) if r.operation == "push.create" else None)
+    path = journal if on_disk else None
+    async with asyncio.timeout(100), coordinator(model, journal=path) as pushes:
+        left, sent = [await pushes.submit(one) for one in requests(2)]
+        assert {(await left).status, (await sent).status} == {OutcomeStatus.IN_DOUBT}
+        await pushes.decide(str(left.intent), "abandon")
+        monkeypatch.undo()
+        model.answer = None
+        again = await pushes.decide(str(sent.intent), "resend")
+        assert again
+        assert (await again).status is OutcomeStatus.SUCCESS
+        assert not pushes.in_doubt
+
+    assert model.counts["push.create"] == 3
+
+
+async def test_a_retry_that_breaks_off_was_refused_all_the_same(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What the service has refused does not exist, whatever broke while it waited to go again."""
+    model = Model(answer=lambda r: error(429) if r.operation == "push.create" else None)
+    async with (
+        asyncio.timeout(100),
+        Coordinator(model.send, poller(model), DOCUMENT, chance=broken) as pushes,
+    ):
+        outcome = await (await pushes.submit(request()))
+
+    assert outcome.status is OutcomeStatus.REJECTED
+    assert isinstance(outcome.error, TooManyRequests)
+    assert model.counts["push.create"] == 1
+    assert "a bug of ours" in caplog.text
+
+
+async def test_a_journal_that_breaks_is_one_that_refuses(
+    monkeypatch: pytest.MonkeyPatch, journal: Path
+) -> None:
+    """Whatever it raises: nothing is sent without its row, and what was sent is followed."""
+    model = Model()
+    commit = SqliteJournal.commit
+    failing: set[State] = {State.SENDING}
+
+    async def commit_or_break(self: SqliteJournal, rows: Sequence[Intent]) -> None:
+        if failing.intersection(row.state for row in rows):
+            raise OSError("gone")
+        await commit(self, rows)
+
+    monkeypatch.setattr(SqliteJournal, "commit", commit_or_break)
+    async with asyncio.timeout(100), coordinator(model, journal=journal) as pushes:
+        refused = await (await pushes.submit(request(0)))
+        assert model.counts["push.create"] == 0
+        failing = {State.ACKED}
+        followed = await (await pushes.submit(request(1)))
+        failing.clear()
+
+    assert refused.status is OutcomeStatus.REJECTED
+    assert isinstance(refused.error, NotSent)
+    assert followed.status is OutcomeStatus.SUCCESS
 
 
 @pytest.mark.parametrize("breaks", [JournalError("full"), OSError("gone")])

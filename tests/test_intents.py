@@ -355,6 +355,33 @@ def test_a_driver_that_does_not_answer_is_told() -> None:
         transmit(None)
 
 
+def test_a_driver_that_breaks_off_leaves_a_doubt() -> None:
+    """What may have left is AMBIGUOUS, on record or not; what did not leave is given up."""
+    ledger = Ledger()
+    ledger.note(intent().to(State.SENDING))
+    asked, left = drive(protocol.break_off(ledger, intent()), None)
+    assert asked == [Commit((left,))]
+    assert left.state is State.AMBIGUOUS
+    assert ledger.doubted() == [left]
+
+    ledger = Ledger()
+    ledger.note(intent().to(State.SENDING).to(State.NOT_SENT, retry=True))
+    _, given_up = drive(protocol.break_off(ledger, intent()), None)
+    assert (given_up.state, given_up.retry) == (State.NOT_SENT, False)
+
+    _, unknown = drive(protocol.break_off(Ledger(), intent()), JournalError("full"))
+    assert unknown.state is State.AMBIGUOUS
+
+
+def test_a_driver_that_breaks_off_takes_no_answer_back() -> None:
+    """A key that is known stays known."""
+    ledger = Ledger()
+    acked = intent().to(State.SENDING).to(State.ACKED, key="key-1")
+    ledger.note(acked)
+
+    assert drive(protocol.break_off(ledger, intent())) == ([], acked)
+
+
 def test_a_poll_settles_once_and_for_all() -> None:
     """A final answer settles; what comes after it finds nothing to change."""
     ledger = Ledger()

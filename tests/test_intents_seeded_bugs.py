@@ -16,6 +16,7 @@ from integration_sdk._sansio.pushing import (
     reconcile,
 )
 from integration_sdk._sansio.pushing.echoes import Echoes, Said
+from integration_sdk._sansio.pushing.effects import Ledger, Machine
 from integration_sdk._sansio.pushing.evidence import Listing, Operation, Verdict
 from integration_sdk._sansio.pushing.intents import Answer, Intent, Snapshot, State
 from integration_sdk._sansio.requests import Phase
@@ -105,6 +106,29 @@ def test_claim_check_off_is_caught() -> None:
     assert_caught(
         "wrong link", lambda patch: patch.setattr(protocol, "_is_known", lambda *facts: False)
     )
+
+
+def breaking_off(state: State | None) -> Callable[[Patch], None]:
+    """Let a driver that fails leave its intent as *state*, or as it stands."""
+
+    def wrong(ledger: Ledger, intent: Intent) -> Machine[Intent]:
+        now = ledger.get(intent.id) or intent
+        if state is not None and now.state is State.SENDING:
+            now = now.to(state)
+            yield from protocol.record(ledger, now)
+        return now
+
+    return lambda patch: patch.setattr(protocol, "break_off", wrong)
+
+
+def test_a_broken_driver_taken_for_one_that_sent_nothing_is_caught() -> None:
+    """What it heard is lost, not what it sent."""
+    assert_caught("silent loss", breaking_off(State.NOT_SENT), breaks=0.2)
+
+
+def test_an_intent_left_behind_by_a_broken_driver_is_caught() -> None:
+    """Without a file no later run looks into what is SENDING."""
+    assert_caught("unexamined", breaking_off(None), breaks=0.2, fileless=True)
 
 
 # What a listing proves

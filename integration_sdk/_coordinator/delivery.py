@@ -108,18 +108,12 @@ class Delivery:
         self, intent: Intent, call: Request
     ) -> tuple[Intent, PushOperation | None, IntegrationError | None]:
         """Send *intent* and return what came of it: the operation, or the error."""
-        snapshot = await self._snapshot(intent.lane.company_id)
         self._calls[intent.id] = call
         try:
-            machine = protocol.transmit(
-                self.ledger,
-                intent,
-                snapshot,
-                policy=self.policy,
-                chance=self.chance,
-                new_key=lambda: str(uuid4()),
-            )
-            done = await self.drive(machine)
+            done = await self._send(intent)
+        except Exception:
+            logger.exception("a push broke off and may have been sent")
+            done = await self.drive(protocol.break_off(self.ledger, intent))
         finally:
             del self._calls[intent.id]
             heard = self._heard.pop(intent.id, None)
@@ -130,6 +124,17 @@ class Delivery:
             own = heard.operation if heard and heard.answer.key == done.key else None
             return done, own or submissions.recorded_operation(done), None
         return done, None, replies.error(call, done, heard)
+
+    async def _send(self, intent: Intent) -> Intent:
+        machine = protocol.transmit(
+            self.ledger,
+            intent,
+            await self._snapshot(intent.lane.company_id),
+            policy=self.policy,
+            chance=self.chance,
+            new_key=lambda: str(uuid4()),
+        )
+        return await self.drive(machine)
 
     async def settle(self, finals: Iterable[tuple[str, PushOperation]]) -> None:
         """Put the final states of many intents on record, in one commit."""
@@ -249,7 +254,12 @@ class Delivery:
                 return await self._sleep(effect.seconds)
 
     async def _commit(self, changes: tuple[Intent, ...]) -> None:
-        await self.journal.commit(changes)
+        try:
+            await self.journal.commit(changes)
+        except JournalError:
+            raise
+        except Exception as error:
+            raise JournalError(f"the journal broke: {error!r}") from error
         for row in changes:
             if row.id in self.doubtful:
                 self.changed(row)
@@ -264,6 +274,11 @@ class Delivery:
 
     async def _transmit(self, row: Intent) -> Answer:
         began = asyncio.get_running_loop().time()
+        heard = replies.read(await self._reply(row), began=began, unix_time=unix_time())
+        self._heard[row.id] = heard
+        return heard.answer
+
+    async def _reply(self, row: Intent) -> Reply:
         leaving = asyncio.Event()
         task = this_task()
 
@@ -274,29 +289,25 @@ class Delivery:
             await self._commit((row,))
             leaving.set()
 
-        reply: Reply
         self._in_line.add(task)
         try:
             call = self._calls[row.id].under_key(row.idempotency_key)
-            reply = await self.pushes.send(call, before_sending=leave, once=True)
+            return await self.pushes.send(call, before_sending=leave, once=True)
         except asyncio.CancelledError:
             if task not in self._in_line or not self._abandoned:
                 raise
             task.uncancel()
-            reply = NotSent(LEFT_BEHIND)
+            return NotSent(LEFT_BEHIND)
         except (TransportError, ApiError) as error:
-            reply = error
+            return error
         except JournalError as error:
-            reply = NotSent(f"without a row in the journal nothing is sent: {error}")
+            return NotSent(f"without a row in the journal nothing is sent: {error}")
         except Exception as error:
             logger.exception("a push could not be sent to its end")
             kind = AnswerLost if leaving.is_set() else NotSent
-            reply = kind(f"sending the push broke off: {error!r}")
+            return kind(f"sending the push broke off: {error!r}")
         finally:
             self._in_line.discard(task)
-        heard = replies.read(reply, began=began, unix_time=unix_time(), exact=self.exact)
-        self._heard[row.id] = heard
-        return heard.answer
 
     async def _list(self, effect: List) -> Listing | None:
         """Read in full what is new to any snapshot."""

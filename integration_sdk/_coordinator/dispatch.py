@@ -166,13 +166,7 @@ class Dispatch:
         if self.stopped:
             self.settle(push, outcomes.refused(push.request, self.stopped))
             return
-        try:
-            done, operation, error = await self.delivery.deliver(intent, call)
-        except Exception:
-            logger.exception("a push broke off and may have been sent")
-            now = self.delivery.ledger.get(intent.id) or intent
-            self.settle(push, outcomes.in_doubt(push.request, now))
-            return
+        done, operation, error = await self.delivery.deliver(intent, call)
         if operation is not None:
             self._tell("sent", push)
             self.follow(push, done, operation)

@@ -239,6 +239,18 @@ def _too_old(intent: Intent, began: float, now: float, policy: Policy) -> bool:
     return intent.state is State.AMBIGUOUS and now - began > policy.replay_window
 
 
+def break_off(ledger: Ledger, intent: Intent) -> Machine[Intent]:
+    """Return where an intent stands whose driver failed half-way, once that is on record.
+
+    Only what surely did not leave is NOT_SENT or REJECTED; what may have is AMBIGUOUS.
+    """
+    intent = ledger.get(intent.id) or intent.to(State.SENDING)
+    if intent.state is State.SENDING:
+        intent = intent.to(State.AMBIGUOUS, error="sending it broke off")
+        yield from record(ledger, intent)
+    return (yield from _give_up(ledger, intent))
+
+
 def _give_up(ledger: Ledger, intent: Intent) -> Machine[Intent]:
     """Nothing more is tried by itself; recovery leaves it alone as well."""
     if not intent.retry:
