@@ -3,14 +3,15 @@
 Give a `Receiver` what is to be woken and mount it where the service posts::
 
     async with Client(notified=True) as client, client.coordinator() as pushes:
-        receiver = Receiver(pushes.notify, secrets=[os.environ["WEBHOOK_SECRET"]])
+        receiver = Receiver(client.notify, secrets=[os.environ["WEBHOOK_SECRET"]])
 
         app.router.add_post("/pushes", receiver.aiohttp)   # aiohttp.web
         app.mount("/pushes", receiver.asgi)                # Starlette, FastAPI: at /pushes/
 
-A notification makes the coordinator look at that push now; the API's answer decides.
-Polling goes on beside it, so nothing depends on any notification arriving. ``notified=True``
-lets it wait for them at first; without it they come on top of the usual polls.
+A notification wakes the poll of that push; the API's answer decides. If nobody is waiting for
+the push, coordinators look for pushes whose answers were lost. Polling continues as a fallback,
+so nothing depends on a notification arriving. With ``notified=True`` polling waits for
+notifications from the start; otherwise it learns from the first ones.
 
 The sender gets an empty answer at once: 204 when the delivery is taken (also if it is
 a repetition or about no push), 401 without a valid proof of origin, 400 for what is no
@@ -50,8 +51,8 @@ class Receiver:
 
     Args:
         notify: Called with the push's key on the running loop after the answer is
-            decided, at most once for each notification; ``coordinator.notify`` and
-            ``client.notify`` fit. It must not block.
+            decided, at most once for each notification; usually ``client.notify``. It must
+            not block.
         secrets: Standard Webhooks secrets, ``whsec_...``; several while they are rotated.
             Needs the extra ``webhooks``.
         authorization: Values of the ``Authorization`` header, as given to the service

@@ -204,8 +204,9 @@ async def test_a_lost_push_that_is_nowhere_is_in_doubt() -> None:
     assert posts(model) == 1
 
 
-async def test_a_push_in_doubt_that_turns_up_late_is_told() -> None:
-    """After IN_DOUBT the push is still looked for, and followed to its end when found."""
+@pytest.mark.parametrize("whose", ["client", "coordinator"])
+async def test_a_push_in_doubt_that_turns_up_late_is_told(whose: str) -> None:
+    """A notification about a push that nobody follows lets it be found, and followed."""
     model = Model()
     losing(model, carried_out=False)
     events: list[PushEvent] = []
@@ -214,7 +215,7 @@ async def test_a_push_in_doubt_that_turns_up_late_is_told() -> None:
         assert (await push).status is OutcomeStatus.IN_DOUBT
         late = model.add("company-0", "connection-0", "invoices", {"number": 5})
         await asyncio.sleep(5)
-        pushes.notify(late.key)
+        (pushes._poller if whose == "client" else pushes).notify(late.key)
         await asyncio.sleep(20)
 
     assert events[-1].what == "found"
@@ -657,6 +658,39 @@ async def test_a_hint_wakes_one_push() -> None:
         pushes.notify(str(push.key))
         await asyncio.sleep(0.1)
         assert push.outcome
+
+
+async def test_a_hint_wakes_who_waits_without_a_coordinator() -> None:
+    """notify() of a coordinator is notify() of its client: one is enough for all."""
+    model = Model(lambda _: 300.0)
+    async with coordinator(model) as pushes:
+        held = model.add("company-0", "connection-0", "invoices", {"number": 0})
+        wait = asyncio.create_task(pushes._poller.wait("company-0", held.key))
+        await asyncio.sleep(100)
+        held.ends = now()
+        pushes.notify(held.key)
+        await asyncio.sleep(0.1)
+        assert wait.done()
+        assert (await wait).status is PushStatus.SUCCESS
+
+
+async def test_what_is_known_to_have_ended_is_not_searched_for() -> None:
+    """A late notification about a push that has ended costs nothing, whatever is in doubt."""
+    model = Model(takes=lambda _: 1.0)
+    losing(model, carried_out=False)
+    async with coordinator(model) as pushes:
+        await (await pushes.submit(request(0)))
+        ended = await (await pushes.submit(request(1)))
+        await asyncio.sleep(100)
+        before = model.counts.total()
+        for _ in range(5):
+            pushes.notify(str(ended.key))
+            await asyncio.sleep(2)
+        assert pushes.in_doubt
+        assert model.counts.total() == before
+        pushes.notify("of another's push")
+        await asyncio.sleep(2)
+        assert model.counts.total() > before
 
 
 async def test_nothing_is_logged_of_records(caplog: pytest.LogCaptureFixture) -> None:

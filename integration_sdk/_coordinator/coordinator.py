@@ -20,7 +20,7 @@ from typing import Final, Literal, Self, TypedDict, get_args
 from integration_sdk._coordinator import decisions
 from integration_sdk._coordinator.bulk import Bulk, RaiseOn, checked
 from integration_sdk._coordinator.delivery import Delivery
-from integration_sdk._coordinator.dispatch import SWEEP, Check, Dispatch
+from integration_sdk._coordinator.dispatch import NUDGE, SWEEP, Check, Dispatch
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._coordinator.push_list import PushList, Send
@@ -183,7 +183,7 @@ class Coordinator:
             except BaseException:
                 await journal.close()
                 raise
-        self._poller.listeners.add(self._listed)
+        self._poller.listeners.add(self._heard)
         return self
 
     async def __aexit__(
@@ -200,7 +200,7 @@ class Coordinator:
             if leave == "drain":
                 await desk.idle.wait()
         finally:
-            self._poller.listeners.discard(self._listed)
+            self._poller.listeners.discard(self._heard)
             await self._close(desk, leave, abandon=kind is not None)
 
     async def _close(self, desk: Dispatch, leave: Leave, *, abandon: bool) -> None:
@@ -326,12 +326,9 @@ class Coordinator:
     # Watching
 
     def notify(self, key: str) -> None:
-        """Hint that push *key* may have changed: it is polled now. Harmless when wrong."""
-        desk = self._open()
-        if key in desk.open:
-            self._poller.notify(key)
-        elif desk.doubted:
-            desk.delivery.look_again(None, _now(), every=1.0)
+        """Do the same as `Client.notify`, which serves all coordinators of the client."""
+        self._open()
+        self._poller.notify(key)
 
     @property
     def progress(self) -> PushProgress:
@@ -390,10 +387,14 @@ class Coordinator:
         if self._desk is not None:
             self._desk.intent_changed(intent)
 
-    def _listed(self, company_id: str) -> None:
-        """The poller has listed a company: a good moment to look for what is in doubt there."""
+    def _heard(self, company_id: str | None) -> None:
+        """The poller has listed a company: a good moment to look for what is in doubt there.
+
+        None: a push has changed that nobody follows. It may be one of those, of any company.
+        """
         if self._desk is not None and self._desk.doubted:
-            self._desk.delivery.look_again(company_id, _now(), every=SWEEP)
+            every = SWEEP if company_id is not None else NUDGE
+            self._desk.delivery.look_again(company_id, _now(), every=every)
 
 
 def _is_path(journal: object) -> bool:

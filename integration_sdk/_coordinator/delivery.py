@@ -274,7 +274,8 @@ class Delivery:
 
     async def _transmit(self, row: Intent) -> Answer:
         began = asyncio.get_running_loop().time()
-        heard = replies.read(await self._reply(row), began=began, unix_time=unix_time())
+        reply = await self._reply(row)
+        heard = replies.read(reply, began=began, unix_time=unix_time(), exact=self.exact)
         self._heard[row.id] = heard
         return heard.answer
 

@@ -50,6 +50,8 @@ Check = Callable[[PushRequest], Awaitable[None]]
 """Raises `InvalidRecord` where a request cannot be right."""
 SWEEP = 30.0
 """Seconds between two searches for what is in doubt, where polling goes on anyway."""
+NUDGE = 1.0
+"""The same where notifications tell of pushes that nobody follows."""
 
 
 @define(eq=False)

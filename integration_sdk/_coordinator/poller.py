@@ -30,6 +30,7 @@ from integration_sdk.models import PushOperation
 logger = logging.getLogger("integration_sdk.pushes")
 
 A_YEAR: Final = 366 * 86_400.0
+Listener = Callable[[str | None], None]
 
 
 class Owner(Protocol):
@@ -67,7 +68,8 @@ class Poller:
         exact: Whether fractions are read as Decimal.
 
     Attributes:
-        listeners: Told of each company whose pushes have just been listed.
+        listeners: Told of each company whose pushes have just been listed, and with None of a
+            notification about a push that nobody follows.
     """
 
     def __init__(
@@ -92,7 +94,7 @@ class Poller:
         self._waiters: dict[str, _Waiters] = {}
         self._finished: OrderedDict[str, PushOperation] = OrderedDict()
         self._in_full: set[str] = set()
-        self.listeners: set[Callable[[str], None]] = set()
+        self.listeners: set[Listener] = set()
         self._flying = 0
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -213,9 +215,11 @@ class Poller:
             self._finished.popitem(last=False)
 
     def notify(self, key: str) -> None:
-        """Look at push *key* now. Harmless where nobody waits for it."""
+        """Look at push *key* now; one that nobody follows may be what a listener looks for."""
         if self._schedule.hint(key):
             self._wake.set()
+        elif key not in self._finished:
+            self._tell_listeners(None)
 
     async def aclose(self) -> None:
         """Stop; whoever still waits gets `ClientClosed`."""
@@ -350,6 +354,9 @@ class Poller:
 
     def listed(self, company_id: str) -> None:
         """Tell listeners that the company's pushes have just been listed."""
+        self._tell_listeners(company_id)
+
+    def _tell_listeners(self, company_id: str | None) -> None:
         for listener in tuple(self.listeners):
             listener(company_id)
 
