@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
@@ -34,7 +35,7 @@ from integration_sdk.errors import (
 )
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
 from tests.push_model import Held, Model, error, request
-from tests.push_support import DOCUMENT, collect, coordinator, poller, requests
+from tests.push_support import DOCUMENT, collect, coordinator, numbers, poller, requests
 
 pytestmark = pytest.mark.virtual_time
 
@@ -88,9 +89,8 @@ async def test_a_run_that_is_kept_does_not_hold_the_block_open(leave: str) -> No
     pulled: list[int] = []
     model = Model(takes=lambda _: 1.0)
     async with asyncio.timeout(100), coordinator(model, max_open=4, leave=leave) as pushes:
-        outcomes: AsyncIterator[PushOutcome] = pushes.run(counted(30, pulled))
-        async for _ in outcomes:
-            break
+        outcomes = pushes.run(counted(30, pulled))
+        await anext(outcomes)
         await asyncio.sleep(10)
 
     rest: list[PushOutcome] = []
@@ -98,6 +98,58 @@ async def test_a_run_that_is_kept_does_not_hold_the_block_open(leave: str) -> No
         await collect(outcomes, rest)
     assert len(pulled) == 1 + len(rest) < 30
     assert model.counts["push.create"] == len(pulled)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_a_loop_that_is_left_pulls_nothing_more_though_its_run_is_kept(
+    ordered: bool,
+) -> None:
+    """What was pulled before goes on, and looping again gives its outcomes."""
+    pulled: list[int] = []
+    async with asyncio.timeout(100), coordinator(Model(), max_open=50) as pushes:
+        outcomes = pushes.run(counted(1000, pulled), ordered=ordered)
+        async for _ in outcomes:
+            break
+        so_far = len(pulled)
+        await asyncio.sleep(10)
+        assert len(pulled) == so_far < 1000
+        rest = await collect(outcomes)
+        assert len(rest) == so_far - 1
+        assert [outcome async for outcome in outcomes] == []
+
+
+async def test_an_error_in_the_loop_stops_the_pulling_too() -> None:
+    """However the loop is left: the traceback may keep the run, and pulls nothing."""
+
+    async def fail_at_once() -> None:
+        async for _ in pushes.run(counted(1000, pulled)):
+            raise ZeroDivisionError
+
+    pulled: list[int] = []
+    async with coordinator(Model(), max_open=50, leave="detach") as pushes:
+        with pytest.raises(ZeroDivisionError) as caught:
+            await fail_at_once()
+        so_far = len(pulled)
+        await asyncio.sleep(10)
+        assert caught.value.__traceback__
+        assert len(pulled) == so_far < 1000
+
+
+async def test_a_run_is_read_step_by_step_as_well() -> None:
+    """``anext()`` before a loop takes nothing from it, and ``aclosing`` ends what is left."""
+    pulled: list[int] = []
+    async with coordinator(Model(), max_open=50) as pushes:
+        async with aclosing(pushes.run(counted(1000, pulled), ordered=True)) as outcomes:
+            seen = [await anext(outcomes)]
+            async for outcome in outcomes:
+                seen.append(outcome)
+                if len(seen) == 200:
+                    break
+        assert [outcome async for outcome in outcomes] == []
+        assert await anext(outcomes, None) is None
+
+    assert numbers(seen) == list(range(200))
+    assert len(pulled) < 1000
 
 
 async def test_a_run_that_is_left_while_all_places_are_taken_ends() -> None:

@@ -10,7 +10,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Sized
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Sized,
+)
 from typing import Literal
 
 from integration_sdk._coordinator.dispatch import Dispatch
@@ -34,8 +42,46 @@ def checked(request: PushRequest) -> PushRequest:
     return request
 
 
+class Run(AsyncIterator[PushOutcome]):
+    """The outcomes of one call of `Coordinator.run`: loop over it, or await ``anext()``.
+
+    Each loop has an iterator that nobody else holds, so that leaving the loop is noticed even
+    while the run itself is kept.
+    """
+
+    def __init__(self, bulk: Bulk, outcomes: AsyncGenerator[PushOutcome, None]) -> None:
+        self._bulk = bulk
+        self._outcomes = outcomes
+
+    def __aiter__(self) -> AsyncIterator[PushOutcome]:
+        return _Loop(self, self._bulk.stop)
+
+    def __anext__(self) -> Awaitable[PushOutcome]:
+        return self._outcomes.__anext__()
+
+    async def aclose(self) -> None:
+        """Pull nothing more, and drop the outcomes that nobody has taken."""
+        await self._outcomes.aclose()
+
+
+class _Loop(AsyncIterator[PushOutcome]):
+    """One loop over a run; when it is left, nothing more is pulled."""
+
+    __slots__ = ("_left", "_run")
+
+    def __init__(self, run: Run, left: Callable[[], None]) -> None:
+        self._run = run
+        self._left = left
+
+    def __anext__(self) -> Awaitable[PushOutcome]:
+        return self._run.__anext__()
+
+    def __del__(self) -> None:
+        self._left()
+
+
 class Bulk:
-    """One call of `Coordinator.run`."""
+    """What one call of `Coordinator.run` does."""
 
     def __init__(
         self,
@@ -66,11 +112,17 @@ class Bulk:
         self._news = asyncio.Event()
         self._told = self._take
 
-    async def outcomes(
+    def run(
         self,
         requests: Iterable[PushRequest] | AsyncIterable[PushRequest],
         *,
         raise_on: RaiseOn,
+    ) -> Run:
+        """Return the outcomes of *requests*; the first that is asked for starts it."""
+        return Run(self, self._outcomes(requests, raise_on))
+
+    async def _outcomes(
+        self, requests: Iterable[PushRequest] | AsyncIterable[PushRequest], raise_on: RaiseOn
     ) -> AsyncGenerator[PushOutcome, None]:
         """Yield outcomes until the input is used up and everything has one."""
         first: Exception | None = None

@@ -12,13 +12,13 @@ import asyncio
 import math
 import os
 import random
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
+from collections.abc import AsyncIterable, Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self, TypedDict, get_args
 
-from integration_sdk._coordinator import decisions
-from integration_sdk._coordinator.bulk import Bulk, RaiseOn, checked
+from integration_sdk._coordinator import decisions, takeover
+from integration_sdk._coordinator.bulk import Bulk, RaiseOn, Run, checked
 from integration_sdk._coordinator.delivery import Delivery
 from integration_sdk._coordinator.dispatch import NUDGE, SWEEP, Check, Dispatch
 from integration_sdk._coordinator.poller import Poller
@@ -28,21 +28,11 @@ from integration_sdk._journal import Journal, KeyJournal, SqliteJournal
 from integration_sdk._sansio.pushing.effects import Ledger, Policy
 from integration_sdk._sansio.pushing.intents import Intent
 from integration_sdk._sansio.pushing.outcomes import PushProgress
-from integration_sdk._sansio.requests import (
-    is_number,
-    one_of,
-    seconds,
-    true_or_false,
-    whole_number,
-)
+from integration_sdk._sansio.requests import is_number, one_of, seconds, true_or_false, whole_number
 from integration_sdk._sansio.throttling.retry import RetryPolicy
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import (
-    AccountExpired,
-    ClientClosed,
-    ConfigurationError,
-)
-from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
+from integration_sdk.errors import AccountExpired, ClientClosed, ConfigurationError
+from integration_sdk.models import OutcomeStatus, PushRequest
 
 Leave = Literal["drain", "detach", "cancel"]
 FIVE_TIMES: Final = RetryPolicy(attempts=5)
@@ -179,7 +169,7 @@ class Coordinator:
         )
         if self._durable:
             try:
-                self.recovered = tuple(await self._desk.recover())
+                self.recovered = tuple(await takeover.recover(self._desk))
             except BaseException:
                 await journal.close()
                 raise
@@ -288,10 +278,14 @@ class Coordinator:
         ordered: bool = False,
         raise_on: RaiseOn = "none",
         wait: float | None = None,
-    ) -> AsyncGenerator[PushOutcome, None]:
+    ) -> Run:
         """Push many records and yield the outcome of each, as they come.
 
         A record that cannot be right is the outcome INVALID here, and stops nothing.
+
+        Leaving the loop early stops pulling. What was pulled by then belongs to the
+        coordinator, which drains or detaches it; to see those outcomes as well, keep the
+        iterator and loop over it again.
 
         Args:
             requests: Pulled from as places get free; sync or async.
@@ -307,9 +301,6 @@ class Coordinator:
             ConfigurationError: *requests* gave what is no request, after the outcomes of
                 what it gave before.
             Exception: What *requests* raised, likewise.
-
-        Leaving the loop early pulls nothing more; pushes under way belong to
-        the coordinator, which drains or detaches them.
         """
         one_of("raise_on", raise_on, get_args(RaiseOn))
         seconds("wait", wait)
@@ -321,7 +312,7 @@ class Coordinator:
             wait=wait,
             ordered=ordered,
         )
-        return bulk.outcomes(requests, raise_on=raise_on)
+        return bulk.run(requests, raise_on=raise_on)
 
     # Watching
 

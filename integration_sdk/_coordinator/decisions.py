@@ -5,6 +5,7 @@ A decision is on record before anything follows from it.
 
 from __future__ import annotations
 
+from integration_sdk._coordinator import takeover
 from integration_sdk._coordinator.dispatch import Dispatch
 from integration_sdk._coordinator.push import Push
 from integration_sdk._sansio import requests
@@ -68,7 +69,7 @@ async def resend(desk: Dispatch, intent_id: str) -> Push:
     desk.enter()
     _forget(desk, desk.delivery.ledger.get(intent_id) or before)
     again.intent = intent.id
-    await desk.resend(again, intent)
+    await takeover.send(desk, again, intent)
     return again
 
 

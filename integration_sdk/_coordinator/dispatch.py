@@ -161,8 +161,12 @@ class Dispatch:
         elif intent.state is State.AMBIGUOUS:
             self._doubt(push, intent)
         else:
-            async with self.lines:
-                await self._deliver(push, call, intent)
+            await self.deliver(push, call, intent)
+
+    async def deliver(self, push: Push, call: Request, intent: Intent) -> None:
+        """Send *push* in its turn, and follow it."""
+        async with self.lines:
+            await self._deliver(push, call, intent)
 
     async def _deliver(self, push: Push, call: Request, intent: Intent) -> None:
         if self.stopped:
@@ -323,37 +327,6 @@ class Dispatch:
             push = self.doubted.get(intent.id)
             if push is not None and push.outcome is None:
                 self.settle(push, outcomes.in_doubt(push.request, intent))
-
-    # Taking over
-
-    async def recover(self) -> list[Push]:
-        """Go on with what an earlier run left, and return its pushes."""
-        found = await self.delivery.recover()
-        for intent in self.delivery.ledger.doubted():
-            self.doubted[intent.id] = self._revived(intent)
-        polled = [self._revived(intent) for intent in found.poll]
-        for push, intent in zip(polled, found.poll, strict=True):
-            self.follow(push, intent, submissions.recorded_operation(intent))
-        sent = [self._revived(intent) for intent in found.send]
-        for push, intent in zip(sent, found.send, strict=True):
-            self.start(self.resend(push, intent))
-        return [*self.doubted.values(), *polled, *sent]
-
-    def _revived(self, intent: Intent) -> Push:
-        push = self.again(submissions.from_record(intent, exact=self.poller.exact))
-        push.intent = intent.id
-        self.owners.take(push, intent)
-        return push
-
-    async def resend(self, push: Push, intent: Intent) -> None:
-        """Send an intent that is on record already."""
-        try:
-            call = submissions.to_request(self.dialect, push.request, {}, intent.idempotency_key)
-        except (InvalidRecord, ConfigurationError) as error:
-            self.settle(push, outcomes.invalid(push.request, error))
-            return
-        async with self.lines:
-            await self._deliver(push, evolve(call, body=intent.payload), intent)
 
     # Ending
 

@@ -1,0 +1,46 @@
+"""What an earlier run left in the journal: this one goes on with it.
+
+What was sent is followed or searched for, what never left is sent, and each has its reference
+from the start.
+"""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from integration_sdk._coordinator.dispatch import Dispatch
+from integration_sdk._coordinator.push import Push
+from integration_sdk._sansio.pushing import outcomes, submissions
+from integration_sdk._sansio.pushing.intents import Intent
+from integration_sdk.errors import ConfigurationError, InvalidRecord
+
+
+async def recover(desk: Dispatch) -> list[Push]:
+    """Go on with what an earlier run left, and return its pushes."""
+    found = await desk.delivery.recover()
+    for intent in desk.delivery.ledger.doubted():
+        desk.doubted[intent.id] = _revived(desk, intent)
+    polled = [_revived(desk, intent) for intent in found.poll]
+    for push, intent in zip(polled, found.poll, strict=True):
+        desk.follow(push, intent, submissions.recorded_operation(intent))
+    sent = [_revived(desk, intent) for intent in found.send]
+    for push, intent in zip(sent, found.send, strict=True):
+        desk.start(send(desk, push, intent))
+    return [*desk.doubted.values(), *polled, *sent]
+
+
+def _revived(desk: Dispatch, intent: Intent) -> Push:
+    push = desk.again(submissions.from_record(intent, exact=desk.poller.exact))
+    push.intent = intent.id
+    desk.owners.take(push, intent)
+    return push
+
+
+async def send(desk: Dispatch, push: Push, intent: Intent) -> None:
+    """Send an intent that is on record already."""
+    try:
+        call = submissions.to_request(desk.dialect, push.request, {}, intent.idempotency_key)
+    except (InvalidRecord, ConfigurationError) as error:
+        desk.settle(push, outcomes.invalid(push.request, error))
+        return
+    await desk.deliver(push, evolve(call, body=intent.payload), intent)
