@@ -14,7 +14,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from integration_sdk._coordinator import delivery
-from integration_sdk._coordinator.coordinator import Coordinator
+from integration_sdk._coordinator.coordinator import FIVE_TIMES, Coordinator
 from integration_sdk._coordinator.delivery import SNAPSHOT_PUSHES, Delivery
 from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._journal import KeyJournal, SqliteJournal
@@ -215,6 +215,36 @@ async def test_an_account_that_has_ended_is_asked_no_more() -> None:
 
     assert {type(one) for one in told} == {AccountExpired}
     assert model.counts["push.create"] == 5
+
+
+async def test_a_client_that_is_closed_is_asked_no_more(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The next push says so, what is open has its outcome, and no bug is reported."""
+    closed = ClientClosed("the client is closed")
+    is_closed = False
+
+    def answer(call: Request) -> BaseException | None:
+        if is_closed:
+            return closed
+        lost = call.operation == "push.create" and b'"number":1' in (call.body or b"")
+        return AnswerLost("reset") if lost else None
+
+    model = Model(takes=lambda _: 1000.0, answer=answer)
+    async with asyncio.timeout(100), coordinator(model) as pushes:
+        pending, doubted = [await pushes.submit(one) for one in requests(2)]
+        await asyncio.sleep(1)
+        is_closed = True
+        for _ in range(2):
+            with pytest.raises(ClientClosed):
+                await pushes.submit(request(2))
+        assert (await pending).status is OutcomeStatus.PENDING
+        with pytest.raises(ClientClosed):
+            await collect(pushes.run(requests(3)))
+
+    assert (await doubted).status is OutcomeStatus.IN_DOUBT
+    assert model.counts["push.create"] == 2 + FIVE_TIMES.attempts
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 @pytest.mark.parametrize("wait", ["5", -1, math.nan, math.inf, True])

@@ -13,6 +13,7 @@ from attrs import evolve
 from msgspec import structs
 
 from integration_sdk._coordinator.coordinator import Coordinator
+from integration_sdk._coordinator.push import PushEvent
 from integration_sdk._journal import SqliteJournal
 from integration_sdk._sansio.pushing import submissions
 from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, State
@@ -287,10 +288,13 @@ async def test_a_send_that_breaks_leaves_no_row_behind_as_sending(
     journal: Path, cause: BaseException
 ) -> None:
     """Whatever ends a transmission, its row says what that proves, and the push has an outcome."""
+    events: list[PushEvent] = []
     model = answering(lambda: cause)
-    async with coordinator(model, journal=journal, patience=1.0) as pushes:
-        outcome = await pushed(pushes)
+    async with coordinator(model, journal=journal, patience=1.0, on_event=events.append) as pushes:
+        await asyncio.gather(pushes.submit(RECORD), return_exceptions=True)
 
+    (outcome,) = [event.push.outcome for event in events if event.what == "ended"]
+    assert outcome
     assert outcome.status in {OutcomeStatus.REJECTED, OutcomeStatus.IN_DOUBT}
     (row,) = await rows(journal)
     assert row.state in {State.NOT_SENT, State.ABSENT, State.UNRESOLVED}

@@ -20,7 +20,7 @@ from typing import Final, Literal, Self, TypedDict, get_args
 from integration_sdk._coordinator import decisions, takeover
 from integration_sdk._coordinator.bulk import Bulk, RaiseOn, Run, checked
 from integration_sdk._coordinator.delivery import Delivery
-from integration_sdk._coordinator.dispatch import NUDGE, SWEEP, Check, Dispatch
+from integration_sdk._coordinator.dispatch import ENDS_ALL, NUDGE, SWEEP, Check, Dispatch
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._coordinator.push_list import PushList, Send
@@ -31,7 +31,7 @@ from integration_sdk._sansio.pushing.outcomes import PushProgress
 from integration_sdk._sansio.requests import is_number, one_of, seconds, true_or_false, whole_number
 from integration_sdk._sansio.throttling.retry import RetryPolicy
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import AccountExpired, ClientClosed, ConfigurationError
+from integration_sdk.errors import ClientClosed, ConfigurationError
 from integration_sdk.models import OutcomeStatus, PushRequest
 
 Leave = Literal["drain", "detach", "cancel"]
@@ -248,7 +248,7 @@ class Coordinator:
             ConfigurationError: *request* is none, or has an id or a reference that cannot be
                 right, or *wait* is no time; nothing was sent.
             AccountExpired: The account has ended; nothing more is sent.
-            ClientClosed: The block has been left.
+            ClientClosed: The block has been left, or the client is closed.
         """
         seconds("wait", wait)
         desk = self._open()
@@ -264,7 +264,7 @@ class Coordinator:
         outcome = push.outcome
         if outcome and outcome.status is OutcomeStatus.INVALID:
             outcome.raise_for_status()
-        if outcome and isinstance(outcome.error, AccountExpired):
+        if outcome and isinstance(outcome.error, ENDS_ALL):
             raise outcome.error
         return push
 

@@ -41,6 +41,7 @@ from integration_sdk._sansio.requests import Request
 from integration_sdk.errors import (
     AnswerLost,
     ApiError,
+    ClientClosed,
     IntegrationError,
     JournalError,
     NotSent,
@@ -299,7 +300,7 @@ class Delivery:
                 raise
             task.uncancel()
             return NotSent(LEFT_BEHIND)
-        except (TransportError, ApiError) as error:
+        except (TransportError, ApiError, ClientClosed) as error:
             return error
         except JournalError as error:
             return NotSent(f"without a row in the journal nothing is sent: {error}")

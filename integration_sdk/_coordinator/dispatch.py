@@ -37,6 +37,7 @@ from integration_sdk._sansio.requests import Request
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     AccountExpired,
+    ClientClosed,
     ConfigurationError,
     IntegrationError,
     InvalidRecord,
@@ -48,6 +49,8 @@ logger = logging.getLogger("integration_sdk.pushes")
 
 Check = Callable[[PushRequest], Awaitable[None]]
 """Raises `InvalidRecord` where a request cannot be right."""
+ENDS_ALL = (AccountExpired, ClientClosed)
+"""Errors that every other push would meet as well."""
 SWEEP = 30.0
 """Seconds between two searches for what is in doubt, where polling goes on anyway."""
 NUDGE = 1.0
@@ -183,12 +186,12 @@ class Dispatch:
             self._refused(push, error or NotSent("not sent"))
 
     def _refused(self, push: Push, error: IntegrationError) -> None:
-        if isinstance(error, AccountExpired):
+        if isinstance(error, ENDS_ALL):
             self.stop(error)
         self.settle(push, outcomes.refused(push.request, error))
 
     def stop(self, error: IntegrationError) -> None:
-        """Send nothing more, and wait for nothing: the account has ended."""
+        """Send nothing more, and wait for nothing: the account has ended, or the client."""
         if self.stopped is None:
             logger.error("nothing more is pushed: %s", error)
             self.stopped = error
@@ -237,7 +240,7 @@ class Dispatch:
 
     def push_lost(self, push: Push, error: IntegrationError) -> None:
         """A push cannot be followed: for all we know it is Pending."""
-        if isinstance(error, AccountExpired):
+        if isinstance(error, ENDS_ALL):
             self.stop(error)
         self.settle(push, outcomes.pending(push.request, push.operation, error))
 

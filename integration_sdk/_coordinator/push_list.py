@@ -14,7 +14,7 @@ from integration_sdk._sansio.pushing.evidence import Listing, Operation
 from integration_sdk._sansio.requests import Priority, Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import ApiError, TransportError
+from integration_sdk.errors import ApiError, ClientClosed, TransportError
 from integration_sdk.models import PushOperation
 
 SNAPSHOT: Final = 200
@@ -98,7 +98,7 @@ class PushList:
         try:
             answer = await self.send(evolve(request, priority=Priority.PUSH))
             return rows.read_rows(responses.check(request, answer).body)
-        except (TransportError, ApiError):
+        except (TransportError, ApiError, ClientClosed):
             return None
 
     async def read_singly(self, company_id: str, keys: Collection[str]) -> list[PushOperation]:
@@ -109,7 +109,7 @@ class PushList:
             request = requests.to_route(self.dialect, "pushes.get", **names)
             try:
                 found.append(responses.read_push(request, await self.send(request)))
-            except (TransportError, ApiError):
+            except (TransportError, ApiError, ClientClosed):
                 continue
         return found
 

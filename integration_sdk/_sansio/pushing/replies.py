@@ -14,7 +14,13 @@ from integration_sdk._sansio.pushing.intents import ACKNOWLEDGED, Answer, Intent
 from integration_sdk._sansio.requests import Phase, Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.retry_after import retry_after, service_time
-from integration_sdk.errors import ApiError, IntegrationError, MalformedResponse, NotSent
+from integration_sdk.errors import (
+    ApiError,
+    ClientClosed,
+    IntegrationError,
+    MalformedResponse,
+    NotSent,
+)
 from integration_sdk.models import PushOperation
 
 Reply = Response | IntegrationError
@@ -37,7 +43,8 @@ class Heard:
 def read(reply: Reply, *, began: float, unix_time: float, exact: bool = False) -> Heard:
     """Return what *reply* says; *exact* reads fractions as Decimal.
 
-    An `ApiError` that was raised, not returned, closed the gate before anything left.
+    An `ApiError` that was raised, not returned, closed the gate before anything left; a client
+    that is closed while a push may have left says `AnswerLost`.
     """
     if isinstance(reply, Response):
         operation = _acknowledged(reply, exact=exact)
@@ -49,7 +56,8 @@ def read(reply: Reply, *, began: float, unix_time: float, exact: bool = False) -
             retry_after=_wanted_wait(reply),
         )
         return Heard(answer, reply, operation)
-    unsent = isinstance(reply, NotSent) or (isinstance(reply, ApiError) and not reply.attempts)
+    turned_away = isinstance(reply, ApiError) and not reply.attempts
+    unsent = turned_away or isinstance(reply, NotSent | ClientClosed)
     phase = Phase.NEVER_LEFT if unsent else Phase.MAY_HAVE_LEFT
     wait = seconds_until(reply, unix_time)
     return Heard(Answer(phase, at=began, cause=str(reply), retry_after=wait), reply)
