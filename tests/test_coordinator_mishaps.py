@@ -520,7 +520,7 @@ async def test_a_retry_that_breaks_off_was_refused_all_the_same(
 async def test_a_journal_that_breaks_is_one_that_refuses(
     monkeypatch: pytest.MonkeyPatch, journal: Path
 ) -> None:
-    """Whatever it raises: nothing is sent without its row, and what was sent is followed."""
+    """Whatever it raises: nothing is sent without its row, and what was sent is found."""
     model = Model()
     commit = SqliteJournal.commit
     failing: set[State] = {State.SENDING}
@@ -536,11 +536,14 @@ async def test_a_journal_that_breaks_is_one_that_refuses(
         assert model.counts["push.create"] == 0
         failing = {State.ACKED}
         followed = await (await pushes.submit(request(1)))
+        failing = {State.AMBIGUOUS}
+        monkeypatch.setattr(replies, "read", broken)
+        found = await (await pushes.submit(request(2)))
         failing.clear()
 
     assert refused.status is OutcomeStatus.REJECTED
     assert isinstance(refused.error, NotSent)
-    assert followed.status is OutcomeStatus.SUCCESS
+    assert followed.status is found.status is OutcomeStatus.SUCCESS
 
 
 @pytest.mark.parametrize("breaks", [JournalError("full"), OSError("gone")])

@@ -107,11 +107,18 @@ async def test_who_joins_while_the_first_takes_over_is_told_too(journal: Path) -
         first = asyncio.create_task(pushed(pushes, 1.0))
         second = asyncio.create_task(pushed(pushes, None))
         await asyncio.sleep(5)
-        third, _ = await pushed(pushes, None)
-        assert (await first)[0].status is OutcomeStatus.PENDING
-        assert (await second)[0].status is third.status is OutcomeStatus.SUCCESS
-        assert third.key == (await second)[0].key
+        third = asyncio.create_task(pushed(pushes, 3.0))
+        await asyncio.sleep(1)
+        fourth, _ = await pushed(pushes, None)
+        ended = [(await one)[0] for one in (first, second, third)]
 
+    assert [one.status for one in ended] == [
+        OutcomeStatus.PENDING,
+        OutcomeStatus.SUCCESS,
+        OutcomeStatus.PENDING,
+    ]
+    assert fourth.status is OutcomeStatus.SUCCESS
+    assert {one.key for one in ended} == {fourth.key}
     assert model.counts["push.create"] == 1
 
 
