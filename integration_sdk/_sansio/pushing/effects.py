@@ -21,8 +21,9 @@ same code in both. All that a driver has to do::
 
 A cancelled task is a report like any other: cut a Send short and report ``may have left``,
 cut a Sleep short and report None, but let Commit and FindOwners finish; a JournalError of
-either is thrown in. Dropping a machine half-way is a crash, and as safe as one. Machines of
-one ledger may run side by side on one thread.
+either is thrown in. Dropping a machine half-way is a crash, and as safe as one; where the
+process lives on, `protocol.break_off` then says where a dropped `transmit` leaves its intent.
+Machines of one ledger may run side by side on one thread.
 """
 
 from collections.abc import Collection, Generator, Mapping, Sequence
