@@ -196,6 +196,7 @@ def listed(schedule: Schedule, rows: list[Shown], now: float) -> float:
             schedule.finish(look, now)
 
 
+@settings(deadline=None)
 @given(st.floats(5, 1000), st.floats(0.1, 0.95))
 def test_a_list_that_shows_what_has_ended_as_pending_is_not_used(age: float, part: float) -> None:
     """Once a push is known to have ended long before a list showed it, no list is asked."""
@@ -218,6 +219,7 @@ def test_a_list_that_shows_what_has_ended_as_pending_is_not_used(age: float, par
     assert not stale or all(isinstance(look, Single) for look in looks)
 
 
+@settings(deadline=None)
 @given(st.floats(1, 1000))
 def test_a_list_in_time_stays_in_use(age: float) -> None:
     """A list that shows ends as they come is never given up for single looks."""
