@@ -8,7 +8,7 @@ import re
 import uuid
 from collections.abc import Callable, Mapping
 from copy import copy
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from attrs import Factory, define, frozen
 
@@ -16,14 +16,17 @@ from integration_sdk._pager.pager import ListOptions, Pager
 from integration_sdk._sansio import requests, responses
 from integration_sdk._sansio.cache import Cache
 from integration_sdk._sansio.codec import Json
-from integration_sdk._sansio.options.options import Problem, PushOptions
 from integration_sdk._sansio.paging.items import Decode
 from integration_sdk._sansio.requests import DEFAULT_PAGE_SIZE, Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk._session import BeforeSending, CallOptions, Session
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ApiError
-from integration_sdk.models import PushOperation
+
+if TYPE_CHECKING:
+    from integration_sdk._coordinator.poller import Poller
+    from integration_sdk._sansio.options.options import Problem, PushOptions
+    from integration_sdk.models import PushOperation
 
 logger = logging.getLogger("integration_sdk.pushes")
 
@@ -192,3 +195,29 @@ class Caller:
     def new_key(self) -> str:
         """An idempotency key, sent where the dialect has such a thing."""
         return str(uuid.uuid4())
+
+
+@define(eq=False)
+class Polling:
+    """The poller of a client and all that are derived from it: imported and made on use."""
+
+    _caller: Caller
+    _notified: bool
+    _made: Poller | None = None
+
+    @property
+    def poller(self) -> Poller:
+        """The one poller of them all."""
+        if self._made is None:
+            from integration_sdk._coordinator.poller import Poller  # noqa: PLC0415 - on use
+
+            caller = self._caller
+            self._made = Poller(
+                caller.send, caller.dialect, notified=self._notified, exact=caller.exact
+            )
+        return self._made
+
+    async def aclose(self) -> None:
+        """Stop it, if it was ever made."""
+        if self._made is not None:
+            await self._made.aclose()

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from attrs import evolve
 
-from integration_sdk._caller import Caller
-from integration_sdk._coordinator.poller import Poller
+from integration_sdk._caller import Caller, Polling
 from integration_sdk._resources import Check, Companies, Company, Profile, compares
 from integration_sdk._sansio import custom, requests
-from integration_sdk._sansio.options.options import refuse
 from integration_sdk._session import (
     CallInfo,
     CallOptions,
@@ -27,7 +25,6 @@ from integration_sdk._session import (
 )
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
-from integration_sdk.models import PushOperation, PushRequest, Quota
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -35,7 +32,9 @@ if TYPE_CHECKING:
     import aiohttp
     from yarl import URL
 
+    from integration_sdk._answers import Quota
     from integration_sdk._coordinator.coordinator import Coordinator, CoordinatorOptions
+    from integration_sdk.models import PushOperation, PushRequest
 
 ENVIRONMENT_KEY = "INTEGRATION_SDK_API_KEY"
 ENVIRONMENT_URL = "INTEGRATION_SDK_BASE_URL"
@@ -159,9 +158,7 @@ class Client:
             exact=numbers == "decimal",
         )
         self._retry = retry
-        self._poller = Poller(
-            self._caller.send, dialect, notified=notified, exact=self._caller.exact
-        )
+        self._polling = Polling(self._caller, notified)
 
     def __repr__(self) -> str:
         caller = getattr(self, "_caller", None)  # None while __init__ raises
@@ -187,7 +184,7 @@ class Client:
         """
         if self._is_derived:
             return
-        await self._poller.aclose()
+        await self._polling.aclose()
         await self._caller.session.aclose(drain=drain)
 
     # What there is
@@ -249,9 +246,11 @@ class Client:
 
         Source: "States and transitions", rules 1 and 2.
         """
+        from integration_sdk.models import PushOperation  # noqa: PLC0415 - on use
+
         requests.seconds("timeout", timeout)
         if isinstance(push, PushOperation):
-            return await self._poller.wait_for(push, timeout=timeout)
+            return await self._polling.poller.wait_for(push, timeout=timeout)
         if not isinstance(push, str):
             raise ConfigurationError(
                 f"wait() takes a PushOperation or its key, not {type(push).__name__}: a push of "
@@ -261,11 +260,11 @@ class Client:
             raise ConfigurationError("wait() on a key needs company_id= as well")
         requests.segment("company_id", company_id)
         requests.segment("push", push)
-        return await self._poller.wait(company_id, push, timeout=timeout)
+        return await self._polling.poller.wait(company_id, push, timeout=timeout)
 
     def notify(self, key: str) -> None:
         """Hint that push *key* may have changed: it is polled now. Harmless when wrong."""
-        self._poller.notify(key)
+        self._polling.poller.notify(key)
 
     def coordinator(
         self,
@@ -297,7 +296,7 @@ class Client:
             given["retry"] = self._caller.settings.retry
         return coordinator.Coordinator(
             self._caller.send,
-            self._poller,
+            self._polling.poller,
             self.dialect,
             check=self._check if compares(check) else None,
             **given,
@@ -305,6 +304,8 @@ class Client:
         )
 
     async def _check(self, request: PushRequest) -> None:
+        from integration_sdk._sansio.options.options import refuse  # noqa: PLC0415 - on use
+
         books = self.company(request.company_id).connection(request.connection_id)
         for_update = request.record_id is not None
         refuse(await books.problems(request.data_type, request.record, for_update=for_update))

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Literal, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from attrs import frozen
 
 from integration_sdk._caller import Caller
 from integration_sdk._pager.pager import ListOptions, Pager
 from integration_sdk._sansio import requests
-from integration_sdk._sansio.options.options import Problem, PushOptions, refuse
-from integration_sdk._sansio.polling.rows import read_full
 from integration_sdk.errors import ConfigurationError
-from integration_sdk.models import PushOperation
+
+if TYPE_CHECKING:
+    from integration_sdk._sansio.options.options import Problem, PushOptions
+    from integration_sdk.models import PushOperation
 
 T = TypeVar("T")
 Record = dict[str, Any]
@@ -162,6 +163,8 @@ class Pushes:
 
         Source: "Monitor pushes (polling)". Assumed: path and parameters.
         """
+        from integration_sdk._sansio.polling.rows import read_full  # noqa: PLC0415 - on use
+
         options.setdefault("order_by", self._caller.dialect.newest_first)
         options.setdefault("key", "pushOperationKey")
         numbers = options.setdefault("numbers", self._caller.numbers)
@@ -321,6 +324,8 @@ class Connection:
         if key is not None:
             request = requests.with_own_key(self._caller.dialect, request, key)
         if compares(check):
+            from integration_sdk._sansio.options.options import refuse  # noqa: PLC0415 - on use
+
             refuse(await self.problems(data_type, record, for_update=record_id is not None))
         return await self._caller.push(request)
 

@@ -47,9 +47,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from integration_sdk.models import ErrorBody, PushOperation
+from integration_sdk._answers import ErrorBody
+
+if TYPE_CHECKING:
+    from integration_sdk.models import PushOperation
 
 
 class IntegrationError(Exception):

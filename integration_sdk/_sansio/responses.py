@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from attrs import field, frozen
 
+from integration_sdk._answers import ErrorBody
 from integration_sdk._sansio.codec import LATEST, Json, decode_json
-from integration_sdk._sansio.options.options import PushOptions
 from integration_sdk._sansio.requests import Request, Safety
 from integration_sdk._sansio.retry_after import retry_after, service_time
 from integration_sdk._sansio.shapes import read_error_body, read_operation, structure
@@ -27,7 +27,10 @@ from integration_sdk.errors import (
     PaymentRequired,
     SyncScheduleNotAllowed,
 )
-from integration_sdk.models import ErrorBody, PropertyDescription, PushOperation
+
+if TYPE_CHECKING:
+    from integration_sdk._sansio.options.options import PushOptions
+    from integration_sdk.models import PushOperation
 
 
 @frozen(kw_only=True)
@@ -93,6 +96,9 @@ def read_push(request: Request, response: Response, *, exact: bool = False) -> P
 
 def read_options(request: Request, response: Response) -> PushOptions:
     """Return the push options description."""
+    from integration_sdk._sansio.options.options import PushOptions  # noqa: PLC0415 - on use
+    from integration_sdk.models import PropertyDescription  # noqa: PLC0415 - on use
+
     value = read_json(request, response)
     return PushOptions.of(_placed(request, response, structure, value, PropertyDescription))
 

@@ -12,25 +12,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
+from integration_sdk._answers import ErrorBody, Validation, ValidationItem
 from integration_sdk._sansio.codec import Json, decode_json, parse_utc
 from integration_sdk._sansio.model_fields import camel
 from integration_sdk.errors import MalformedResponse
-from integration_sdk.models import (
-    ErrorBody,
-    OptionEntry,
-    OptionRule,
-    OptionRules,
-    PropertyDescription,
-    PushChange,
-    PushOperation,
-    PushStatus,
-    RecordRef,
-    Validation,
-    ValidationItem,
-)
 
 if TYPE_CHECKING:
     from cattrs import Converter
+
+    from integration_sdk.models import PushOperation, PushStatus
 
 T = TypeVar("T")
 _UNFIT: Final = (TypeError, ValueError, KeyError, AttributeError)
@@ -55,6 +45,8 @@ def read_operation(value: Json) -> PushOperation:
     Raises:
         MalformedResponse: It is no object, or has no key, company or status.
     """
+    from integration_sdk.models import PushOperation  # noqa: PLC0415 - on use
+
     if not isinstance(value, Mapping):
         raise MalformedResponse(f"a push operation must be an object, not {value!r:.80}")
     named = dict(value)
@@ -154,13 +146,10 @@ def _register(converter: Converter, model: type[Any]) -> None:
     converter.register_structure_hook(model, structure)
 
 
-def _read_status(value: Any, _: Any) -> PushStatus:
+def _read_status(value: Any, kind: type[PushStatus]) -> PushStatus:
     """Assumed: new statuses appear now and then; one that is not known is not final."""
     text = _strict(str)(value, str)
-    return PushStatus(text) if text in _STATUSES else PushStatus.UNKNOWN
-
-
-_STATUSES: Final = frozenset(PushStatus)
+    return kind(text) if text in {*kind} else kind.UNKNOWN
 
 
 def _read_validation(value: Any, _: Any) -> Validation:
@@ -190,27 +179,26 @@ def _converter() -> Converter:
     """Made for the first object: a program that only streams records never waits for it."""
     from cattrs import Converter  # noqa: PLC0415 - on use
 
+    from integration_sdk import models  # noqa: PLC0415 - on use
+
     converter = Converter(detailed_validation=False)
     for kind in (str, bool):
         converter.register_structure_hook(kind, _strict(kind))
     converter.register_structure_hook(int, _read_int)
     converter.register_structure_hook(datetime, parse_utc)
-    converter.register_structure_hook(PushStatus, _read_status)
+    converter.register_structure_hook(models.PushStatus, _read_status)
     converter.register_structure_hook(str | int | float | bool | None, _read_choice)
     converter.register_structure_hook(Validation, _read_validation)
-    for model in _SHAPES:
+    for model in (
+        ValidationItem,
+        models.RecordRef,
+        models.OptionEntry,
+        models.OptionRule,
+        ErrorBody,
+        models.PushChange,
+        models.PushOperation,
+        models.OptionRules,
+        models.PropertyDescription,
+    ):
         _register(converter, model)
     return converter
-
-
-_SHAPES: Final[tuple[type[Any], ...]] = (
-    ValidationItem,
-    RecordRef,
-    OptionEntry,
-    OptionRule,
-    ErrorBody,
-    PushChange,
-    PushOperation,
-    OptionRules,
-    PropertyDescription,
-)

@@ -24,6 +24,7 @@ from uuid import uuid4
 import backoff
 from attrs import evolve
 
+from integration_sdk._answers import Quota
 from integration_sdk._sansio.requests import Request, Safety
 from integration_sdk._sansio.responses import Response, read_error
 from integration_sdk._sansio.throttling.gate import Refusal
@@ -53,7 +54,6 @@ from integration_sdk._session.transport import (
 from integration_sdk._session.turnstile import GateClosed
 from integration_sdk._session.watch import Outcome, Watch
 from integration_sdk.errors import ClientClosed, NotSent
-from integration_sdk.models import Quota
 
 if TYPE_CHECKING:
     from ssl import SSLContext

@@ -21,10 +21,9 @@ import msgspec
 from attrs import Factory, define, field, frozen
 from msgspec import Raw
 
-from integration_sdk._sansio.paging.item_models import Shape, shape_of
+from integration_sdk._answers import Links
 from integration_sdk._sansio.requests import Request
 from integration_sdk.errors import InvalidItem, MalformedResponse
-from integration_sdk.models import Links
 
 Number = int | str | float | None
 Decode = Callable[[bytes], Any]
@@ -55,9 +54,7 @@ class _Envelope(msgspec.Struct, gc=False):
 
 
 _split: Final = msgspec.json.Decoder(_Envelope).decode
-_ESCAPE: Final = re.compile(
-    rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>u[dD][89a-fA-F]..)|.)", re.DOTALL
-)
+_ESCAPE: Final = rb"(?s)\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>u[dD][89a-fA-F]..)|.)"
 """An escape in a JSON string: a surrogate pair, half of one, or any other."""
 _ENVELOPE_NAMES: Final = frozenset({"results", "pageNumber", "pageSize", "totalResults", "_links"})
 
@@ -119,9 +116,13 @@ class ItemReader:
         """
         if decode is not None:
             return cls(bytes, decode)
-        shape = Shape(Any) if model is None else shape_of(model)
-        decoder = msgspec.json.Decoder(shape.type, float_hook=Decimal if exact else None)
-        return cls(decoder.decode, shape.build)
+        numbers = Decimal if exact else None
+        if model is None:
+            return cls(msgspec.json.Decoder(float_hook=numbers).decode)
+        from integration_sdk._sansio.paging.item_models import shape_of  # noqa: PLC0415 - on use
+
+        shape = shape_of(model)
+        return cls(msgspec.json.Decoder(shape.type, float_hook=numbers).decode, shape.build)
 
     def open(self, body: bytes, *, extra: bool = False) -> Sheet:
         """Return the page that *body* holds; its *extra* fields cost a second look.
@@ -218,7 +219,7 @@ def _envelope(body: bytes) -> _Envelope:
     try:
         return _split(body)
     except msgspec.DecodeError:
-        mended = _ESCAPE.sub(lambda found: rb"\ufffd" if found["half"] else found[0], body)
+        mended = re.sub(_ESCAPE, lambda found: rb"\ufffd" if found["half"] else found[0], body)
         if mended == body:
             raise
     envelope, end = _split(mended), 0

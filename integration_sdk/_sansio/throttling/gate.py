@@ -21,10 +21,10 @@ from typing import Any, Final, Self
 
 from attrs import define, field, frozen
 
+from integration_sdk._answers import Quota
 from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.retry_after import retry_after, service_time
 from integration_sdk._sansio.throttling.retry import Jitter, doubling
-from integration_sdk.models import Quota
 
 LONGEST_PAUSE: Final = 4.0
 """Seconds between probes where the service names no time: recovery is noticed within it."""

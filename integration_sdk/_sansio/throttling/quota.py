@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Final
 
+from integration_sdk._answers import Quota
 from integration_sdk._sansio.codec import parse_utc, to_utc
-from integration_sdk.models import Quota
 
 UNIX_TIMES_BEGIN: Final = 1e9
 """A number from here on is no count of seconds from now."""

@@ -1,0 +1,122 @@
+"""What any answer may hold: a page around its records, an error body, the account's limits.
+
+`models` shows them to users, together with what pushes alone need: a program that only
+reads lists does not wait for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from attrs import Factory, frozen
+
+T = TypeVar("T")
+Extra = Mapping[str, Any]
+
+
+# Pages
+
+
+@frozen(kw_only=True)
+class Links:
+    """The navigation links of a page, as the service wrote them (usually relative).
+
+    Source: "Page envelope", ``_links``.
+    """
+
+    self_: str | None = None
+    current: str | None = None
+    next: str | None = None
+    previous: str | None = None
+
+
+@frozen(kw_only=True)
+class Page(Generic[T]):
+    """One page of a list.
+
+    Attributes:
+        results: Up to ``page_size`` items, in the service's order.
+        page_number: Counted from 1.
+        page_size: As answered; the service may cap what was asked for.
+        total_results: Records in the whole result set, after any filter.
+        links: Where the neighbours are; ``links.next`` is None on the last page.
+        extra: Envelope fields that the document does not name.
+
+    Source: "Page envelope (list responses)".
+    """
+
+    results: Sequence[T]
+    page_number: int
+    page_size: int
+    total_results: int
+    links: Links = Links()
+    extra: Extra = Factory(dict)
+
+
+# Validation, in error bodies and push operations
+
+
+@frozen(kw_only=True)
+class ValidationItem:
+    """One validation decision: which item, what about it, and who says so."""
+
+    message: str | None = None
+    item_id: str | None = None
+    validator_name: str | None = None
+    extra: Extra = Factory(dict)
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.item_id, self.message) if part) or "no message"
+
+
+@frozen(kw_only=True)
+class Validation:
+    """Validation decisions; ``errors`` explain a failure, ``warnings`` do not stop a push.
+
+    Source: "Error body" and "Push operation". Assumed: a push operation's
+    ``validation`` has the members of the error body's, as the service publishes.
+    """
+
+    errors: Sequence[ValidationItem] = ()
+    warnings: Sequence[ValidationItem] = ()
+    extra: Extra = Factory(dict)
+
+
+@frozen(kw_only=True)
+class ErrorBody:
+    """The body of an answer that is no success.
+
+    ``status_code`` is what the body claims; the HTTP status is what counts.
+    Quote ``correlation_id`` when you write to support.
+
+    Source: "Error body".
+    """
+
+    status_code: int | None = None
+    service: str | None = None
+    error: str | None = None
+    correlation_id: str | None = None
+    validation: Validation | None = None
+    can_be_retried: str | None = None
+    detailed_error_code: int | None = None
+    extra: Extra = Factory(dict)
+
+
+# What the service says of its limits
+
+
+@frozen(kw_only=True)
+class Quota:
+    """The last ``X-Rate-Limit-*`` headers seen. Assumed: published, not in the document.
+
+    Attributes:
+        limit: Requests allowed in the period.
+        remaining: Requests left of them.
+        reset: When the period ends, aware; None where it was not said.
+    """
+
+    limit: int | None = None
+    remaining: int | None = None
+    reset: datetime | None = None
