@@ -733,6 +733,20 @@ async def test_a_derived_client_closes_nothing(client: Client) -> None:
     assert (await client.companies.list()).total_results == 2
 
 
+async def test_closing_a_client_ends_the_waits_of_those_derived_from_it(
+    sandbox: Sandbox, client: Client
+) -> None:
+    """One loop polls for all of them, whichever of them waits first."""
+    operation = await books(client, sandbox, platform=2).push("invoices", RECORD)
+    waiting = asyncio.create_task(client.with_options(timeout=5).wait(operation))
+    await asyncio.sleep(0)
+
+    await client.aclose()
+
+    with pytest.raises(errors.ClientClosed, match="while this push was Pending"):
+        await waiting
+
+
 @pytest.mark.parametrize(
     ("given", "posts"),
     [
