@@ -27,7 +27,7 @@ from benchmarks._question import Question, Rows
 from benchmarks.peers._frame import record
 from integration_sdk import Client, OutcomeStatus, PushRequest
 from integration_sdk._journal import Journal, MemoryJournal, SqliteJournal
-from integration_sdk._sansio.pushing.intents import Evidence, Intent, Lane, State, intend
+from integration_sdk._sansio.pushing.intents import Evidence, Intent, Lane, State, new_intent
 
 PAYLOAD = json.dumps(record(17)).encode()
 COMMITS = 3
@@ -38,7 +38,7 @@ Work = Callable[[Path, int], Coroutine[Any, Any, None]]
 def _steps(number: int) -> tuple[Intent, ...]:
     """A push as it is recorded, step by step."""
     lane = Lane(f"company-{number % 10}", "connection", "invoices")
-    intent = intend(lane, PAYLOAD, id=f"push-{number}")
+    intent = new_intent(lane, PAYLOAD, id=f"push-{number}")
     sending = intent.to(State.SENDING, attempts=1)
     acked = sending.to(State.ACKED, key=f"key-{number}", evidence=Evidence.OWN_ANSWER)
     return sending, acked, acked.to(State.FINAL, status="Success")

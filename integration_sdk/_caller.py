@@ -172,7 +172,7 @@ class Caller:
         for name in options.keys() - known:
             raise TypeError(f"list() has no option {name!r}; it has {', '.join(sorted(known))}")
         size = options.get("page_size", DEFAULT_PAGE_SIZE)
-        request = requests.listing(
+        request = requests.list_page(
             self.dialect,
             operation,
             page_size=DEFAULT_PAGE_SIZE if size == "auto" else size,
@@ -192,7 +192,7 @@ class Caller:
             **options,
         )
 
-    def new_key(self) -> str:
+    def new_idempotency_key(self) -> str:
         """An idempotency key, sent where the dialect has such a thing."""
         return str(uuid.uuid4())
 

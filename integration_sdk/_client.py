@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 from attrs import evolve
 
 from integration_sdk._caller import Caller, Polling
-from integration_sdk._resources import Check, Companies, Company, Profile, compares
+from integration_sdk._connections import Check, wants_check
+from integration_sdk._resources import Companies, Company, Profile
 from integration_sdk._sansio import custom, requests
 from integration_sdk._session import (
     CallInfo,
@@ -298,7 +299,7 @@ class Client:
             self._caller.send,
             self._polling.poller,
             self.dialect,
-            check=self._check if compares(check) else None,
+            check=self._check if wants_check(check) else None,
             **given,
             **options,
         )

@@ -2,12 +2,13 @@
 
 from integration_sdk import errors
 from integration_sdk._client import Client
+from integration_sdk._connections import Connection
 from integration_sdk._coordinator.coordinator import Coordinator, CoordinatorOptions
 from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._pager.checkpoint import Checkpoint
 from integration_sdk._pager.pager import ListOptions, Pager
 from integration_sdk._pager.readings import ListPage
-from integration_sdk._resources import Company, Connection
+from integration_sdk._resources import Company
 from integration_sdk._sansio.options.form import ControlKind, FormControl
 from integration_sdk._sansio.options.options import Problem, ProblemCode, PushOptions, Severity
 from integration_sdk._sansio.paging.report import Drift, ListProgress, ListReport

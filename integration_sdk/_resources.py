@@ -1,4 +1,4 @@
-"""What people call: companies, their data, connections and pushes.
+"""What people call: companies with their data and pushes, and the account's settings.
 
 One method per operation of the service. Each builds a request, has it carried
 and reads the answer; what differs between versions of the service stands in the
@@ -9,54 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
-
-from attrs import frozen
+from typing import TYPE_CHECKING, Any, Unpack
 
 from integration_sdk._caller import Caller
+from integration_sdk._connections import Connection
+from integration_sdk._lists import BankAccounts, Listing, Record
 from integration_sdk._pager.pager import ListOptions, Pager
 from integration_sdk._sansio import requests
-from integration_sdk.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from integration_sdk._sansio.options.options import Problem, PushOptions
     from integration_sdk.models import PushOperation
-
-T = TypeVar("T")
-Record = dict[str, Any]
-Check = Literal["options"] | None
-
-
-@frozen
-class Listing:
-    """A list of the service: ``list()`` gives a `Pager` of it.
-
-    Source: "Pagination".
-    """
-
-    _caller: Caller
-    _operation: str
-    _names: Mapping[str, str]
-
-    @overload
-    def list(self, *, model: type[T], **options: Unpack[ListOptions]) -> Pager[T]: ...
-    @overload
-    def list(self, *, model: None = None, **options: Unpack[ListOptions]) -> Pager[Record]: ...
-    def list(self, *, model: Any = None, **options: Unpack[ListOptions]) -> Pager[Any]:
-        """Read the list: iterate for items, await for the first page.
-
-        Nothing is requested before that. Items are dicts, or instances of
-        *model*: any attrs class, dataclass, TypedDict or msgspec Struct.
-
-        Args:
-            model: What each item becomes.
-            options: See `ListOptions`.
-
-        Raises:
-            ConfigurationError: An option cannot work; nothing was sent.
-        """
-        return self._caller.pager(self._operation, self._names, model=model, **options)
-
 
 # Companies
 
@@ -182,202 +144,6 @@ class Pushes:
         return await self._caller.push(
             self._caller.to_route("pushes.get", **self._names, pushOperationKey=key)
         )
-
-
-class Connection:
-    """``company.connection(id)``: the books behind one connection of a company."""
-
-    def __init__(self, caller: Caller, company_id: str, connection_id: str) -> None:
-        requests.segment("connection_id", connection_id)
-        self.company_id = company_id
-        self.id = connection_id
-        self._caller = caller
-        self._names = {"companyId": company_id, "connectionId": connection_id}
-
-    def __repr__(self) -> str:
-        return f"<Connection {self.id} of company {self.company_id}>"
-
-    async def get(self) -> Record:
-        """The connection. Assumed: published, not in the document."""
-        route = self._caller.to_route("connections.get", **self._names)
-        connection: Record = await self._caller.json(route)
-        return connection
-
-    async def options(
-        self, data_type: str, *, for_update: bool = False, refresh: bool = False
-    ) -> PushOptions:
-        """What may be pushed for *data_type*, and what must be.
-
-        Args:
-            data_type: For example ``invoices``.
-            for_update: Describe an update in place of a create.
-            refresh: Ask again, even if the answer is still remembered.
-
-        Source: "Push options".
-        """
-        operation = "options.update" if for_update else "options.create"
-        request = self._caller.to_route(operation, **self._names, dataType=data_type)
-        return await self._caller.options(request, refresh=refresh)
-
-    async def push(
-        self,
-        data_type: str,
-        record: Any,
-        *,
-        timeout_minutes: int | None = None,
-        check: Check = None,
-        idempotency_key: str | None = None,
-    ) -> PushOperation:
-        """Create *record* in the platform and return the push, usually still Pending.
-
-        The request is retried only if the first one certainly had no effect. To push many
-        records, or to settle lost answers, use ``client.coordinator()``.
-
-        Args:
-            data_type: For example ``invoices``.
-            record: A mapping, or an instance of an attrs class, dataclass or msgspec
-                Struct. Mappings are sent as they are. Instances are sent under the
-                names that ``list(model=...)`` reads them by: ``due_date`` as ``dueDate``.
-            timeout_minutes: Minutes after which the service gives up on a Pending push.
-            check: "options" compares the record with the push options first.
-            idempotency_key: If you repeat a push with the same key within 90 minutes, the service
-                answers as it did the first time, even if that was a 5xx. Defaults to a new key.
-
-        Raises:
-            ConfigurationError: An argument cannot work, or the dialect has no idempotency keys.
-            InvalidRecord: The record cannot be right; nothing was sent.
-            AnswerLost: It may have been carried out; see ``company.pushes.list()``.
-
-        Source: "Push a record (create)". Assumed: idempotency keys, as published.
-        """
-        return await self._push(
-            data_type, record, None, timeout_minutes, check, key=idempotency_key
-        )
-
-    async def update(
-        self,
-        data_type: str,
-        record_id: str,
-        record: Any,
-        *,
-        timeout_minutes: int | None = None,
-        force: bool = False,
-        check: Check = None,
-    ) -> PushOperation:
-        """Replace the record *record_id* by *record* and return the push.
-
-        Args, errors: as for `push`. *force* overwrites a record that has
-        changed meanwhile. Assumed: the document does not show the update's path.
-        """
-        return await self._push(data_type, record, record_id, timeout_minutes, check, force=force)
-
-    async def delete(self, data_type: str, record_id: str) -> PushOperation:
-        """Delete a record and return the push. Assumed: published, not in the document."""
-        return await self._caller.push(
-            requests.delete(self._caller.dialect, self.company_id, self.id, data_type, record_id)
-        )
-
-    async def attach(
-        self,
-        data_type: str,
-        record_id: str,
-        content: bytes,
-        *,
-        filename: str,
-        content_type: str = "application/octet-stream",
-    ) -> PushOperation:
-        """Attach a file to a record and return the push. Assumed: published."""
-        request = requests.attach(
-            self._caller.dialect, self.company_id, self.id, data_type, record_id
-        )
-        return await self._caller.push(
-            requests.with_file(request, content, filename=filename, content_type=content_type)
-        )
-
-    @property
-    def bank_accounts(self) -> BankAccounts:
-        """The connection's bank accounts. Source: "Bank data endpoints"."""
-        return BankAccounts(self._caller, "bank_accounts.list", self._names)
-
-    async def _push(
-        self,
-        data_type: str,
-        record: Any,
-        record_id: str | None,
-        timeout_minutes: int | None,
-        check: Check,
-        *,
-        force: bool = False,
-        key: str | None = None,
-    ) -> PushOperation:
-        request = requests.push(
-            self._caller.dialect,
-            self.company_id,
-            self.id,
-            data_type,
-            record,
-            record_id=record_id,
-            timeout_minutes=timeout_minutes,
-            force_update=force,
-            idempotency_key=self._caller.new_key(),
-        )
-        if key is not None:
-            request = requests.with_own_key(self._caller.dialect, request, key)
-        if compares(check):
-            from integration_sdk._sansio.options.options import refuse  # noqa: PLC0415 - on use
-
-            refuse(await self.problems(data_type, record, for_update=record_id is not None))
-        return await self._caller.push(request)
-
-    async def problems(
-        self, data_type: str, record: Any, *, for_update: bool = False
-    ) -> list[Problem]:
-        """Return what the options say against *record*, warnings included, which are logged.
-
-        Raises:
-            NotFound: No such connection or data type.
-        """
-        options = await self.options(data_type, for_update=for_update)
-        found = options.check(record)
-        for problem in found:
-            if not problem.is_error:
-                self._caller.warn(f"{data_type} of connection {self.id}", problem)
-        return found
-
-
-def compares(check: Check) -> bool:
-    """Return whether records are to be compared with the options.
-
-    Raises:
-        ConfigurationError: There is no such check.
-    """
-    if check is not None and check != "options":
-        raise ConfigurationError(f"check must be 'options' or None, not {check!r}")
-    return check is not None
-
-
-# Bank data
-
-
-class BankAccounts(Listing):
-    """Bank accounts, through a connection or the legacy endpoints."""
-
-    async def get(self, account_id: str) -> Record:
-        """One bank account, as answered. Source: "Bank data endpoints"."""
-        names = {**self._names, "accountId": account_id}
-        request = self._caller.to_route(f"{self._family}.get", **names)
-        account: Record = await self._caller.json(request)
-        return account
-
-    def transactions(self, account_id: str) -> Listing:
-        """The transactions of one account. Source: "Bank data endpoints"."""
-        requests.segment("account_id", account_id)
-        names = {**self._names, "accountId": account_id}
-        return Listing(self._caller, f"{self._family}.transactions", names)
-
-    @property
-    def _family(self) -> str:
-        return self._operation.removesuffix(".list")
 
 
 # Settings

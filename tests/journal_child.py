@@ -17,14 +17,14 @@ from random import Random
 
 from integration_sdk._journal import SqliteJournal
 from integration_sdk._journal._file import JournalFile
-from integration_sdk._sansio.pushing.intents import Intent, Lane, Snapshot, State, intend
+from integration_sdk._sansio.pushing.intents import Intent, Lane, Snapshot, State, new_intent
 
 LANE = Lane("company", "books", "invoices")
 SNAPSHOT = Snapshot(frozenset(f"key-{number}" for number in range(50)))
 
 
 def sending(name: str) -> Intent:
-    intent = intend(LANE, json.dumps({"invoiceNumber": name}).encode(), id=name, reference=name)
+    intent = new_intent(LANE, json.dumps({"invoiceNumber": name}).encode(), id=name, reference=name)
     return intent.to(State.SENDING, attempts=1, snapshot=SNAPSHOT)
 
 

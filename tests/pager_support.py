@@ -10,7 +10,7 @@ import msgspec
 from attrs import define, field
 
 from integration_sdk._pager.pager import Pager
-from integration_sdk._sansio.requests import Priority, Request, listing
+from integration_sdk._sansio.requests import Priority, Request, list_page
 from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect
 
@@ -76,7 +76,7 @@ class FakeService:
         return msgspec.json.encode(page)
 
     def pager(self, page_size: Any = 100, **options: Any) -> Pager[Any]:
-        request = listing(Dialect.document(), "companies.list")
+        request = list_page(Dialect.document(), "companies.list")
         return Pager(self.fetch, request, base_url=BASE, page_size=page_size, **options)
 
 

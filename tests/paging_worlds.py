@@ -10,7 +10,7 @@ import msgspec
 from attrs import Factory, frozen
 from hypothesis import strategies as st
 
-from integration_sdk._sansio.requests import Params, Request, listing
+from integration_sdk._sansio.requests import Params, Request, list_page
 from integration_sdk.dialect import Dialect
 
 PATH = "/companies"
@@ -24,7 +24,7 @@ FAULTS = (
 
 
 def first_request(page_size: int = 3) -> Request:
-    return listing(Dialect.document(), "companies.list", page_size=page_size, query="status=paid")
+    return list_page(Dialect.document(), "companies.list", page_size=page_size, query="status=paid")
 
 
 @frozen

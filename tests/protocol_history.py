@@ -36,7 +36,7 @@ from integration_sdk._sansio.pushing.intents import (
     Lane,
     Snapshot,
     State,
-    intend,
+    new_intent,
 )
 from integration_sdk._sansio.requests import Phase
 from integration_sdk.errors import JournalError
@@ -190,7 +190,7 @@ class History:
 
     def _not_yet_submitted(self) -> list[Intent]:
         return [
-            intend(
+            new_intent(
                 lane,
                 payload,
                 id=f"{reference}-{self._life}",

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from integration_sdk._sansio.pushing.agreement import decode, leaf, value_at
 from integration_sdk._sansio.pushing.evidence import (
-    Listing,
+    ListedPushes,
     Operation,
     Verdict,
     in_lane,
@@ -103,7 +103,7 @@ def judge(
 def examine(
     asked: Sequence[Intent],
     others: Collection[Intent],
-    listing: Listing,
+    listing: ListedPushes,
     owned: Collection[str],
     *,
     exclusive: bool,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from attrs import Factory, define, evolve, field, frozen
 
 from integration_sdk._journal import KeyJournal, MemoryJournal
-from integration_sdk._sansio.pushing.evidence import Listing
+from integration_sdk._sansio.pushing.evidence import ListedPushes
 from integration_sdk._sansio.pushing.intents import Answer, Intent, KeyClaimed, Lane, State
 from integration_sdk._sansio.requests import Phase
 
@@ -242,7 +242,7 @@ class Service:
 
     def listing(
         self, *, may_be_cut: bool = True, old: frozenset[str] = frozenset()
-    ) -> Listing | None:
+    ) -> ListedPushes | None:
         """What the list shows; of what is *old* a thrifty driver reads the key alone."""
         if self.dice.random() < self.weather.unlisted:
             return None
@@ -253,8 +253,8 @@ class Service:
             for one in seen
         ]
         if may_be_cut and self.dice.random() < self.weather.cut:
-            return Listing(shown[: self.dice.randrange(len(shown) + 1)], whole=False)
-        return Listing(shown, whole=True)
+            return ListedPushes(shown[: self.dice.randrange(len(shown) + 1)], whole=False)
+        return ListedPushes(shown, whole=True)
 
     def read(self, key: str) -> Push | None:
         for one in self.pushes:

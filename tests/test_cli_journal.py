@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from integration_sdk._journal import SqliteJournal
-from integration_sdk._sansio.pushing.intents import Intent, Lane, State, intend
+from integration_sdk._sansio.pushing.intents import Intent, Lane, State, new_intent
 from integration_sdk.cli import main
 
 LANE = Lane("company", "connection", "invoices")
@@ -17,7 +17,7 @@ LANE = Lane("company", "connection", "invoices")
 
 def intent(name: str, state: State = State.UNRESOLVED, **facts: object) -> Intent:
     """An intent that has come to *state* the way the table allows."""
-    row = intend(LANE, b"{}", id=name, reference=f"INV-{name}")
+    row = new_intent(LANE, b"{}", id=name, reference=f"INV-{name}")
     for step in WAYS[state]:
         row = row.to(step)
     return row.to(state, **facts)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from integration_sdk._pager.checkpoint import Checkpoint
 from integration_sdk._sansio.paging.cursor import Position, read_cursor, write_cursor
-from integration_sdk._sansio.requests import listing
+from integration_sdk._sansio.requests import list_page
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError, IntegrationError
 from tests.pager_support import FakeService, ids
@@ -87,7 +87,7 @@ def test_a_cursor_of_another_list_is_refused(change: dict[str, str]) -> None:
     """Path, filter and order belong to the cursor; page and page size do not."""
     request = first_request()
     cursor = write_cursor(request, Position(params=request.params))
-    other = listing(Dialect.document(), "pushes.list", companyId="c", query="status=paid")
+    other = list_page(Dialect.document(), "pushes.list", companyId="c", query="status=paid")
     if "path" not in change:
         other = request.with_params(**change)
 

@@ -13,7 +13,7 @@ import pytest
 from integration_sdk import Client, OutcomeStatus, PushRequest
 from integration_sdk._journal import SqliteJournal
 from integration_sdk._sansio.polling.rows import read_full
-from integration_sdk._sansio.pushing.intents import Lane, intend
+from integration_sdk._sansio.pushing.intents import Lane, new_intent
 from integration_sdk.models import PushOperation
 from integration_sdk.sandbox import Sandbox
 from tests.push_model import Model
@@ -95,7 +95,7 @@ async def test_a_recovered_record_has_the_numbers_asked_for(
     body = b'{"amount":12.10}'
     disk = await SqliteJournal.open(tmp_path / "pushes.db")
     lane = Lane("company", "books", "invoices")
-    await disk.commit((intend(lane, body, id="i", method="POST", reference="r"),))
+    await disk.commit((new_intent(lane, body, id="i", method="POST", reference="r"),))
     await disk.close()
     model, sent = Model(), list[bytes | None]()
     model.answer = lambda request: sent.append(request.body)

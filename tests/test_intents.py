@@ -18,7 +18,7 @@ from integration_sdk._sansio.pushing.intents import (
     Snapshot,
     State,
     classify,
-    intend,
+    new_intent,
 )
 from integration_sdk._sansio.requests import Phase
 from integration_sdk.errors import JournalError
@@ -50,7 +50,7 @@ answers = st.builds(
 
 
 def intent(**facts: Any) -> Intent:
-    return intend(LANE, b'{"invoiceNumber":"INV-1","amount":10.50}', id="i", **facts)
+    return new_intent(LANE, b'{"invoiceNumber":"INV-1","amount":10.50}', id="i", **facts)
 
 
 def operation(key: str, **facts: Any) -> PushOperation:
@@ -96,7 +96,7 @@ def test_only_the_services_own_word_excludes_an_effect(
     answer: Answer, known: bool, replay: bool, refuses: bool
 ) -> None:
     """NOT_SENT and REJECTED need proof; whatever proves nothing is AMBIGUOUS."""
-    state = classify(answer, key_is_known=known, replay=replay, unavailable_is_refusal=refuses)
+    state = classify(answer, key_is_known=known, replay=replay, refuses_with_503=refuses)
 
     if state is State.NOT_SENT:
         assert answer.phase is Phase.NEVER_LEFT
@@ -132,7 +132,7 @@ def test_a_dialect_may_doubt_503() -> None:
     """Where a 503 does not prove that nothing was done, it is ambiguous."""
     answer = Answer(Phase.ANSWERED, status=503, body=ERROR_BODY)
 
-    assert classify(answer, key_is_known=False, unavailable_is_refusal=False) is State.AMBIGUOUS
+    assert classify(answer, key_is_known=False, refuses_with_503=False) is State.AMBIGUOUS
 
 
 @given(answers)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from integration_sdk._sansio.pushing import reconcile
 from integration_sdk._sansio.pushing.echoes import Echoes, Said
 from integration_sdk._sansio.pushing.effects import Commit, Fetch, FindOwners, Ledger, Policy
-from integration_sdk._sansio.pushing.evidence import Listing
-from integration_sdk._sansio.pushing.intents import Intent, Lane, Snapshot, State, intend
+from integration_sdk._sansio.pushing.evidence import ListedPushes
+from integration_sdk._sansio.pushing.intents import Intent, Lane, Snapshot, State, new_intent
 from integration_sdk.models import PushOperation, PushStatus
 from tests import protocol_naive as naive
 
@@ -33,7 +33,7 @@ class World:
     """Intents that are in doubt or rivals, and what one listing shows."""
 
     rows: list[Intent]
-    listing: Listing
+    listing: ListedPushes
 
 
 @st.composite
@@ -47,7 +47,7 @@ def worlds(draw: st.DrawFn) -> World:
     listed = [draw(pushes(key, known)) for key in draw(st.lists(keys, unique=True))]
     newest_first = [*listed, *([push_of("h")] if draw(st.booleans()) else [])]
     unique = {one.push_operation_key: one for one in newest_first}
-    return World(rows, Listing(list(unique.values()), whole=draw(st.booleans())))
+    return World(rows, ListedPushes(list(unique.values()), whole=draw(st.booleans())))
 
 
 @st.composite
@@ -59,7 +59,7 @@ def intents(
     natural = "n" if body and "n" in record and draw(st.booleans()) else None
     lane = draw(st.sampled_from([INVOICES, INVOICES, INVOICES, BILLS]))
     own = draw(st.sampled_from([snapshot, snapshot, snapshot, WHOLE]))
-    row = intend(lane, body, id=name, natural_key=natural).to(State.SENDING, snapshot=own)
+    row = new_intent(lane, body, id=name, natural_key=natural).to(State.SENDING, snapshot=own)
     doubted = row.to(State.AMBIGUOUS)
     return draw(st.sampled_from([row, doubted, doubted, doubted, doubted.to(State.ABSENT)]))
 
@@ -85,7 +85,7 @@ def push_of(key: str, echo: Any = None, data_type: str | None = "invoices") -> P
 
 
 def examined(
-    ledger: Ledger, listing: Listing, owned: set[str], quiet: set[str], *, exclusive: bool
+    ledger: Ledger, listing: ListedPushes, owned: set[str], quiet: set[str], *, exclusive: bool
 ) -> list[Intent]:
     """The rows that a look commits."""
     machine = reconcile.examine(
@@ -136,7 +136,7 @@ def test_a_record_is_compared_as_its_values_are(
     sent: dict[str, object], echo: dict[str, object]
 ) -> None:
     """Spelt out by place or walked together: the same is said."""
-    row = intend(INVOICES, json.dumps(sent).encode(), id="i")
+    row = new_intent(INVOICES, json.dumps(sent).encode(), id="i")
     said = {True: Said(1, 0), False: Said(0, 0), None: Said(0, 1)}
 
     assert Echoes([echo]).compare(row) == said[naive.match(row, push_of("a", echo))]
@@ -146,20 +146,22 @@ def test_what_a_look_settles_stands_in_nobodys_way() -> None:
     """The next one is judged without the rival, and without the push that turned out to be its."""
     named = {"i": ("m", {"m": 1}), "j": ("n", {"n": 1})}
     rows = [
-        intend(INVOICES, json.dumps(record).encode(), id=name, natural_key=natural)
+        new_intent(INVOICES, json.dumps(record).encode(), id=name, natural_key=natural)
         .to(State.SENDING, snapshot=Snapshot(frozenset()))
         .to(State.AMBIGUOUS)
         for name, (natural, record) in named.items()
     ]
     own = push_of("p", {"m": 1, "n": 9})  # says nothing to j but that it is not its own
 
-    by_echo = Listing([push_of("q", {"n": 1}), own], whole=True)
+    by_echo = ListedPushes([push_of("q", {"n": 1}), own], whole=True)
     assert keys_given(rows, by_echo, exclusive=False) == {"i": "p", "j": "q"}
-    by_being_alone = Listing([push_of("q"), own], whole=True)
+    by_being_alone = ListedPushes([push_of("q"), own], whole=True)
     assert keys_given(rows, by_being_alone, exclusive=True) == {"i": "p", "j": "q"}
 
 
-def keys_given(rows: list[Intent], listing: Listing, *, exclusive: bool) -> dict[str, str | None]:
+def keys_given(
+    rows: list[Intent], listing: ListedPushes, *, exclusive: bool
+) -> dict[str, str | None]:
     quiet = {row.id for row in rows}
     found = examined(ledger_of(rows), listing, set(), quiet, exclusive=exclusive)
     return {row.id: row.key for row in found}
@@ -177,14 +179,14 @@ def test_a_look_compares_each_doubt_once(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(Echoes, "compare", counted)
     records = [{"invoiceNumber": f"INV-{number}", "amount": 10} for number in range(300)]
     rows = [
-        intend(INVOICES, json.dumps(record).encode(), id=str(number))
+        new_intent(INVOICES, json.dumps(record).encode(), id=str(number))
         .to(State.SENDING, snapshot=WHOLE)
         .to(State.AMBIGUOUS)
         for number, record in enumerate(records)
     ]
     listed = [push_of(f"key-{number}", record) for number, record in enumerate(records)]
 
-    found = keys_given(rows, Listing([*listed, push_of("h")], whole=True), exclusive=False)
+    found = keys_given(rows, ListedPushes([*listed, push_of("h")], whole=True), exclusive=False)
 
     assert found == {str(number): f"key-{number}" for number in range(300)}
     assert len(compared) == 300

@@ -21,8 +21,8 @@ from integration_sdk._sansio.pushing.effects import (
     Policy,
     Send,
 )
-from integration_sdk._sansio.pushing.evidence import Listing
-from integration_sdk._sansio.pushing.intents import Answer, Intent, Lane, State, intend
+from integration_sdk._sansio.pushing.evidence import ListedPushes
+from integration_sdk._sansio.pushing.intents import Answer, Intent, Lane, State, new_intent
 from integration_sdk._sansio.requests import Phase
 from integration_sdk.errors import JournalError
 from integration_sdk.models import PushOperation, PushStatus
@@ -75,7 +75,7 @@ async def perform(effect: Effect, journal: Journal, books: Books) -> Any:
             await journal.commit([row])
             return books.receive(row)
         case List():
-            return Listing(list(books.pushes), whole=True)
+            return ListedPushes(list(books.pushes), whole=True)
         case FindOwners(keys):
             return await journal.owners(keys)
         case Fetch(_, keys):
@@ -98,7 +98,7 @@ async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 def records(count: int) -> list[Intent]:
     return [
-        intend(LANE, b'{"invoiceNumber":"%d"}' % n, id=str(n), natural_key="invoiceNumber")
+        new_intent(LANE, b'{"invoiceNumber":"%d"}' % n, id=str(n), natural_key="invoiceNumber")
         for n in range(count)
     ]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from integration_sdk._sansio.pushing.agreement import leaf, natural_value, value_at
 from integration_sdk._sansio.pushing.echoes import Echoes, Said
 from integration_sdk._sansio.pushing.evidence import (
-    Listing,
+    ListedPushes,
     Verdict,
     View,
     in_lane,
@@ -20,7 +20,14 @@ from integration_sdk._sansio.pushing.evidence import (
     new_since,
     reaches_back,
 )
-from integration_sdk._sansio.pushing.intents import Evidence, Intent, Lane, Snapshot, State, intend
+from integration_sdk._sansio.pushing.intents import (
+    Evidence,
+    Intent,
+    Lane,
+    Snapshot,
+    State,
+    new_intent,
+)
 from integration_sdk.models import PushOperation, PushStatus
 
 LANE = Lane("company", "books", "invoices")
@@ -39,7 +46,7 @@ records = st.recursive(
 
 
 def doubt(record: Any = RECORD, *, natural: str | None = None, name: str = "i") -> Intent:
-    intent = intend(LANE, json.dumps(record).encode(), id=name, natural_key=natural)
+    intent = new_intent(LANE, json.dumps(record).encode(), id=name, natural_key=natural)
     return intent.to(State.SENDING, snapshot=Snapshot(frozenset())).to(State.AMBIGUOUS)
 
 
@@ -197,7 +204,7 @@ def test_the_natural_key_alone_decides() -> None:
 @given(st.lists(keys, unique=True), st.sets(keys), st.booleans())
 def test_new_is_a_set_difference(listed: list[str], known: set[str], whole: bool) -> None:
     """Nothing that was listed before is new, and no clock is asked."""
-    listing = Listing([push(key) for key in listed], whole=True)
+    listing = ListedPushes([push(key) for key in listed], whole=True)
 
     new = {one.push_operation_key for one in new_since(Snapshot(frozenset(known), whole), listing)}
 
@@ -208,7 +215,7 @@ def test_new_is_a_set_difference(listed: list[str], known: set[str], whole: bool
 
 def test_below_a_partial_snapshot_nothing_is_new() -> None:
     """A snapshot of the newest keys says nothing of what is older than all of them."""
-    listing = Listing([push(key) for key in "abcdef"], whole=True)
+    listing = ListedPushes([push(key) for key in "abcdef"], whole=True)
 
     new = new_since(Snapshot(frozenset("bd"), whole=False), listing)
 
@@ -231,16 +238,16 @@ def test_a_listing_reaches_back_when_it_shows_the_snapshot(
     known: str, listed: str, whole: bool, proven: bool
 ) -> None:
     """Read to the end, or every known key seen; a list that shares none proves nothing."""
-    listing = Listing([push(key) for key in listed], whole=whole)
+    listing = ListedPushes([push(key) for key in listed], whole=whole)
 
     assert reaches_back(Snapshot(frozenset(known)), listing) is proven
 
 
 def test_an_empty_page_is_no_snapshot() -> None:
     """A list cut off before its first entry says nothing of what is there."""
-    assert Listing([], whole=False).snapshot() is None
-    assert Listing([], whole=True).snapshot() == Snapshot(frozenset())
-    assert Listing([push("a"), push("b")], whole=True).snapshot(1) == Snapshot(
+    assert ListedPushes([], whole=False).snapshot() is None
+    assert ListedPushes([], whole=True).snapshot() == Snapshot(frozenset())
+    assert ListedPushes([push("a"), push("b")], whole=True).snapshot(1) == Snapshot(
         frozenset("a"), whole=False
     )
 

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from integration_sdk._sansio.pushing import reconcile
 from integration_sdk._sansio.pushing.effects import Commit, Ledger, List, Policy, Sleep
-from integration_sdk._sansio.pushing.evidence import Listing
+from integration_sdk._sansio.pushing.evidence import ListedPushes
 from integration_sdk._sansio.pushing.intents import (
     IN_DOUBT,
     Intent,
@@ -151,7 +151,7 @@ def test_a_listing_settles_a_doubt_at_the_first_look() -> None:
     ledger = Ledger()
     ambiguous(ledger, ["old"])
     ours = operation("new", data={"invoiceNumber": "INV-1", "id": "17"})
-    listing = Listing([ours, operation("old")], whole=True)
+    listing = ListedPushes([ours, operation("old")], whole=True)
 
     asked, _ = drive(
         reconcile.reconcile(ledger, "company", policy=Policy()), 0.5, listing, set(), None
@@ -185,7 +185,7 @@ def test_a_doubt_is_surfaced_when_its_quiet_period_has_passed() -> None:
     while not isinstance(effect, Commit):
         if isinstance(effect, Sleep):
             waited += effect.seconds
-        report = Listing((), whole=True) if isinstance(effect, List) else frozenset[str]()
+        report = ListedPushes((), whole=True) if isinstance(effect, List) else frozenset[str]()
         effect = machine.send(1.0 if isinstance(effect, Sleep) else report)
 
     assert effect.rows[0].state is State.ABSENT
@@ -197,7 +197,7 @@ def test_an_unreadable_journal_judges_nothing() -> None:
     ledger = Ledger()
     row = ambiguous(ledger)
     machine = reconcile.reconcile(ledger, "company", policy=Policy())
-    listing = Listing([operation("new", data={"invoiceNumber": "INV-1"})], whole=True)
+    listing = ListedPushes([operation("new", data={"invoiceNumber": "INV-1"})], whole=True)
 
     asked, _ = drive(machine, 0.5, listing, JournalError("unreadable"), GIVE_UP)
 

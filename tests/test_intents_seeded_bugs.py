@@ -17,7 +17,7 @@ from integration_sdk._sansio.pushing import (
 )
 from integration_sdk._sansio.pushing.echoes import Echoes, Said
 from integration_sdk._sansio.pushing.effects import Ledger, Machine
-from integration_sdk._sansio.pushing.evidence import Listing, Operation, Verdict
+from integration_sdk._sansio.pushing.evidence import ListedPushes, Operation, Verdict
 from integration_sdk._sansio.pushing.intents import Answer, Intent, Snapshot, State
 from integration_sdk._sansio.requests import Phase
 from tests.seeded_bugs import Patch, assert_caught
@@ -184,7 +184,7 @@ def test_only_one_new_without_exclusive_is_caught() -> None:
 def test_no_snapshot_is_caught() -> None:
     """What was there before we sent cannot be ours."""
 
-    def everything(snapshot: Snapshot | None, listing: Listing) -> Sequence[Operation]:
+    def everything(snapshot: Snapshot | None, listing: ListedPushes) -> Sequence[Operation]:
         return listing.operations
 
     assert_caught(

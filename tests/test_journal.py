@@ -23,7 +23,7 @@ from integration_sdk._sansio.pushing.intents import (
     Lane,
     Snapshot,
     State,
-    intend,
+    new_intent,
 )
 from integration_sdk.errors import JournalError
 
@@ -34,7 +34,7 @@ SNAPSHOT = Snapshot(frozenset({"old-1", "old-2"}), whole=False)
 def sending(name: str, **facts: Any) -> Intent:
     known = {"reference": f"ref-{name}", "natural_key": "n", **facts}
     lane = known.pop("lane", LANE)
-    intent = intend(lane, b'{"n":"secret-%s"}' % name.encode(), id=name, **known)
+    intent = new_intent(lane, b'{"n":"secret-%s"}' % name.encode(), id=name, **known)
     return intent.to(State.SENDING, attempts=1, snapshot=SNAPSHOT)
 
 

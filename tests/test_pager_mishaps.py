@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from integration_sdk._pager.checkpoint import Checkpoint
 from integration_sdk._pager.pager import Pager
-from integration_sdk._sansio.requests import Request, listing
+from integration_sdk._sansio.requests import Request, list_page
 from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
@@ -244,7 +244,7 @@ class Scripted:
         return Response(status=200, body=body)
 
     def pager(self, **options: Any) -> Pager[Any]:
-        request = listing(Dialect.document(), "companies.list")
+        request = list_page(Dialect.document(), "companies.list")
         return Pager(self.fetch, request, base_url=BASE, **options)
 
 

@@ -20,11 +20,11 @@ from integration_sdk._sansio.polling.list_check import ListCheck
 from integration_sdk._sansio.polling.open_pushes import (
     Company,
     Group,
-    Listing,
+    ListLook,
     Look,
+    OpenPush,
     Row,
-    Single,
-    Watch,
+    SingleLook,
     sample,
 )
 from integration_sdk._sansio.polling.polling import Schedule
@@ -66,11 +66,11 @@ class World:
         key = f"key-{self.count}"
         self.count += 1
         self.keys.setdefault(company, []).insert(0, key)
-        self.schedule.watch(key, company, "lane", self.now)
+        self.schedule.follow(key, company, "lane", self.now)
 
     def forget(self) -> None:
-        if self.schedule.watches:
-            self.schedule.forget(self.rng.choice(list(self.schedule.watches)))
+        if self.schedule.pushes:
+            self.schedule.forget(self.rng.choice(list(self.schedule.pushes)))
 
     def hint(self) -> None:
         self.schedule.hint(f"key-{self.rng.randrange(self.count + 1)}")
@@ -90,19 +90,19 @@ class World:
         self.now += 0.01
         if self.rng.random() < 0.15:
             self.schedule.failed(look, self.now, wait=self.rng.choice([0.0, 5.0]))
-        elif isinstance(look, Single):
+        elif isinstance(look, SingleLook):
             self.read(look)
         elif self.rng.random() < 0.1:
             self.schedule.unlistable(look, self.now)
         else:
             self.listed(look)
 
-    def read(self, look: Single) -> None:
-        if self.rng.random() < 0.3 and look.watch.key in self.schedule.watches:
-            self.schedule.ended(look.watch, self.now)
+    def read(self, look: SingleLook) -> None:
+        if self.rng.random() < 0.3 and look.push.key in self.schedule.pushes:
+            self.schedule.ended(look.push, self.now)
         self.schedule.finish(look, self.now)
 
-    def listed(self, look: Listing) -> None:
+    def listed(self, look: ListLook) -> None:
         keys = [key for key in self.keys[look.company.id] if self.rng.random() < 0.9]
         more = True
         while more:
@@ -111,8 +111,8 @@ class World:
             rows: list[Row] = [Shown(key, self.rng.choice(["Pending", "Success"])) for key in page]
             further = start + look.page_size < len(keys)
             news, more = self.schedule.listed(look, rows, more=further)
-            for watch, _ in news:
-                self.schedule.ended(watch, self.now)
+            for push, _ in news:
+                self.schedule.ended(push, self.now)
         self.schedule.finish(look, self.now)
 
 
@@ -127,7 +127,7 @@ def test_no_push_is_ever_forgotten(seed: int, steps: int) -> None:
     ]  # fmt: skip
     for _ in range(steps):
         world.rng.choice(moves)()
-        if world.schedule.watches and not world.flying:
+        if world.schedule.pushes and not world.flying:
             assert world.schedule.wake_at() < math.inf
 
 
@@ -139,14 +139,14 @@ def test_every_push_is_settled_in_the_end(seed: int, pushes: int) -> None:
     for _ in range(pushes):
         world.add()
     for _ in range(5000):
-        if not world.schedule.watches:
+        if not world.schedule.pushes:
             break
         world.sleep()
         world.look()
         while world.flying:
             world.answer()
 
-    assert not world.schedule.watches
+    assert not world.schedule.pushes
 
 
 @settings(max_examples=100, deadline=None)
@@ -157,8 +157,8 @@ def test_a_push_is_never_asked_twice_at_the_same_time(seed: int, steps: int) -> 
     for _ in range(steps):
         world.rng.choice([world.add, world.hint, world.look, world.look, world.answer])()
         world.sleep()
-        singles = [look.watch.key for look in world.flying if isinstance(look, Single)]
-        lists = [look.company.id for look in world.flying if isinstance(look, Listing)]
+        singles = [look.push.key for look in world.flying if isinstance(look, SingleLook)]
+        lists = [look.company.id for look in world.flying if isinstance(look, ListLook)]
         assert len(singles) == len(set(singles))
         assert len(lists) == len(set(lists))
 
@@ -168,13 +168,13 @@ def test_a_sample_stands_for_all(count: int) -> None:
     """However many pushes are open, the sample's weights add up to them, newest first."""
     schedule = Schedule(lambda: 0.5)
     for number in range(count):
-        schedule.watch(str(number), "company", "lane", float(number))
+        schedule.follow(str(number), "company", "lane", float(number))
     company = schedule._companies.get("company")
     some = sample(company.groups["lane"].open) if company else []
 
     assert sum(stands_for for _, stands_for in some) == count
-    assert [watch.order for watch, _ in some] == sorted(
-        (watch.order for watch, _ in some), reverse=True
+    assert [push.order for push, _ in some] == sorted(
+        (push.order for push, _ in some), reverse=True
     )
     assert len(some) <= 40
 
@@ -189,7 +189,7 @@ def listed(schedule: Schedule, rows: list[Shown], now: float) -> float:
     while True:
         now = max(now, schedule.wake_at())
         for look in schedule.due(now, 16):
-            if isinstance(look, Listing):
+            if isinstance(look, ListLook):
                 schedule.listed(look, rows, more=False)
                 schedule.finish(look, now)
                 return now
@@ -203,12 +203,12 @@ def test_a_list_that_shows_what_has_ended_as_pending_is_not_used(age: float, par
     schedule = Schedule(lambda: 0.5)
     keys = [f"key-{number}" for number in range(40)]
     for key in keys:
-        schedule.watch(key, "company", "lane", 0.0)
+        schedule.follow(key, "company", "lane", 0.0)
     now = 0.0
     while now < age:
         now = listed_pending(schedule, keys, now)
     took = part * now
-    first = schedule.watches[keys[0]]
+    first = schedule.pushes[keys[0]]
     stale = now - took > 2.0 + 0.05 * took and not first.alone
     schedule.ended(first, now + 0.1, took)
 
@@ -216,7 +216,7 @@ def test_a_list_that_shows_what_has_ended_as_pending_is_not_used(age: float, par
     while schedule.wake_at() < math.inf:
         looks += schedule.due(schedule.wake_at(), 16)
     assert looks
-    assert not stale or all(isinstance(look, Single) for look in looks)
+    assert not stale or all(isinstance(look, SingleLook) for look in looks)
 
 
 @settings(deadline=None)
@@ -226,12 +226,12 @@ def test_a_list_in_time_stays_in_use(age: float) -> None:
     schedule = Schedule(lambda: 0.5)
     keys = [f"key-{number}" for number in range(40)]
     for key in keys:
-        schedule.watch(key, "company", "lane", 0.0)
+        schedule.follow(key, "company", "lane", 0.0)
     now = 0.0
     while now < age:
         now = listed_pending(schedule, keys, now)
         if len(keys) > 20:
-            schedule.ended(schedule.watches[keys.pop()], now, now - 0.5)
+            schedule.ended(schedule.pushes[keys.pop()], now, now - 0.5)
 
     assert schedule._companies["company"].list_after < now
 
@@ -241,7 +241,7 @@ def test_a_list_that_shows_an_end_is_not_late(age: float, later: float) -> None:
     """However long ago a push ended, what counts is when a list last showed it as Pending."""
     schedule = Schedule(lambda: 0.5)
     keys = [f"key-{number}" for number in range(40)]
-    first, *_ = [schedule.watch(key, "company", "lane", 0.0) for key in keys]
+    first, *_ = [schedule.follow(key, "company", "lane", 0.0) for key in keys]
     now = 0.0
     while now < age:
         now = listed_pending(schedule, keys, now)
@@ -256,11 +256,11 @@ def test_a_list_that_shows_an_end_is_not_late(age: float, later: float) -> None:
 @given(st.floats(1, 5000), st.floats(0, 5000))
 def test_a_list_that_stops_before_an_old_push_says_nothing_of_it(age: float, later: float) -> None:
     """Its company was listed since, but not as far back as that."""
-    watch = Schedule(lambda: 0.5).watch("old", "company", "lane", 0.0)
-    watch.seen = age
-    watch.group.company.listed_at = age + later
+    push = Schedule(lambda: 0.5).follow("old", "company", "lane", 0.0)
+    push.seen = age
+    push.group.company.listed_at = age + later
 
-    assert not ListCheck().proves_late(watch, age + 1.0)
+    assert not ListCheck().proves_late(push, age + 1.0)
 
 
 # Learning
@@ -357,15 +357,15 @@ def test_pushes_that_are_alike_share_an_appointment(
         times.ended(seconds)
     group, now = Group(Company("c"), times), 1e6
     seen = now - unseen * age
-    other = Watch("other", group, 0, now - age, seen)
-    watch = Watch("watch", group, 1, now - age * (1 + older), seen)
+    other = OpenPush("other", group, 0, now - age, seen)
+    push = OpenPush("push", group, 1, now - age * (1 + older), seen)
     other.due = next_look(other, now)
 
-    own = next_look(watch, now)
+    own = next_look(push, now)
 
-    assert are_alike(watch, other, now) == (age * abs(older) <= 0.01 * (now - watch.born))
-    if are_alike(watch, other, now):
-        assert abs(own - other.due) <= 0.05 + 0.08 * (max(own, other.due) - watch.born)
+    assert are_alike(push, other, now) == (age * abs(older) <= 0.01 * (now - push.born))
+    if are_alike(push, other, now):
+        assert abs(own - other.due) <= 0.05 + 0.08 * (max(own, other.due) - push.born)
 
 
 @given(ages, ages)

@@ -9,7 +9,7 @@ from attrs import define, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from integration_sdk._sansio.polling.open_pushes import Look, Row, Single
+from integration_sdk._sansio.polling.open_pushes import Look, Row, SingleLook
 from integration_sdk._sansio.polling.polling import Schedule
 
 
@@ -39,8 +39,8 @@ class Service:
         """Go on until all pushes have been found to end."""
         self.hints.sort()
         for key in self.ends:
-            self.schedule.watch(key, "company", "lane", 0.0)
-        while self.schedule.watches:
+            self.schedule.follow(key, "company", "lane", 0.0)
+        while self.schedule.pushes:
             self.step()
 
     def step(self) -> None:
@@ -55,22 +55,22 @@ class Service:
             self.answer(look)
 
     def answer(self, look: Look) -> None:
-        if isinstance(look, Single):
-            self.see(look.watch.key)
+        if isinstance(look, SingleLook):
+            self.see(look.push.key)
         else:
             rows: list[Row] = [Shown(key, self.status(key)) for key in reversed(self.ends)]
-            for watch, _ in self.schedule.listed(look, rows, more=False)[0]:
-                self.see(watch.key)
+            for push, _ in self.schedule.listed(look, rows, more=False)[0]:
+                self.see(push.key)
         self.schedule.finish(look, self.now)
 
     def status(self, key: str) -> str:
         return "Success" if self.ends[key] <= self.now else "Pending"
 
     def see(self, key: str) -> None:
-        watch = self.schedule.watches.get(key)
-        if watch is not None and self.status(key) == "Success":
+        push = self.schedule.pushes.get(key)
+        if push is not None and self.status(key) == "Success":
             self.found[key] = self.now
-            self.schedule.ended(watch, self.now)
+            self.schedule.ended(push, self.now)
 
 
 def service(ends: list[float], *, trust: float = 1.0, seed: int = 1) -> Service:
@@ -155,8 +155,8 @@ def test_a_claim_that_comes_too_early_earns_no_trust() -> None:
 def test_a_hint_during_a_look_is_not_lost() -> None:
     """A notification that comes while its push is being read leads to another look, at once."""
     schedule = Schedule(lambda: 0.5, trust=1.0)
-    watch = schedule.watch("key", "company", "lane", 0.0)
-    schedule.watch("other", "company", "lane", 0.0)
+    push = schedule.follow("key", "company", "lane", 0.0)
+    schedule.follow("other", "company", "lane", 0.0)
     schedule.hint("key")
     schedule.hint("other")
     look, _ = schedule.due(1.0, 16)
@@ -165,15 +165,15 @@ def test_a_hint_during_a_look_is_not_lost() -> None:
     schedule.finish(look, 1.2)
 
     [again] = schedule.due(1.2, 16)
-    assert isinstance(again, Single)
-    assert again.watch is watch
-    assert watch.told
+    assert isinstance(again, SingleLook)
+    assert again.push is push
+    assert push.told
 
 
 def test_a_look_that_fails_after_a_notification_is_repeated() -> None:
     """What was told of is looked at again soon after a failure, however quiet the rest is."""
     schedule = Schedule(lambda: 0.5, trust=1.0)
-    schedule.watch("key", "company", "lane", 0.0)
+    schedule.follow("key", "company", "lane", 0.0)
     schedule.hint("key")
     [look] = schedule.due(1.0, 16)
     schedule.failed(look, 1.1)

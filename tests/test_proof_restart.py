@@ -20,7 +20,7 @@ from msgspec import structs
 from integration_sdk import Client, OutcomeStatus, PushOutcome, PushRequest
 from integration_sdk._journal import SqliteJournal
 from integration_sdk._sansio.codec import encode_record
-from integration_sdk._sansio.pushing.intents import Intent, Lane, Snapshot, State, intend
+from integration_sdk._sansio.pushing.intents import Intent, Lane, Snapshot, State, new_intent
 from integration_sdk.sandbox import Sandbox
 from tests.proof_child import invoice
 
@@ -44,7 +44,7 @@ def record(sandbox: Sandbox, number: int = 1) -> PushRequest:
 
 def left_behind(request: PushRequest, state: State, **facts: Any) -> Intent:
     """Return the row of a process that died."""
-    intent = intend(
+    intent = new_intent(
         Lane(request.company_id, request.connection_id, request.data_type),
         encode_record(request.record),
         id=f"intent of {request.reference}",

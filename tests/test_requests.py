@@ -120,12 +120,12 @@ def test_segment_stays_one_segment(value: str) -> None:
 def test_page_size_outside_the_limits_is_refused(size: Any) -> None:
     """ "Limits": 1 to 5000 results a page."""
     with pytest.raises(ConfigurationError, match="page_size must be a whole number from 1 to 5000"):
-        requests.listing(DOCUMENT, "companies.list", page_size=size)
+        requests.list_page(DOCUMENT, "companies.list", page_size=size)
 
 
 def test_lists_name_their_page() -> None:
     """Older servers required ``page``, so it is always sent; filters are quoted on the wire."""
-    request = requests.listing(
+    request = requests.list_page(
         DOCUMENT,
         "data.list",
         page_size=5000,
@@ -146,7 +146,7 @@ def test_lists_name_their_page() -> None:
 def test_overlong_filters_are_refused() -> None:
     """The service takes filters under 2048 characters."""
     with pytest.raises(ConfigurationError, match="2048"):
-        requests.listing(DOCUMENT, "companies.list", query="x" * 2048)
+        requests.list_page(DOCUMENT, "companies.list", query="x" * 2048)
 
 
 @given(st.lists(st.tuples(st.text(min_size=1), st.text()), max_size=5))
@@ -203,8 +203,8 @@ def test_a_key_of_the_callers_own_is_never_replaced() -> None:
     ours = requests.push(PUBLISHED, "c", "k", "invoices", {}, idempotency_key="x")
     own = requests.with_own_key(PUBLISHED, ours, "order-1")
 
-    assert own.headers == own.under_key("y").headers == {"Idempotency-Key": "order-1"}
-    assert ours.under_key("y").headers == {"Idempotency-Key": "y"}
+    assert own.headers == own.with_idempotency_key("y").headers == {"Idempotency-Key": "order-1"}
+    assert ours.with_idempotency_key("y").headers == {"Idempotency-Key": "y"}
 
 
 @pytest.mark.parametrize("key", ["", " ", "a b", "a\n", "ä", 7, b"k"])

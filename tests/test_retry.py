@@ -36,14 +36,18 @@ JITTERS = st.floats(0, 1, exclude_max=True)
 
 @given(STATUSES, st.booleans(), st.booleans())
 def test_a_write_is_repeated_only_where_nothing_was_done(
-    status: int, documented: bool, offline: bool
+    status: int, documented: bool, refuses_with_503: bool
 ) -> None:
     """Never once it may have left, and after an answer only a documented 429 or 503."""
-    facts: dict[str, Any] = {"status": status, "documented": documented, "offline": offline}
+    facts: dict[str, Any] = {
+        "status": status,
+        "documented": documented,
+        "refuses_with_503": refuses_with_503,
+    }
 
     assert may_repeat(Safety.WRITE, Phase.NEVER_LEFT, **facts)
     assert not may_repeat(Safety.WRITE, Phase.MAY_HAVE_LEFT, **facts)
-    refused = documented and (status == 429 or (status == 503 and offline))
+    refused = documented and (status == 429 or (status == 503 and refuses_with_503))
     assert may_repeat(Safety.WRITE, Phase.ANSWERED, **facts) == refused
 
 
@@ -61,16 +65,18 @@ def test_a_page_of_a_proxy_never_repeats_a_write(status: int, body: bytes) -> No
     """Without a ``correlationId`` it is not the service that spoke."""
     answer = Response(status=status, body=body)
 
-    assert not answer_may_repeat(write(), answer, offline=True)
+    assert not answer_may_repeat(write(), answer, refuses_with_503=True)
 
 
 def test_the_documented_refusals_repeat_a_write() -> None:
     """429 always, 503 as the dialect says, nothing else."""
     again = {
-        (status, offline)
-        for status, offline in product(range(200, 600), (True, False))
+        (status, refuses_with_503)
+        for status, refuses_with_503 in product(range(200, 600), (True, False))
         if answer_may_repeat(
-            write(), Response(status=status, body=error_body(status)), offline=offline
+            write(),
+            Response(status=status, body=error_body(status)),
+            refuses_with_503=refuses_with_503,
         )
     }
 
@@ -195,4 +201,4 @@ def test_a_quota_that_cannot_be_read_is_none(headers: dict[str, str]) -> None:
 def test_no_headers_no_quota() -> None:
     """Most answers say nothing of limits."""
     assert read_quota({}, NOW) is None
-    assert answer_may_repeat(read(), Response(status=200), offline=True) is False
+    assert answer_may_repeat(read(), Response(status=200), refuses_with_503=True) is False

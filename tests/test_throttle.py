@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from integration_sdk._sansio.requests import Priority
 from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.throttling.gate import Refusal
-from integration_sdk._sansio.throttling.lanes import MOST_IDLE, Ticket
 from integration_sdk._sansio.throttling.throttle import Throttle
+from integration_sdk._sansio.throttling.turns import MOST_IDLE, Ticket
 from tests.session_support import least, most, refusal
 
 
@@ -155,7 +155,7 @@ def test_a_companys_own_429_stops_nobody_else() -> None:
     one, two = ticket("a"), ticket("b")
     throttle.enter(one, 0.0)
 
-    throttle.refused(one, refusal(floor=5, lane_only=True), 1.0)
+    throttle.refused(one, refusal(floor=5, company_only=True), 1.0)
 
     assert throttle.gate.is_open
     assert throttle.enter(two, 1.0)
@@ -226,7 +226,7 @@ def test_idle_companies_are_forgotten() -> None:
         throttle.enter(one, 0.0)
         throttle.answered(one, 0.0)
 
-    assert len(throttle._lanes._lanes) <= 2 * MOST_IDLE
+    assert len(throttle._turns._shares) <= 2 * MOST_IDLE
 
 
 class Turns(RuleBasedStateMachine):
@@ -261,13 +261,13 @@ class Turns(RuleBasedStateMachine):
         data=st.data(),
         status=st.sampled_from([429, 503]),
         floor=st.sampled_from([None, 0.5, 7.0]),
-        lane_only=st.booleans(),
+        company_only=st.booleans(),
     )
     def is_refused(
-        self, data: st.DataObject, status: int, floor: float | None, lane_only: bool
+        self, data: st.DataObject, status: int, floor: float | None, company_only: bool
     ) -> None:
         one = self.under_way.pop(data.draw(st.integers(0, len(self.under_way) - 1)))
-        self.throttle.refused(one, refusal(status, floor, lane_only=lane_only), self.now)
+        self.throttle.refused(one, refusal(status, floor, company_only=company_only), self.now)
         self.enter(one)
 
     @precondition(lambda self: self.in_line)

@@ -2,8 +2,8 @@
 
 A sender takes a place first, then the next request, then sends it. So never more is pulled
 than can be sent, and what stops a run (an early exit, an exception in the input, an expired
-account, the end of the block) stops it between two requests. Places are the coordinator's, and
-free with the outcome; how much may lie here that nobody has taken yet is the run's own bound.
+account, the end of the block) stops it between two requests. A place (``max_open``) is freed by
+the outcome; a second semaphore bounds the outcomes that nobody has taken yet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import (
 )
 from typing import Literal
 
-from integration_sdk._coordinator.dispatch import Dispatch
+from integration_sdk._coordinator.desk import Desk
 from integration_sdk._coordinator.push import Push, this_task
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import PushOutcome, PushRequest
@@ -85,7 +85,7 @@ class Bulk:
 
     def __init__(
         self,
-        desk: Dispatch,
+        desk: Desk,
         places: asyncio.Semaphore,
         *,
         senders: int,
@@ -99,18 +99,18 @@ class Bulk:
         self._senders = senders
         self._wait = wait
         self._ordered = ordered
-        self._pulled = 0
-        self._given = 0
-        self._at_work = 0
-        self._done = False
-        self._left = False
+        self._pulled = 0  # requests taken from the input
+        self._handed_out = 0  # outcomes given to the caller
+        self._senders_left = 0
+        self._input_ended = False  # used up, broken, or not wanted any more
+        self._abandoned = False  # nobody will take the outcomes
         self._failure: BaseException | None = None
         self._turn = asyncio.Lock()
         self._idle: set[asyncio.Task[None]] = set()
         self._early: dict[int, PushOutcome] = {}
         self._ready: deque[PushOutcome] = deque()
         self._news = asyncio.Event()
-        self._told = self._take
+        self._told = self._take  # one bound method for all pushes
 
     def run(
         self,
@@ -133,7 +133,7 @@ class Bulk:
             while await self._some():
                 outcome = self._ready.popleft()
                 self._untaken.release()
-                self._given += 1
+                self._handed_out += 1
                 first = first or outcome.error
                 if raise_on == "first":
                     outcome.raise_for_status()
@@ -156,12 +156,12 @@ class Bulk:
         self._desk.runs.add(self.stop)
         for sender in senders:
             sender.add_done_callback(self._sender_ended)
-        self._at_work = len(senders)
+        self._senders_left = len(senders)
 
     async def _some(self) -> bool:
         """Wait for an outcome; False when there will be none."""
         while not self._ready:
-            if self._given == self._pulled and not self._at_work:
+            if self._handed_out == self._pulled and not self._senders_left:
                 return False
             self._news.clear()
             await self._news.wait()
@@ -169,15 +169,15 @@ class Bulk:
 
     def stop(self, error: Exception | None = None) -> None:
         """Pull nothing more; what is being sent is sent to its end, then *error* is raised."""
-        if not self._done:
+        if not self._input_ended:
             self._failure = self._failure or error
-        self._done = True
+        self._input_ended = True
         for sender in list(self._idle):
             sender.cancel()
 
     def _leave(self) -> None:
         """Nobody takes the outcomes that are still to come."""
-        self._left = True
+        self._abandoned = True
         self._ready.clear()
         self._early.clear()
         self._desk.runs.discard(self.stop)
@@ -185,7 +185,7 @@ class Bulk:
 
     def _sender_ended(self, sender: asyncio.Task[None]) -> None:
         self._desk.tasks.discard(sender)
-        self._at_work -= 1
+        self._senders_left -= 1
         if not sender.cancelled() and (error := sender.exception()):
             self._failure = self._failure or error
             self.stop()
@@ -202,7 +202,7 @@ class Bulk:
 
     async def _next(self, input_: AsyncIterator[PushRequest]) -> tuple[int, PushRequest] | None:
         """Return the next request, with a place for it; None where there is none."""
-        if self._done:  # nobody frees places for a run that was stopped
+        if self._input_ended:  # nobody frees places for a run that was stopped
             return None
         task = this_task()
         self._idle.add(task)
@@ -222,15 +222,15 @@ class Bulk:
 
     async def _pull_one(self, input_: AsyncIterator[PushRequest]) -> tuple[int, PushRequest] | None:
         async with self._turn:
-            if self._done or self._desk.stopped:
+            if self._input_ended or self._desk.stopped:
                 return None
             try:
                 request = await anext(input_)
             except StopAsyncIteration:
-                self._done = True
+                self._input_ended = True
                 return None
             except Exception as error:
-                self._failure, self._done = self._failure or error, True
+                self._failure, self._input_ended = self._failure or error, True
                 return None
             index, self._pulled = self._pulled, self._pulled + 1
             return index, request
@@ -238,11 +238,11 @@ class Bulk:
     def _take(self, push: Push) -> None:
         self._places.release()
         outcome = push.outcome
-        if outcome is None or self._left:
+        if outcome is None or self._abandoned:
             return
         if self._ordered:
             self._early[push.number] = outcome
-            while (nxt := self._early.pop(self._given + len(self._ready), None)) is not None:
+            while (nxt := self._early.pop(self._handed_out + len(self._ready), None)) is not None:
                 self._ready.append(nxt)
         else:
             self._ready.append(outcome)

@@ -1,7 +1,7 @@
 """The push coordinator: many records out, one outcome each, for the price of a few polls.
 
 A push is sent once (`delivery`), then left with the poller, which tells it how it ended
-(`dispatch`). What comes back is a value: an outcome is not an exception, whatever the
+(`desk`). What comes back is a value: an outcome is not an exception, whatever the
 service decided. `Coordinator.run` adds the crowd (`bulk`): a few senders that pull from the
 caller's iterable as places get free.
 """
@@ -20,10 +20,10 @@ from typing import Final, Literal, Self, TypedDict, get_args
 from integration_sdk._coordinator import decisions, takeover
 from integration_sdk._coordinator.bulk import Bulk, RaiseOn, Run, checked
 from integration_sdk._coordinator.delivery import Delivery
-from integration_sdk._coordinator.dispatch import ENDS_ALL, NUDGE, SWEEP, Check, Dispatch
+from integration_sdk._coordinator.desk import ENDS_ALL, NUDGE, SWEEP, Check, Desk
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent
-from integration_sdk._coordinator.push_list import PushList, Send
+from integration_sdk._coordinator.push_list import PushList, SendRequest
 from integration_sdk._journal import Journal, KeyJournal, SqliteJournal
 from integration_sdk._sansio.pushing.effects import Ledger, Policy
 from integration_sdk._sansio.pushing.intents import Intent
@@ -96,7 +96,7 @@ class Coordinator:
 
     def __init__(
         self,
-        send: Send,
+        send: SendRequest,
         poller: Poller,
         dialect: Dialect,
         *,
@@ -131,7 +131,7 @@ class Coordinator:
         self._journal, self._store_payloads = journal, store_payloads
         self._policy = Policy(
             exclusive=exclusive,
-            unavailable_is_refusal=dialect.refuses_with_503,
+            refuses_with_503=dialect.refuses_with_503,
             path_names=dialect.path_names,
             replays=dialect.idempotency_header is not None,
             tries=retry.attempts,
@@ -144,7 +144,7 @@ class Coordinator:
         self._leave = leave
         self._max_open, self._places = max_open, asyncio.Semaphore(max_open)
         self._max_in_flight = max_in_flight
-        self._desk: Dispatch | None = None
+        self._desk: Desk | None = None
         self.detached: tuple[str, ...] = ()
         self.recovered: tuple[Push, ...] = ()
 
@@ -157,7 +157,7 @@ class Coordinator:
         delivery = Delivery(
             pushes, journal, self._policy, self._chance, self._intent_changed, ledger, exact=exact
         )
-        self._desk = Dispatch(
+        self._desk = Desk(
             self._poller,
             self._dialect,
             delivery,
@@ -193,7 +193,7 @@ class Coordinator:
             self._poller.listeners.discard(self._heard)
             await self._close(desk, leave, abandon=kind is not None)
 
-    async def _close(self, desk: Dispatch, leave: Leave, *, abandon: bool) -> None:
+    async def _close(self, desk: Desk, leave: Leave, *, abandon: bool) -> None:
         desk.stopped = desk.stopped or ClientClosed("this coordinator's block has been left")
         desk.delivery.closing.set()
         if abandon:
@@ -217,7 +217,7 @@ class Coordinator:
             return KeyJournal()
         return await SqliteJournal.open(self._journal, store_payloads=self._store_payloads)
 
-    def _open(self) -> Dispatch:
+    def _open(self) -> Desk:
         if self._desk is None:
             raise ConfigurationError("open the coordinator first: async with ... as pushes")
         return self._desk

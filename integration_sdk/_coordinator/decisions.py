@@ -6,7 +6,7 @@ A decision is on record before anything follows from it.
 from __future__ import annotations
 
 from integration_sdk._coordinator import takeover
-from integration_sdk._coordinator.dispatch import Dispatch
+from integration_sdk._coordinator.desk import Desk
 from integration_sdk._coordinator.push import Push
 from integration_sdk._sansio import requests
 from integration_sdk._sansio.pushing import outcomes, reconcile, submissions
@@ -15,27 +15,27 @@ from integration_sdk._sansio.pushing.intents import Intent
 from integration_sdk.errors import ConfigurationError
 
 
-async def bind(desk: Dispatch, intent_id: str, key: str) -> Push:
+async def bind(desk: Desk, intent_id: str, key: str) -> Push:
     """Follow a push in doubt under the key that the caller gives it."""
     requests.segment("bind", key)
     before = desk.delivery.ledger.get(intent_id)
     if before is None or intent_id not in desk.doubted:
         raise ConfigurationError(f"intent {intent_id} is not in doubt here")
     await _check_key(desk, before, key)
-    push = desk.drop(intent_id)
+    push = desk.stop_searching(intent_id)
     if push is None:
         raise ConfigurationError(f"intent {intent_id} is not in doubt here any more")
     try:
         intent = await desk.delivery.drive(reconcile.bind(desk.delivery.ledger, intent_id, key))
     except BaseException:
-        desk.watch(push, intent_id)
+        desk.search(push, intent_id)
         raise
     again = push if push.outcome is None else desk.again(push.request)
     desk.follow(again, intent, submissions.recorded_operation(intent))
     return again
 
 
-async def _check_key(desk: Dispatch, intent: Intent, key: str) -> None:
+async def _check_key(desk: Desk, intent: Intent, key: str) -> None:
     """A decision is final, so a mistyped key is told before it is made."""
     found = await desk.delivery.pushes.read_singly(intent.lane.company_id, (key,))
     if not found:
@@ -44,26 +44,26 @@ async def _check_key(desk: Dispatch, intent: Intent, key: str) -> None:
         raise ConfigurationError(f"push {key} went to another connection or data type")
 
 
-async def abandon(desk: Dispatch, intent_id: str) -> None:
+async def abandon(desk: Desk, intent_id: str) -> None:
     """Leave a push in doubt."""
     _forget(desk, await desk.delivery.drive(reconcile.abandon(desk.delivery.ledger, intent_id)))
 
 
-async def resend(desk: Dispatch, intent_id: str) -> Push:
+async def resend(desk: Desk, intent_id: str) -> Push:
     """Send a push in doubt once more; nobody else gets its reference meanwhile."""
     before = desk.delivery.ledger.get(intent_id)
     if before is None:
         raise ConfigurationError(f"intent {intent_id} is not in doubt here")
-    while owner := desk.owners.of(before.reference):
-        await owner.push
+    while holder := desk.references.holder(before.reference):
+        await holder.push
     push = desk.doubted.get(intent_id)
     exact = desk.poller.exact
     again = Push(push.request if push else submissions.from_record(before, exact=exact))
-    desk.owners.take(again, before)
+    desk.references.take(again, before)
     try:
         intent = await _on_record(desk, intent_id)
     except BaseException:
-        desk.owners.let_go(again)
+        desk.references.let_go(again)
         desk.pass_on(again, outcomes.in_doubt(again.request, before))
         raise
     desk.enter()
@@ -73,14 +73,14 @@ async def resend(desk: Dispatch, intent_id: str) -> Push:
     return again
 
 
-async def _on_record(desk: Dispatch, intent_id: str) -> Intent:
+async def _on_record(desk: Desk, intent_id: str) -> Intent:
     new_id, key = desk.new_names()
     machine = reconcile.resend(desk.delivery.ledger, intent_id, new_id=new_id, idempotency_key=key)
     return await desk.delivery.drive(machine)
 
 
-def _forget(desk: Dispatch, decided: Intent) -> None:
+def _forget(desk: Desk, decided: Intent) -> None:
     """Search for it no longer; where that had only begun, it stays IN_DOUBT."""
-    push = desk.drop(decided.id)
+    push = desk.stop_searching(decided.id)
     if push is not None:
         desk.settle(push, outcomes.in_doubt(push.request, decided))

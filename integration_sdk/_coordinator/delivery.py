@@ -34,7 +34,7 @@ from integration_sdk._sansio.pushing.effects import (
     Send,
     Sleep,
 )
-from integration_sdk._sansio.pushing.evidence import Listing
+from integration_sdk._sansio.pushing.evidence import ListedPushes
 from integration_sdk._sansio.pushing.intents import Answer, Intent, Snapshot, State
 from integration_sdk._sansio.pushing.replies import Reply
 from integration_sdk._sansio.requests import Request
@@ -63,7 +63,7 @@ NO_SNAPSHOT_AGE: Final = 30.0
 
 @define
 class _Before:
-    """What a company's list held before a batch, and until when, and which push, that will do."""
+    """A company's snapshot, and when to take a new one: by time, or by pushes sent since."""
 
     until: float
     until_push: int
@@ -293,7 +293,7 @@ class Delivery:
 
         self._in_line.add(task)
         try:
-            call = self._calls[row.id].under_key(row.idempotency_key)
+            call = self._calls[row.id].with_idempotency_key(row.idempotency_key)
             return await self.pushes.send(call, before_sending=leave, once=True)
         except asyncio.CancelledError:
             if task not in self._in_line or not self._abandoned:
@@ -311,7 +311,7 @@ class Delivery:
         finally:
             self._in_line.discard(task)
 
-    async def _list(self, effect: List) -> Listing | None:
+    async def _list(self, effect: List) -> ListedPushes | None:
         """Read in full what is new to any snapshot."""
         old = None if effect.known is None else effect.old
         return await self.pushes.read(effect.company_id, effect.known, old=old)

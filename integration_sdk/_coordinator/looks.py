@@ -12,10 +12,10 @@ from typing import Final, Protocol
 
 from attrs import Factory, define, evolve, field
 
-from integration_sdk._coordinator.push_list import Send, unix_time
+from integration_sdk._coordinator.push_list import SendRequest, unix_time
 from integration_sdk._sansio import requests, responses
 from integration_sdk._sansio.polling import rows
-from integration_sdk._sansio.polling.open_pushes import Listing, Look, Single, Watch
+from integration_sdk._sansio.polling.open_pushes import ListLook, Look, OpenPush, SingleLook
 from integration_sdk._sansio.polling.polling import Schedule
 from integration_sdk._sansio.pushing.replies import seconds_until
 from integration_sdk._sansio.requests import Priority, Request
@@ -40,7 +40,7 @@ NEWBORN: Final = 60.0
 class Audience(Protocol):
     """Whoever wants to know what is found."""
 
-    def tell(self, watch: Watch, operation: PushOperation) -> None:
+    def tell(self, push: OpenPush, operation: PushOperation) -> None:
         """The push is in this state now."""
 
     def lose(self, key: str, error: IntegrationError) -> None:
@@ -55,7 +55,7 @@ class Audience(Protocol):
     def wants_data(self, key: str) -> bool:
         """Whether somebody wants the push with its ``data``."""
 
-    def knows(self, watch: Watch) -> bool:
+    def knows(self, push: OpenPush) -> bool:
         """Whether the service has answered with this push before, so that it exists."""
 
 
@@ -69,7 +69,7 @@ class Looks:
             is asked for the push alone.
     """
 
-    send: Send
+    send: SendRequest
     dialect: Dialect
     schedule: Schedule
     audience: Audience
@@ -78,19 +78,19 @@ class Looks:
 
     async def look(self, look: Look) -> None:
         """Carry out *look* and report it to the schedule."""
-        if isinstance(look, Single):
+        if isinstance(look, SingleLook):
             await self._read(look)
         else:
             await self._list(look)
 
     # One push
 
-    async def _read(self, look: Single) -> None:
-        names = {"companyId": look.company.id, "pushOperationKey": look.watch.key}
+    async def _read(self, look: SingleLook) -> None:
+        names = {"companyId": look.company.id, "pushOperationKey": look.push.key}
         try:
             request = requests.to_route(self.dialect, "pushes.get", **names)
         except ConfigurationError as error:  # no key that could stand in a path
-            self.audience.lose(look.watch.key, error)
+            self.audience.lose(look.push.key, error)
             self.schedule.finish(look, _now())
             return
         answer = await self._ask(look, request)
@@ -100,13 +100,13 @@ class Looks:
             self._not_read(look, request, answer)
             return
         try:
-            operation = self._read_own(answer, look.watch.key)
+            operation = self._read_own(answer, look.push.key)
         except MalformedResponse as error:
             self._failed(look, error)
             return
         if operation.is_final and _lacks_details(operation):
             self.never_told.add(operation.status)
-        self.audience.tell(look.watch, operation)
+        self.audience.tell(look.push, operation)
         self.schedule.finish(look, _now())
 
     def _read_own(self, answer: Response, key: str) -> PushOperation:
@@ -115,20 +115,20 @@ class Looks:
             raise MalformedResponse(f"asked for push {key}, a cache answered with {operation.key}")
         return operation
 
-    def _not_read(self, look: Single, request: Request, answer: Response) -> None:
+    def _not_read(self, look: SingleLook, request: Request, answer: Response) -> None:
         error = responses.read_error(request, answer)
-        newborn = self.audience.knows(look.watch) and _now() - look.watch.born < NEWBORN
+        newborn = self.audience.knows(look.push) and _now() - look.push.born < NEWBORN
         if answer.status in {401, 402}:
             self._refused(look, error)
         elif answer.status in {400, 403, 405} or (answer.status == 404 and not newborn):
-            self.audience.lose(look.watch.key, error)
+            self.audience.lose(look.push.key, error)
             self.schedule.finish(look, _now())
         else:
             self._failed(look, error, answer)
 
     # A list
 
-    async def _list(self, look: Listing) -> None:
+    async def _list(self, look: ListLook) -> None:
         more = True
         while more:
             request = self._page(look)
@@ -146,8 +146,8 @@ class Looks:
         self.schedule.finish(look, _now())
         self.audience.listed(look.company.id)
 
-    def _page(self, look: Listing) -> Request:
-        return requests.listing(
+    def _page(self, look: ListLook) -> Request:
+        return requests.list_page(
             self.dialect,
             "pushes.list",
             page=look.page,
@@ -156,26 +156,26 @@ class Looks:
             companyId=look.company.id,
         )
 
-    def _take(self, look: Listing, page: rows.Rows) -> bool:
+    def _take(self, look: ListLook, page: rows.Rows) -> bool:
         news, more = self.schedule.listed(
             look, page.rows, more=page.more, returned_size=page.page_size
         )
         indexes = [index for _, index in news]
         operations = page.operations(indexes, exact=self.exact) if news else []
-        for (watch, _), operation in zip(news, operations, strict=True):
-            if operation is None or self._says_too_little(watch, operation):
-                self.schedule.hint(watch.key, alone=True)
+        for (push, _), operation in zip(news, operations, strict=True):
+            if operation is None or self._says_too_little(push, operation):
+                self.schedule.hint(push.key, alone=True)
             else:
-                self.audience.tell(watch, operation)
+                self.audience.tell(push, operation)
         return more
 
-    def _says_too_little(self, watch: Watch, operation: PushOperation) -> bool:
+    def _says_too_little(self, push: OpenPush, operation: PushOperation) -> bool:
         """Whether a read of the push itself would tell somebody more."""
         if not _lacks_details(operation) or operation.status in self.never_told:
             return False
-        return operation.status is not PushStatus.SUCCESS or self.audience.wants_data(watch.key)
+        return operation.status is not PushStatus.SUCCESS or self.audience.wants_data(push.key)
 
-    def _not_listed(self, look: Listing, request: Request, answer: Response) -> None:
+    def _not_listed(self, look: ListLook, request: Request, answer: Response) -> None:
         error = responses.read_error(request, answer)
         if answer.status in {401, 402}:
             self._refused(look, error)

@@ -1,7 +1,7 @@
 """One loop that polls for everybody.
 
 Whoever waits for a push leaves its key here: a caller of `Poller.wait` a future, a
-coordinator an `Owner`. One task asks `_sansio.polling` whom to look at, looks, and tells
+coordinator a `Follower`. One task asks `_sansio.polling` whom to look at, looks, and tells
 all who wait. It starts with the first key and ends with the last. Should it break, every
 waiter gets `PollingStopped` with the cause, and the next one starts it anew.
 """
@@ -20,8 +20,8 @@ from typing import Final, Protocol
 from attrs import Factory, define
 
 from integration_sdk._coordinator.looks import Looks
-from integration_sdk._coordinator.push_list import Send
-from integration_sdk._sansio.polling.open_pushes import Look, Watch
+from integration_sdk._coordinator.push_list import SendRequest
+from integration_sdk._sansio.polling.open_pushes import Look, OpenPush
 from integration_sdk._sansio.polling.polling import Schedule
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ClientClosed, IntegrationError, PollingStopped, WaitExpired
@@ -33,7 +33,7 @@ A_YEAR: Final = 366 * 86_400.0
 Listener = Callable[[str | None], None]
 
 
-class Owner(Protocol):
+class Follower(Protocol):
     """Whoever is told of a push that it sent."""
 
     def changed(self, operation: PushOperation) -> None:
@@ -48,7 +48,7 @@ class Owner(Protocol):
 
 @define
 class _Waiters:
-    """Those who wait for one push, beside its owner."""
+    """Those who wait for one push, beside its follower."""
 
     futures: set[asyncio.Future[PushOperation]] = Factory(set)
     last: PushOperation | None = None
@@ -74,7 +74,7 @@ class Poller:
 
     def __init__(
         self,
-        send: Send,
+        send: SendRequest,
         dialect: Dialect,
         *,
         chance: Callable[[], float] = random.random,
@@ -160,7 +160,7 @@ class Poller:
         waiters.last = waiters.last or last
         future: asyncio.Future[PushOperation] = asyncio.get_running_loop().create_future()
         waiters.futures.add(future)
-        self._watch(company_id, key, lane)
+        self._open(company_id, key, lane)
         return future
 
     def _leave(self, key: str, future: asyncio.Future[PushOperation]) -> None:
@@ -170,8 +170,8 @@ class Poller:
         waiters.futures.discard(future)
         if not waiters.futures:
             del self._waiters[key]
-            watch = self._schedule.watches.get(key)
-            if watch is not None and watch.owner is None:
+            push = self._schedule.pushes.get(key)
+            if push is not None and push.follower is None:
                 self._forget(key)
 
     def _expired(self, key: str, timeout: float | None) -> WaitExpired:
@@ -189,22 +189,22 @@ class Poller:
         company_id: str,
         key: str,
         lane: Hashable,
-        owner: Owner,
+        follower: Follower,
         *,
         fetch_data: bool = False,
     ) -> None:
-        """Tell *owner* what becomes of push *key*."""
-        watch = self._watch(company_id, key, lane)
-        watch.owner = owner
+        """Tell *follower* what becomes of push *key*."""
+        push = self._open(company_id, key, lane)
+        push.follower = follower
         if fetch_data:
             self._in_full.add(key)
 
     def unfollow(self, key: str) -> None:
-        """Tell the owner of *key* nothing more."""
-        watch = self._schedule.watches.get(key)
-        if watch is None:
+        """Tell the follower of *key* nothing more."""
+        push = self._schedule.pushes.get(key)
+        if push is None:
             return
-        watch.owner = None
+        push.follower = None
         if key not in self._waiters:
             self._forget(key)
 
@@ -235,12 +235,12 @@ class Poller:
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def _watch(self, company_id: str, key: str, lane: Hashable) -> Watch:
-        watch = self._schedule.watches.get(key)
-        if watch is None:
-            watch = self._schedule.watch(key, company_id, lane, self._now())
+    def _open(self, company_id: str, key: str, lane: Hashable) -> OpenPush:
+        push = self._schedule.pushes.get(key)
+        if push is None:
+            push = self._schedule.follow(key, company_id, lane, self._now())
             self._start()
-        return watch
+        return push
 
     def _start(self) -> None:
         if self._task is None:
@@ -255,12 +255,12 @@ class Poller:
     def _forget(self, key: str) -> None:
         self._schedule.forget(key)
         self._in_full.discard(key)
-        if not self._schedule.watches:
+        if not self._schedule.pushes:
             self._wake.set()
 
     async def _supervise(self) -> None:
         try:
-            while self._schedule.watches:  # one may have come while the last look ended
+            while self._schedule.pushes:  # one may have come while the last look ended
                 await self._poll()
         except Exception as crash:
             logger.exception("the polling loop broke; everybody who waits is told")
@@ -271,7 +271,7 @@ class Poller:
 
     async def _poll(self) -> None:
         async with asyncio.TaskGroup() as looks:
-            while self._schedule.watches or self._flying:
+            while self._schedule.pushes or self._flying:
                 self._wake.clear()
                 room = self._at_once - self._flying
                 for look in self._schedule.due(self._now(), room) if room > 0 else ():
@@ -312,44 +312,44 @@ class Poller:
 
     # Telling
 
-    def tell(self, watch: Watch, operation: PushOperation) -> None:
-        """Tell all who wait for *watch* of its state; once it is final, that is the end."""
-        key = watch.key
-        if self._schedule.watches.get(key) is not watch:
+    def tell(self, push: OpenPush, operation: PushOperation) -> None:
+        """Tell all who wait for *push* of its state; once it is final, that is the end."""
+        key = push.key
+        if self._schedule.pushes.get(key) is not push:
             return
         waiters = self._waiters.get(key)
         if waiters is not None:
             waiters.last = operation
         if operation.is_final:
-            self._end(watch, operation)
-        elif watch.owner is not None:
-            _owner(watch).changed(operation)
+            self._end(push, operation)
+        elif push.follower is not None:
+            _follower(push).changed(operation)
 
-    def _end(self, watch: Watch, operation: PushOperation) -> None:
-        self._schedule.ended(watch, self._now(), _took(operation))
-        self._in_full.discard(watch.key)
+    def _end(self, push: OpenPush, operation: PushOperation) -> None:
+        self._schedule.ended(push, self._now(), _took(operation))
+        self._in_full.discard(push.key)
         self.remember(operation)
-        if watch.owner is not None:
-            _owner(watch).ended(operation)
-        waiters = self._waiters.pop(watch.key, None)
+        if push.follower is not None:
+            _follower(push).ended(operation)
+        waiters = self._waiters.pop(push.key, None)
         for future in waiters.futures if waiters else ():
             if not future.done():
                 future.set_result(operation)
 
     def lose(self, key: str, error: IntegrationError) -> None:
         """Tell all who wait for push *key* that it cannot be followed, each a copy of *error*."""
-        watch = self._schedule.watches.get(key)
+        push = self._schedule.pushes.get(key)
         waiters = self._waiters.pop(key, None)
         self._forget(key)
-        if watch is not None and watch.owner is not None:
-            _owner(watch).lost(_another(error))
+        if push is not None and push.follower is not None:
+            _follower(push).lost(_another(error))
         for future in waiters.futures if waiters else ():
             if not future.done():
                 future.set_exception(_another(error))
 
     def lose_all(self, error: IntegrationError) -> None:
         """Tell everybody that nothing can be followed."""
-        for key in list(self._schedule.watches):
+        for key in list(self._schedule.pushes):
             self.lose(key, error)
 
     def listed(self, company_id: str) -> None:
@@ -364,14 +364,14 @@ class Poller:
         """Whether somebody wants push *key* with its ``data``."""
         return key in self._in_full or key in self._waiters
 
-    def knows(self, watch: Watch) -> bool:
+    def knows(self, push: OpenPush) -> bool:
         """Whether the service has answered with this push before, so that it exists."""
-        waiters = self._waiters.get(watch.key)
-        return watch.owner is not None or (waiters is not None and waiters.last is not None)
+        waiters = self._waiters.get(push.key)
+        return push.follower is not None or (waiters is not None and waiters.last is not None)
 
 
-def _owner(watch: Watch) -> Owner:
-    return watch.owner  # type: ignore[return-value]  # the rules carry it without looking at it
+def _follower(push: OpenPush) -> Follower:
+    return push.follower  # type: ignore[return-value]  # the rules carry it without looking at it
 
 
 def _another(error: IntegrationError) -> IntegrationError:

@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 
 from integration_sdk._sansio import requests, responses
 from integration_sdk._sansio.polling import rows
-from integration_sdk._sansio.pushing.evidence import Listing, Operation
+from integration_sdk._sansio.pushing.evidence import ListedPushes, Operation
 from integration_sdk._sansio.requests import Priority, Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect
@@ -23,7 +23,7 @@ PAGE: Final = 500
 MOST_PAGES: Final = 200
 
 
-class Send(Protocol):
+class SendRequest(Protocol):
     """Carries one request; the client's session, retries and gate included."""
 
     async def __call__(
@@ -58,12 +58,12 @@ class _Known:
 class PushList:
     """The lists of pushes of a service."""
 
-    send: Send
+    send: SendRequest
     dialect: Dialect
 
     async def read(
         self, company_id: str, known: frozenset[str] | None, *, old: frozenset[str] | None = None
-    ) -> Listing | None:
+    ) -> ListedPushes | None:
         """List a company's pushes, newest first; None where that is not to be had now.
 
         Args:
@@ -81,13 +81,13 @@ class PushList:
                 return None
             _add(found, page, old)
             if not page.more:
-                return Listing(tuple(found.values()), whole=True)
+                return ListedPushes(tuple(found.values()), whole=True)
             if known and known <= found.keys():
                 break
-        return Listing(tuple(found.values()), whole=False)
+        return ListedPushes(tuple(found.values()), whole=False)
 
     async def _page(self, company_id: str, number: int, size: int) -> rows.Rows | None:
-        request = requests.listing(
+        request = requests.list_page(
             self.dialect,
             "pushes.list",
             page=number,

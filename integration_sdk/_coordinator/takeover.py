@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from integration_sdk._coordinator.dispatch import Dispatch
+from integration_sdk._coordinator.desk import Desk
 from integration_sdk._coordinator.push import Push
 from integration_sdk._sansio.pushing import outcomes, submissions
 from integration_sdk._sansio.pushing.intents import Intent
 from integration_sdk.errors import ConfigurationError, InvalidRecord
 
 
-async def recover(desk: Dispatch) -> list[Push]:
+async def recover(desk: Desk) -> list[Push]:
     """Go on with what an earlier run left, and return its pushes."""
     found = await desk.delivery.recover()
     for intent in desk.delivery.ledger.doubted():
@@ -29,14 +29,14 @@ async def recover(desk: Dispatch) -> list[Push]:
     return [*desk.doubted.values(), *polled, *sent]
 
 
-def _revived(desk: Dispatch, intent: Intent) -> Push:
+def _revived(desk: Desk, intent: Intent) -> Push:
     push = desk.again(submissions.from_record(intent, exact=desk.poller.exact))
     push.intent = intent.id
-    desk.owners.take(push, intent)
+    desk.references.take(push, intent)
     return push
 
 
-async def send(desk: Dispatch, push: Push, intent: Intent) -> None:
+async def send(desk: Desk, push: Push, intent: Intent) -> None:
     """Send an intent that is on record already."""
     try:
         call = submissions.to_request(desk.dialect, push.request, {}, intent.idempotency_key)

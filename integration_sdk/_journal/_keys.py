@@ -14,9 +14,9 @@ class KeyJournal:
     The rules know every intent by themselves until it is acknowledged or settled; from then on
     only its key matters, since a listing goes on to show it.
 
-    remember: Keys of such pushes kept, the latest, at least; twice as many at most. A
-        listing may take them for the push it looks for, unless they are in its snapshot, which
-        is 25,000 pushes old at most. All, while any push is in doubt.
+    remember: How many of the latest keys to remember; up to twice as many are, and all while a
+        push is in doubt. Older ones do not matter as long as they are in every snapshot that is
+        compared with a list, and a snapshot is 25,000 pushes old at most.
     """
 
     remember: int = 50_000

@@ -26,7 +26,7 @@ LARGE_BLOCK = 32 * MIB - 64 * 1024
 
 
 @frozen
-class Answer:
+class Fetched:
     """A page's answer and the seconds that it took, waits not counted."""
 
     response: Response
@@ -35,7 +35,7 @@ class Answer:
 
 @frozen
 class _OnItsWay:
-    task: asyncio.Task[Answer | Exception]
+    task: asyncio.Task[Fetched | Exception]
     ahead: bool
     """Whether it was asked for before it was needed."""
 
@@ -73,7 +73,7 @@ class Fetching:
             task = loop.create_task(self._ask(ask, request))
             self._pages[ask] = _OnItsWay(task, ahead=not awaited)
 
-    async def _ask(self, ask: Ask, request: Request) -> Answer | Exception:
+    async def _ask(self, ask: Ask, request: Request) -> Fetched | Exception:
         began = self.clock()
         try:
             response = check(request, await self.fetch(request))
@@ -84,13 +84,13 @@ class Fetching:
         self.walk.line.arrived(ask, len(response.body))
         self.report.requests += response.attempts
         self.report.waits += response.waited
-        return Answer(response, self.clock() - began - response.waited)
+        return Fetched(response, self.clock() - began - response.waited)
 
     def is_here(self, ask: Ask) -> bool:
         """Whether the page, or its error, has arrived."""
         return self._pages[ask].task.done()
 
-    async def answer(self, ask: Ask, goes_on: Callable[[Exception], bool]) -> Answer | None:
+    async def answer(self, ask: Ask, goes_on: Callable[[Exception], bool]) -> Fetched | None:
         """Return the answer of the page *ask*; None if it is recalled, or to be asked for again.
 
         Args:
@@ -107,9 +107,10 @@ class Fetching:
             return None
         finally:
             self._pages.pop(ask, None)
-        if isinstance(outcome, Answer):
+        if isinstance(outcome, Fetched):
             return outcome
-        # Asked for ahead it went behind all else; now that it is waited for its turn is better.
+        # What was asked for ahead went at low priority, and may have failed for that alone:
+        # it is asked for once more.
         if goes_on(outcome) or page.ahead:
             return None
         raise outcome

@@ -21,7 +21,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from attrs import define, evolve, field
 
-from integration_sdk._pager.fetching import Answer, Fetching, keep_large_blocks
+from integration_sdk._pager.fetching import Fetched, Fetching, keep_large_blocks
 from integration_sdk._pager.turns import Turns
 from integration_sdk._sansio.paging.cursor import Position, write_cursor
 from integration_sdk._sansio.paging.drift import DriftWatch, shortfall
@@ -83,11 +83,13 @@ class Stream(Generic[T]):
     _feed: Feed | None = field(init=False, default=None)
     _busy: bool = field(init=False, default=False)
     _page: list[T] | None = field(init=False, default=None)
-    """What is decoded of the page that `next_page` is at, if it was cut short."""
+    """Items of the page that `next_page` was decoding when it was cancelled; else None."""
     _held_at: Position | None = field(init=False, default=None)
-    """Where that which is being gathered began."""
+    """Where `cursor` stays while a page or chunk is being filled; None between two."""
     _stopped_at: Position | None = field(init=False, default=None)
+    """Where `stop` ended the reading: nothing is fetched any more."""
     _at_end: bool = field(init=False, default=False)
+    """Whether a shortfall at the end of the list has been reported."""
 
     def __attrs_post_init__(self) -> None:
         self._fetching = Fetching(self.walk, self.fetch, self.clock, self.report)
@@ -237,7 +239,7 @@ class Stream(Generic[T]):
                 return True
         return False
 
-    def _open(self, answer: Answer) -> bool:
+    def _open(self, answer: Fetched) -> bool:
         """Make a page of *answer*; False if it is to be asked for again, in another size."""
         before, total = self.sheet, self.walk.total
         sheet = self._read(answer.response)

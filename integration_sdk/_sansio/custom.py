@@ -19,7 +19,8 @@ def to_request(
     """Return a request for a path that the SDK has no method for.
 
     Raises:
-        ConfigurationError: The path is no plain path below the base URL, or a parameter no value.
+        ConfigurationError: The path is not a plain path below the base URL, or a parameter is
+            of a type that cannot be sent.
     """
     if not all(isinstance(text, str) for text in (method, path)):
         raise ConfigurationError(f"method and path must be str, not {method!r} and {path!r}")

@@ -104,7 +104,7 @@ class Request:
         pairs = [f"{_in_query(name)}={_in_query(value)}" for name, value in self.params]
         return f"{self.path}?{'&'.join(pairs)}" if pairs else self.path
 
-    def under_key(self, key: str | None) -> Request:
+    def with_idempotency_key(self, key: str | None) -> Request:
         """Return the request with another idempotency key, if it has one that may change."""
         if key is None or self.keeps_key or not self.headers or key in self.headers.values():
             return self
@@ -228,7 +228,7 @@ def _replacement(route: Route, quoted: Mapping[str, str]) -> str | None:
     return route.replacement.format_map({"connectionId": "{connectionId}", **quoted})
 
 
-def listing(
+def list_page(
     dialect: Dialect,
     operation: str,
     *,

@@ -2,7 +2,7 @@
 
 ``session`` joins the parts, ``call`` is what one call is asked and known to be, ``turnstile``
 puts futures around the rules of ``_sansio.throttling``, ``transport`` is one transmission over
-aiohttp, ``key`` hides the API key, ``room`` is what belongs to one event loop, and ``watch``
+aiohttp, ``key`` hides the API key, ``room`` is what belongs to one event loop, and ``call_log``
 tells what happened.
 """
 

@@ -12,8 +12,8 @@ from attrs import define, evolve, field, frozen
 
 from integration_sdk._sansio.requests import Phase, Priority, Request, is_number
 from integration_sdk._sansio.responses import Response
-from integration_sdk._sansio.throttling.lanes import Ticket
 from integration_sdk._sansio.throttling.retry import Pauses, RetryPolicy
+from integration_sdk._sansio.throttling.turns import Ticket
 from integration_sdk._session.key import Hidden
 from integration_sdk._session.transport import Failure, Transmission
 from integration_sdk.errors import ConfigurationError
@@ -139,9 +139,9 @@ class Call:
         attempts: Transmissions so far.
         waited: Seconds waited so far.
         sending: The transmission under way; None between two.
-        last: How the transmission before ended.
-        key: The header it was last sent with.
-        key_renewed: Whether a 401 has made it ask for the key again.
+        last: How the previous transmission ended.
+        api_key: The header it was last sent with.
+        api_key_renewed: Whether a 401 has made it ask for the key again.
         timer: Ends it when its room says so: at its deadline, or when the client is closed.
     """
 
@@ -155,8 +155,8 @@ class Call:
     waited: float = field(init=False, default=0.0)
     sending: Transmission | None = field(init=False, default=None)
     last: Response | Failure | None = field(init=False, default=None)
-    key: Hidden | None = field(init=False, default=None, repr=False)
-    key_renewed: bool = field(init=False, default=False)
+    api_key: Hidden | None = field(init=False, default=None, repr=False)
+    api_key_renewed: bool = field(init=False, default=False)
     timer: asyncio.Timeout = field(init=False, factory=lambda: asyncio.timeout(None))
     _pauses: Pauses | None = field(init=False, default=None)
 

@@ -32,7 +32,7 @@ from integration_sdk._sansio.throttling.origin import check_base_url, check_prox
 from integration_sdk._sansio.throttling.quota import read_quota
 from integration_sdk._sansio.throttling.retry import (
     KEPT_REFUSAL,
-    REFUSALS,
+    NOT_NOW,
     Jitter,
     RetryBudget,
     answer_may_repeat,
@@ -41,6 +41,7 @@ from integration_sdk._sansio.throttling.retry import (
 )
 from integration_sdk._sansio.throttling.throttle import Throttle
 from integration_sdk._session.call import BeforeSending, Call, CallInfo, CallOptions, SessionStats
+from integration_sdk._session.call_log import CallLog, Outcome
 from integration_sdk._session.key import ApiKey, Hidden, Source, hide
 from integration_sdk._session.room import Room
 from integration_sdk._session.transport import (
@@ -52,7 +53,6 @@ from integration_sdk._session.transport import (
     lost,
 )
 from integration_sdk._session.turnstile import GateClosed
-from integration_sdk._session.watch import Outcome, Watch
 from integration_sdk.errors import ClientClosed, NotSent
 
 if TYPE_CHECKING:
@@ -132,9 +132,9 @@ class Session:
             "rate": rate,
         }
         self._jitter = jitter
-        self._offline = refuses_with_503
+        self._refuses_with_503 = refuses_with_503
         self._budget = RetryBudget()
-        self._watch = Watch(on_call)
+        self._call_log = CallLog(on_call)
         self._throttle = self._new_throttle()
 
     def __repr__(self) -> str:
@@ -143,11 +143,11 @@ class Session:
 
     def calls(self) -> AbstractContextManager[list[CallInfo]]:
         """Collect a `CallInfo` of every call made inside the block, its tasks included."""
-        return self._watch.collect()
+        return self._call_log.collect()
 
     def stats(self) -> SessionStats:
         """Return the counts so far, and how the session stands."""
-        return self._watch.stats(self._throttle, self._budget)
+        return self._call_log.stats(self._throttle, self._budget)
 
     # Opening and closing
 
@@ -214,7 +214,7 @@ class Session:
             outcome = await self._within_deadline(room, call)
         finally:
             room.leave(call)
-            self._watch.over(call, outcome, room.loop.time() - call.began)
+            self._call_log.over(call, outcome, room.loop.time() - call.began)
         if isinstance(outcome, Response):
             return outcome
         raise outcome  # outside of any handler: nothing of aiohttp's is chained to it
@@ -241,7 +241,7 @@ class Session:
             if pause is None:
                 return self._ended(call, last)
             if isinstance(last, Response) and last.status == KEPT_REFUSAL:
-                call.request = call.request.under_key(str(uuid4()))
+                call.request = call.request.with_idempotency_key(str(uuid4()))
             _log.info("%s is sent again: %s", call, _said(last, pause))
             await self._sleep(room, call, pause)
 
@@ -253,7 +253,7 @@ class Session:
         except GateClosed as closed:
             return closed.answer
         finally:
-            self._watch.waited_for(call, room.loop.time() - began)
+            self._call_log.waited_for(call, room.loop.time() - began)
         return None
 
     async def _sleep(self, room: Room, call: Call, pause: float) -> None:
@@ -263,18 +263,18 @@ class Session:
         try:
             await asyncio.sleep(pause)
         finally:
-            self._watch.waited_for(call, room.loop.time() - began)
+            self._call_log.waited_for(call, room.loop.time() - began)
 
     async def _transmit(self, room: Room, call: Call) -> Response | Failure:
         """Send once; whatever happens, the turn is given back."""
         try:
-            call.key = self._key.header or await self._ask_for_key(room, None)
+            call.api_key = self._key.header or await self._ask_for_api_key(room, None)
             if call.before_sending is not None:
                 await call.before_sending()
             call.attempts += 1
-            self._watch.attempts += 1
+            self._call_log.attempts += 1
             call.sending = Transmission(call.request, call.attempts)
-            outcome = await self._transport.send(call.sending, call.key)
+            outcome = await self._transport.send(call.sending, call.api_key)
         except BaseException:
             if call.may_have_left:
                 room.turnstile.unanswered(call.ticket)
@@ -288,13 +288,13 @@ class Session:
     def _learn(self, room: Room, call: Call, outcome: Response | Failure) -> None:
         """Give the turn back with what the answer tells about the service."""
         if isinstance(outcome, Failure):
-            self._watch.lost += 1
+            self._call_log.lost += 1
             room.turnstile.unanswered(call.ticket)
             return
         quota = read_quota(outcome.headers, outcome.received_at)
         self.quota = quota or self.quota
-        self._watch.answered(outcome.status)
-        if outcome.status in REFUSALS:
+        self._call_log.answered(outcome.status)
+        if outcome.status in NOT_NOW:
             of_company = call.request.company_id is not None
             base = call.options.retry.throttled_base
             refusal = Refusal.of(outcome, quota, of_company=of_company, base=base)
@@ -310,20 +310,20 @@ class Session:
         self, room: Room, call: Call, last: Response | Failure
     ) -> float | None:
         """Return how many seconds to wait before *call* is sent again; None if it is not."""
-        has_new_key = isinstance(last, Response) and await self._has_new_key(room, call, last)
+        rotated = isinstance(last, Response) and await self._has_new_api_key(room, call, last)
         if call.attempts >= call.options.retry.attempts:
             return None
-        if has_new_key:
+        if rotated:
             return 0.0
         if isinstance(last, Failure):
             again = last.repeatable and may_repeat(call.request.safety, last.phase)
         else:
-            again = answer_may_repeat(call.request, last, offline=self._offline)
+            again = answer_may_repeat(call.request, last, refuses_with_503=self._refuses_with_503)
         return self._affordable_pause(room, call, last) if again else None
 
     def _affordable_pause(self, room: Room, call: Call, last: Response | Failure) -> float | None:
         """A refused call waits at the gate; any other pauses by itself, on the budget."""
-        throttled = isinstance(last, Response) and last.status in REFUSALS
+        throttled = isinstance(last, Response) and last.status in NOT_NOW
         if throttled and self._throttle.closed_by(call.ticket) is not None:
             return 0.0
         pause = call.pauses.draw(self._jitter, throttled=throttled)
@@ -331,22 +331,22 @@ class Session:
             return None
         return pause if throttled or self._budget.spend() else None
 
-    async def _has_new_key(self, room: Room, call: Call, answer: Response) -> bool:
+    async def _has_new_api_key(self, room: Room, call: Call, answer: Response) -> bool:
         """After a rotation the first 401 fetches the new key, for all; a second one is final."""
-        if answer.status != 401 or call.key_renewed or not self._key.rotates:
+        if answer.status != 401 or call.api_key_renewed or not self._key.rotates:
             return False
         if not was_refused(call.request, answer):
             return False
-        call.key_renewed = True
+        call.api_key_renewed = True
         try:
-            return await self._ask_for_key(room, call.key) != call.key
+            return await self._ask_for_api_key(room, call.api_key) != call.api_key
         except NotSent as error:
             if call.request.safety is Safety.READ:
                 raise
             _log.warning("%s was refused, and %s", call, error)
             return False  # it was sent, and its answer is what is to be told
 
-    async def _ask_for_key(self, room: Room, refused: Hidden | None) -> Hidden:
+    async def _ask_for_api_key(self, room: Room, refused: Hidden | None) -> Hidden:
         async with room.asking:
             return await self._key.ask(refused)
 

@@ -13,8 +13,8 @@ from attrs import define, field
 
 from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.throttling.gate import Refusal
-from integration_sdk._sansio.throttling.lanes import Ticket
 from integration_sdk._sansio.throttling.throttle import Throttle
+from integration_sdk._sansio.throttling.turns import Ticket
 
 
 class GateClosed(Exception):
@@ -99,12 +99,17 @@ class Turnstile:
         if not self._waiting:
             return
         now = self._loop.time()
-        while False in [self._let_through(ticket, now) for ticket in self.throttle.ready(now)]:
-            pass  # a turn came back: the next may have it
+        while not self._let_ready_through(now):
+            pass  # the next may have the turn that came back
         self._look_again(self.throttle.next_wake(now))
 
+    def _let_ready_through(self, now: float) -> bool:
+        """Wake the calls whose turn it is; False if a turn came back unused."""
+        woken = [self._let_through(ticket, now) for ticket in self.throttle.ready(now)]
+        return all(woken)
+
     def _let_through(self, ticket: Ticket, now: float) -> bool:
-        """Wake *ticket*'s call; False where it wants its turn no more."""
+        """Wake *ticket*'s call; False if that wants its turn no more."""
         future = self._waiting.pop(ticket)
         if future.done():  # cancelled, and its task has not run since
             self.throttle.unused(ticket, now)

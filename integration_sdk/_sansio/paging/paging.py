@@ -61,13 +61,14 @@ class PageWalk(Walk):
     _count: int = field(init=False, default=0)
     _visited: set[int] = field(init=False, factory=set)
     _end: int = field(init=False, default=0)
-    """Items of the list that are worth asking for ahead of their links."""
+    """Pages are asked for ahead of their links only if they begin before this item."""
     _size: int | None = field(init=False, default=None)
     """Items of a full page, as answered last; None where arithmetic does not hold."""
     _by_link: Ask | None = field(init=False, default=None)
-    """The head as its link has it, in whatever size it is asked for."""
+    """What the link asked for, while the head is asked for in another size; else None."""
     _begun: Ask | None = field(init=False, default=None)
-    """The page to go on within, while it is read in parts and some are to be skipped still."""
+    """The page that a cursor resumes within, and how much of it to skip, while it is read in
+    smaller parts; else None."""
     _unlinked: Sequence[Raw] = field(init=False, default=())
     """Items of the current page where no link leads on from it."""
 

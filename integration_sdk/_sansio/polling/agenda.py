@@ -11,7 +11,7 @@ from math import inf
 
 from attrs import Factory, define
 
-from integration_sdk._sansio.polling.open_pushes import Company, Watch
+from integration_sdk._sansio.polling.open_pushes import Company, OpenPush
 
 
 @define
@@ -19,7 +19,7 @@ class Agenda:
     """Rounds and appointments in the order of their times."""
 
     _rounds: list[tuple[float, int, Company]] = Factory(list)
-    _appointments: list[tuple[float, int, Watch]] = Factory(list)
+    _appointments: list[tuple[float, int, OpenPush]] = Factory(list)
     _entries: int = 0
 
     def round(self, company: Company, at: float) -> None:
@@ -29,11 +29,11 @@ class Agenda:
         if at != inf:
             heappush(self._rounds, (at, self._entries, company))
 
-    def meet(self, watch: Watch, at: float) -> None:
-        """Look at *watch* at this time, and at no other."""
-        watch.due = at
+    def meet(self, push: OpenPush, at: float) -> None:
+        """Look at *push* at this time, and at no other."""
+        push.due = at
         self._entries += 1
-        heappush(self._appointments, (at, self._entries, watch))
+        heappush(self._appointments, (at, self._entries, push))
 
     def wake_at(self) -> float:
         """Return the next time; infinite for none."""
@@ -44,17 +44,17 @@ class Agenda:
             heappop(appointments)
         return min(rounds[0][0] if rounds else inf, appointments[0][0] if appointments else inf)
 
-    def come(self, now: float) -> tuple[list[Company], list[Watch]]:
+    def come(self, now: float) -> tuple[list[Company], list[OpenPush]]:
         """Take out the companies and pushes whose time has come."""
         companies: list[Company] = []
-        watches: list[Watch] = []
+        pushes: list[OpenPush] = []
         while self.wake_at() <= now:
             if self._rounds and self._rounds[0][0] <= now:
                 company = heappop(self._rounds)[2]
                 company.round_at = inf
                 companies.append(company)
             else:
-                watch = heappop(self._appointments)[2]
-                watch.due = inf
-                watches.append(watch)
-        return companies, watches
+                push = heappop(self._appointments)[2]
+                push.due = inf
+                pushes.append(push)
+        return companies, pushes

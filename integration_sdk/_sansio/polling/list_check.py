@@ -12,7 +12,7 @@ from typing import Final
 
 from attrs import define
 
-from integration_sdk._sansio.polling.open_pushes import Watch
+from integration_sdk._sansio.polling.open_pushes import OpenPush
 
 LATE: Final = 2.0
 """Seconds, beside a twentieth of its age, that a list may go on showing a push as Pending."""
@@ -29,24 +29,24 @@ class ListCheck:
     in_time: bool | None = None
     _probe_at: float = -inf
 
-    def wants(self, watch: Watch, now: float) -> bool:
-        """Whether to read *watch*, which a list shows as Pending, singly too.
+    def wants(self, push: OpenPush, now: float) -> bool:
+        """Whether to read *push*, which a list shows as Pending, singly too.
 
         One of all, until a list has shown an end in time; of every company, once one has not.
         """
-        company = watch.group.company
+        company = push.group.company
         probe_at = self._probe_at if self.in_time is None else company.probe_at
         if self.in_time or now < probe_at:
             return False
-        self._probe_at = company.probe_at = now + 2 * max(1.0, now - watch.born)
+        self._probe_at = company.probe_at = now + 2 * max(1.0, now - push.born)
         return True
 
-    def proves_late(self, watch: Watch, took: float) -> bool:
-        """Whether the list showed *watch* as Pending long after its end, *took* seconds old."""
-        company = watch.group.company
-        if watch.alone:  # the list lacked it, which is known
+    def proves_late(self, push: OpenPush, took: float) -> bool:
+        """Whether the list showed *push* as Pending long after its end, *took* seconds old."""
+        company = push.group.company
+        if push.alone:  # the list lacked it, which is known
             return False
-        late = watch.seen - watch.born - took > LATE + 0.05 * took
+        late = push.seen - push.born - took > LATE + 0.05 * took
         if late:
             self.in_time = False
         elif company.listing and self.in_time is None:

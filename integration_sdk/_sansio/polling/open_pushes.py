@@ -22,18 +22,18 @@ class Row(Protocol):
 
 
 @define(eq=False, weakref_slot=False)
-class Watch:
+class OpenPush:
     """One open push.
 
     Attributes:
-        order: How many pushes of the company were watched before it.
+        order: How many pushes of the company were followed before it.
         born: When it was sent.
         seen: When it was last known to be Pending.
         due: Its appointment; infinite for none.
         slow: Whether it is followed by appointment, not by rounds.
         alone: Whether it has to be read singly: a list lacks it, or its data.
         told: Whether a notification of it came that no look has proved wrong.
-        owner: Whoever wants to know; the rules do not look at it.
+        follower: Whoever wants to know; the rules do not look at it.
     """
 
     key: str
@@ -45,7 +45,7 @@ class Watch:
     slow: bool = False
     alone: bool = False
     told: bool = False
-    owner: object = None
+    follower: object = None
 
 
 @define(eq=False)
@@ -62,9 +62,9 @@ class Group:
 
     company: Company
     times: CompletionTimes
-    open: dict[str, Watch] = Factory(dict)
-    slow: dict[str, Watch] = Factory(dict)
-    appointed: Watch | None = None
+    open: dict[str, OpenPush] = Factory(dict)
+    slow: dict[str, OpenPush] = Factory(dict)
+    appointed: OpenPush | None = None
     marks: list[Mark] = Factory(list)
 
 
@@ -74,7 +74,7 @@ class Company:
 
     Attributes:
         groups: By lane.
-        born: Pushes watched so far.
+        born: Pushes followed so far.
         crowd: Rows of the list per push of ours: others write too.
         flying: Looks under way.
         listing: Whether one of them reads the list.
@@ -102,8 +102,8 @@ class Company:
     listed_at: float = -inf
     probe_at: float = -inf
     failures: int = 0
-    wanted: dict[str, Watch] = Factory(dict)
-    urgent: dict[str, Watch] = Factory(dict)
+    wanted: dict[str, OpenPush] = Factory(dict)
+    urgent: dict[str, OpenPush] = Factory(dict)
     waiting: bool = False
     price: float = 1.0
 
@@ -112,22 +112,22 @@ class Company:
         """How many pushes are open."""
         return sum(len(group.open) + len(group.slow) for group in self.groups.values())
 
-    def depth(self, watch: Watch) -> int:
-        """Return about how many rows of the list come before and with *watch*."""
-        return ceil((self.born - watch.order) * self.crowd)
+    def depth(self, push: OpenPush) -> int:
+        """Return about how many rows of the list come before and with *push*."""
+        return ceil((self.born - push.order) * self.crowd)
 
 
 @define(eq=False)
-class Single:
+class SingleLook:
     """Read this push."""
 
     company: Company
-    watch: Watch
+    push: OpenPush
     started: float
 
 
 @define(eq=False)
-class Listing:
+class ListLook:
     """Read this page of the company's pushes, newest first.
 
     Attributes:
@@ -149,18 +149,18 @@ class Listing:
     rows: int = 0
 
 
-Look = Single | Listing
+Look = SingleLook | ListLook
 
 
-def sample(watches: dict[str, Watch]) -> list[tuple[Watch, int]]:
+def sample(pushes: dict[str, OpenPush]) -> list[tuple[OpenPush, int]]:
     """Return some pushes, newest first, and how many each stands for.
 
     The older, the more: what becomes of a push changes with the logarithm of its age.
     """
-    everyone = list(watches.values())
+    everyone = list(pushes.values())
     if len(everyone) <= FEW:
-        return [(watch, 1) for watch in reversed(everyone)]
-    chosen: list[tuple[Watch, int]] = []
+        return [(push, 1) for push in reversed(everyone)]
+    chosen: list[tuple[OpenPush, int]] = []
     left = len(everyone)
     while left:
         share = min(left, max(1, (len(everyone) - left) // 2))

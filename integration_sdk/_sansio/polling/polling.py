@@ -38,18 +38,18 @@ from integration_sdk._sansio.polling.list_check import ListCheck
 from integration_sdk._sansio.polling.open_pushes import (
     Company,
     Group,
-    Listing,
+    ListLook,
     Look,
+    OpenPush,
     Row,
-    Single,
-    Watch,
+    SingleLook,
     sample,
 )
 from integration_sdk._sansio.polling.weighing import ROWS_PER_REQUEST, Weight
 from integration_sdk._sansio.requests import LARGEST_PAGE
 
 SINGLY: Final = 4
-"""Single looks that a company gets per turn."""
+"""SingleLook looks that a company gets per turn."""
 SLOW_AGE: Final = 600.0
 """When rounds let go of a push, where it is not known what is usual."""
 NO_LIST: Final = 600.0
@@ -70,14 +70,14 @@ class Schedule:
         trust: How surely an end is notified, from 0 to 1; learned as pushes end.
 
     Attributes:
-        watches: Open pushes by key.
+        pushes: Open ones by key.
         page_cap: Rows that the service gives at once.
     """
 
     chance: Callable[[], float]
     learn: bool = True
     trust: float = 0.0
-    watches: dict[str, Watch] = Factory(dict)
+    pushes: dict[str, OpenPush] = Factory(dict)
     page_cap: int = LARGEST_PAGE
     _companies: dict[str, Company] = Factory(dict)
     _experience: Experience = field(init=False)
@@ -91,9 +91,9 @@ class Schedule:
 
     # What is open
 
-    def watch(
-        self, key: str, company_id: str, lane: Hashable, now: float, *, owner: object = None
-    ) -> Watch:
+    def follow(
+        self, key: str, company_id: str, lane: Hashable, now: float, *, follower: object = None
+    ) -> OpenPush:
         """Follow push *key* from now on."""
         company = self._companies.get(company_id)
         if company is None:
@@ -101,25 +101,25 @@ class Schedule:
         group = company.groups.get(lane)
         if group is None:
             group = company.groups[lane] = Group(company, self._experience.of(lane))
-        watch = Watch(key, group, company.born, now, now, owner=owner)
+        push = OpenPush(key, group, company.born, now, now, follower=follower)
         company.born += 1
-        self.watches[key] = group.open[key] = watch
+        self.pushes[key] = group.open[key] = push
         if company.list_after > now:
-            self._appoint(watch, now)
+            self._appoint(push, now)
         elif not company.flying:
             first = now + max(0.05, group.times.curve.early)
             if company.round_at > first + 0.05:
                 self._agenda.round(company, first)
-        return watch
+        return push
 
     def forget(self, key: str) -> None:
         """Follow push *key* no longer."""
-        watch = self.watches.pop(key, None)
-        if watch is None:
+        push = self.pushes.pop(key, None)
+        if push is None:
             return
-        company = watch.group.company
-        watch.due = inf
-        (watch.group.slow if watch.slow else watch.group.open).pop(key, None)
+        company = push.group.company
+        push.due = inf
+        (push.group.slow if push.slow else push.group.open).pop(key, None)
         company.wanted.pop(key, None)
         company.urgent.pop(key, None)
         if not company.count and self._companies.get(company.id) is company:
@@ -137,28 +137,28 @@ class Schedule:
 
         *alone*: nobody said so; from now on it has to be read singly.
         """
-        watch = self.watches.get(key)
-        if watch is None:
+        push = self.pushes.get(key)
+        if push is None:
             return False
         if alone:
-            watch.alone = True
+            push.alone = True
         else:
-            watch.told = True
-        watch.group.company.urgent[key] = watch  # a look under way may come back too early
-        self._enqueue(watch.group.company)
+            push.told = True
+        push.group.company.urgent[key] = push  # a look under way may come back too early
+        self._enqueue(push.group.company)
         return True
 
-    def ended(self, watch: Watch, now: float, took: float | None = None) -> None:
-        """Push *watch* is final; it took so many seconds, where the service says."""
-        age = took if took is not None else (watch.seen + now) / 2 - watch.born
-        company = watch.group.company
+    def ended(self, push: OpenPush, now: float, took: float | None = None) -> None:
+        """Push *push* is final; it took so many seconds, where the service says."""
+        age = took if took is not None else (push.seen + now) / 2 - push.born
+        company = push.group.company
         listable = company.list_after <= now
-        if took is not None and listable and self._lists.proves_late(watch, took):
+        if took is not None and listable and self._lists.proves_late(push, took):
             self._read_singly(company, now)
-        self._experience.ended(watch.group.times, age)
+        self._experience.ended(push.group.times, age)
         gained = TRUST_GAINED * (1.0 - self.trust)
-        self.trust = self.trust + gained if watch.told else self.trust * TRUST_KEPT
-        self.forget(watch.key)
+        self.trust = self.trust + gained if push.told else self.trust * TRUST_KEPT
+        self.forget(push.key)
 
     # When, and whom
 
@@ -168,11 +168,11 @@ class Schedule:
 
     def due(self, now: float, room: int) -> list[Look]:
         """Return what to look at now, up to about *room* requests; each must be answered."""
-        companies, watches = self._agenda.come(now)
+        companies, pushes = self._agenda.come(now)
         for company in companies:
             self._enqueue(company)
-        for watch in watches:
-            self._keep_appointment(watch, now)
+        for push in pushes:
+            self._keep_appointment(push, now)
         looks: list[Look] = []
         while self._ready and len(looks) < room:
             company = self._ready.popleft()
@@ -180,30 +180,30 @@ class Schedule:
             looks.extend(self._choose(company, now))
         return looks
 
-    def _keep_appointment(self, watch: Watch, now: float) -> None:
-        if watch.key not in self.watches:
+    def _keep_appointment(self, push: OpenPush, now: float) -> None:
+        if push.key not in self.pushes:
             return
-        company = watch.group.company
-        if weighing.still_due(watch, now, self.trust):
-            self._want(watch, company.urgent if watch.alone or watch.told else company.wanted)
+        company = push.group.company
+        if weighing.still_due(push, now, self.trust):
+            self._want(push, company.urgent if push.alone or push.told else company.wanted)
         else:
-            self._appoint(watch, now)
+            self._appoint(push, now)
 
-    def _appoint(self, watch: Watch, now: float) -> None:
-        company, like = watch.group.company, watch.group.appointed
-        if like is not None and weighing.are_alike(watch, like, now):
+    def _appoint(self, push: OpenPush, now: float) -> None:
+        company, like = push.group.company, push.group.appointed
+        if like is not None and weighing.are_alike(push, like, now):
             company.meeting = like.due
         else:
-            at = weighing.next_look(watch, now)
+            at = weighing.next_look(push, now)
             if not at <= company.meeting <= at + 0.03 * (at - now):
                 company.meeting = at + self.chance() * 0.05 * (at - now)
-            watch.group.appointed = watch
-        self._agenda.meet(watch, company.meeting)  # together, so that one list shows them all
+            push.group.appointed = push
+        self._agenda.meet(push, company.meeting)  # together, so that one list shows them all
 
-    def _want(self, watch: Watch, among: dict[str, Watch]) -> None:
-        if watch.key not in self._asked:
-            among[watch.key] = watch
-            self._enqueue(watch.group.company)
+    def _want(self, push: OpenPush, among: dict[str, OpenPush]) -> None:
+        if push.key not in self._asked:
+            among[push.key] = push
+            self._enqueue(push.group.company)
 
     def _enqueue(self, company: Company) -> None:
         if not company.waiting:
@@ -233,18 +233,18 @@ class Schedule:
                 return [look]
             if due:
                 found = weighing.likely(company, now)
-                company.wanted.update((watch.key, watch) for watch in found)
+                company.wanted.update((push.key, push) for push in found)
         return self._singly(company, company.wanted, now)
 
-    def _singly(self, company: Company, whom: dict[str, Watch], now: float) -> list[Look]:
+    def _singly(self, company: Company, whom: dict[str, OpenPush], now: float) -> list[Look]:
         looks: list[Look] = []
         free = list(islice((key for key in whom if key not in self._asked), SINGLY + 1))
         for key in free[:SINGLY]:
-            watch = whom.pop(key)
+            push = whom.pop(key)
             self._asked.add(key)
             company.flying += 1
-            watch.due = inf
-            looks.append(Single(company, watch, now))
+            push.due = inf
+            looks.append(SingleLook(company, push, now))
         if free[SINGLY:]:
             self._enqueue(company)
         return looks
@@ -252,8 +252,8 @@ class Schedule:
     # Answers
 
     def listed(
-        self, look: Listing, rows: Sequence[Row], *, more: bool, returned_size: int = 0
-    ) -> tuple[list[tuple[Watch, int]], bool]:
+        self, look: ListLook, rows: Sequence[Row], *, more: bool, returned_size: int = 0
+    ) -> tuple[list[tuple[OpenPush, int]], bool]:
         """Take a page of the list.
 
         Args:
@@ -266,19 +266,19 @@ class Schedule:
             Pushes that are no longer Pending, each with its row; and whether to read
             the next page, for which *look* has been moved on.
         """
-        news: list[tuple[Watch, int]] = []
-        started, company, watches = look.started, look.company, self.watches
+        news: list[tuple[OpenPush, int]] = []
+        started, company, pushes = look.started, look.company, self.pushes
         for index, row in enumerate(rows):
-            watch = watches.get(row.key)
-            if watch is None or watch.group.company is not company:
+            push = pushes.get(row.key)
+            if push is None or push.group.company is not company:
                 continue
-            if watch.seen < started:
-                watch.alone = False
-                look.unseen -= look.slow or not watch.slow
+            if push.seen < started:
+                push.alone = False
+                look.unseen -= look.slow or not push.slow
             if row.status == "Pending":
-                watch.seen = max(watch.seen, started)
+                push.seen = max(push.seen, started)
             else:
-                news.append((watch, index))
+                news.append((push, index))
         look.rows += len(rows)
         if more and look.page == 1 and 0 < returned_size < look.page_size:
             self.page_cap = look.page_size = returned_size
@@ -289,10 +289,10 @@ class Schedule:
         """Nothing more comes of *look*; what is still open waits for its next."""
         self._landed(look)
         look.company.failures = 0
-        if isinstance(look, Single):
-            look.watch.seen = max(look.watch.seen, look.started)
-            look.watch.told &= look.watch.key in look.company.urgent
-            self._again(look.watch, now)
+        if isinstance(look, SingleLook):
+            look.push.seen = max(look.push.seen, look.started)
+            look.push.told &= look.push.key in look.company.urgent
+            self._again(look.push, now)
         else:
             self._after_listing(look, now)
         self._next_round(look.company, now)
@@ -303,14 +303,14 @@ class Schedule:
         company = look.company
         company.failures = min(company.failures + 1, 7)
         at = now + max(wait, (0.5 + 0.5 * self.chance()) * 2 ** (company.failures - 1))
-        if isinstance(look, Single) and look.watch.key in self.watches:
-            self._agenda.meet(look.watch, at)
-        for watch in self._take_wanted(company):
-            self._agenda.meet(watch, at)
+        if isinstance(look, SingleLook) and look.push.key in self.pushes:
+            self._agenda.meet(look.push, at)
+        for push in self._take_wanted(company):
+            self._agenda.meet(push, at)
         if not company.flying and company.count and company.list_after <= now:
             self._agenda.round(company, at)
 
-    def unlistable(self, look: Listing, now: float) -> None:
+    def unlistable(self, look: ListLook, now: float) -> None:
         """The company's list is not to be had: its pushes are read singly for a while."""
         self._landed(look)
         self._read_singly(look.company, now)
@@ -318,12 +318,12 @@ class Schedule:
     def _read_singly(self, company: Company, now: float) -> None:
         company.list_after = now + NO_LIST
         for group in company.groups.values():
-            for watch in group.open.values():
-                self._appoint(watch, now)
-        for watch in self._take_wanted(company):
-            self._agenda.meet(watch, now)
+            for push in group.open.values():
+                self._appoint(push, now)
+        for push in self._take_wanted(company):
+            self._agenda.meet(push, now)
 
-    def _take_wanted(self, company: Company) -> list[Watch]:
+    def _take_wanted(self, company: Company) -> list[OpenPush]:
         """Return the appointments that have come and are not kept now."""
         wanted = list(company.wanted.values())
         company.wanted.clear()
@@ -331,17 +331,17 @@ class Schedule:
 
     def _landed(self, look: Look) -> None:
         look.company.flying -= 1
-        if isinstance(look, Single):
-            self._asked.discard(look.watch.key)
-            if look.watch.key in look.company.urgent:
+        if isinstance(look, SingleLook):
+            self._asked.discard(look.push.key)
+            if look.push.key in look.company.urgent:
                 self._enqueue(look.company)
         else:
             look.company.listing = False
 
-    def _again(self, watch: Watch, now: float) -> None:
-        by_appointment = watch.slow or watch.group.company.list_after > now
-        if by_appointment and watch.key in self.watches:
-            self._appoint(watch, now)
+    def _again(self, push: OpenPush, now: float) -> None:
+        by_appointment = push.slow or push.group.company.list_after > now
+        if by_appointment and push.key in self.pushes:
+            self._appoint(push, now)
 
     def _next_round(self, company: Company, now: float) -> None:
         company.price = 0.85 + 0.3 * self.chance()
@@ -350,7 +350,7 @@ class Schedule:
 
     # After a list
 
-    def _after_listing(self, look: Listing, now: float) -> None:
+    def _after_listing(self, look: ListLook, now: float) -> None:
         if look.unseen > 0:
             self._look_for_missing(look, now)
         elif look.reach >= ROWS_PER_REQUEST / 10:
@@ -365,35 +365,35 @@ class Schedule:
                 look.company.urgent[probed.key] = probed
                 self._enqueue(look.company)
             self._mark(group, [(bin_of(one.seen - one.born), count) for one, count in some])
-        for watch in list(look.company.wanted.values()):
-            if watch.seen >= look.started:
-                del look.company.wanted[watch.key]
-                self._again(watch, now)
+        for push in list(look.company.wanted.values()):
+            if push.seen >= look.started:
+                del look.company.wanted[push.key]
+                self._again(push, now)
 
-    def _look_for_missing(self, look: Listing, now: float) -> None:
+    def _look_for_missing(self, look: ListLook, now: float) -> None:
         """The list does not hold them, for now or at all; they are read singly."""
         for group in look.company.groups.values():
-            for watch in [*group.open.values(), *(group.slow.values() if look.slow else ())]:
-                if watch.seen < look.started and watch.born <= look.started:
-                    watch.alone = True
-                    self._slow_down(watch, now)
+            for push in [*group.open.values(), *(group.slow.values() if look.slow else ())]:
+                if push.seen < look.started and push.born <= look.started:
+                    push.alone = True
+                    self._slow_down(push, now)
 
     def _leave_rounds(self, group: Group, now: float) -> None:
         """Leave to appointments what should have ended long ago, or is too deep in the list."""
         limit = now - min(SLOW_AGE, 5.0 + 2 * group.times.curve.usual)
         company = group.company
         while group.open:
-            watch = next(iter(group.open.values()))
-            deep = company.depth(watch) > ROWS_PER_REQUEST * company.count
-            if watch.born > limit and not deep:
+            push = next(iter(group.open.values()))
+            deep = company.depth(push) > ROWS_PER_REQUEST * company.count
+            if push.born > limit and not deep:
                 return
-            self._slow_down(watch, now)
+            self._slow_down(push, now)
 
-    def _slow_down(self, watch: Watch, now: float) -> None:
-        if not watch.slow:
-            watch.slow = True
-            watch.group.slow[watch.key] = watch.group.open.pop(watch.key)
-            self._appoint(watch, now)
+    def _slow_down(self, push: OpenPush, now: float) -> None:
+        if not push.slow:
+            push.slow = True
+            push.group.slow[push.key] = push.group.open.pop(push.key)
+            self._appoint(push, now)
 
     def _mark(self, group: Group, marks: list[Mark]) -> None:
         self._experience.still_open(group.times, group.marks, marks)

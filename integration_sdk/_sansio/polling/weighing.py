@@ -15,7 +15,7 @@ from typing import Final
 from attrs import define
 
 from integration_sdk._sansio.polling.learning import Curve
-from integration_sdk._sansio.polling.open_pushes import Company, Group, Listing, Watch, sample
+from integration_sdk._sansio.polling.open_pushes import Company, Group, ListLook, OpenPush, sample
 
 QUIET: Final = 60.0
 """Seconds for which a notification is waited for at first, where none has ever been lost."""
@@ -48,13 +48,13 @@ def patience(age: float) -> float:
     return max(min(0.3 + 0.1 * age, 0.75), 0.042 * age)
 
 
-def quiet_until(watch: Watch, trust: float) -> float:
-    """Return when to look at *watch* though no notification came; *trust* is from 0 to 1.
+def quiet_until(push: OpenPush, trust: float) -> float:
+    """Return when to look at *push* though no notification came; *trust* is from 0 to 1.
 
     A minute after it was last seen, and half as long again as it was old then: a long one
     whose notifications are lost is looked at ever more rarely. Less where trust is lower.
     """
-    return watch.seen + trust * (QUIET + (watch.seen - watch.born) / 2)
+    return push.seen + trust * (QUIET + (push.seen - push.born) / 2)
 
 
 def unnoticed(curve: Curve, seen: float, age: float) -> tuple[float, float, float]:
@@ -76,24 +76,27 @@ def unnoticed(curve: Curve, seen: float, age: float) -> tuple[float, float, floa
 class Weight:
     """What not looking at a company costs.
 
+    Each push counts for one over its `tolerance`, so that a sum of 1.0 is worth one request.
+
     Attributes:
-        worth: Delay expected, in requests that it is worth.
-        chance: Pushes expected to have ended, in the same; so fast *worth* grows, per second.
-        rate: So fast *chance* grows, per second.
-        likely: How many pushes may well have ended, beside those wanted anyway.
-        certain: Whether some may well have; else any of them may, and none is likely to.
-        oldest: Followed by rounds.
-        overdue: Whether one of them has waited long enough.
-        quiet: Moment until which notifications are trusted to come first.
-        step: Seconds after which all this has to be weighed again.
+        worth: Delay that the waiters have probably suffered so far.
+        ended: Pushes that have probably ended, which is by how much *worth* grows per second.
+        ended_per_second: By how much *ended* does.
+        likely: Pushes whose chance to have ended is `LIKELY` or more, each counting for one,
+            without those that have an appointment now.
+        certain: Whether there is any such push, with or without an appointment.
+        oldest: Of the pushes followed by rounds.
+        overdue: Whether one has waited longer than `patience` allows.
+        quiet: Until when notifications are trusted to come first.
+        step: Seconds after which to weigh again in any case.
     """
 
     worth: float = 0.0
-    chance: float = 0.0
-    rate: float = 0.0
+    ended: float = 0.0
+    ended_per_second: float = 0.0
     likely: float = 0.0
     certain: bool = False
-    oldest: Watch | None = None
+    oldest: OpenPush | None = None
     overdue: bool = False
     quiet: float = inf
     step: float = inf
@@ -106,11 +109,12 @@ class Weight:
         """Return the seconds until a request is worth its price, as far as can be seen."""
         if now < self.quiet:
             return min(self.step, self.quiet - now)
-        if self.rate <= 0.0:
+        if self.ended_per_second <= 0.0:
             return self.step
-        missing = max(0.0, price - self.worth)
-        exact = (sqrt(self.chance**2 + 2 * self.rate * missing) - self.chance) / self.rate
-        return min(max(exact, SOON), self.step)
+        # Solve worth + ended * t + ended_per_second * t**2 / 2 = price for t.
+        missing, growth = max(0.0, price - self.worth), self.ended_per_second
+        wait = (sqrt(self.ended**2 + 2 * growth * missing) - self.ended) / growth
+        return min(max(wait, SOON), self.step)
 
 
 def weigh(company: Company, now: float, trust: float = 0.0) -> Weight:
@@ -124,21 +128,21 @@ def weigh(company: Company, now: float, trust: float = 0.0) -> Weight:
 
 def _add(weight: Weight, group: Group, now: float, trust: float) -> None:
     some, curve, company = sample(group.open), group.times.refresh(), group.company
-    for watch, stands_for in some:
-        age = now - watch.born
-        chance, delay, rate = unnoticed(curve, watch.seen - watch.born, age)
+    for push, stands_for in some:
+        age = now - push.born
+        chance, delay, rate = unnoticed(curve, push.seen - push.born, age)
         allowed = patience(age) * company.price
         share = stands_for / tolerance(age)
         weight.worth += share * delay
-        weight.chance += share * chance
-        weight.rate += share * rate
+        weight.ended += share * chance
+        weight.ended_per_second += share * rate
         if trust:
-            weight.quiet = min(weight.quiet, quiet_until(watch, trust))
+            weight.quiet = min(weight.quiet, quiet_until(push, trust))
         if chance >= LIKELY:
             weight.certain = True
-            weight.likely += stands_for * (watch.key not in company.wanted)
+            weight.likely += stands_for * (push.key not in company.wanted)
             weight.overdue |= delay >= chance * allowed
-        until_overdue = 2.3 * allowed - (now - watch.seen)
+        until_overdue = 2.3 * allowed - (now - push.seen)
         if 0.0 < until_overdue < weight.step:
             weight.step = max(0.05 + 0.01 * age, until_overdue)
     oldest = next(iter(group.open.values()))
@@ -147,14 +151,14 @@ def _add(weight: Weight, group: Group, now: float, trust: float) -> None:
     weight.step = min(weight.step, 0.2 + 0.06 * (now - some[len(some) // 2][0].born))
 
 
-def likely(company: Company, now: float) -> Iterator[Watch]:
+def likely(company: Company, now: float) -> Iterator[OpenPush]:
     """Yield the pushes that may well have ended."""
     for group in company.groups.values():
         curve = group.times.refresh()
-        for watch in group.open.values():
-            seen, age = watch.seen - watch.born, now - watch.born
+        for push in group.open.values():
+            seen, age = push.seen - push.born, now - push.born
             if unnoticed(curve, seen, age)[0] >= LIKELY:
-                yield watch
+                yield push
 
 
 # List or single
@@ -162,7 +166,7 @@ def likely(company: Company, now: float) -> Iterator[Watch]:
 
 def cheaper_list(
     company: Company, weight: Weight, now: float, *, due: bool, largest_page: int
-) -> Listing | None:
+) -> ListLook | None:
     """Return a look at the list, if that is cheaper than looks at single pushes.
 
     Args:
@@ -173,13 +177,13 @@ def cheaper_list(
         largest_page: Rows that the service gives at once.
     """
     wanted, groups = list(company.wanted.values()), company.groups.values()
-    slow = any(watch.slow for watch in wanted)
+    slow = any(push.slow for push in wanted)
     targets = [*wanted, weight.oldest] if due and weight.oldest else wanted
     if slow:
         targets += [next(iter(group.slow.values())) for group in groups if group.slow]
     if not targets:
         return None
-    deepest = min(targets, key=lambda watch: watch.order)
+    deepest = min(targets, key=lambda push: push.order)
     rows = ceil(company.depth(deepest) * 1.1) + 10
     page_size = min(largest_page, max(20, rows))
     cost = ceil(rows / page_size) + rows / ROWS_PER_REQUEST
@@ -187,7 +191,7 @@ def cheaper_list(
         return None
     unseen = sum(len(group.open) + slow * len(group.slow) for group in groups)
     reach = company.born - deepest.order
-    return Listing(company, page_size, unseen, now, 4 * rows + 200, reach, slow)
+    return ListLook(company, page_size, unseen, now, 4 * rows + 200, reach, slow)
 
 
 def _cost_singly(company: Company, weight: Weight, now: float, *, due: bool, slow: bool) -> float:
@@ -201,48 +205,48 @@ def _saved(company: Company, now: float) -> float:
     """Return the single looks at slow pushes that a list makes superfluous, or puts off."""
     saved = 0.0
     for group in company.groups.values():
-        for watch, stands_for in sample(group.slow):
-            saved += stands_for * min(1.0, _patience_used(watch, now))
+        for push, stands_for in sample(group.slow):
+            saved += stands_for * min(1.0, _patience_used(push, now))
     return saved
 
 
 # A single push
 
 
-def next_look(watch: Watch, now: float) -> float:
-    """Return the moment at which *watch* alone is worth a look."""
-    watch.group.times.refresh()
-    at = max(now, watch.seen)
-    latest = at + SLOWEST * (at - watch.born) + 0.5
-    if not _is_due(watch, latest):
+def next_look(push: OpenPush, now: float) -> float:
+    """Return the moment at which *push* alone is worth a look."""
+    push.group.times.refresh()
+    at = max(now, push.seen)
+    latest = at + SLOWEST * (at - push.born) + 0.5
+    if not _is_due(push, latest):
         return latest
     while at < latest:
-        at += 0.05 + 0.06 * (at - watch.born)
-        if _is_due(watch, at):
+        at += 0.05 + 0.06 * (at - push.born)
+        if _is_due(push, at):
             break
     return at
 
 
-def are_alike(watch: Watch, other: Watch, now: float) -> bool:
-    """Whether the appointment of *other* suits *watch*: both were seen at once, and are as old."""
-    as_old = abs(watch.born - other.born) <= ALIKE * (now - watch.born)
-    return as_old and watch.seen == other.seen and now < other.due < inf
+def are_alike(push: OpenPush, other: OpenPush, now: float) -> bool:
+    """Whether the appointment of *other* suits *push*: both were seen at once, and are as old."""
+    as_old = abs(push.born - other.born) <= ALIKE * (now - push.born)
+    return as_old and push.seen == other.seen and now < other.due < inf
 
 
-def still_due(watch: Watch, now: float, trust: float) -> bool:
+def still_due(push: OpenPush, now: float, trust: float) -> bool:
     """Whether an appointment that has come is to be kept, though a list may have shown it."""
-    if watch.alone or watch.told:
+    if push.alone or push.told:
         return True
-    waited = _patience_used(watch, now) > 0.8 or _is_due(watch, now)
-    return waited and now >= quiet_until(watch, trust)
+    waited = _patience_used(push, now) > 0.8 or _is_due(push, now)
+    return waited and now >= quiet_until(push, trust)
 
 
-def _is_due(watch: Watch, at: float) -> bool:
-    age = at - watch.born
-    chance, delay, _ = unnoticed(watch.group.times.curve, watch.seen - watch.born, age)
+def _is_due(push: OpenPush, at: float) -> bool:
+    age = at - push.born
+    chance, delay, _ = unnoticed(push.group.times.curve, push.seen - push.born, age)
     return delay >= tolerance(age) or (chance >= LIKELY and delay >= chance * patience(age))
 
 
-def _patience_used(watch: Watch, now: float) -> float:
+def _patience_used(push: OpenPush, now: float) -> float:
     """Return how much of the time between two looks at a slow push has passed, 1 for all."""
-    return (now - watch.seen) / (SLOWEST * (watch.seen - watch.born) + 0.5)
+    return (now - push.seen) / (SLOWEST * (push.seen - push.born) + 0.5)

@@ -12,7 +12,7 @@ same code in both. All that a driver has to do::
     Send(row)          waits for its turn; makes the row        Answer: ``never left`` if
                        durable; sends it right after, once:     the row is not durable
                        no redirect, no re-send of its own
-    List(company, ..)  lists the company's pushes, newest       Listing, or None: not to be
+    List(company, ..)  lists the company's pushes, newest       ListedPushes, or None: not to be
                        first, to the end or past the snapshot   had now
     Fetch(.., keys)    reads these pushes singly                those it could read
     FindOwners(keys)   await journal.owners(keys)               the keys that have an owner
@@ -31,7 +31,7 @@ from typing import TypeAlias, TypeVar
 
 from attrs import define, field, frozen
 
-from integration_sdk._sansio.pushing.evidence import Listing, Operation
+from integration_sdk._sansio.pushing.evidence import ListedPushes, Operation
 from integration_sdk._sansio.pushing.intents import DOUBTED, Answer, Intent, Lane, State
 
 
@@ -90,7 +90,7 @@ class Sleep:
 
 
 Effect: TypeAlias = Commit | Send | List | Fetch | FindOwners | Sleep
-Report: TypeAlias = float | Answer | Listing | Sequence[Operation] | Collection[str] | None
+Report: TypeAlias = float | Answer | ListedPushes | Sequence[Operation] | Collection[str] | None
 _T = TypeVar("_T")
 Machine: TypeAlias = Generator[Effect, Report, _T]
 
@@ -101,7 +101,7 @@ class Policy:
 
     exclusive: The caller: nobody but this journal writes to the lanes, nor has so lately that a
         lagging list could show it as new. Allows E1.
-    unavailable_is_refusal, path_names: The dialect's.
+    refuses_with_503, path_names: The dialect's.
     replays: The dialect's as well: the service carries out once what comes under one idempotency
         key, so a create in doubt may be sent again. A journal may hold keys of another dialect.
     tries: Transmissions of one intent at most: after NOT_SENT, 429 and 503, and replays.
@@ -113,7 +113,7 @@ class Policy:
     """
 
     exclusive: bool = False
-    unavailable_is_refusal: bool = True
+    refuses_with_503: bool = True
     path_names: Mapping[str, str] = field(factory=dict)
     replays: bool = True
     tries: int = 5

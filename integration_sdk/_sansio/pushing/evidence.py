@@ -50,7 +50,7 @@ class Operation(Protocol):
 
 
 @frozen
-class Listing:
+class ListedPushes:
     """Pushes of one company, newest first as the service lists them.
 
     whole: Read to the end of the list. A listing that stopped early still counts where every
@@ -136,7 +136,7 @@ class View:
             pushes ^= first
 
 
-def new_since(snapshot: Snapshot | None, listing: Listing) -> Sequence[Operation]:
+def new_since(snapshot: Snapshot | None, listing: ListedPushes) -> Sequence[Operation]:
     """Operations listed now that were not there when the snapshot was taken.
 
     Without a snapshot any may be new, and no listing reaches back: none proves anything.
@@ -149,7 +149,7 @@ def new_since(snapshot: Snapshot | None, listing: Listing) -> Sequence[Operation
     return [one for one in newer if one.push_operation_key not in snapshot.keys]
 
 
-def reaches_back(snapshot: Snapshot | None, listing: Listing) -> bool:
+def reaches_back(snapshot: Snapshot | None, listing: ListedPushes) -> bool:
     """Whether the listing provably goes back past the snapshot.
 
     A list that shares no key with it (cut off, or of another company) proves nothing.

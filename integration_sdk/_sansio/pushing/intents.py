@@ -75,8 +75,6 @@ TRANSITIONS: Mapping[State, Collection[State]] = {
 }
 CREATES = "POST"
 """The one method whose repetition an idempotency key prevents."""
-RESENDABLE_STATUS = frozenset({429, 503})
-"""Refusals after which the same intent is sent again by itself."""
 IN_DOUBT = frozenset({_S.ABSENT, _S.UNRESOLVED})
 """Surfaced to the caller, looked at again on every later listing."""
 DOUBTED = IN_DOUBT | {_S.AMBIGUOUS}
@@ -215,7 +213,7 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
         return refused or self.state is State.FINAL
 
 
-def intend(
+def new_intent(
     lane: Lane,
     payload: bytes | None,
     *,
@@ -274,7 +272,7 @@ class Answer:
 
 
 ACKNOWLEDGED = frozenset({200, 202})
-_REFUSALS = frozenset({400, 401, 402, 403, 404, 405, 409, 413, 415, 422, 429})
+_NOTHING_DONE = frozenset({400, 401, 402, 403, 404, 405, 409, 413, 415, 422, 429})
 
 
 def classify(
@@ -282,7 +280,7 @@ def classify(
     *,
     key_is_known: bool,
     replay: bool = False,
-    unavailable_is_refusal: bool = True,
+    refuses_with_503: bool = True,
 ) -> State:
     """Say what an answer proves about the transmission: the one table.
 
@@ -302,20 +300,20 @@ def classify(
         key_is_known: Its key was listed before we sent, or is another intent's: a cache or
             proxy answered, not the service.
         replay: An earlier transmission of this intent is in doubt: only ACKED ends that.
-        unavailable_is_refusal: Dialect: a 503 of the service's own says nothing was done.
+        refuses_with_503: Dialect: a 503 of the service's own says nothing was done.
 
     Source: "Status codes", "Error body"; which of them exclude an effect is PUSH-PROTOCOL.
     """
-    state = _classify_once(answer, key_is_known, unavailable_is_refusal)
+    state = _classify_once(answer, key_is_known, refuses_with_503)
     return State.AMBIGUOUS if replay and state is not State.ACKED else state
 
 
-def _classify_once(answer: Answer, key_is_known: bool, unavailable_is_refusal: bool) -> State:
+def _classify_once(answer: Answer, key_is_known: bool, refuses_with_503: bool) -> State:
     if answer.phase is Phase.NEVER_LEFT:
         return State.NOT_SENT
     if answer.phase is Phase.MAY_HAVE_LEFT:
         return State.AMBIGUOUS
     if answer.status in ACKNOWLEDGED:
         return State.ACKED if answer.key and not key_is_known else State.AMBIGUOUS
-    refusal = answer.status in _REFUSALS or (answer.status == 503 and unavailable_is_refusal)
+    refusal = answer.status in _NOTHING_DONE or (answer.status == 503 and refuses_with_503)
     return State.REJECTED if refusal and is_error_body(answer.body) else State.AMBIGUOUS

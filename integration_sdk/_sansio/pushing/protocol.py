@@ -26,9 +26,8 @@ from integration_sdk._sansio.pushing.effects import (
     Send,
     Sleep,
 )
-from integration_sdk._sansio.pushing.evidence import Listing, Operation
+from integration_sdk._sansio.pushing.evidence import ListedPushes, Operation
 from integration_sdk._sansio.pushing.intents import (
-    RESENDABLE_STATUS,
     Answer,
     Evidence,
     IllegalTransition,
@@ -38,7 +37,7 @@ from integration_sdk._sansio.pushing.intents import (
     State,
     classify,
 )
-from integration_sdk._sansio.throttling.retry import KEPT_REFUSAL
+from integration_sdk._sansio.throttling.retry import KEPT_REFUSAL, NOT_NOW
 from integration_sdk.errors import JournalError
 
 
@@ -49,7 +48,7 @@ def take_snapshot(company_id: str, *, newest: int | None = None) -> Machine[Snap
     strangers are taken for candidates. *newest*: remember only so many keys.
     """
     listing = yield List(company_id)
-    return listing.snapshot(newest) if isinstance(listing, Listing) else None
+    return listing.snapshot(newest) if isinstance(listing, ListedPushes) else None
 
 
 def transmit(
@@ -115,7 +114,7 @@ def _conclude(
         answer,
         key_is_known=_is_known(ledger, sending, answer.key),
         replay=replay,
-        unavailable_is_refusal=policy.unavailable_is_refusal,
+        refuses_with_503=policy.refuses_with_503,
     )
     outcome = _outcome(sending, state, answer)
     try:
@@ -140,7 +139,7 @@ def _outcome(sending: Intent, state: State, answer: Answer) -> Intent:
     if state is State.ACKED:
         known = {"key": answer.key, "evidence": Evidence.OWN_ANSWER}
         return sending.to(state, **known, **said)
-    refused_for_now = state is State.REJECTED and answer.status in RESENDABLE_STATUS
+    refused_for_now = state is State.REJECTED and answer.status in NOT_NOW
     return sending.to(state, retry=state is State.NOT_SENT or refused_for_now, **said)
 
 

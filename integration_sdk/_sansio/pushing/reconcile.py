@@ -22,7 +22,7 @@ from integration_sdk._sansio.pushing.effects import (
     Sleep,
 )
 from integration_sdk._sansio.pushing.evidence import (
-    Listing,
+    ListedPushes,
     Operation,
     Verdict,
     View,
@@ -85,10 +85,10 @@ def look_again(
     """
     asked = ledger.doubted(company_id)
     listing = yield _listing_for(company_id, asked)
-    if isinstance(listing, Listing):
+    if isinstance(listing, ListedPushes):
         yield from examine(ledger, listing, asked, policy=policy, quiet=quiet)
     else:
-        yield from examine(ledger, Listing((), whole=False), asked, policy=policy, quiet=quiet)
+        yield from examine(ledger, ListedPushes((), whole=False), asked, policy=policy, quiet=quiet)
 
 
 def _listing_for(company_id: str, asked: Collection[Intent]) -> List:
@@ -99,7 +99,7 @@ def _listing_for(company_id: str, asked: Collection[Intent]) -> List:
 
 def examine(
     ledger: Ledger,
-    listing: Listing,
+    listing: ListedPushes,
     asked: Collection[Intent],
     *,
     policy: Policy,
@@ -132,7 +132,7 @@ _Of = tuple[Snapshot | None, Lane]
 _New = Mapping[_Of, Sequence[Operation]]
 
 
-def _new(listing: Listing, asked: Collection[Intent], policy: Policy) -> _New:
+def _new(listing: ListedPushes, asked: Collection[Intent], policy: Policy) -> _New:
     """What is new to each snapshot and lane; many intents share both."""
     return {
         (snapshot, lane): [
@@ -159,7 +159,7 @@ def _with_data(ledger: Ledger, new: _New) -> Machine[_New]:
     return {of: [read.get(one.push_operation_key, one) for one in ones] for of, ones in new.items()}
 
 
-def _views(ledger: Ledger, listing: Listing, new: _New) -> Mapping[_Of, View]:
+def _views(ledger: Ledger, listing: ListedPushes, new: _New) -> Mapping[_Of, View]:
     rows = {lane: ledger.contenders(lane) for _, lane in new}
     return {
         (snapshot, lane): View(

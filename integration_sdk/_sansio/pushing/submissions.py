@@ -9,8 +9,7 @@ from typing import Any
 from integration_sdk._sansio import requests
 from integration_sdk._sansio.codec import decode_json
 from integration_sdk._sansio.pushing import outcomes
-from integration_sdk._sansio.pushing.intents import Intent, Lane, State
-from integration_sdk._sansio.pushing.intents import intend as put_on_record
+from integration_sdk._sansio.pushing.intents import Intent, Lane, State, new_intent
 from integration_sdk._sansio.requests import Request
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import BY_STATUS, ApiError, ConfigurationError, InvalidRecord
@@ -51,7 +50,7 @@ def intend(
     _check_text("reference", request.reference)
     _check_text("natural_key", request.natural_key)
     try:
-        return put_on_record(
+        return new_intent(
             _lane(request.company_id, request.connection_id, request.data_type),
             call.body,
             id=intent_id,

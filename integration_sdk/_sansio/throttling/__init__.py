@@ -1,1 +1,1 @@
-"""When may a call leave, and may it be sent again? Gate, window, lanes, pace and retries."""
+"""When may a call leave, and may it be sent again? Gate, window, turns, pace and retries."""

@@ -43,13 +43,13 @@ class Refusal:
         answer: As received; shown to those who cannot wait until the gate opens.
         floor: Seconds to stay away, as the answer asks; None where it does not.
         base: Seconds that the first pause lasts at most where it does not.
-        lane_only: Whether it concerns the company alone.
+        company_only: Whether it concerns the company alone.
     """
 
     answer: Response
     floor: float | None = None
     base: float = 1.0
-    lane_only: bool = False
+    company_only: bool = False
 
     @classmethod
     def of(cls, answer: Response, quota: Quota | None, *, of_company: bool, base: float) -> Self:
@@ -66,7 +66,7 @@ class Refusal:
             answer=answer,
             floor=floor or None,
             base=base,
-            lane_only=of_company and answer.status == 429 and has_quota_left,
+            company_only=of_company and answer.status == 429 and has_quota_left,
         )
 
     @property

@@ -34,7 +34,7 @@ from integration_sdk.errors import ConfigurationError
 Jitter = Callable[[float], float]
 """Returns a random number between 0 and its argument; `backoff.full_jitter` is one."""
 
-REFUSALS: Final = frozenset({429, 503})
+NOT_NOW: Final = frozenset({429, 503})
 """Statuses that mean "not now" to everybody, not only to this request."""
 KEPT_REFUSAL: Final = 503
 """The one of them that a service repeats to whoever comes with the same idempotency key."""
@@ -44,7 +44,12 @@ SHORTEST_PAUSE: Final = 0.01
 
 
 def may_repeat(
-    safety: Safety, phase: Phase, *, status: int = 0, documented: bool = False, offline: bool = True
+    safety: Safety,
+    phase: Phase,
+    *,
+    status: int = 0,
+    documented: bool = False,
+    refuses_with_503: bool = True,
 ) -> bool:
     """Return whether a second transmission can do no harm and may help.
 
@@ -53,16 +58,16 @@ def may_repeat(
         phase: How far it got.
         status: HTTP status of the answer; 0 without one.
         documented: Whether the answer had the documented error body.
-        offline: Whether a documented 503 proves that nothing was done (`Dialect`).
+        refuses_with_503: Whether a documented 503 proves that nothing was done (`Dialect`).
     """
     if phase is not Phase.ANSWERED:
         return phase is Phase.NEVER_LEFT or safety is Safety.READ
     if safety is Safety.READ:
         return status in PASSING
-    return documented and (status == 429 or (status == 503 and offline))
+    return documented and (status == 429 or (status == 503 and refuses_with_503))
 
 
-def answer_may_repeat(request: Request, answer: Response, *, offline: bool) -> bool:
+def answer_may_repeat(request: Request, answer: Response, *, refuses_with_503: bool) -> bool:
     """Return what the table says of a complete *answer* to *request*."""
     if answer.status not in PASSING or (answer.status == KEPT_REFUSAL and request.keeps_key):
         return False
@@ -72,7 +77,7 @@ def answer_may_repeat(request: Request, answer: Response, *, offline: bool) -> b
         Phase.ANSWERED,
         status=answer.status,
         documented=documented,
-        offline=offline,
+        refuses_with_503=refuses_with_503,
     )
 
 

@@ -1,9 +1,9 @@
 """Who may send now: everybody who wants to holds a `Ticket` and waits for its turn.
 
 A turn needs the service's gate open, a place in the service's window, the pace kept, and
-the gate and window of the ticket's lane as well: a company has its own, of 10 places, so
+the gate and window of the company's share as well: each has its own, of 10 places, so
 neither one company's bulk nor one company's 429 holds up another. Who goes next when not
-all may is said in `lanes`.
+all may is said in `turns`.
 
 A refusal is a lesson, and which one depends on who else was refused. When all that were
 under way were, the service limits the rate: the pace learns it, the window stays. When
@@ -26,9 +26,9 @@ from attrs import define, field
 from integration_sdk._sansio.requests import Priority
 from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.throttling.gate import Gate, Refusal
-from integration_sdk._sansio.throttling.lanes import Lane, Lanes, Ticket
 from integration_sdk._sansio.throttling.pace import Pace
 from integration_sdk._sansio.throttling.retry import Jitter
+from integration_sdk._sansio.throttling.turns import Share, Ticket, Turns
 from integration_sdk._sansio.throttling.window import Window
 
 NOBODY: Final = -1
@@ -88,8 +88,8 @@ class Throttle:
     window: Window = field(init=False)
     pace: Pace = field(init=False)
     _stagger: Stagger = field(init=False)
-    _lanes: Lanes = field(init=False)
-    _shut: set[Lane] = field(init=False, factory=set)
+    _turns: Turns = field(init=False)
+    _shut: set[Share] = field(init=False, factory=set)
     _answered_at: float = field(init=False, default=0.0)
     _served_late: int = field(init=False, default=0)
     _refused_late: int = field(init=False, default=0)
@@ -99,101 +99,101 @@ class Throttle:
         self.window = Window(self.limit, min(first, float(self.limit)))
         self.pace = Pace(self.rate)
         self._stagger = Stagger(self._jitter)
-        self._lanes = Lanes(self.limit, self.per_company)
+        self._turns = Turns(self.limit, self.per_company)
 
     @property
     def waiting(self) -> int:
         """Tickets in line."""
-        return self._lanes.waiting
+        return self._turns.waiting
 
     # Coming and going
 
     def enter(self, ticket: Ticket, now: float) -> bool:
         """Return True if *ticket* may send now; else it waits in line, see `ready`."""
-        self._lanes.number(ticket)
-        lane = self._lanes.of(ticket)
-        free = not self._lanes.waiting and ticket.priority <= self._least_admitted(now)
-        if free and lane.has_room(now, ticket.priority):
-            self._go(ticket, lane, now)
+        self._turns.number(ticket)
+        share = self._turns.of(ticket)
+        free = not self._turns.waiting and ticket.priority <= self._least_admitted(now)
+        if free and share.has_room(now, ticket.priority):
+            self._go(ticket, share, now)
             return True
-        self._lanes.add(ticket)
+        self._turns.add(ticket)
         return False
 
     def ready(self, now: float) -> list[Ticket]:
         """Return the tickets whose turn it is now; they count as under way from here on."""
         released: list[Ticket] = []
-        self._offer_shut_lanes(now)
-        while self._lanes.waiting and (least := self._least_admitted(now)) >= 0:
+        self._offer_shut_turns(now)
+        while self._turns.waiting and (least := self._least_admitted(now)) >= 0:
             ticket = self._next(now, Priority(least))
             if ticket is None:
                 break
-            self._lanes.remove(ticket)
-            self._go(ticket, self._lanes.of(ticket), now)
+            self._turns.remove(ticket)
+            self._go(ticket, self._turns.of(ticket), now)
             released.append(ticket)
         return released
 
     def give_up(self, ticket: Ticket) -> None:
         """*ticket* does not want its turn any more."""
-        self._lanes.remove(ticket)
+        self._turns.remove(ticket)
 
     def answered(self, ticket: Ticket, now: float) -> None:
         """*ticket* is back with an answer: the service is there and does not mind."""
-        lane = self._lanes.of(ticket)
+        share = self._turns.of(ticket)
         self._answered_at = now
         self.window.answered(self.in_flight)
-        lane.window.answered(lane.in_flight)
+        share.window.answered(share.in_flight)
         if self.gate.answered(ticket.sent_at):
             self._opened(now)
         elif not self.gate.is_open:
             self._served_late += 1
         self.pace.answered(now)
-        if lane.gate.answered(ticket.sent_at):
-            self._shut.discard(lane)
-        self._leave(lane)
+        if share.gate.answered(ticket.sent_at):
+            self._shut.discard(share)
+        self._leave(share)
 
     def refused(self, ticket: Ticket, refusal: Refusal, now: float) -> None:
         """*ticket* is back with a 429 or 503."""
-        lane = self._lanes.of(ticket)
+        share = self._turns.of(ticket)
         if refusal.blames_crowd:
-            self._shrink(lane, refusal, ticket.sent_at, now)
+            self._shrink(share, refusal, ticket.sent_at, now)
         if not self._was_one_too_many(ticket, refusal):
-            self._close(lane, refusal, ticket.sent_at, now)
-        self._leave(lane)
+            self._close(share, refusal, ticket.sent_at, now)
+        self._leave(share)
 
     def unanswered(self, ticket: Ticket, now: float) -> None:
         """*ticket* is back with nothing: a lost connection, a deadline, a cancellation."""
-        lane = self._lanes.of(ticket)
+        share = self._turns.of(ticket)
         self.gate.unanswered(ticket.sent_at, now, self._jitter)
-        lane.gate.unanswered(ticket.sent_at, now, self._jitter)
-        self._leave(lane)
+        share.gate.unanswered(ticket.sent_at, now, self._jitter)
+        self._leave(share)
 
     def unused(self, ticket: Ticket, now: float) -> None:
         """*ticket* had its turn and sent nothing."""
-        lane = self._lanes.of(ticket)
+        share = self._turns.of(ticket)
         self.gate.unused(ticket.sent_at, now)
-        lane.gate.unused(ticket.sent_at, now)
-        self._leave(lane)
+        share.gate.unused(ticket.sent_at, now)
+        self._leave(share)
 
     # Looking ahead
 
     def next_wake(self, now: float) -> float | None:
         """Return when `ready` may have something although nobody came back; None for never."""
-        if not self._lanes.waiting or not self.window.has_room(self.in_flight, urgent=True):
+        if not self._turns.waiting or not self.window.has_room(self.in_flight, urgent=True):
             return None
         if self._least_admitted(now) < 0:
             opens_at = 0.0 if self.gate.is_open else self.gate.opens_at
             return max(opens_at, self.pace.next_at, self._stagger.next_at)
-        return min((at for lane in self._shut if (at := lane.gate.opens_at) > now), default=None)
+        return min((at for share in self._shut if (at := share.gate.opens_at) > now), default=None)
 
     @property
     def closed_until(self) -> float:
         """Until when the gate that is closed longest stays so; minus infinity for none."""
-        gates = (self.gate, *(lane.gate for lane in self._shut))
+        gates = (self.gate, *(share.gate for share in self._shut))
         return max((gate.opens_at for gate in gates if not gate.is_open), default=-math.inf)
 
     def closed_by(self, ticket: Ticket, *, until: float = 0.0) -> Response | None:
         """Return the answer that closed a gate of *ticket*'s, if one is closed beyond *until*."""
-        for gate in (self.gate, self._lanes.of(ticket).gate):
+        for gate in (self.gate, self._turns.of(ticket).gate):
             if gate.answer is not None and gate.opens_at > until:
                 return gate.answer
         return None
@@ -212,9 +212,9 @@ class Throttle:
         self.pace.opened(now, limited=limited)
         self._stagger.begin(self.window.places, now)
 
-    def _shrink(self, lane: Lane, refusal: Refusal, sent_at: float, now: float) -> None:
-        lane.window.refused(lane.in_flight, sent_at, now)
-        if not refusal.lane_only:
+    def _shrink(self, share: Share, refusal: Refusal, sent_at: float, now: float) -> None:
+        share.window.refused(share.in_flight, sent_at, now)
+        if not refusal.company_only:
             self.window.refused(self.in_flight, sent_at, now)
 
     def _note_closing(self, now: float) -> None:
@@ -227,10 +227,10 @@ class Throttle:
         asked = refusal.floor is not None or not refusal.blames_crowd
         return not asked and self._answered_at > ticket.sent_at
 
-    def _close(self, lane: Lane, refusal: Refusal, sent_at: float, now: float) -> None:
-        if refusal.lane_only:
-            self._shut.add(lane)
-            lane.gate.refused(refusal, sent_at, now, self._jitter)
+    def _close(self, share: Share, refusal: Refusal, sent_at: float, now: float) -> None:
+        if refusal.company_only:
+            self._shut.add(share)
+            share.gate.refused(refusal, sent_at, now, self._jitter)
             return
         if self.gate.is_open:
             self._note_closing(now)
@@ -240,7 +240,7 @@ class Throttle:
     # Turns
 
     def _least_admitted(self, now: float) -> int:
-        """Return the least urgent priority that may go now, the lanes apart; -1 for none."""
+        """Return the least urgent priority that may go now, shares apart; -1 for none."""
         free = self.gate.admits(now) and self.pace.admits(now) and self._stagger.admits(now)
         if not free or not self.window.has_room(self.in_flight, urgent=True):
             return NOBODY
@@ -249,26 +249,26 @@ class Throttle:
 
     def _next(self, now: float, least: Priority) -> Ticket | None:
         if self.gate.is_open:
-            return self._lanes.next(now, least)
-        return self._lanes.volunteer(now)
+            return self._turns.next(now, least)
+        return self._turns.volunteer(now)
 
-    def _go(self, ticket: Ticket, lane: Lane, now: float) -> None:
+    def _go(self, ticket: Ticket, share: Share, now: float) -> None:
         ticket.sent_at = now
         ticket.used += 1
         self.in_flight += 1
-        lane.in_flight += 1
+        share.in_flight += 1
         self.gate.passed(now)
-        lane.gate.passed(now)
+        share.gate.passed(now)
         self.pace.passed(now)
         self._stagger.passed(now)
 
-    def _leave(self, lane: Lane) -> None:
+    def _leave(self, share: Share) -> None:
         self.in_flight -= 1
-        lane.in_flight -= 1
-        if self._lanes.waiting:
-            self._lanes.offer(lane)
+        share.in_flight -= 1
+        if self._turns.waiting:
+            self._turns.offer(share)
 
-    def _offer_shut_lanes(self, now: float) -> None:
-        for lane in self._shut:
-            if lane.gate.admits(now):
-                self._lanes.offer(lane)
+    def _offer_shut_turns(self, now: float) -> None:
+        for share in self._shut:
+            if share.gate.admits(now):
+                self._turns.offer(share)

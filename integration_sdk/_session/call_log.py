@@ -33,13 +33,13 @@ class Collector:
             after it, with the same context.
     """
 
-    watch: Watch
+    log: CallLog
     calls: list[CallInfo] = field(factory=list)
     is_open: bool = True
 
 
 @define(eq=False)
-class Watch:
+class CallLog:
     """Counts what a session does; `SessionStats` says what each number means."""
 
     _on_call: Callable[[CallInfo], None] | None = None
@@ -65,7 +65,7 @@ class Watch:
     def over(self, call: Call, outcome: Outcome | None, elapsed: float) -> None:
         """*call* ended with *outcome*; None where something else was raised."""
         self.requests += 1
-        collecting = [one.calls for one in _collecting.get() if one.watch is self and one.is_open]
+        collecting = [one.calls for one in _collecting.get() if one.log is self and one.is_open]
         if self._on_call is None and not collecting and not _log.isEnabledFor(logging.DEBUG):
             return
         info = _describe(call, outcome, elapsed)

@@ -10,7 +10,7 @@
 
 Final states are put on record before anybody hears of them, many in one commit.
 
-A reference has one owner at a time: the push that is looked up, sent, searched for or followed
+A reference has one holder at a time: the push that is looked up, sent, searched for or followed
 under it, one that recovery took over included. Whoever pushes the reference meanwhile joins.
 """
 
@@ -26,9 +26,9 @@ from uuid import uuid4
 from attrs import Factory, define, evolve
 
 from integration_sdk._coordinator.delivery import Delivery
-from integration_sdk._coordinator.owners import Owners
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent, What
+from integration_sdk._coordinator.references import References
 from integration_sdk._coordinator.waits import Waits
 from integration_sdk._sansio.pushing import outcomes, submissions
 from integration_sdk._sansio.pushing.intents import Intent, State
@@ -58,14 +58,14 @@ NUDGE = 1.0
 
 
 @define(eq=False)
-class Dispatch:
+class Desk:
     """What a coordinator does with one push after the other.
 
     Attributes:
         stopped: Why nothing more is sent; None while pushes are.
         open: Followed pushes, by key.
         doubted: Pushes whose answer was lost, by intent.
-        owners: Who has which reference.
+        references: Who has which reference.
         runs: What stops each run that goes on pulling, given the error to end it with.
         idle: Set while no push lacks an outcome.
         waits: Ends the waits for pushes that are bounded.
@@ -74,7 +74,7 @@ class Dispatch:
     poller: Poller
     dialect: Dialect
     delivery: Delivery
-    lines: asyncio.Semaphore
+    sending_slots: asyncio.Semaphore
     durable: bool
     fetch_data: bool
     check: Check | None
@@ -83,7 +83,7 @@ class Dispatch:
     tally: Tally = Factory(Tally)
     open: dict[str, Push] = Factory(dict)
     doubted: dict[str, Push] = Factory(dict)
-    owners: Owners = Factory(Owners)
+    references: References = Factory(References)
     runs: set[Callable[[IntegrationError], None]] = Factory(set)
     idle: asyncio.Event = Factory(asyncio.Event)
     tasks: set[asyncio.Task[None]] = Factory(set)
@@ -133,9 +133,9 @@ class Dispatch:
         if not self.durable or reference is None:
             await self._check(push.request)
             return intent
-        owner = await self.owners.take_or_find(push, intent, self.doubted)
-        if owner is not None:
-            self._join(owner, push)
+        holder = await self.references.take_or_join(push, intent, self.doubted)
+        if holder is not None:
+            self._join(holder, push)
             return None
         before = await self.delivery.recorded(reference)
         known = before and submissions.take_up(before, intent)
@@ -168,7 +168,7 @@ class Dispatch:
 
     async def deliver(self, push: Push, call: Request, intent: Intent) -> None:
         """Send *push* in its turn, and follow it."""
-        async with self.lines:
+        async with self.sending_slots:
             await self._deliver(push, call, intent)
 
     async def _deliver(self, push: Push, call: Request, intent: Intent) -> None:
@@ -222,9 +222,9 @@ class Dispatch:
         lane = (request.connection_id, request.data_type)
         self.poller.follow(request.company_id, key, lane, push, fetch_data=self.fetch_data)
 
-    def _join(self, owner: Push, twin: Push) -> None:
-        owner.join(twin)
-        if owner.key in self.open:
+    def _join(self, holder: Push, twin: Push) -> None:
+        holder.join(twin)
+        if holder.key in self.open:
             self.waits.start(twin)
 
     def push_changed(self, push: Push) -> None:
@@ -268,12 +268,12 @@ class Dispatch:
     def _expired(self, push: Push, waited: float) -> None:
         """The wait for *push* alone has ended: those it shares its key with wait on."""
         key = push.key or ""
-        owner = self.open[key]
-        heir = owner.part(push)
+        holder = self.open[key]
+        heir = holder.part(push)
         if heir is None:
             self.poller.unfollow(key)
-        elif heir is not owner:
-            self.owners.inherit(owner, heir)
+        elif heir is not holder:
+            self.references.inherit(holder, heir)
             self._own(key, heir)
         self.settle(push, outcomes.expired(push.request, push.operation, waited))
 
@@ -310,16 +310,16 @@ class Dispatch:
             self.poller.follow(intent.lane.company_id, str(intent.key), lane, push)
 
     def again(self, request: PushRequest) -> Push:
-        """Return a new push of a request, which is to have an outcome."""
+        """Return another push of *request*, counted among those that lack an outcome."""
         self.enter()
         return Push(request)
 
-    def watch(self, push: Push, intent_id: str) -> None:
-        """Search for a push in doubt."""
+    def search(self, push: Push, intent_id: str) -> None:
+        """Search the company's list for a push in doubt, again if need be."""
         self.doubted[intent_id] = push
         self.delivery.doubtful.add(intent_id)
 
-    def drop(self, intent_id: str) -> Push | None:
+    def stop_searching(self, intent_id: str) -> Push | None:
         """Search for a push in doubt no longer, and return it."""
         self.delivery.doubtful.discard(intent_id)
         return self.doubted.pop(intent_id, None)
@@ -344,7 +344,7 @@ class Dispatch:
         if key is not None and self.open.get(key) is push:
             del self.open[key]
             self.tally.open -= 1
-        self.owners.let_go(push)
+        self.references.let_go(push)
         self.waits.forget(push)
         if not push.settle(outcome):
             return

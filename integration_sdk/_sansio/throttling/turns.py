@@ -1,7 +1,7 @@
-"""Whose turn it is among those who wait: tickets, in lanes, in rings.
+"""Whose turn it is among those who wait: tickets, by company, in rings.
 
-A lane is a company. Within a priority the lanes form a ring and take turns; within a
-lane the ticket that asked first goes first, however often it had to come again.
+Each company has a share of the service. Within a priority the shares form a ring and take
+turns; within a share the ticket that asked first goes first, however often it had to come again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FAIR_TURN: Final = 8
 """One turn in so many goes to the least urgent, so that nobody waits for ever."""
 PRIORITIES: Final = tuple(Priority)
 MOST_IDLE: Final = 1024
-"""Idle lanes beyond this number are forgotten, with what they learnt of their company."""
+"""Idle shares beyond this number are forgotten, with what they learnt of their company."""
 
 
 @define(eq=False)
@@ -29,7 +29,7 @@ class Ticket:
     """One call's claim to a turn.
 
     Attributes:
-        company: The lane; None for requests that concern no company.
+        company: Whose share it counts against; None for requests that concern no company.
         priority: Lower goes sooner.
         deadline: When the call gives up, on the caller's clock.
         order: Its place in the line; 0 until it has one, kept when it comes again.
@@ -51,8 +51,8 @@ class Ticket:
 
 
 @define(eq=False)
-class Lane:
-    """One company's part: how many may go, and who waits, by priority."""
+class Share:
+    """One company's share: how many may go, and who waits, by priority."""
 
     window: Window
     gate: Gate = Factory(Gate)
@@ -78,8 +78,8 @@ class Lane:
 
 
 @define
-class Lanes:
-    """All lanes, and the rings in which those with waiting tickets take turns.
+class Turns:
+    """All shares, and the rings in which those with waiting tickets take turns.
 
     Args:
         limit: Requests under way at most, for requests that concern no company.
@@ -92,26 +92,26 @@ class Lanes:
     limit: int
     per_company: int
     waiting: int = field(init=False, default=0)
-    _lanes: dict[str | None, Lane] = field(init=False, factory=dict)
-    _rings: tuple[OrderedDict[Lane, None], ...] = field(
+    _shares: dict[str | None, Share] = field(init=False, factory=dict)
+    _rings: tuple[OrderedDict[Share, None], ...] = field(
         init=False, factory=lambda: tuple(OrderedDict() for _ in Priority)
     )
     _most: int = field(init=False, default=MOST_IDLE)
     _orders: int = field(init=False, default=0)
     _turns: int = field(init=False, default=0)
 
-    def of(self, ticket: Ticket) -> Lane:
-        """Return the lane of *ticket*."""
-        lane = self._lanes.get(ticket.company)
-        return self._make(ticket.company) if lane is None else lane
+    def of(self, ticket: Ticket) -> Share:
+        """Return the share of *ticket*."""
+        share = self._shares.get(ticket.company)
+        return self._make(ticket.company) if share is None else share
 
-    def _make(self, company: str | None) -> Lane:
-        if len(self._lanes) >= self._most:
-            self._lanes = {key: lane for key, lane in self._lanes.items() if not lane.is_idle}
-            self._most = MOST_IDLE + 2 * len(self._lanes)
+    def _make(self, company: str | None) -> Share:
+        if len(self._shares) >= self._most:
+            self._shares = {key: share for key, share in self._shares.items() if not share.is_idle}
+            self._most = MOST_IDLE + 2 * len(self._shares)
         most = self.limit if company is None else min(self.per_company, self.limit)
-        self._lanes[company] = lane = Lane(Window(most, float(most)))
-        return lane
+        self._shares[company] = share = Share(Window(most, float(most)))
+        return share
 
     def number(self, ticket: Ticket) -> None:
         """Give *ticket* its place in the line, unless it has one."""
@@ -121,11 +121,11 @@ class Lanes:
 
     def add(self, ticket: Ticket) -> None:
         """Put *ticket* in line."""
-        lane = self.of(ticket)
+        share = self.of(ticket)
         ticket.waiting = True
         self.waiting += 1
-        heappush(lane.lines[ticket.priority], ticket)
-        self._rings[ticket.priority].setdefault(lane)
+        heappush(share.lines[ticket.priority], ticket)
+        self._rings[ticket.priority].setdefault(share)
 
     def remove(self, ticket: Ticket) -> None:
         """Take *ticket* out of the line, if it is in it."""
@@ -133,14 +133,14 @@ class Lanes:
             ticket.waiting = False
             self.waiting -= 1
 
-    def offer(self, lane: Lane) -> None:
-        """*lane* may have room again: it takes part in the turns."""
+    def offer(self, share: Share) -> None:
+        """*share* may have room again: it takes part in the turns."""
         for priority in PRIORITIES:
-            if lane.lines[priority]:
-                self._rings[priority].setdefault(lane)
+            if share.lines[priority]:
+                self._rings[priority].setdefault(share)
 
     def next(self, now: float, least: Priority) -> Ticket | None:
-        """Return whose turn it is, down to priority *least*; None if no lane has room."""
+        """Return whose turn it is, down to priority *least*; None if no share has room."""
         eligible = PRIORITIES[: least + 1]
         last_first = self._turns % FAIR_TURN == FAIR_TURN - 1
         for priority in reversed(eligible) if last_first else eligible:
@@ -153,9 +153,9 @@ class Lanes:
     def _first_of_ring(self, priority: Priority, now: float) -> Ticket | None:
         ring = self._rings[priority]
         while ring:
-            lane, _ = ring.popitem(last=False)  # a lane without room comes back by `offer`
-            if lane.has_room(now, priority) and (ticket := lane.first(priority)) is not None:
-                ring[lane] = None
+            share, _ = ring.popitem(last=False)  # a share without room comes back by `offer`
+            if share.has_room(now, priority) and (ticket := share.first(priority)) is not None:
+                ring[share] = None
                 return ticket
         return None
 
@@ -168,7 +168,7 @@ class Lanes:
         )
 
     def _candidates(self, now: float) -> Iterator[Ticket]:
-        for lane in self._lanes.values():
-            for priority, line in enumerate(lane.lines):
-                if line and lane.has_room(now, Priority(priority)):
+        for share in self._shares.values():
+            for priority, line in enumerate(share.lines):
+                if line and share.has_room(now, Priority(priority)):
                     yield from (ticket for ticket in line if ticket.waiting)

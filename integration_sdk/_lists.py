@@ -1,0 +1,67 @@
+"""Lists of the service: ``list()`` on each of them gives a `Pager`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar, Unpack, overload
+
+from attrs import frozen
+
+from integration_sdk._caller import Caller
+from integration_sdk._pager.pager import ListOptions, Pager
+from integration_sdk._sansio import requests
+
+T = TypeVar("T")
+Record = dict[str, Any]
+
+
+@frozen
+class Listing:
+    """A list of the service: ``list()`` gives a `Pager` of it.
+
+    Source: "Pagination".
+    """
+
+    _caller: Caller
+    _operation: str
+    _names: Mapping[str, str]
+
+    @overload
+    def list(self, *, model: type[T], **options: Unpack[ListOptions]) -> Pager[T]: ...
+    @overload
+    def list(self, *, model: None = None, **options: Unpack[ListOptions]) -> Pager[Record]: ...
+    def list(self, *, model: Any = None, **options: Unpack[ListOptions]) -> Pager[Any]:
+        """Read the list: iterate for items, await for the first page.
+
+        Nothing is requested before that. Items are dicts, or instances of
+        *model*: any attrs class, dataclass, TypedDict or msgspec Struct.
+
+        Args:
+            model: What each item becomes.
+            options: See `ListOptions`.
+
+        Raises:
+            ConfigurationError: An option cannot work; nothing was sent.
+        """
+        return self._caller.pager(self._operation, self._names, model=model, **options)
+
+
+class BankAccounts(Listing):
+    """Bank accounts, through a connection or the legacy endpoints."""
+
+    async def get(self, account_id: str) -> Record:
+        """One bank account, as answered. Source: "Bank data endpoints"."""
+        names = {**self._names, "accountId": account_id}
+        request = self._caller.to_route(f"{self._family}.get", **names)
+        account: Record = await self._caller.json(request)
+        return account
+
+    def transactions(self, account_id: str) -> Listing:
+        """The transactions of one account. Source: "Bank data endpoints"."""
+        requests.segment("account_id", account_id)
+        names = {**self._names, "accountId": account_id}
+        return Listing(self._caller, f"{self._family}.transactions", names)
+
+    @property
+    def _family(self) -> str:
+        return self._operation.removesuffix(".list")
