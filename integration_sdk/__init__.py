@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 else:
     _HOMES = {
         "_client": "Client",
-        "_coordinator.coordinator": "Coordinator CoordinatorOptions",
+        "_coordinator.coordinator": "Coordinator",
+        "_coordinator.options": "CoordinatorOptions",
         "_coordinator.push": "Push PushEvent",
         "_pager.checkpoint": "Checkpoint",
         "_pager.pager": "ListOptions Pager",

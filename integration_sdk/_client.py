@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from yarl import URL
 
     from integration_sdk._answers import Quota
-    from integration_sdk._coordinator.coordinator import Coordinator, CoordinatorOptions
+    from integration_sdk._coordinator.coordinator import Coordinator
+    from integration_sdk._coordinator.options import CoordinatorOptions
     from integration_sdk.models import PushOperation, PushRequest
 
 ENVIRONMENT_KEY = "INTEGRATION_SDK_API_KEY"
@@ -285,9 +286,10 @@ class Client:
             TypeError: One of *options* is none of those.
             ConfigurationError: An option cannot work.
         """
-        from integration_sdk._coordinator import coordinator  # noqa: PLC0415 - on use
+        from integration_sdk._coordinator.coordinator import Coordinator  # noqa: PLC0415 - on use
+        from integration_sdk._coordinator.options import CoordinatorOptions  # noqa: PLC0415
 
-        known = coordinator.CoordinatorOptions.__optional_keys__
+        known = CoordinatorOptions.__optional_keys__
         for name in options.keys() - known:
             has = ", ".join(["check", *sorted(known)])
             raise TypeError(f"coordinator() has no option {name!r}; it has {has}")
@@ -295,7 +297,7 @@ class Client:
         given: dict[str, Any] = {}
         if self._retry is not _NOT_GIVEN:
             given["retry"] = self._caller.settings.retry
-        return coordinator.Coordinator(
+        return Coordinator(
             self._caller.send,
             self._polling.poller,
             self.dialect,

@@ -3,7 +3,8 @@
 from integration_sdk import errors
 from integration_sdk._client import Client
 from integration_sdk._connections import Connection
-from integration_sdk._coordinator.coordinator import Coordinator, CoordinatorOptions
+from integration_sdk._coordinator.coordinator import Coordinator
+from integration_sdk._coordinator.options import CoordinatorOptions
 from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._pager.checkpoint import Checkpoint
 from integration_sdk._pager.pager import ListOptions, Pager

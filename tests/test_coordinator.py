@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from integration_sdk.errors import (
     NotSent,
     PushFailed,
     PushInDoubt,
+    TooManyRequests,
     WaitExpired,
 )
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest, PushStatus
@@ -519,6 +521,55 @@ async def test_an_expired_account_stops_the_run_with_one_error() -> None:
     refused = [one for one in outcomes if one.status is OutcomeStatus.REJECTED]
     assert len(refused) <= 8
     assert posts(model) <= 108
+
+
+def spent_after(model: Model, pushes: int, *, hours: float) -> None:
+    """Let the service's quota be spent after so many pushes, until so many hours have passed."""
+
+    def answer(_: Request) -> Response | None:
+        left = hours * 3600 - model.now()
+        spent = posts(model) > pushes and left > 0
+        return error(429, "Too Many Requests", after=left) if spent else None
+
+    model.answer = answer
+
+
+async def test_a_quota_that_is_spent_for_hours_stops_the_run_with_one_error() -> None:
+    """It says when to come back; nobody waits for hours, and the rest is not pulled."""
+    model, pulled, outcomes = Model(lambda _: 100.0), 0, list[PushOutcome]()
+    spent_after(model, 100, hours=6)
+
+    def many() -> Iterator[PushRequest]:
+        nonlocal pulled
+        for pulled in range(1, 5001):
+            yield request(pulled)
+
+    async with coordinator(model, max_in_flight=8) as pushes:
+        with pytest.raises(TooManyRequests) as stopped:
+            await collect(pushes.run(many()), into=outcomes)
+
+    assert stopped.value.retry_at is not None
+    assert now() < 60
+    assert sorted(numbers(outcomes)) == list(range(1, pulled + 1))
+    statuses = Counter(one.status for one in outcomes)
+    assert statuses.keys() == {OutcomeStatus.PENDING, OutcomeStatus.REJECTED}
+    assert statuses[OutcomeStatus.REJECTED] <= 8
+    assert pulled < 150
+
+
+@pytest.mark.parametrize(("hours", "max_pause"), [(6, None), (0.1, 600.0)])
+async def test_a_pause_that_is_not_too_long_is_waited_for(
+    hours: float, max_pause: float | None
+) -> None:
+    """Ten minutes unless told otherwise, and for ever if told so."""
+    model = Model()
+    spent_after(model, 20, hours=hours)
+
+    async with coordinator(model, max_pause=max_pause) as pushes:
+        outcomes = await collect(pushes.run(requests(40)))
+
+    assert {one.status for one in outcomes} == {OutcomeStatus.SUCCESS}
+    assert now() > hours * 3600
 
 
 # Waits

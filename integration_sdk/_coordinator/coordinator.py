@@ -15,12 +15,13 @@ import random
 from collections.abc import AsyncIterable, Callable, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal, Self, TypedDict, get_args
+from typing import Final, Literal, Self, get_args
 
 from integration_sdk._coordinator import decisions, takeover
 from integration_sdk._coordinator.bulk import Bulk, RaiseOn, Run, checked
 from integration_sdk._coordinator.delivery import Delivery
 from integration_sdk._coordinator.desk import ENDS_ALL, NUDGE, SWEEP, Check, Desk
+from integration_sdk._coordinator.options import Leave
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._coordinator.push_list import PushList, SendRequest
@@ -34,44 +35,7 @@ from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ClientClosed, ConfigurationError
 from integration_sdk.models import OutcomeStatus, PushRequest
 
-Leave = Literal["drain", "detach", "cancel"]
 FIVE_TIMES: Final = RetryPolicy(attempts=5)
-
-
-class CoordinatorOptions(TypedDict, total=False):
-    """What `Client.coordinator` takes.
-
-    Attributes:
-        journal: File of the journal: pushes are on record before they leave, and a
-            later run goes on with them. None, the default: this block only.
-        store_payloads: Whether the journal keeps records; default True. Else it keeps their
-            hashes and natural keys, and what was not sent before a crash has to be submitted
-            again.
-        exclusive: Whether nobody but this journal pushes to its lanes: then a push whose
-            answer was lost can be told by being the only new one. Default False.
-        max_open: Pushes without an outcome, at most; default 2000. `Coordinator.submit` and
-            `Coordinator.run` wait for a place.
-        max_in_flight: Pushes being sent at the same time, at most; default 64.
-        leave: What the end of the block does with open pushes: "drain", the default, waits for
-            them; "detach" leaves them and keeps their keys in `Coordinator.detached`; "cancel"
-            only gives them the outcome PENDING. An exception detaches, and what has not
-            left by then is not sent.
-        on_event: Called with each `PushEvent`.
-        fetch_data: Whether an outcome's operation must have ``data``, at the price of a
-            request where the list of pushes does not hold it. Default False.
-        patience: Seconds that the list is searched for a push whose answer was lost;
-            default 30.
-    """
-
-    journal: str | os.PathLike[str] | None
-    store_payloads: bool
-    exclusive: bool
-    max_open: int
-    max_in_flight: int
-    leave: Leave
-    on_event: Callable[[PushEvent], None] | None
-    fetch_data: bool
-    patience: float
 
 
 class Coordinator:
@@ -110,6 +74,7 @@ class Coordinator:
         on_event: Callable[[PushEvent], None] | None = None,
         fetch_data: bool = False,
         patience: float = 30.0,
+        max_pause: float | None = 600.0,
         retry: RetryPolicy = FIVE_TIMES,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -121,6 +86,7 @@ class Coordinator:
         whole_number("max_in_flight", max_in_flight, 1, 10**6)
         if not (is_number(patience) and 0 <= patience < math.inf):
             raise ConfigurationError(f"patience must be 0 seconds or more, not {patience!r}")
+        seconds("max_pause", max_pause)
         if journal is not None and not _is_path(journal):
             raise ConfigurationError(
                 f"journal must be the path of a file, or None, not {journal!r}"
@@ -137,6 +103,7 @@ class Coordinator:
             tries=retry.attempts,
             first_wait=retry.throttled_base,
             longest_wait=retry.cap,
+            longest_pause=math.inf if max_pause is None else max_pause,
             quiet_period=patience,
         )
         self._chance = chance
@@ -248,6 +215,7 @@ class Coordinator:
             ConfigurationError: *request* is none, or has an id or a reference that cannot be
                 right, or *wait* is no time; nothing was sent.
             AccountExpired: The account has ended; nothing more is sent.
+            TooManyRequests, ServiceUnavailable: Likewise, until ``retry_at``: see `max_pause`.
             ClientClosed: The block has been left, or the client is closed.
         """
         seconds("wait", wait)
@@ -298,6 +266,8 @@ class Coordinator:
         Raises:
             AccountExpired: The account has ended. All that was pulled has an
                 outcome and was yielded; the rest of *requests* is untouched.
+            TooManyRequests, ServiceUnavailable: Likewise, where the service asks for a longer
+                pause than ``max_pause``; go on at ``retry_at``.
             ConfigurationError: *requests* gave what is no request, after the outcomes of
                 what it gave before.
             Exception: What *requests* raised, likewise.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
-from attrs import Factory, define, field
+from attrs import Factory, define, field, frozen
 
 from integration_sdk._coordinator.push import this_task
 from integration_sdk._coordinator.push_list import SNAPSHOT, PushList, unix_time
@@ -70,6 +70,22 @@ class _Before:
     taking: asyncio.Task[Snapshot | None]
 
 
+@frozen
+class Delivered:
+    """What became of a push that was to be sent.
+
+    intent: As it stands now.
+    operation: The push at the service, where it is known.
+    error: Why there is none, or none that is known.
+    held_back: Whether the service asks everybody to stay away for longer than is waited.
+    """
+
+    intent: Intent
+    operation: PushOperation | None = None
+    error: IntegrationError | None = None
+    held_back: bool = False
+
+
 @define(eq=False)
 class Delivery:
     """Sends pushes, each at most once, and finds out what became of those in doubt.
@@ -105,10 +121,8 @@ class Delivery:
 
     # What the coordinator asks for
 
-    async def deliver(
-        self, intent: Intent, call: Request
-    ) -> tuple[Intent, PushOperation | None, IntegrationError | None]:
-        """Send *intent* and return what came of it: the operation, or the error."""
+    async def deliver(self, intent: Intent, call: Request) -> Delivered:
+        """Send *intent* and return what came of it."""
         self._calls[intent.id] = call
         try:
             done = await self._send(intent)
@@ -123,8 +137,10 @@ class Delivery:
             self.reconcile(done.lane.company_id)
         if done.key is not None:
             own = heard.operation if heard and heard.answer.key == done.key else None
-            return done, own or submissions.recorded_operation(done), None
-        return done, None, replies.error(call, done, heard)
+            return Delivered(done, own or submissions.recorded_operation(done))
+        pause = heard.answer.retry_after if heard else None
+        held_back = pause is not None and pause > self.policy.longest_pause
+        return Delivered(done, None, replies.error(call, done, heard), held_back)
 
     async def _send(self, intent: Intent) -> Intent:
         machine = protocol.transmit(

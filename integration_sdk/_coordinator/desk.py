@@ -175,23 +175,24 @@ class Desk:
         if self.stopped:
             self.settle(push, outcomes.refused(push.request, self.stopped))
             return
-        done, operation, error = await self.delivery.deliver(intent, call)
-        if operation is not None:
+        done = await self.delivery.deliver(intent, call)
+        error = done.error or NotSent("not sent")
+        if done.operation is not None:
             self._tell("sent", push)
-            self.follow(push, done, operation)
-        elif done.state is State.AMBIGUOUS:
+            self.follow(push, done.intent, done.operation)
+        elif done.intent.state is State.AMBIGUOUS:
             logger.warning("a push may or may not exist, the list is searched: %s", error)
-            self._doubt(push, done)
+            self._doubt(push, done.intent)
         else:
-            self._refused(push, error or NotSent("not sent"))
+            self._refused(push, error, for_all=done.held_back)
 
-    def _refused(self, push: Push, error: IntegrationError) -> None:
-        if isinstance(error, ENDS_ALL):
+    def _refused(self, push: Push, error: IntegrationError, *, for_all: bool = False) -> None:
+        if for_all or isinstance(error, ENDS_ALL):
             self.stop(error)
         self.settle(push, outcomes.refused(push.request, error))
 
     def stop(self, error: IntegrationError) -> None:
-        """Send nothing more, and wait for nothing: the account has ended, or the client."""
+        """Send nothing more, and wait for nothing: the account, client or quota has ended."""
         if self.stopped is None:
             logger.error("nothing more is pushed: %s", error)
             self.stopped = error

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from integration_sdk import __version__
 from integration_sdk._client import ENVIRONMENT_KEY
-from integration_sdk._coordinator.coordinator import CoordinatorOptions
+from integration_sdk._coordinator.options import CoordinatorOptions
 from integration_sdk.cli import _journals, _pushing
 from integration_sdk.cli._demo import DemoSettings, run_demo
 from integration_sdk.cli._display import Stderr, say

@@ -14,7 +14,8 @@ from attrs import frozen
 from rich.console import Console
 
 from integration_sdk._client import Client
-from integration_sdk._coordinator.coordinator import Coordinator, CoordinatorOptions
+from integration_sdk._coordinator.coordinator import Coordinator
+from integration_sdk._coordinator.options import CoordinatorOptions
 from integration_sdk._coordinator.push import Push
 from integration_sdk._sansio import requests
 from integration_sdk.cli._journals import check_exists

@@ -21,7 +21,8 @@ from attrs import Factory, define, field
 from rich.console import Console
 
 from integration_sdk._client import Client
-from integration_sdk._coordinator.coordinator import Coordinator, CoordinatorOptions
+from integration_sdk._coordinator.coordinator import Coordinator
+from integration_sdk._coordinator.options import CoordinatorOptions
 from integration_sdk._coordinator.push import Push
 from integration_sdk.cli._display import Bar, Board, say
 from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT, Results
@@ -129,7 +130,8 @@ class Run:
         self, *, checked: bool = False, **options: Unpack[CoordinatorOptions]
     ) -> AsyncIterator[Coordinator]:
         """A coordinator whose progress is shown."""
-        options |= {"journal": self.journal, "on_event": self.results.hear}
+        # People see how long the service holds them back, and press Ctrl-C if they mind.
+        options |= {"journal": self.journal, "on_event": self.results.hear, "max_pause": None}
         check: Literal["options"] | None = "options" if checked else None
         end = asyncio.timeout(None)
         try:

@@ -27,6 +27,7 @@ Machines of one ledger may run side by side on one thread.
 """
 
 from collections.abc import Collection, Generator, Mapping, Sequence
+from math import inf
 from typing import TypeAlias, TypeVar
 
 from attrs import define, field, frozen
@@ -106,6 +107,7 @@ class Policy:
         key, so a create in doubt may be sent again. A journal may hold keys of another dialect.
     tries: Transmissions of one intent at most: after NOT_SENT, 429 and 503, and replays.
     first_wait, longest_wait: Full jitter grows from one to the other; Retry-After is a floor.
+    longest_pause: Where the service asks to stay away for longer, an intent is given up.
     replay_window: How long an idempotency key is relied upon. Assumed: answers are kept for
         90 minutes; a third is left for waits that turn out longer.
     first_look, quiet_period: When a company in doubt is listed first; and how long its list
@@ -119,6 +121,7 @@ class Policy:
     tries: int = 5
     first_wait: float = 1.0
     longest_wait: float = 20.0
+    longest_pause: float = inf
     replay_window: float = 3600.0
     first_look: float = 0.5
     quiet_period: float = 30.0

@@ -81,7 +81,10 @@ def transmit(
         began = answer.at if began is None else began
         if attempt + 1 >= policy.tries or not _may_go_again(intent, policy):
             break
-        now = yield Sleep(_wait(attempt, answer, policy, chance))
+        pause = _wait(attempt, answer, policy, chance)
+        if pause > policy.longest_pause:
+            break
+        now = yield Sleep(pause)
         if ledger.get(intent.id) is not intent:  # a listing settled it meanwhile
             return ledger.get(intent.id) or intent
         if not isinstance(now, float) or _too_old(intent, began, now, policy):
