@@ -46,6 +46,10 @@ class Loan:
     due_date: datetime
 
 
+class Lent(msgspec.Struct, rename="camel"):
+    due_date: datetime
+
+
 def operation(text: str) -> dict[str, Any]:
     dated = {"requestedOnUtc": text, "completedOnUtc": text}
     return {"pushOperationKey": "k", "companyId": "c", "status": "Success", **dated}
@@ -80,6 +84,22 @@ def test_no_reader_breaks_on_a_date_of_the_service(moment: datetime) -> None:
     answer = Response(status=429, headers=headers, received_at=NOW)
     assert "429" in str(read_error(read(), answer))
     assert Query(f"dueDate >= {NO_BEGINNING}").matches(row) in {True, False}
+
+
+@pytest.mark.parametrize("zone", ["", "Z", "+00:00"])
+def test_the_last_moment_of_dotnet_is_read_by_every_model(zone: str) -> None:
+    """``DateTime.MaxValue`` has a digit more than Python's last moment; dicts keep it."""
+    text = f"9999-12-31T23:59:59.9999999{zone}"
+    body = json.dumps({"results": [{"dueDate": text}]}).encode()
+
+    def only_item(model: Any) -> Any:
+        reader = ItemReader.of(model)
+        (item,) = reader.values(iter(reader.open(body).raws))
+        return item
+
+    assert only_item(Loan) == Loan(LATEST)
+    assert only_item(Lent).due_date.replace(tzinfo=UTC) == LATEST == parse_utc(text)
+    assert only_item(None) == {"dueDate": text}
 
 
 @given(dates, dates)

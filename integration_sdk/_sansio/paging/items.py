@@ -56,6 +56,8 @@ class _Envelope(msgspec.Struct, gc=False):
 _split: Final = msgspec.json.Decoder(_Envelope).decode
 _ESCAPE: Final = rb"(?s)\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>u[dD][89a-fA-F]..)|.)"
 """An escape in a JSON string: a surrogate pair, half of one, or any other."""
+_NO_END: Final = b"9999-12-31T23:59:59.9999999"
+"""The last moment there is in .NET. Msgspec would round it up, into the year 10000."""
 _ENVELOPE_NAMES: Final = frozenset({"results", "pageNumber", "pageSize", "totalResults", "_links"})
 
 
@@ -95,10 +97,12 @@ class ItemReader:
     Attributes:
         decode: An item's bytes to what msgspec makes of them.
         build: Makes the item of that; None where it is the item.
+        has_model: Whether items have fields with types, of which some may be dates.
     """
 
     decode: Callable[[Any], Any]
     build: Callable[[Any], Any] | None = None
+    has_model: bool = False
 
     @classmethod
     def of(
@@ -122,7 +126,7 @@ class ItemReader:
         from integration_sdk._sansio.paging.item_models import shape_of  # noqa: PLC0415 - on use
 
         shape = shape_of(model)
-        return cls(msgspec.json.Decoder(shape.type, float_hook=numbers).decode, shape.build)
+        return cls(msgspec.json.Decoder(shape.type, float_hook=numbers).decode, shape.build, True)
 
     def open(self, body: bytes, *, extra: bool = False) -> Sheet:
         """Return the page that *body* holds; its *extra* fields cost a second look.
@@ -130,6 +134,8 @@ class ItemReader:
         Raises:
             MalformedResponse: It is no page envelope.
         """
+        if self.has_model:
+            body = body.replace(_NO_END, _NO_END[:-1])
         try:
             envelope = _envelope(body)
             doubtful = _doubtful(envelope.total_results)
