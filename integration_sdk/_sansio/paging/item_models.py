@@ -42,16 +42,15 @@ from integration_sdk._sansio.model_fields import (
 from integration_sdk.errors import ConfigurationError
 
 Build = Callable[[Any], Any]
-_REPEATED: Final[Mapping[Any, tuple[Any, str]]] = {
+_REPEATED: Final[Mapping[Any, str]] = {
     **dict.fromkeys(
-        (list, abc.Sequence, abc.MutableSequence, abc.Collection),
-        (list, "[{each} for x in {value}]"),
+        (list, abc.Sequence, abc.MutableSequence, abc.Collection), "[{each} for x in {value}]"
     ),
-    **dict.fromkeys((set, abc.Set, abc.MutableSet), (set, "{{{each} for x in {value}}}")),
-    tuple: (tuple, "tuple([{each} for x in {value}])"),
-    frozenset: (frozenset, "frozenset([{each} for x in {value}])"),
+    **dict.fromkeys((set, abc.Set, abc.MutableSet), "{{{each} for x in {value}}}"),
+    tuple: "tuple([{each} for x in {value}])",
+    frozenset: "frozenset([{each} for x in {value}])",
 }
-"""Containers of one kind of item: what msgspec reads them into, and how they are made anew."""
+"""How containers of one kind of item are made of the list that msgspec reads."""
 _MAPPINGS: Final = frozenset({dict, abc.Mapping, abc.MutableMapping})
 
 
@@ -200,9 +199,8 @@ class _Twins:
         if origin not in _REPEATED:
             return origin, value
         twin, each = self._value(arguments[0], "x", known)
-        container, form = _REPEATED[origin]
-        repeated = container[(twin, *arguments[1:])]
-        return repeated, value if each == "x" else form.format(each=each, value=value)
+        anew = _REPEATED[origin].format(each=each, value=value)
+        return list[twin], value if each == "x" else anew  # type: ignore[valid-type]  # made at run time
 
 
 def _read_into(twin: Any) -> Any:
