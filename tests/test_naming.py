@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from integration_sdk import Client, OutcomeStatus, PushRequest, PushStatus
-from integration_sdk._sansio.codec import encode_record
+from integration_sdk._sansio.codec import encode_record, encode_value
 from integration_sdk._sansio.options.options import PushOptions
 from integration_sdk._sansio.paging.items import ItemReader
 from integration_sdk._sansio.shapes import structure
@@ -48,6 +48,10 @@ class Branch(msgspec.Struct, rename="camel"):
     parts_within: list[Branch | Line]
 
 
+class Held(msgspec.Struct):
+    held: list[Any]
+
+
 class Renamed(msgspec.Struct, rename={"first_line": "L1"}, frozen=True):
     first_line: Line
     account_id: str = ""
@@ -62,6 +66,7 @@ class Bill:
     line_items: list[Line]
     by_code: dict[str, list[Line]]
     pair: tuple[Line, ...]
+    payers: frozenset[Supplier]
     account: Account
     renamed: Renamed
     class_: str
@@ -83,6 +88,7 @@ bills = st.builds(
     line_items=st.lists(lines, max_size=3),
     by_code=st.dictionaries(texts, st.lists(lines, max_size=2), max_size=2),
     pair=st.lists(lines, max_size=2).map(tuple),
+    payers=st.frozensets(suppliers, max_size=2),
     account=accounts,
     renamed=st.builds(Renamed, lines, texts),
     class_=texts,
@@ -93,6 +99,15 @@ bills = st.builds(
 
 def written(record: Any) -> Any:
     return json.loads(encode_record(record))
+
+
+@given(suppliers | lines | accounts | bills)
+def test_an_object_is_written_alike_wherever_it_stands(record: Any) -> None:
+    """In a dict or a list it has the names, and the members, that it has alone."""
+    alone = encode_record(record)
+
+    assert encode_value({"a": [record]}) == b'{"a":[%b]}' % alone
+    assert encode_value(Held([record])) == b'{"held":[%b]}' % alone
 
 
 @given(suppliers | lines | accounts | bills)
@@ -111,6 +126,12 @@ def test_a_dict_is_sent_as_it_stands(inner: Any) -> None:
     assert encode_record(record) == msgspec.json.encode(record)
 
 
+@attrs.frozen
+class Terse:
+    payer: str = attrs.field(alias="customerName")
+    _memo: str = ""
+
+
 class Place(NamedTuple):
     supplier: Supplier
 
@@ -125,6 +146,8 @@ class Place(NamedTuple):
         ({"a": frozenset([Line(Decimal(1))])}, {"a": [{"unitAmount": 1, "taxCode": None}]}),
         ({"a": Place(Supplier("x"))}, {"a": [{"supplierName": "x", "status": "Active"}]}),
         ({"a": Account("4")}, {"a": {"nominalCode": "4", "isBank": False}}),
+        ({"a": Terse("x", memo="y")}, {"a": {"customerName": "x", "memo": "y"}}),
+        ({"a": Held([Terse("x")])}, {"a": {"held": [{"customerName": "x", "memo": ""}]}}),
         (Branch([Branch([])]), {"partsWithin": [{"partsWithin": []}]}),
         (
             Branch([Branch([Line(Decimal(1), "Z")])]),
@@ -155,6 +178,20 @@ def test_nan_inside_any_mapping_is_found() -> None:
         encode_record({"a": MappingProxyType({"b": MappingProxyType({"c": float("nan")})})})
     with pytest.raises(InvalidRecord, match=r"\$\.unitAmount is NaN"):
         encode_record(Line(Decimal("nan")))
+
+
+class Partial(msgspec.Struct):
+    customer_ref: msgspec.Raw
+
+
+def test_what_was_left_undecoded_is_sent_as_it_came() -> None:
+    """A member that is ``msgspec.Raw`` costs no decoding, and can be pushed."""
+    ref = {"some_id": "7", "amount": 1.5}
+    record = ItemReader.of(Partial).value(msgspec.Raw(json.dumps({"customerRef": ref}).encode()))
+
+    assert written(record) == written({"customerRef": record.customer_ref}) == {"customerRef": ref}
+    with pytest.raises(InvalidRecord, match="truncated"):
+        encode_record({"customerRef": msgspec.Raw(b'{"half":')})
 
 
 class Tagged(msgspec.Struct, tag="bill", omit_defaults=True):

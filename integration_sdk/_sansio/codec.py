@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
 
-from integration_sdk._sansio.naming import PLAIN, by_service_names, python_name
+from integration_sdk._sansio.naming import to_plain
 from integration_sdk.errors import InvalidRecord, MalformedResponse
 
 Json = Any
@@ -19,16 +18,7 @@ LATEST: Final = datetime.max.replace(tzinfo=UTC)
 
 _decode_any: Final = msgspec.json.Decoder().decode
 _decode_exact: Final = msgspec.json.Decoder(float_hook=Decimal).decode
-
-
-def _as_dict(value: Any) -> dict[Any, Any]:
-    """Msgspec writes dicts, and no other kind of mapping."""
-    if not isinstance(value, Mapping):
-        raise TypeError(f"objects of type {type(value).__name__} are no JSON")
-    return dict(value)
-
-
-_encode: Final = msgspec.json.Encoder(decimal_format="number", enc_hook=_as_dict).encode
+_encode: Final = msgspec.json.Encoder(decimal_format="number").encode
 
 
 def decode_json(body: bytes, *, exact: bool = False) -> Json:
@@ -52,15 +42,11 @@ def encode_value(value: Any) -> bytes:
         InvalidRecord: It holds something that JSON cannot say.
     """
     try:
-        if type(value) is not dict:
-            value = by_service_names(value)
-        body = _encode(value)
-        if b"_" in body and python_name(body):
-            value = by_service_names(value)
-            body = _encode(value)
+        plain = to_plain(value)
+        body = _encode(plain)
         if b"null" in body or b"NaN" in body or b"Infinity" in body:
-            _refuse_nan(value, "$")
-    except (TypeError, ValueError, RecursionError, msgspec.EncodeError) as error:
+            _refuse_nan(plain, "$")
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise InvalidRecord(f"cannot be written as JSON: {error}") from None
     return body
 
@@ -82,19 +68,14 @@ def encode_record(record: Any) -> bytes:
 
 def _refuse_nan(value: Any, path: str) -> None:
     """Msgspec writes NaN as null, which would push a record without its amount."""
-    kind = type(value)
-    if kind is dict:
+    if isinstance(value, dict):
         for name, member in value.items():
             _refuse_nan(member, f"{path}.{name}")
-    elif kind is list or kind is tuple:
+    elif isinstance(value, list):
         for index, member in enumerate(value):
             _refuse_nan(member, f"{path}[{index}]")
-    elif kind is float or kind is Decimal:
-        if not math.isfinite(value):
-            raise ValueError(f"{path} is {value}, which is no JSON number")
-    elif kind not in PLAIN:
-        plain = msgspec.to_builtins(value, builtin_types=(Decimal, *PLAIN), enc_hook=_as_dict)
-        _refuse_nan(plain, path)
+    elif isinstance(value, float | Decimal) and not math.isfinite(value):
+        raise ValueError(f"{path} is {value}, which is no JSON number")
 
 
 def parse_utc(value: Any, _: Any = datetime) -> datetime:
