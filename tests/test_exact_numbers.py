@@ -12,8 +12,11 @@ import pytest
 
 from integration_sdk import Client, OutcomeStatus, PushRequest
 from integration_sdk._journal import SqliteJournal
+from integration_sdk._sansio.codec import decode_json, encode_value
 from integration_sdk._sansio.polling.rows import read_full
 from integration_sdk._sansio.pushing.intents import Lane, new_intent
+from integration_sdk._sansio.requests import Request
+from integration_sdk._sansio.responses import Response
 from integration_sdk.models import PushOperation
 from integration_sdk.sandbox import Sandbox
 from tests.push_model import Model
@@ -106,6 +109,30 @@ async def test_a_recovered_record_has_the_numbers_asked_for(
     assert [one.status for one in outcomes] == [OutcomeStatus.SUCCESS]
     assert set(kinds(outcomes[0].request.record)) == {kind}
     assert body in sent
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("natural_key", [None, "currencyRate"])
+async def test_a_lost_push_is_known_by_all_its_digits(natural_key: str | None) -> None:
+    """Whatever ``numbers`` are asked for: as floats, a rate of 28 digits is not the one sent."""
+    model, sent = Model(), list[Request]()
+    model.ok = lambda body: Response(status=200, body=encode_value(body))  # type: ignore[method-assign]  # its own would have floats
+
+    def lose(request: Request) -> Response | None:
+        if request.operation != "push.create":
+            return None
+        sent.append(request)
+        model.add("company", "books", "invoices", decode_json(request.body or b"", exact=True))
+        return Response(status=502)
+
+    model.answer = lose
+    record = {"currencyRate": Decimal(1) / Decimal(3)}
+    async with coordinator(model) as pushes:
+        request = PushRequest("company", "books", "invoices", record, natural_key=natural_key)
+        outcome = await (await pushes.submit(request))
+
+    assert outcome.status is OutcomeStatus.SUCCESS
+    assert len(sent) == 1
 
 
 def test_an_unusual_operation_is_exact_too() -> None:

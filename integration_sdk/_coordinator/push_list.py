@@ -1,4 +1,7 @@
-"""Reading a company's pushes for the push protocol: keys, and in full what may be new."""
+"""Reading a company's pushes for the push protocol: keys, and in full what may be new.
+
+Fractions are read exactly, whatever the client reads: records are told apart by every digit.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +111,7 @@ class PushList:
             names = {"companyId": company_id, "pushOperationKey": key}
             request = requests.to_route(self.dialect, "pushes.get", **names)
             try:
-                found.append(responses.read_push(request, await self.send(request)))
+                found.append(responses.read_push(request, await self.send(request), exact=True))
             except (TransportError, ApiError, ClientClosed):
                 continue
         return found
@@ -128,5 +131,5 @@ def _add(found: dict[str, Operation], page: rows.Rows, old: frozenset[str] | Non
 
 def _in_full(page: rows.Rows, old: frozenset[str]) -> dict[int, PushOperation]:
     indexes = [index for index, row in enumerate(page.rows) if row.key not in old]
-    operations = page.operations(indexes) if indexes else []
+    operations = page.operations(indexes, exact=True) if indexes else []
     return {index: one for index, one in zip(indexes, operations, strict=True) if one}
