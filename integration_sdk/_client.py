@@ -70,7 +70,8 @@ class Client:
         rate: Maximum number of calls per second. By default the client slows down only
             when the service asks it to.
         per_company: Maximum number of concurrent calls for one company.
-        connections: Maximum number of concurrent calls, and of connections for them.
+        connections: Maximum number of concurrent calls. Reads and writes use connections of
+            their own, up to this many each.
         proxy: URL of an HTTP proxy, such as ``http://user:password@proxy.example.com:3128``.
             The client ignores proxy environment variables. The proxy sees the host and port
             of the service, but neither API key nor data, which stay encrypted end to end;

@@ -68,8 +68,8 @@ class Connection:
         Args:
             data_type: For example ``invoices``.
             record: A mapping, or an instance of an attrs class, dataclass or msgspec
-                Struct. Mappings are sent as they are. Instances are sent under the
-                names that ``list(model=...)`` reads them by: ``due_date`` as ``dueDate``.
+                Struct. Mappings, and so TypedDicts, are sent as they are. Instances are sent
+                under the names that ``list(model=...)`` reads them by: ``due_date`` as ``dueDate``.
             timeout_minutes: Minutes after which the service gives up on a Pending push.
             check: "options" compares the record with the push options first.
             idempotency_key: If you repeat a push with the same key within 90 minutes, the service
@@ -79,6 +79,8 @@ class Connection:
             ConfigurationError: An argument cannot work, or the dialect has no idempotency keys.
             InvalidRecord: The record cannot be right; nothing was sent.
             AnswerLost: It may have been carried out; see ``company.pushes.list()``.
+            ApiError: The service refused it. After a 5xx it may exist all the same, unless the
+                service itself answered 503.
 
         Source: "Push a record (create)". Assumed: idempotency keys, as published.
         """

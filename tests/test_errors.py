@@ -168,6 +168,15 @@ def test_write_that_broke_says_to_look_first() -> None:
     assert "may have been carried out" not in str(read_error(READ, answer(500)))
 
 
+def test_only_the_services_own_503_says_that_a_push_was_not_made() -> None:
+    """A proxy answers so too when the service breaks off; before sending, it harms nothing."""
+    assert "may have been carried out" in str(read_error(WRITE, answer(503, b"<html>")))
+    assert "may have been carried out" not in str(read_error(WRITE, answer(503)))
+    assert "may have been carried out" not in str(read_error(READ, answer(503, b"<html>")))
+    unsent = read_error(WRITE, answer(503, b"<html>"), sent=False)
+    assert "may have been carried out" not in str(unsent)
+
+
 @pytest.mark.parametrize("status", [400, 413, 415, 422])
 def test_a_refused_write_does_not_exist(status: int) -> None:
     """What the service refused for what it holds is not told as if it might be there."""

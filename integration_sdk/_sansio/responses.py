@@ -141,7 +141,10 @@ def read_error(request: Request, response: Response, *, sent: bool = True) -> Ap
     if issubclass(kind, EndpointRemoved):
         facts["replacement"] = request.replacement
     what = _what_happened(request, response, body, sent=sent)
-    todo = _what_to_do(kind, request, response.status, retry_at, is_documented=body is not None)
+    if sent and _may_exist(request, response.status, is_documented=body is not None):
+        todo = "It may have been carried out; look before you repeat it."
+    else:
+        todo = _what_to_do(kind, request, response.status, retry_at, is_documented=body is not None)
     return kind(f"{what}. {todo}", **facts)
 
 
@@ -223,6 +226,12 @@ _QUOTE: Final = "Quote the correlation id to the service's support."
 _ASK: Final = "Try again later; if it stays so, look at what stands between you and the service."
 
 
+def _may_exist(request: Request, status: int, *, is_documented: bool) -> bool:
+    """Whether a write may have had its effect: a 503 that is a proxy's does not say."""
+    unclear = status not in _ADVICE or (status == 503 and not is_documented)
+    return request.safety is Safety.WRITE and unclear
+
+
 def _what_to_do(
     kind: type[ApiError],
     request: Request,
@@ -233,7 +242,5 @@ def _what_to_do(
 ) -> str:
     if kind is EndpointRemoved:
         return f"The legacy endpoint has been removed; use {request.method} {request.replacement}."
-    if request.safety is Safety.WRITE and status not in _ADVICE:
-        return "It may have been carried out; look before you repeat it."
     advice = _ADVICE_OF_KIND.get(kind) or _ADVICE.get(status, _QUOTE if is_documented else _ASK)
     return f"{advice} Not before {retry_at:%Y-%m-%d %H:%M:%S} UTC." if retry_at else advice

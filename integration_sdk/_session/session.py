@@ -75,7 +75,7 @@ class Session:
             and once more when the service answers 401.
         rate: Requests per second at most; None leaves it to what the service answers.
         per_company: Requests under way for one company, at most.
-        connections: Requests under way, and connections, at most.
+        connections: Requests under way at most, and connections for reads and writes each.
         refuses_with_503: `Dialect.refuses_with_503`.
         proxy, ssl, session: See `Client`, and `Transport`.
         middlewares, trace_configs: Passed to aiohttp.
