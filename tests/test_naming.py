@@ -160,6 +160,14 @@ def test_objects_inside_dicts_have_the_services_names(record: Any, expected: Any
     assert written(record) == expected
 
 
+def test_a_set_is_written_in_one_order_by_every_process() -> None:
+    """A second run is to find the record that the first one pushed under a reference."""
+    assert encode_record({"tags": set("hgfedcba")}) == b'{"tags":["a","b","c","d","e","f","g","h"]}'
+    assert written({"a": frozenset({Supplier("y"), Supplier("x")})}) == {
+        "a": [{"supplierName": name, "status": "Active"} for name in "xy"]
+    }
+
+
 @pytest.mark.parametrize(
     "record", [MappingProxyType({"a": 1}), {"b": MappingProxyType({"a": 1})}, MappingProxyType({})]
 )

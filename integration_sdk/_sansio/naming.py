@@ -40,7 +40,9 @@ def _writer(kind: type) -> Callable[[Any], Any] | None:
         return _of_mapping
     if kind is msgspec.Raw:
         return _read_raw
-    return _of_items if issubclass(kind, list | tuple | set | frozenset) else None
+    if issubclass(kind, set | frozenset):
+        return _of_set
+    return _of_items if issubclass(kind, list | tuple) else None
 
 
 def _names(kind: Any) -> list[tuple[str, str]]:
@@ -81,3 +83,8 @@ def _of_mapping(value: Mapping[Any, Any]) -> dict[Any, Any]:
 
 def _of_items(value: Any) -> list[Any]:
     return [to_plain(item) for item in value]
+
+
+def _of_set(value: Any) -> list[Any]:
+    """In the same order in every process, for a reference stands for the record's very bytes."""
+    return sorted(_of_items(value), key=msgspec.json.encode)
