@@ -450,6 +450,22 @@ async def test_a_middleware_that_breaks_once_harms_one_request(
     assert "a bug of the caller's" in caplog.text
 
 
+async def test_a_middleware_that_breaks_every_list_leaves_no_push_without_an_outcome(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What was lost cannot be searched for then: it is IN_DOUBT, and the block can be left."""
+
+    def answer(call: Request) -> BaseException:
+        lost = call.operation == "push.create"
+        return AnswerLost("reset") if lost else ValueError("a bug of the caller's")
+
+    async with asyncio.timeout(100), coordinator(Model(answer=answer), patience=5.0) as pushes:
+        outcomes = await collect(pushes.run(requests(2)))
+
+    assert statuses(outcomes) == {OutcomeStatus.IN_DOUBT: 2}
+    assert {record.name for record in caplog.records} == {"integration_sdk.pushes"}
+
+
 # What breaks within
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
@@ -218,14 +219,20 @@ class Delivery:
                 self.changed(intent)
 
     def look_again(self, company_id: str | None, now: float, *, every: float) -> None:
-        """Look for what is still in doubt, at most once in so many seconds a company."""
+        """Look for what is still in doubt, at most once in so many seconds a company.
+
+        A notification (of no known company) that comes too soon is heeded when the time is up.
+        """
         doubted = self.ledger.doubted(company_id) if self.doubtful else ()
         for company in {intent.lane.company_id for intent in doubted} - self._reconciling:
-            if now - self._looked.get(company, -every) >= every and not self.closing.is_set():
-                self._looked[company] = now
-                self._start(self._look(company))
+            wait = max(0.0, self._looked.get(company, -math.inf) + every - now)
+            if wait <= (every if company_id is None else 0.0) and not self.closing.is_set():
+                self._looked[company] = now + wait
+                self._start(self._look(company, wait))
 
-    async def _look(self, company_id: str) -> None:
+    async def _look(self, company_id: str, wait: float = 0.0) -> None:
+        if wait and await self._sleep(wait) is None:
+            return
         try:
             await self.drive(reconcile.look_again(self.ledger, company_id, policy=self.policy))
         except JournalError as error:
@@ -353,11 +360,7 @@ class Delivery:
             self._before.popitem(last=False)
 
     async def _take_snapshot(self, company_id: str) -> Snapshot | None:
-        taken: Snapshot | None = None
-        try:
-            taken = await self.drive(protocol.take_snapshot(company_id, newest=SNAPSHOT))
-        except Exception:  # a middleware's; pushes are sent all the same
-            logger.exception("the pushes of company %s could not be listed", company_id)
+        taken = await self.drive(protocol.take_snapshot(company_id, newest=SNAPSHOT))
         if taken is None and company_id in self._before:
             self._before[company_id].until -= SNAPSHOT_AGE - NO_SNAPSHOT_AGE
         return taken

@@ -5,6 +5,7 @@ Fractions are read exactly, whatever the client reads: records are told apart by
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import ClassVar, Final, Protocol
@@ -19,6 +20,8 @@ from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ApiError, ClientClosed, TransportError
 from integration_sdk.models import PushOperation
+
+logger = logging.getLogger("integration_sdk.pushes")
 
 SNAPSHOT: Final = 200
 """Keys of a company that are remembered before its first push is sent."""
@@ -69,6 +72,8 @@ class PushList:
     ) -> ListedPushes | None:
         """List a company's pushes, newest first; None where that is not to be had now.
 
+        What a middleware raises is logged: it is no reason to search no more.
+
         Args:
             company_id: Whose.
             known: Keys of a snapshot, down to which to read; None takes a snapshot.
@@ -103,6 +108,9 @@ class PushList:
             return rows.read_rows(responses.check(request, answer).body)
         except (TransportError, ApiError, ClientClosed):
             return None
+        except Exception:
+            logger.exception("the pushes of company %s could not be listed", company_id)
+            return None
 
     async def read_singly(self, company_id: str, keys: Collection[str]) -> list[PushOperation]:
         """Return those of these pushes that can be read."""
@@ -114,6 +122,8 @@ class PushList:
                 found.append(responses.read_push(request, await self.send(request), exact=True))
             except (TransportError, ApiError, ClientClosed):
                 continue
+            except Exception:
+                logger.exception("push %s could not be read", key)
         return found
 
 
