@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from integration_sdk._coordinator.push import PushEvent
+from integration_sdk._journal import SqliteJournal
+from integration_sdk._sansio.pushing.intents import Intent, State
 from integration_sdk._sansio.requests import Request
 from integration_sdk.errors import AnswerLost, WaitExpired
 from integration_sdk.models import OutcomeStatus, PushOutcome
@@ -139,6 +143,53 @@ async def test_a_push_that_had_to_be_searched_for_is_awaited_no_longer() -> None
     assert outcome.status is OutcomeStatus.PENDING
     assert isinstance(outcome.error, WaitExpired)
     assert took < 10
+
+
+async def test_a_push_that_was_named_is_shared_like_any_other(journal: Path) -> None:
+    """Those who ask for its reference wait as long as they asked to, in whatever order."""
+    lost = iter([AnswerLost("reset")])
+    model = Model(lambda _: 60.0)
+    model.answer = lambda call: next(lost, None) if call.operation == "push.create" else None
+    async with coordinator(model, journal=journal, patience=2.0) as pushes:
+        push = await pushes.submit(RECORD)
+        await push
+        key = model.add("company-0", "connection-0", "invoices", {"another": 1}).key
+        named = await pushes.decide(str(push.intent), bind=key)
+        waits = (5.0, None, 9.0, None)
+        ended = await asyncio.gather(*(pushed(pushes, wait) for wait in waits))
+        assert named
+        assert (await named).key == key
+
+    assert [
+        (one.status, round(took) if wait else None)
+        for (one, took), wait in zip(ended, waits, strict=True)
+    ] == [
+        (OutcomeStatus.PENDING, 5),
+        (OutcomeStatus.SUCCESS, None),
+        (OutcomeStatus.PENDING, 9),
+        (OutcomeStatus.SUCCESS, None),
+    ]
+
+
+async def test_no_wait_ends_while_an_end_is_put_on_record(
+    monkeypatch: pytest.MonkeyPatch, journal: Path
+) -> None:
+    """A push that is final before the wait ends has that outcome, however slow the disk."""
+    commit = SqliteJournal.commit
+
+    async def slow(self: SqliteJournal, rows: Sequence[Intent]) -> None:
+        if any(row.state is State.FINAL for row in rows):
+            await asyncio.sleep(60)
+        await commit(self, rows)
+
+    monkeypatch.setattr(SqliteJournal, "commit", slow)
+    events: list[PushEvent] = []
+    model = Model(lambda _: 2.0)
+    async with coordinator(model, journal=journal, on_event=events.append) as pushes:
+        ended = await asyncio.gather(*(pushed(pushes, 10.0) for _ in range(2)))
+
+    assert {outcome.status for outcome, _ in ended} == {OutcomeStatus.SUCCESS}
+    assert "found" not in {event.what for event in events}
 
 
 async def test_waits_leave_nothing_behind() -> None:

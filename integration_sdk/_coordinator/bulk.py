@@ -54,7 +54,7 @@ class Run(AsyncIterator[PushOutcome]):
         self._outcomes = outcomes
 
     def __aiter__(self) -> AsyncIterator[PushOutcome]:
-        return _Loop(self, self._bulk.stop)
+        return _Loop(self, self._bulk.loop_left)
 
     def __anext__(self) -> Awaitable[PushOutcome]:
         return self._outcomes.__anext__()
@@ -102,6 +102,7 @@ class Bulk:
         self._pulled = 0  # requests taken from the input
         self._handed_out = 0  # outcomes given to the caller
         self._senders_left = 0
+        self._home: asyncio.AbstractEventLoop | None = None  # set by the start
         self._input_ended = False  # used up, broken, or not wanted any more
         self._abandoned = False  # nobody will take the outcomes
         self._failure: BaseException | None = None
@@ -125,6 +126,8 @@ class Bulk:
         self, requests: Iterable[PushRequest] | AsyncIterable[PushRequest], raise_on: RaiseOn
     ) -> AsyncGenerator[PushOutcome, None]:
         """Yield outcomes until the input is used up and everything has one."""
+        if self._desk.stopped:
+            raise self._desk.stopped
         first: Exception | None = None
         if isinstance(requests, Sized):
             self._desk.tally.expect(len(requests))
@@ -152,6 +155,7 @@ class Bulk:
             asyncio.create_task(self._send(input_), name="integration_sdk sender")
             for _ in range(self._senders)
         ]
+        self._home = asyncio.get_running_loop()
         self._desk.tasks.update(senders)
         self._desk.runs.add(self.stop)
         for sender in senders:
@@ -166,6 +170,12 @@ class Bulk:
             self._news.clear()
             await self._news.wait()
         return True
+
+    def loop_left(self) -> None:
+        """A loop over the run is garbage, which any thread may collect at any time."""
+        if self._home is not None and not self._home.is_closed():
+            self._input_ended = True
+            self._home.call_soon_threadsafe(self.stop)
 
     def stop(self, error: Exception | None = None) -> None:
         """Pull nothing more; what is being sent is sent to its end, then *error* is raised."""
@@ -222,7 +232,7 @@ class Bulk:
 
     async def _pull_one(self, input_: AsyncIterator[PushRequest]) -> tuple[int, PushRequest] | None:
         async with self._turn:
-            if self._input_ended or self._desk.stopped:
+            if self._input_ended:
                 return None
             try:
                 request = await anext(input_)

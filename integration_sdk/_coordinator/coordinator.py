@@ -151,8 +151,7 @@ class Coordinator:
     ) -> None:
         desk = self._open()
         leave = self._leave if kind is None else "detach"
-        for stop in tuple(desk.runs):
-            stop(ClientClosed("the block was left; the rest of the input is untouched"))
+        desk.end_runs(ClientClosed("the block was left; the rest of the input is untouched"))
         try:
             if leave == "drain":
                 await desk.idle.wait()
@@ -162,12 +161,13 @@ class Coordinator:
 
     async def _close(self, desk: Desk, leave: Leave, *, abandon: bool) -> None:
         desk.stopped = desk.stopped or ClientClosed("this coordinator's block has been left")
+        desk.end_runs(desk.stopped)  # those that have begun since
         desk.delivery.closing.set()
         if abandon:
             desk.delivery.abandon()
         try:
-            if desk.tasks:
-                await asyncio.wait(desk.tasks)
+            while working := desk.tasks | desk.delivery.tasks:
+                await asyncio.wait(working)
         finally:  # cancelled or not: everything has an outcome, and the journal is let go of
             if leave != "cancel":
                 self.detached += tuple(desk.open)
@@ -225,14 +225,11 @@ class Coordinator:
         if desk.stopped:
             self._places.release()
             raise desk.stopped
-        sending = asyncio.create_task(desk.push(push, wait), name="integration_sdk submit")
-        desk.tasks.add(sending)
-        sending.add_done_callback(desk.tasks.discard)
-        await asyncio.shield(sending)
+        await desk.see_through(desk.push(push, wait))
         outcome = push.outcome
         if outcome and outcome.status is OutcomeStatus.INVALID:
             outcome.raise_for_status()
-        if outcome and isinstance(outcome.error, ENDS_ALL):
+        if outcome and not push.key and isinstance(outcome.error, ENDS_ALL):
             raise outcome.error
         return push
 
@@ -333,6 +330,7 @@ class Coordinator:
         Raises:
             ConfigurationError: It is not in doubt, or *decision* makes no sense.
             JournalError: The decision could not be recorded; it has not been made.
+            ClientClosed: The block has been left.
         """
         if (decision in {"resend", "abandon"}) == (bind is not None):
             raise ConfigurationError('decide "resend" or "abandon", or give bind= a push key')

@@ -1,6 +1,7 @@
 """What the caller decides about a push that is IN_DOUBT: send it again, leave it, or name it.
 
-A decision is on record before anything follows from it.
+A decision is on record before anything follows from it. Once it is being recorded it is carried
+out to its end, even if the caller is cancelled.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from integration_sdk._sansio import requests
 from integration_sdk._sansio.pushing import outcomes, reconcile, submissions
 from integration_sdk._sansio.pushing.evidence import in_lane
 from integration_sdk._sansio.pushing.intents import Intent
-from integration_sdk.errors import ConfigurationError
+from integration_sdk.errors import ClientClosed, ConfigurationError
 
 
 async def bind(desk: Desk, intent_id: str, key: str) -> Push:
@@ -22,6 +23,11 @@ async def bind(desk: Desk, intent_id: str, key: str) -> Push:
     if before is None or intent_id not in desk.doubted:
         raise ConfigurationError(f"intent {intent_id} is not in doubt here")
     await _check_key(desk, before, key)
+    return await desk.see_through(_bind(desk, intent_id, key))
+
+
+async def _bind(desk: Desk, intent_id: str, key: str) -> Push:
+    _check_open(desk)
     push = desk.stop_searching(intent_id)
     if push is None:
         raise ConfigurationError(f"intent {intent_id} is not in doubt here any more")
@@ -46,6 +52,11 @@ async def _check_key(desk: Desk, intent: Intent, key: str) -> None:
 
 async def abandon(desk: Desk, intent_id: str) -> None:
     """Leave a push in doubt."""
+    await desk.see_through(_abandon(desk, intent_id))
+
+
+async def _abandon(desk: Desk, intent_id: str) -> None:
+    _check_open(desk)
     _forget(desk, await desk.delivery.drive(reconcile.abandon(desk.delivery.ledger, intent_id)))
 
 
@@ -56,6 +67,12 @@ async def resend(desk: Desk, intent_id: str) -> Push:
         raise ConfigurationError(f"intent {intent_id} is not in doubt here")
     while holder := desk.references.holder(before.reference):
         await holder.push
+    return await desk.see_through(_resend(desk, before))
+
+
+async def _resend(desk: Desk, before: Intent) -> Push:
+    _check_open(desk)
+    intent_id = before.id
     push = desk.doubted.get(intent_id)
     exact = desk.poller.exact
     again = Push(push.request if push else submissions.from_record(before, exact=exact))
@@ -77,6 +94,11 @@ async def _on_record(desk: Desk, intent_id: str) -> Intent:
     new_id, key = desk.new_names()
     machine = reconcile.resend(desk.delivery.ledger, intent_id, new_id=new_id, idempotency_key=key)
     return await desk.delivery.drive(machine)
+
+
+def _check_open(desk: Desk) -> None:
+    if desk.delivery.closing.is_set():
+        raise ClientClosed("this coordinator's block has been left")
 
 
 def _forget(desk: Desk, decided: Intent) -> None:

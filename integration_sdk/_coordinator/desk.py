@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from attrs import Factory, define, evolve
@@ -46,6 +46,7 @@ from integration_sdk.errors import (
 from integration_sdk.models import PushOperation, PushOutcome, PushRequest
 
 logger = logging.getLogger("integration_sdk.pushes")
+T = TypeVar("T")
 
 Check = Callable[[PushRequest], Awaitable[None]]
 """Raises `InvalidRecord` where a request cannot be right."""
@@ -86,7 +87,7 @@ class Desk:
     references: References = Factory(References)
     runs: set[Callable[[IntegrationError], None]] = Factory(set)
     idle: asyncio.Event = Factory(asyncio.Event)
-    tasks: set[asyncio.Task[None]] = Factory(set)
+    tasks: set[asyncio.Task[Any]] = Factory(set)
     waits: Waits = Factory(lambda self: Waits(self._expired), takes_self=True)
     _finals: list[tuple[Push, PushOperation]] = Factory(list)
     _numbers: Any = Factory(count)
@@ -99,14 +100,11 @@ class Desk:
     # Sending
 
     async def push(self, push: Push, wait: float | None) -> None:
-        """Check and send *push*; afterwards it has an outcome, or will have one.
-
-        Raises:
-            IntegrationError: Nothing is sent any more; see `stopped`.
-        """
-        if self.stopped:
-            raise self.stopped
+        """Check and send *push*; afterwards it has an outcome, or will have one."""
         self.enter()
+        if self.stopped:
+            self._refused(push, self.stopped)
+            return
         self.waits.bound(push, wait)
         self.tally.sending += 1
         try:
@@ -192,11 +190,17 @@ class Desk:
         self.settle(push, outcomes.refused(push.request, error))
 
     def stop(self, error: IntegrationError) -> None:
-        """Send nothing more, and wait for nothing: the account, client or quota has ended."""
+        """Pull, send and wait for nothing more: the account, client or quota has ended."""
         if self.stopped is None:
             logger.error("nothing more is pushed: %s", error)
             self.stopped = error
+            self.end_runs(error)
             self.give_up(error)
+
+    def end_runs(self, error: IntegrationError) -> None:
+        """Let each run that goes on pulling end with *error*."""
+        for stop in tuple(self.runs):
+            stop(error)
 
     # Following
 
@@ -210,6 +214,7 @@ class Desk:
             return
         key = operation.push_operation_key
         if key in self.open:
+            self.references.inherit(push, self.open[key])
             self._join(self.open[key], push)
             return
         self.tally.open += 1
@@ -224,16 +229,18 @@ class Desk:
         self.poller.follow(request.company_id, key, lane, push, fetch_data=self.fetch_data)
 
     def _join(self, holder: Push, twin: Push) -> None:
-        holder.join(twin)
         if holder.key in self.open:
             self.waits.start(twin)
+        holder.join(twin)
 
     def push_changed(self, push: Push) -> None:
         """A push has another status."""
         self._tell("changed", push)
 
     def push_ended(self, push: Push, operation: PushOperation) -> None:
-        """A push is final: record it, then tell."""
+        """A push is final: record it, then tell; nobody's wait ends meanwhile."""
+        for each in push.crowd:
+            self.waits.forget(each)
         self._finals.append((push, operation))
         if not self._recording:
             self._recording = True
@@ -260,9 +267,9 @@ class Desk:
             self._recording = False
 
     def _ended(self, push: Push, operation: PushOperation) -> None:
-        if push.outcome is None:
-            self.settle(push, outcomes.final(push.request, operation, self.dialect))
-        else:
+        was_in_doubt = push.outcome is not None
+        self.settle(push, outcomes.final(push.request, operation, self.dialect))
+        if was_in_doubt:
             push.operation = operation
             self._tell("found", push)
 
@@ -297,18 +304,9 @@ class Desk:
         if intent.key is not None:
             del self.doubted[intent.id]
             self.delivery.doubtful.discard(intent.id)
-            self._found(push, intent)
+            self.follow(push, intent, submissions.recorded_operation(intent))
         elif push.outcome is None:
             self.settle(push, outcomes.in_doubt(push.request, intent))
-
-    def _found(self, push: Push, intent: Intent) -> None:
-        operation = submissions.recorded_operation(intent)
-        if push.outcome is None:
-            self.follow(push, intent, operation)
-        else:
-            push.operation, push.keeper = operation, self
-            lane = (intent.lane.connection_id, intent.lane.data_type)
-            self.poller.follow(intent.lane.company_id, str(intent.key), lane, push)
 
     def again(self, request: PushRequest) -> Push:
         """Return another push of *request*, counted among those that lack an outcome."""
@@ -340,21 +338,20 @@ class Desk:
         self.idle.clear()
 
     def settle(self, push: Push, outcome: PushOutcome) -> None:
-        """Give a push its outcome, and those that joined it theirs."""
+        """Give a push its outcome, unless it has one, and those that joined it theirs."""
         key = outcome.key or push.key
         if key is not None and self.open.get(key) is push:
             del self.open[key]
             self.tally.open -= 1
         self.references.let_go(push)
         self.waits.forget(push)
-        if not push.settle(outcome):
-            return
-        self._busy -= 1
-        if not self._busy:
-            self.idle.set()
-        self.tally.ended(outcome.status, asyncio.get_running_loop().time())
-        logger.debug("push %s: %s", key, outcome.status)
-        self._tell("ended", push)
+        if push.settle(outcome):
+            self._busy -= 1
+            if not self._busy:
+                self.idle.set()
+            self.tally.ended(outcome.status, asyncio.get_running_loop().time())
+            logger.debug("push %s: %s", key, outcome.status)
+            self._tell("ended", push)
         self.pass_on(push, outcome)
 
     def pass_on(self, push: Push, outcome: PushOutcome) -> None:
@@ -369,11 +366,21 @@ class Desk:
             self.poller.unfollow(key)
             self.settle(push, outcomes.pending(push.request, push.operation, error))
 
-    def start(self, work: Any) -> None:
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Do *work* beside; the end of the block waits for it."""
-        task: asyncio.Task[None] = asyncio.create_task(work, name="integration_sdk push")
+        task = asyncio.create_task(work, name="integration_sdk push")
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+        return task
+
+    async def see_through(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do *work*, to its end even if whoever awaits it is cancelled meanwhile."""
+        task = self.start(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(_log_failure)
+            raise
 
     def _tell(self, what: What, push: Push) -> None:
         if self.on_event is None:
@@ -382,3 +389,9 @@ class Desk:
             self.on_event(PushEvent(what, push))
         except Exception:
             logger.exception("on_event failed; pushing goes on")
+
+
+def _log_failure(task: asyncio.Task[Any]) -> None:
+    """Tell of an error that nobody awaits any more."""
+    if not task.cancelled() and (error := task.exception()):
+        logger.error("what a cancelled caller had begun failed: %r", error)

@@ -129,9 +129,9 @@ class Push:
         self._share()
 
     def join(self, twin: Push) -> None:
-        """Share what becomes of it with *twin*; the keeper gives both their outcomes."""
-        self.twins = self.twins or []
-        self.twins.append(twin)
+        """Share what becomes of it with *twin* and its crowd; the keeper gives them outcomes."""
+        self.twins = [*(self.twins or ()), *twin.crowd]
+        twin.twins = None
         self._share()
 
     @property

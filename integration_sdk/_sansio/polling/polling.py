@@ -49,7 +49,7 @@ from integration_sdk._sansio.polling.weighing import ROWS_PER_REQUEST, Weight
 from integration_sdk._sansio.requests import LARGEST_PAGE
 
 SINGLY: Final = 4
-"""SingleLook looks that a company gets per turn."""
+"""Looks at single pushes that a company gets per turn."""
 SLOW_AGE: Final = 600.0
 """When rounds let go of a push, where it is not known what is usual."""
 NO_LIST: Final = 600.0

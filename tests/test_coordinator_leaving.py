@@ -1,0 +1,237 @@
+"""Promises of a coordinator that is left, stopped, or whose caller is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration_sdk._coordinator.bulk import Run
+from integration_sdk._coordinator.coordinator import Coordinator
+from integration_sdk._coordinator.push import Push, PushEvent
+from integration_sdk._sansio.requests import Request
+from integration_sdk._sansio.responses import Response
+from integration_sdk.errors import AccountExpired, AnswerLost, ClientClosed
+from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
+from tests.push_model import Model, error, request
+from tests.push_support import DOCUMENT, collect, coordinator, poller, requests
+
+pytestmark = pytest.mark.virtual_time
+
+RECORD = request(1, reference="INV-1")
+DECISIONS = ("resend", "abandon")
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    return tmp_path / "pushes.db"
+
+
+def lost(model: Model) -> list[Request]:
+    """Let *model* lose what is pushed, until its ``answer`` is taken away; return the calls."""
+    calls: list[Request] = []
+
+    def answer(call: Request) -> BaseException | None:
+        if call.operation != "push.create":
+            return None
+        calls.append(call)
+        return AnswerLost("reset")
+
+    model.answer = answer
+    return calls
+
+
+@pytest.mark.parametrize("gap", [10.0, 1e9], ids=["a while", "for ever"])
+async def test_an_account_that_ends_while_the_input_is_awaited_ends_the_run(gap: float) -> None:
+    """The run says so at once, after the outcomes; it waits for no record it would not push."""
+
+    async def source() -> AsyncIterator[PushRequest]:
+        yield request(0)
+        await asyncio.sleep(gap)
+        yield request(1)
+
+    def answer(call: Request) -> Response | None:
+        return error(402, "Your account has expired") if call.operation == "push.create" else None
+
+    seen: list[PushOutcome] = []
+    async with asyncio.timeout(5), coordinator(Model(answer=answer)) as pushes:
+        with pytest.raises(AccountExpired):
+            await collect(pushes.run(source()), seen)
+    assert [one.status for one in seen] == [OutcomeStatus.REJECTED]
+
+
+async def test_a_run_that_begins_while_the_block_is_left_does_not_hold_it_open() -> None:
+    """It is told like the others, though its input gives nothing for a long time."""
+
+    async def source() -> AsyncIterator[PushRequest]:
+        await asyncio.sleep(1e9)
+        yield request()
+
+    async def late() -> list[PushOutcome]:
+        await asyncio.sleep(5)
+        return await collect(pushes.run(source()))
+
+    async with asyncio.timeout(100):
+        async with coordinator(Model(lambda _: 10.0)) as pushes:
+            await pushes.submit(request())
+            running = asyncio.create_task(late())
+        with pytest.raises(ClientClosed):
+            await running
+
+
+@pytest.mark.parametrize("leave", ["drain", "detach", "cancel"])
+@pytest.mark.parametrize("max_open", [1, 2])
+async def test_those_who_wait_for_a_place_are_told_that_the_block_was_left(
+    leave: Any, max_open: int
+) -> None:
+    """However many they are: each gets its outcome, or `ClientClosed`."""
+    async with asyncio.timeout(100):
+        async with coordinator(Model(), max_open=max_open, leave=leave) as pushes:
+            submits = [asyncio.create_task(pushes.submit(one)) for one in requests(7)]
+            await asyncio.sleep(1)
+        told = await asyncio.gather(*submits, return_exceptions=True)
+
+    assert {type(one) for one in told} == {Push, ClientClosed}
+    assert all(one.outcome for one in told if isinstance(one, Push))
+
+
+async def test_a_push_that_was_taken_is_handed_out_though_the_account_ends_then() -> None:
+    """No error denies a push that has a key: its outcome says why nobody follows it."""
+
+    def answer(call: Request) -> Response | None:
+        refused = call.operation == "push.create" and b'"number":1' in (call.body or b"")
+        return error(402, "Your account has expired") if refused else None
+
+    async with asyncio.timeout(100), coordinator(Model(answer=answer)) as pushes:
+        submits = (pushes.submit(one) for one in requests(2))
+        push, refused = await asyncio.gather(*submits, return_exceptions=True)
+
+    assert isinstance(refused, AccountExpired)
+    assert isinstance(push, Push)
+    assert push.outcome
+    assert push.outcome.status is OutcomeStatus.PENDING
+    assert isinstance(push.outcome.error, AccountExpired)
+
+
+@pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "file"])
+async def test_a_push_found_late_is_let_go_of_with_the_block(journal: Path, on_disk: bool) -> None:
+    """One that turned up after IN_DOUBT counts as open; nobody polls for it afterwards."""
+    model = Model(lambda _: 1e6)
+    calls, polls = lost(model), poller(model)
+    path = journal if on_disk else None
+    async with Coordinator(
+        model.send, polls, DOCUMENT, journal=path, exclusive=True, patience=2.0
+    ) as pushes:
+        push = await pushes.submit(RECORD)
+        assert (await push).status is OutcomeStatus.IN_DOUBT
+        model._create(calls[0])
+        pushes.notify("somebody's")
+        await asyncio.sleep(50)
+        assert push.key
+        assert pushes.progress.open == 1
+
+    assert pushes.detached == (push.key,)
+    before = model.counts.copy()
+    await asyncio.sleep(1000)
+    assert model.counts == before
+
+
+async def test_a_push_found_late_shares_its_end_with_who_asks_again(journal: Path) -> None:
+    """Asked for again by its reference it is joined, and "found" is told once."""
+    model = Model(lambda _: 60.0)
+    calls = lost(model)
+    events: list[PushEvent] = []
+    async with coordinator(
+        model, journal=journal, exclusive=True, patience=2.0, on_event=events.append
+    ) as pushes:
+        push = await pushes.submit(RECORD)
+        assert (await push).status is OutcomeStatus.IN_DOUBT
+        model._create(calls[0])
+        pushes.notify("somebody's")
+        await asyncio.sleep(10)
+        hasty, patient = await pushes.submit(RECORD, wait=1.0), await pushes.submit(RECORD)
+        told = [(await hasty).status, (await patient).status]
+
+    assert told == [OutcomeStatus.PENDING, OutcomeStatus.SUCCESS]
+    assert [event.push for event in events if event.what == "found"] == [push]
+    assert push.operation
+    assert push.operation.is_final
+
+
+async def test_a_decision_is_carried_out_though_its_caller_is_cancelled(journal: Path) -> None:
+    """What is sent again is sent to its end; the block can be left, and has its outcome."""
+    model = Model()
+    lost(model)
+    events: list[PushEvent] = []
+    async with (
+        asyncio.timeout(1000),
+        coordinator(model, journal=journal, patience=2.0, on_event=events.append) as pushes,
+    ):
+        push = await pushes.submit(RECORD)
+        await push
+        model.answer, model.latency = None, 30.0
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5):
+                await pushes.decide(str(push.intent), "resend")
+
+    told = [event.push.outcome for event in events if event.what == "ended"]
+    assert [one.status for one in told if one] == [OutcomeStatus.IN_DOUBT, OutcomeStatus.SUCCESS]
+    assert model.counts["push.create"] == 2
+
+
+async def test_nothing_is_decided_once_the_block_was_left() -> None:
+    """A decision that comes too late says so, and nobody follows a push for it."""
+    model = Model()
+    lost(model)
+    async with asyncio.timeout(1000):
+        async with coordinator(model, patience=2.0) as pushes:
+            push = await pushes.submit(RECORD)
+            await push
+        key = model.add("company-0", "connection-0", "invoices", {"number": 7}).key
+        decisions: list[dict[str, Any]] = [{"bind": key}, *({"decision": one} for one in DECISIONS)]
+        for decision in decisions:
+            with pytest.raises(ClientClosed):
+                await pushes.decide(str(push.intent), **decision)
+
+
+async def test_what_fails_after_its_caller_was_cancelled_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Once, by us: not as an exception that nobody has retrieved."""
+
+    async def check(_: PushRequest) -> None:
+        await asyncio.sleep(5)
+        raise RuntimeError("a bug")
+
+    async with coordinator(Model(), check=check) as pushes:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await pushes.submit(request())
+
+    assert [record.name for record in caplog.records] == ["integration_sdk.pushes"]
+    assert "a bug" in caplog.text
+
+
+async def test_a_loop_may_be_collected_by_any_thread() -> None:
+    """Garbage is collected wherever it is full: the run still stops, and nothing is raised."""
+    asyncio.get_running_loop().set_debug(True)
+    pulled: list[int] = []
+
+    async def source() -> AsyncIterator[PushRequest]:
+        for number in range(1000):
+            await asyncio.sleep(0.1)
+            pulled.append(number)
+            yield request(number)
+
+    async with asyncio.timeout(100), coordinator(Model()) as pushes:
+        run: Run = pushes.run(source())
+        loops = [aiter(run)]
+        await anext(loops[0])
+        await asyncio.to_thread(loops.clear)
+        await asyncio.sleep(1)
+        so_far = len(pulled)
+        await asyncio.sleep(10)
+        assert len(pulled) == so_far < 1000
