@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from integration_sdk._coordinator.coordinator import Coordinator
 from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response
-from integration_sdk.errors import AccountExpired, AnswerLost, ClientClosed
+from integration_sdk.errors import AccountExpired, AnswerLost, ClientClosed, ConfigurationError
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
 from tests.push_model import Model, error, request
 from tests.push_support import DOCUMENT, collect, coordinator, poller, requests
@@ -182,6 +183,29 @@ async def test_a_decision_is_carried_out_though_its_caller_is_cancelled(journal:
     assert model.counts["push.create"] == 2
 
 
+@pytest.mark.parametrize("second", DECISIONS)
+@pytest.mark.parametrize("reference", [None, "INV-1"])
+async def test_a_doubt_is_decided_once(journal: Path, second: Any, reference: str | None) -> None:
+    """Of two decisions at the same time the second is refused, and nothing is sent for it."""
+    model = Model()
+    lost(model)
+    async with asyncio.timeout(1000), coordinator(model, journal=journal, patience=2.0) as pushes:
+        push = await pushes.submit(request(1, reference=reference))
+        await push
+        model.answer = None
+        again, refused = await asyncio.gather(
+            pushes.decide(str(push.intent), "resend"),
+            pushes.decide(str(push.intent), second),
+            return_exceptions=True,
+        )
+        assert isinstance(refused, ConfigurationError)
+        assert isinstance(again, Push)
+        assert (await again).status is OutcomeStatus.SUCCESS
+        assert not pushes.in_doubt
+
+    assert model.counts["push.create"] == 2
+
+
 async def test_nothing_is_decided_once_the_block_was_left() -> None:
     """A decision that comes too late says so, and nobody follows a push for it."""
     model = Model()
@@ -235,3 +259,25 @@ async def test_a_loop_may_be_collected_by_any_thread() -> None:
         so_far = len(pulled)
         await asyncio.sleep(10)
         assert len(pulled) == so_far < 1000
+
+
+async def test_an_input_that_nobody_holds_is_closed_when_its_loop_is_left() -> None:
+    """At once, not when garbage happens to be collected: it may hold a connection."""
+    closed: list[bool] = []
+
+    async def source() -> AsyncIterator[PushRequest]:
+        try:
+            for number in range(1000):
+                yield request(number)
+        finally:
+            closed.append(True)
+
+    gc.disable()
+    try:
+        async with coordinator(Model(), max_open=5) as pushes:
+            async for _ in pushes.run(source()):
+                break
+            await asyncio.sleep(1)
+            assert closed
+    finally:
+        gc.enable()

@@ -214,8 +214,7 @@ class Bulk:
         """Return the next request, with a place for it; None where there is none."""
         if self._input_ended:  # nobody frees places for a run that was stopped
             return None
-        task = this_task()
-        self._idle.add(task)
+        self._idle.add(this_task())
         try:
             await self._untaken.acquire()
             await self._places.acquire()
@@ -228,7 +227,7 @@ class Bulk:
                     self._untaken.release()
             return item
         finally:
-            self._idle.discard(task)
+            self._idle.discard(this_task())
 
     async def _pull_one(self, input_: AsyncIterator[PushRequest]) -> tuple[int, PushRequest] | None:
         async with self._turn:

@@ -67,24 +67,23 @@ async def resend(desk: Desk, intent_id: str) -> Push:
         raise ConfigurationError(f"intent {intent_id} is not in doubt here")
     while holder := desk.references.holder(before.reference):
         await holder.push
-    return await desk.see_through(_resend(desk, before))
-
-
-async def _resend(desk: Desk, before: Intent) -> Push:
-    _check_open(desk)
-    intent_id = before.id
     push = desk.doubted.get(intent_id)
     exact = desk.poller.exact
     again = Push(push.request if push else submissions.from_record(before, exact=exact))
     desk.references.take(again, before)
+    return await desk.see_through(_resend(desk, before, again))
+
+
+async def _resend(desk: Desk, before: Intent, again: Push) -> Push:
     try:
-        intent = await _on_record(desk, intent_id)
+        _check_open(desk)
+        intent = await _on_record(desk, before.id)
     except BaseException:
         desk.references.let_go(again)
         desk.pass_on(again, outcomes.in_doubt(again.request, before))
         raise
     desk.enter()
-    _forget(desk, desk.delivery.ledger.get(intent_id) or before)
+    _forget(desk, desk.delivery.ledger.get(before.id) or before)
     again.intent = intent.id
     await takeover.send(desk, again, intent)
     return again

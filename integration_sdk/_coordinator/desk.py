@@ -43,7 +43,7 @@ from integration_sdk.errors import (
     InvalidRecord,
     NotSent,
 )
-from integration_sdk.models import PushOperation, PushOutcome, PushRequest
+from integration_sdk.models import OutcomeStatus, PushOperation, PushOutcome, PushRequest
 
 logger = logging.getLogger("integration_sdk.pushes")
 T = TypeVar("T")
@@ -267,7 +267,7 @@ class Desk:
             self._recording = False
 
     def _ended(self, push: Push, operation: PushOperation) -> None:
-        was_in_doubt = push.outcome is not None
+        was_in_doubt = push.outcome and push.outcome.status is OutcomeStatus.IN_DOUBT
         self.settle(push, outcomes.final(push.request, operation, self.dialect))
         if was_in_doubt:
             push.operation = operation
@@ -324,11 +324,12 @@ class Desk:
         return self.doubted.pop(intent_id, None)
 
     def unsettle(self) -> None:
-        """Give an outcome to what is still being searched for."""
+        """Give an outcome to what is still being searched for; what is found now is told nobody."""
         for intent in self.delivery.ledger.doubted():
             push = self.doubted.get(intent.id)
             if push is not None and push.outcome is None:
                 self.settle(push, outcomes.in_doubt(push.request, intent))
+        self.delivery.doubtful.clear()
 
     # Ending
 

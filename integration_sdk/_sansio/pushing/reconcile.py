@@ -280,17 +280,16 @@ def resend(
         http_status=None,
         error=None,
     )
-    yield from write(ledger, decided, again)
-    ledger.note(decided)
+    yield from _decide(ledger, intent, decided, again)
     ledger.note(again)
     return again
 
 
 def abandon(ledger: Ledger, intent_id: str) -> Machine[Intent]:
     """Record the caller's decision to leave it. Errors as with `resend`."""
-    decided = _undecided(ledger, intent_id).to(State.DECIDED, decision="abandon")
-    yield from write(ledger, decided)
-    ledger.note(decided)
+    intent = _undecided(ledger, intent_id)
+    decided = intent.to(State.DECIDED, decision="abandon")
+    yield from _decide(ledger, intent, decided)
     return decided
 
 
@@ -306,9 +305,18 @@ def bind(ledger: Ledger, intent_id: str, key: str) -> Machine[Intent]:
     if ledger.owner(key) is not None:
         raise KeyClaimed(f"Push {key} belongs to intent {ledger.owner(key)} already.")
     decided = intent.to(State.DECIDED, decision="bind", key=key, evidence=Evidence.CALLER)
-    yield from write(ledger, decided)
-    ledger.note(decided)
+    yield from _decide(ledger, intent, decided)
     return decided
+
+
+def _decide(ledger: Ledger, intent: Intent, decided: Intent, *others: Intent) -> Machine[None]:
+    """Put a decision on record; until it is, nobody else decides or finds the intent."""
+    ledger.note(decided)
+    try:
+        yield from write(ledger, decided, *others)
+    except JournalError:
+        ledger.note(intent)
+        raise
 
 
 def _undecided(ledger: Ledger, intent_id: str) -> Intent:
