@@ -117,6 +117,33 @@ async def test_a_push_that_was_taken_is_handed_out_though_the_account_ends_then(
     assert isinstance(push.outcome.error, AccountExpired)
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_what_is_on_its_way_when_an_end_is_cancelled_has_an_outcome(is_lost: bool) -> None:
+    """It ends by itself, after the block: PENDING or IN_DOUBT, and nobody polls for it."""
+    model = Model(lambda _: 1e6, latency=20.0)
+    if is_lost:
+        lost(model)
+    polls = poller(model)
+
+    async def leave_in_a_hurry() -> None:
+        async with (
+            asyncio.timeout(25),
+            Coordinator(model.send, polls, DOCUMENT, leave="detach") as pushes,
+        ):
+            submits.append(asyncio.create_task(pushes.submit(RECORD)))
+            await asyncio.sleep(21)
+
+    submits: list[asyncio.Task[Push]] = []
+    with pytest.raises(TimeoutError):
+        await leave_in_a_hurry()
+    async with asyncio.timeout(100):
+        outcome = await (await submits[0])
+
+    assert outcome.status is (OutcomeStatus.IN_DOUBT if is_lost else OutcomeStatus.PENDING)
+    await asyncio.sleep(1)
+    assert not polls._schedule.pushes
+
+
 @pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "file"])
 async def test_a_push_found_late_is_let_go_of_with_the_block(journal: Path, on_disk: bool) -> None:
     """One that turned up after IN_DOUBT counts as open; nobody polls for it afterwards."""

@@ -19,8 +19,8 @@ from typing import Final, Literal, Self, get_args
 
 from integration_sdk._coordinator import decisions, takeover
 from integration_sdk._coordinator.bulk import Bulk, RaiseOn, Run, checked
-from integration_sdk._coordinator.delivery import Delivery
-from integration_sdk._coordinator.desk import ENDS_ALL, NUDGE, SWEEP, Check, Desk
+from integration_sdk._coordinator.delivery import NUDGE, SWEEP, Delivery
+from integration_sdk._coordinator.desk import ENDS_ALL, Check, Desk
 from integration_sdk._coordinator.options import Leave
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent
@@ -171,8 +171,7 @@ class Coordinator:
         finally:  # cancelled or not: everything has an outcome, and the journal is let go of
             if leave != "cancel":
                 self.detached += tuple(desk.open)
-            desk.give_up(ClientClosed("the block was left while this push was Pending; it goes on"))
-            desk.unsettle()
+            desk.let_go()
             await desk.delivery.close()
 
     @property

@@ -57,6 +57,10 @@ SNAPSHOT_AGE: Final = 600.0
 """Seconds after which a company is listed anew before pushes are sent."""
 SNAPSHOT_PUSHES: Final = 25_000
 """Pushes of all companies after which likewise: `KeyJournal` remembers what was sent since."""
+SWEEP: Final = 30.0
+"""Seconds between two searches for what is in doubt, where polling goes on anyway."""
+NUDGE: Final = 1.0
+"""The same where notifications tell of pushes that nobody follows."""
 LEFT_BEHIND: Final = "not sent: the coordinator's block was left before its turn came"
 NO_SNAPSHOT_AGE: Final = 30.0
 """The same where it could not be listed: what is sent until then can only be IN_DOUBT."""

@@ -9,9 +9,6 @@
                                   --> IN_DOUBT     the list does not; may be found later
 
 Final states are put on record before anybody hears of them, many in one commit.
-
-A reference has one holder at a time: the push that is looked up, sent, searched for or followed
-under it, one that recovery took over included. Whoever pushes the reference meanwhile joins.
 """
 
 from __future__ import annotations
@@ -52,10 +49,6 @@ Check = Callable[[PushRequest], Awaitable[None]]
 """Raises `InvalidRecord` where a request cannot be right."""
 ENDS_ALL = (AccountExpired, ClientClosed)
 """Errors that every other push would meet as well."""
-SWEEP = 30.0
-"""Seconds between two searches for what is in doubt, where polling goes on anyway."""
-NUDGE = 1.0
-"""The same where notifications tell of pushes that nobody follows."""
 
 
 @define(eq=False)
@@ -68,6 +61,7 @@ class Desk:
         doubted: Pushes whose answer was lost, by intent.
         references: Who has which reference.
         runs: What stops each run that goes on pulling, given the error to end it with.
+        over: Whether the block has been left.
         idle: Set while no push lacks an outcome.
         waits: Ends the waits for pushes that are bounded.
     """
@@ -86,6 +80,7 @@ class Desk:
     doubted: dict[str, Push] = Factory(dict)
     references: References = Factory(References)
     runs: set[Callable[[IntegrationError], None]] = Factory(set)
+    over: bool = False
     idle: asyncio.Event = Factory(asyncio.Event)
     tasks: set[asyncio.Task[Any]] = Factory(set)
     waits: Waits = Factory(lambda self: Waits(self._expired), takes_self=True)
@@ -183,6 +178,8 @@ class Desk:
             self._doubt(push, done.intent)
         else:
             self._refused(push, error, for_all=done.held_back)
+        if self.over:
+            self.let_go()
 
     def _refused(self, push: Push, error: IntegrationError, *, for_all: bool = False) -> None:
         if for_all or isinstance(error, ENDS_ALL):
@@ -323,11 +320,13 @@ class Desk:
         self.delivery.doubtful.discard(intent_id)
         return self.doubted.pop(intent_id, None)
 
-    def unsettle(self) -> None:
-        """Give an outcome to what is still being searched for; what is found now is told nobody."""
-        for intent in self.delivery.ledger.doubted():
-            push = self.doubted.get(intent.id)
-            if push is not None and push.outcome is None:
+    def let_go(self) -> None:
+        """Give an outcome to all that the block leaves, or a delivery that outlives its end."""
+        self.over = True
+        self.give_up(ClientClosed("the block was left while this push was Pending; it goes on"))
+        for intent_id, push in self.doubted.items():
+            intent = self.delivery.ledger.get(intent_id)
+            if intent is not None and push.outcome is None:
                 self.settle(push, outcomes.in_doubt(push.request, intent))
         self.delivery.doubtful.clear()
 

@@ -1,0 +1,171 @@
+"""A crowd at one coordinator: whoever comes, goes or breaks, all have outcomes and nothing is left.
+
+Callers share references, wait for as long as they like, are cancelled, decide of doubts and leave
+runs half-way, while the service, the journal and the account fail. Every world is a seed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from attrs import Factory, define
+
+from integration_sdk._coordinator.coordinator import Coordinator, Leave
+from integration_sdk._coordinator.push import PushEvent
+from integration_sdk._journal import SqliteJournal
+from integration_sdk._sansio.pushing.intents import Intent
+from integration_sdk._sansio.requests import Request
+from integration_sdk._sansio.responses import Response
+from integration_sdk.errors import AnswerLost, ClientClosed, IntegrationError, JournalError, NotSent
+from integration_sdk.models import OutcomeStatus, PushRequest
+from tests.push_model import Model, error, request
+from tests.push_support import DOCUMENT, poller
+
+pytestmark = pytest.mark.virtual_time
+
+MISHAPS: tuple[Response | BaseException, ...] = (
+    ValueError("a middleware's"),
+    AnswerLost("reset"),
+    error(500),
+    error(429),
+)
+ENDS: tuple[Response | BaseException, ...] = (error(402), ClientClosed("closed"))
+REFUSALS: tuple[Response | BaseException, ...] = (error(400), NotSent("no"))
+T = TypeVar("T")
+LEAVE: tuple[Leave, ...] = ("drain", "detach", "cancel")
+TOLD = (IntegrationError, TimeoutError)
+
+
+@define
+class World:
+    """What one seed makes of the service, and of those who use it."""
+
+    chance: random.Random
+    on_disk: bool
+    model: Model = Factory(Model)
+    events: list[PushEvent] = Factory(list)
+    ended: Response | BaseException | None = None
+
+    def one_of(self, *choices: T) -> T:
+        return self.chance.choice(choices)
+
+    def answer(self, call: Request) -> Response | BaseException | None:
+        if self.ended is not None or self.chance.random() > 0.15:
+            return self.ended
+        if call.operation != "push.create":
+            return self.one_of(*MISHAPS)
+        if self.chance.random() < 0.4:
+            self.model._create(call)
+            return AnswerLost("reset")
+        return self.one_of(*MISHAPS, *REFUSALS)
+
+    def request(self) -> PushRequest:
+        number = self.chance.randrange(6)
+        return request(number, companies=2, reference=f"INV-{number}" if self.on_disk else None)
+
+    async def submit(self, pushes: Coordinator) -> None:
+        """Push something, for as long as the caller likes, and decide if it is in doubt."""
+        try:
+            async with asyncio.timeout(self.one_of(0.001, 0.2, None, None, None)):
+                push = await pushes.submit(self.request(), wait=self.one_of(None, 0.5, 10))
+            outcome = await push
+            if outcome.status is OutcomeStatus.IN_DOUBT and push.intent:
+                async with asyncio.timeout(self.one_of(0.01, 1000)):
+                    await pushes.decide(push.intent, self.one_of("resend", "abandon"))
+        except TOLD:
+            pass
+
+    async def run(self, pushes: Coordinator) -> None:
+        """Push some, in a loop that is left after a few; gone on with, perhaps."""
+
+        async def source() -> AsyncIterator[PushRequest]:
+            for _ in range(10):
+                await asyncio.sleep(self.one_of(0, 0, 3, 40))
+                yield self.request()
+
+        try:
+            outcomes = pushes.run(source(), ordered=self.one_of(True, False))
+            for _ in range(self.one_of(1, 2)):
+                left = self.one_of(1, 3, 100)
+                async for _ in outcomes:
+                    left -= 1
+                    if not left:
+                        break
+        except TOLD:
+            pass
+
+    async def visit(self, pushes: Coordinator) -> list[asyncio.Task[None]]:
+        """Let callers come, one after the other, and things happen between them."""
+        callers = []
+        for _ in range(self.chance.randrange(1, 20)):
+            come = self.one_of(self.submit, self.submit, self.submit, self.run)
+            callers.append(asyncio.create_task(come(pushes)))
+            await asyncio.sleep(self.one_of(0, 0.01, 0.5, 5, 30))
+            if self.chance.random() < 0.2:
+                pushes.notify(self.one_of("somebody's", *self.model.by_key))
+            if self.chance.random() < 0.02:
+                self.ended = self.one_of(*ENDS)
+        return callers
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_nothing_is_left_of_a_crowd(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The block ends, all callers are told, and no task, wait, place or reference remains."""
+    chance = random.Random(seed)
+    world = World(chance, on_disk=seed % 2 == 0)
+    commit = SqliteJournal.commit
+
+    async def commit_or_fail(self: SqliteJournal, rows: Sequence[Intent]) -> None:
+        if chance.random() < 0.03:
+            raise JournalError("full")
+        await commit(self, rows)
+
+    monkeypatch.setattr(SqliteJournal, "commit", commit_or_fail)
+    unheard: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, what: unheard.append(what))
+    world.model.answer = world.answer
+    world.model.takes = lambda _: world.one_of(0, 0.1, 2, 7, 60, 300)
+    polls = poller(world.model)
+    max_open = world.one_of(1, 2, 50)
+    pushes = Coordinator(
+        world.model.send,
+        polls,
+        DOCUMENT,
+        journal=tmp_path / "pushes.db" if world.on_disk else None,
+        max_open=max_open,
+        max_in_flight=world.one_of(1, 64),
+        exclusive=world.one_of(True, False),
+        leave=LEAVE[seed % 3],
+        patience=4.0,
+        on_event=world.events.append,
+        chance=chance.random,
+    )
+    async with asyncio.timeout(10_000):
+        try:
+            async with pushes:
+                callers = await world.visit(pushes)
+        except JournalError:
+            pass  # what the disk refused to the last
+        await asyncio.gather(*callers)
+
+    desk = pushes._open()
+    left = (
+        *(desk.open, desk.tasks, desk.runs, desk.waits._bounds, desk.waits._timers),
+        *(desk.references._by_reference, desk.delivery.tasks, polls._schedule.pushes),
+    )
+    assert not any(left), left
+    assert desk.tally.open == desk.tally.sending == 0
+    assert desk.idle.is_set()
+    assert pushes._places._value == max_open
+    told = Counter((event.what, id(event.push)) for event in world.events)
+    assert max((told[one] for one in told if one[0] in {"ended", "found"}), default=0) < 2
+    await polls.aclose()
+    assert not unheard
