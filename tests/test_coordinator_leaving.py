@@ -7,15 +7,23 @@ import gc
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from integration_sdk._coordinator.bulk import Run
 from integration_sdk._coordinator.coordinator import Coordinator
 from integration_sdk._coordinator.push import Push, PushEvent
+from integration_sdk._journal import SqliteJournal
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response
-from integration_sdk.errors import AccountExpired, AnswerLost, ClientClosed, ConfigurationError
+from integration_sdk.errors import (
+    AccountExpired,
+    AnswerLost,
+    ClientClosed,
+    ConfigurationError,
+    JournalError,
+)
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
 from tests.push_model import Model, error, request
 from tests.push_support import DOCUMENT, collect, coordinator, poller, requests
@@ -231,6 +239,23 @@ async def test_a_doubt_is_decided_once(journal: Path, second: Any, reference: st
         assert not pushes.in_doubt
 
     assert model.counts["push.create"] == 2
+
+
+async def test_a_decision_that_fails_holds_up_no_other(
+    journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waits for a resend that the disk refuses goes on when it has failed."""
+    model = Model()
+    lost(model)
+    async with asyncio.timeout(1000), coordinator(model, journal=journal, patience=2.0) as pushes:
+        push = await pushes.submit(RECORD)
+        await push
+        refuses = AsyncMock(side_effect=JournalError("full"))
+        monkeypatch.setattr(SqliteJournal, "commit", refuses)
+        resends = [pushes.decide(str(push.intent), "resend") for _ in range(3)]
+        told = await asyncio.gather(*resends, return_exceptions=True)
+        assert {type(one) for one in told} == {JournalError}
+        monkeypatch.undo()
 
 
 async def test_nothing_is_decided_once_the_block_was_left() -> None:
