@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 import pytest
 from attrs import Factory, define
 
-from integration_sdk._coordinator.coordinator import Coordinator, Leave
+from integration_sdk._coordinator.coordinator import Coordinator
+from integration_sdk._coordinator.options import Leave
 from integration_sdk._coordinator.push import PushEvent
 from integration_sdk._journal import SqliteJournal
 from integration_sdk._sansio.pushing.intents import Intent

@@ -228,8 +228,9 @@ class Coordinator:
         outcome = push.outcome
         if outcome and outcome.status is OutcomeStatus.INVALID:
             outcome.raise_for_status()
-        if outcome and not push.key and isinstance(outcome.error, ENDS_ALL):
-            raise outcome.error
+        error = outcome.error if outcome and not push.key else None
+        if error and (isinstance(error, ENDS_ALL) or error is desk.stopped):
+            raise error
         return push
 
     def _free(self, _: Push) -> None:
