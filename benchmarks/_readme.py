@@ -63,7 +63,7 @@ def table(answers: Sequence[Mapping[str, Any]]) -> str:
 
 def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
     for goal in answer["goals"]:
-        if not goal["headline"]:
+        if not goal.get("headline"):  # an answer may be older than headlines
             continue
         bound = f"{goal['relation']} {number(goal['bound'])}"
         cells = [
