@@ -602,6 +602,18 @@ async def test_a_pause_that_is_not_too_long_is_waited_for(
     assert now() > hours * 3600
 
 
+async def test_max_pause_is_about_what_the_service_asks_for() -> None:
+    """A 429 that names no time is repeated after a pause of our own, however small it is."""
+    model = Model()
+    model.answer = lambda _: error(429, "Too Many Requests") if posts(model) == 1 else None
+
+    async with coordinator(model, max_pause=0) as pushes:
+        outcome = await (await pushes.submit(request()))
+
+    assert outcome.status is OutcomeStatus.SUCCESS
+    assert posts(model) == 2
+
+
 # Waits
 
 

@@ -143,8 +143,7 @@ class Delivery:
         if done.key is not None:
             own = heard.operation if heard and heard.answer.key == done.key else None
             return Delivered(done, own or submissions.recorded_operation(done))
-        pause = heard.answer.retry_after if heard else None
-        held_back = pause is not None and pause > self.policy.longest_pause
+        held_back = heard is not None and not self.policy.waits_for(heard.answer)
         return Delivered(done, None, replies.error(call, done, heard), held_back)
 
     async def _send(self, intent: Intent) -> Intent:

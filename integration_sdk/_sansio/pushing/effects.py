@@ -126,6 +126,10 @@ class Policy:
     first_look: float = 0.5
     quiet_period: float = 30.0
 
+    def waits_for(self, answer: Answer) -> bool:
+        """Whether the service asks to stay away for no longer than is waited."""
+        return (answer.retry_after or 0.0) <= self.longest_pause
+
 
 @define
 class Ledger:

@@ -79,12 +79,10 @@ def transmit(
     for attempt in count():
         intent, answer = yield from _attempt(ledger, _rekeyed(intent, new_key), policy)
         began = answer.at if began is None else began
-        if attempt + 1 >= policy.tries or not _may_go_again(intent, policy):
+        again = _may_go_again(intent, policy) and policy.waits_for(answer)
+        if attempt + 1 >= policy.tries or not again:
             break
-        pause = _wait(attempt, answer, policy, chance)
-        if pause > policy.longest_pause:
-            break
-        now = yield Sleep(pause)
+        now = yield Sleep(_wait(attempt, answer, policy, chance))
         if ledger.get(intent.id) is not intent:  # a listing settled it meanwhile
             return ledger.get(intent.id) or intent
         if not isinstance(now, float) or _too_old(intent, began, now, policy):
