@@ -5,7 +5,8 @@ against, ``integration_sdk.testing`` a pytest plugin, ``integration_sdk.webhooks
 receives "Push status changed".
 
 A public name is imported when it is first used: pytest loads this package in every run
-of a project that has it installed, and a program that only reads needs no coordinator.
+of a project that has it installed, and a program that only reads lists needs nothing of
+pushes. For the same reason some functions import what is for pushes only.
 Type checkers see the same names in ``_public``.
 """
 

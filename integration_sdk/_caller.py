@@ -34,7 +34,7 @@ OPTIONS_TTL = 300.0
 """Seconds that push options are remembered."""
 REFUSAL_TTL = 30.0
 """Seconds that it is remembered that there are none."""
-REFUSALS = frozenset({400, 403, 404, 405})
+NO_OPTIONS = frozenset({400, 403, 404, 405})
 """Statuses by which the service says so."""
 MOST_WARNINGS = 1000
 """Kinds of warnings that are logged."""
@@ -77,7 +77,7 @@ class RememberedOptions:
         try:
             options: PushOptions = await ask()
         except ApiError as error:
-            if error.status in REFUSALS:
+            if error.status in NO_OPTIONS:
                 self._refusals.put(target, copy(error), _now())
             raise
         self._options.put(target, options, _now())
@@ -209,7 +209,7 @@ class Polling:
     def poller(self) -> Poller:
         """The one poller of them all."""
         if self._made is None:
-            from integration_sdk._coordinator.poller import Poller  # noqa: PLC0415 - on use
+            from integration_sdk._coordinator.poller import Poller  # noqa: PLC0415 - for pushes only
 
             caller = self._caller
             self._made = Poller(

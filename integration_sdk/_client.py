@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 from attrs import evolve
 
 from integration_sdk._caller import Caller, Polling
-from integration_sdk._connections import Check, wants_check
+from integration_sdk._connections import Check, refuse_wrong, wants_check
 from integration_sdk._resources import Companies, Company, Profile
 from integration_sdk._sansio import custom, requests
 from integration_sdk._session import (
@@ -249,16 +249,9 @@ class Client:
 
         Source: "States and transitions", rules 1 and 2.
         """
-        from integration_sdk.models import PushOperation  # noqa: PLC0415 - on use
-
         requests.seconds("timeout", timeout)
-        if isinstance(push, PushOperation):
-            return await self._polling.poller.wait_for(push, timeout=timeout)
         if not isinstance(push, str):
-            raise ConfigurationError(
-                f"wait() takes a PushOperation or its key, not {type(push).__name__}: a push of "
-                "a coordinator is awaited itself, as in outcome = await push"
-            )
+            return await self._polling.poller.wait_for(push, timeout=timeout)
         if company_id is None:
             raise ConfigurationError("wait() on a key needs company_id= as well")
         requests.segment("company_id", company_id)
@@ -266,7 +259,10 @@ class Client:
         return await self._polling.poller.wait(company_id, push, timeout=timeout)
 
     def notify(self, key: str) -> None:
-        """Hint that push *key* may have changed: it is polled now. Harmless when wrong."""
+        """Hint that push *key* may have changed: it is polled now. Harmless when wrong.
+
+        Pass it to a `integration_sdk.webhooks.Receiver`: it serves every coordinator too.
+        """
         self._polling.poller.notify(key)
 
     def coordinator(
@@ -287,18 +283,16 @@ class Client:
             TypeError: One of *options* is none of those.
             ConfigurationError: An option cannot work.
         """
-        from integration_sdk._coordinator.coordinator import Coordinator  # noqa: PLC0415 - on use
-        from integration_sdk._coordinator.options import CoordinatorOptions  # noqa: PLC0415
+        from integration_sdk._coordinator import coordinator  # noqa: PLC0415 - for pushes only
 
-        known = CoordinatorOptions.__optional_keys__
-        for name in options.keys() - known:
-            has = ", ".join(["check", *sorted(known)])
+        for name in options.keys() - coordinator.OPTIONS:
+            has = ", ".join(["check", *sorted(coordinator.OPTIONS)])
             raise TypeError(f"coordinator() has no option {name!r}; it has {has}")
         # Unless told, a coordinator has a default of its own.
         given: dict[str, Any] = {}
         if self._retry is not _NOT_GIVEN:
             given["retry"] = self._caller.settings.retry
-        return Coordinator(
+        return coordinator.Coordinator(
             self._caller.send,
             self._polling.poller,
             self.dialect,
@@ -308,11 +302,9 @@ class Client:
         )
 
     async def _check(self, request: PushRequest) -> None:
-        from integration_sdk._sansio.options.options import refuse  # noqa: PLC0415 - on use
-
         books = self.company(request.company_id).connection(request.connection_id)
         for_update = request.record_id is not None
-        refuse(await books.problems(request.data_type, request.record, for_update=for_update))
+        await refuse_wrong(books, request.data_type, request.record, for_update=for_update)
 
     # The rest
 

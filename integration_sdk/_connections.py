@@ -158,9 +158,7 @@ class Connection:
         if key is not None:
             request = requests.with_own_key(self._caller.dialect, request, key)
         if wants_check(check):
-            from integration_sdk._sansio.options.options import refuse  # noqa: PLC0415 - on use
-
-            refuse(await self.problems(data_type, record, for_update=record_id is not None))
+            await refuse_wrong(self, data_type, record, for_update=record_id is not None)
         return await self._caller.push(request)
 
     async def problems(
@@ -188,3 +186,15 @@ def wants_check(check: Check) -> bool:
     if check is not None and check != "options":
         raise ConfigurationError(f"check must be 'options' or None, not {check!r}")
     return check is not None
+
+
+async def refuse_wrong(books: Connection, data_type: str, record: Any, *, for_update: bool) -> None:
+    """Compare a record with the options before it is pushed.
+
+    Raises:
+        InvalidRecord: They do not allow it.
+        NotFound: No such connection or data type.
+    """
+    from integration_sdk._sansio.options.options import refuse  # noqa: PLC0415 - for pushes only
+
+    refuse(await books.problems(data_type, record, for_update=for_update))

@@ -125,7 +125,7 @@ class Pushes:
 
         Source: "Monitor pushes (polling)". Assumed: path and parameters.
         """
-        from integration_sdk._sansio.polling.rows import read_full  # noqa: PLC0415 - on use
+        from integration_sdk._sansio.polling.rows import read_full  # noqa: PLC0415 - for pushes only
 
         options.setdefault("order_by", self._caller.dialect.newest_first)
         options.setdefault("key", "pushOperationKey")

@@ -21,7 +21,7 @@ from integration_sdk._coordinator import decisions, takeover
 from integration_sdk._coordinator.bulk import Bulk, RaiseOn, Run, checked
 from integration_sdk._coordinator.delivery import NUDGE, SWEEP, Delivery
 from integration_sdk._coordinator.desk import ENDS_ALL, Check, Desk
-from integration_sdk._coordinator.options import Leave
+from integration_sdk._coordinator.options import CoordinatorOptions, Leave
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._coordinator.push_list import PushList, SendRequest
@@ -36,6 +36,8 @@ from integration_sdk.errors import ClientClosed, ConfigurationError
 from integration_sdk.models import OutcomeStatus, PushRequest
 
 FIVE_TIMES: Final = RetryPolicy(attempts=5)
+OPTIONS: Final = CoordinatorOptions.__optional_keys__
+"""What `Client.coordinator` passes on."""
 
 
 class Coordinator:

@@ -15,35 +15,28 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from contextvars import Context
 from copy import copy
-from typing import Final, Protocol
+from typing import Final
 
 from attrs import Factory, define
 
 from integration_sdk._coordinator.looks import Looks
 from integration_sdk._coordinator.push_list import SendRequest
-from integration_sdk._sansio.polling.open_pushes import Look, OpenPush
+from integration_sdk._sansio.polling.open_pushes import Follower, Look, OpenPush
 from integration_sdk._sansio.polling.polling import Schedule
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import ClientClosed, IntegrationError, PollingStopped, WaitExpired
+from integration_sdk.errors import (
+    ClientClosed,
+    ConfigurationError,
+    IntegrationError,
+    PollingStopped,
+    WaitExpired,
+)
 from integration_sdk.models import PushOperation
 
 logger = logging.getLogger("integration_sdk.pushes")
 
 A_YEAR: Final = 366 * 86_400.0
 Listener = Callable[[str | None], None]
-
-
-class Follower(Protocol):
-    """Whoever is told of a push that it sent."""
-
-    def changed(self, operation: PushOperation) -> None:
-        """The push has another status, which is not final."""
-
-    def ended(self, operation: PushOperation) -> None:
-        """The push is final."""
-
-    def lost(self, error: IntegrationError) -> None:
-        """The push cannot be followed any further."""
 
 
 @define
@@ -105,7 +98,16 @@ class Poller:
     async def wait_for(
         self, operation: PushOperation, *, timeout: float | None = None
     ) -> PushOperation:
-        """Wait for a push as `wait` does; one that is final already costs nothing."""
+        """Wait for a push as `wait` does; one that is final already costs nothing.
+
+        Raises:
+            ConfigurationError: *operation* is none. All else as `wait`.
+        """
+        if not isinstance(operation, PushOperation):
+            raise ConfigurationError(
+                f"wait() takes a PushOperation or its key, not {type(operation).__name__}: a push "
+                "of a coordinator is awaited itself, as in outcome = await push"
+            )
         if operation.is_final:
             return operation
         return await self.wait(
@@ -141,6 +143,7 @@ class Poller:
             NotFound: The service knows no such push.
             WaitExpired: *timeout* passed. The push itself goes on.
             PollingStopped: The loop broke; waiting again starts a new one.
+            ClientClosed: The client was closed meanwhile.
         """
         if key in self._finished:
             return self._finished[key]
@@ -182,7 +185,7 @@ class Poller:
             operation=waiters.last if waiters else None,
         )
 
-    # Owning
+    # Following
 
     def follow(
         self,
@@ -323,14 +326,14 @@ class Poller:
         if operation.is_final:
             self._end(push, operation)
         elif push.follower is not None:
-            _follower(push).changed(operation)
+            push.follower.changed(operation)
 
     def _end(self, push: OpenPush, operation: PushOperation) -> None:
         self._schedule.ended(push, self._now(), _took(operation))
         self._in_full.discard(push.key)
         self.remember(operation)
         if push.follower is not None:
-            _follower(push).ended(operation)
+            push.follower.ended(operation)
         waiters = self._waiters.pop(push.key, None)
         for future in waiters.futures if waiters else ():
             if not future.done():
@@ -342,7 +345,7 @@ class Poller:
         waiters = self._waiters.pop(key, None)
         self._forget(key)
         if push is not None and push.follower is not None:
-            _follower(push).lost(_another(error))
+            push.follower.lost(_another(error))
         for future in waiters.futures if waiters else ():
             if not future.done():
                 future.set_exception(_another(error))
@@ -368,10 +371,6 @@ class Poller:
         """Whether the service has answered with this push before, so that it exists."""
         waiters = self._waiters.get(push.key)
         return push.follower is not None or (waiters is not None and waiters.last is not None)
-
-
-def _follower(push: OpenPush) -> Follower:
-    return push.follower  # type: ignore[return-value]  # the rules carry it without looking at it
 
 
 def _another(error: IntegrationError) -> IntegrationError:

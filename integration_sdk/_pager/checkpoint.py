@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
 from pathlib import Path
-from secrets import token_hex
 from threading import Lock
 
 from attrs import define, field, frozen
@@ -80,7 +79,7 @@ class Checkpoint:
                 self._order.saved = turn
 
     def _replace(self, cursor: str) -> None:
-        new = self.path.with_name(f".{self.path.name}.{token_hex(4)}.new")
+        new = self.path.with_name(f".{self.path.name}.{os.urandom(4).hex()}.new")
         try:
             with new.open("x", encoding="ascii") as file:
                 file.write(cursor)

@@ -20,8 +20,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar
+from typing import Any, Generic, Literal, TypedDict, TypeVar
 
+from integration_sdk._pager.checkpoint import Checkpoint
 from integration_sdk._pager.readings import Chunks, Items, ListPage, Pages, save
 from integration_sdk._pager.stream import OnDrift, OnInvalid, Stream
 from integration_sdk._sansio.paging.cursor import Position, read_cursor, write_cursor
@@ -30,6 +31,7 @@ from integration_sdk._sansio.paging.items import Decode, ItemReader
 from integration_sdk._sansio.paging.line import Line
 from integration_sdk._sansio.paging.page_size import START, PageSize
 from integration_sdk._sansio.paging.paging import PageWalk
+from integration_sdk._sansio.paging.repair import RepairWalk
 from integration_sdk._sansio.paging.report import ListProgress, ListReport
 from integration_sdk._sansio.paging.walk import Walk
 from integration_sdk._sansio.requests import (
@@ -42,9 +44,6 @@ from integration_sdk._sansio.requests import (
 )
 from integration_sdk._sansio.responses import Fetch
 from integration_sdk.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from integration_sdk._pager.checkpoint import Checkpoint
 
 T = TypeVar("T")
 Key = str | Callable[[Any], Any]
@@ -218,8 +217,6 @@ class Pager(Generic[T]):
     def _walk(self, line: Line, limit: int | None, *, repairs: bool) -> Walk:
         facts: dict[str, Any] = {"request": self._request, "start": self._start, "line": line}
         if repairs:
-            from integration_sdk._sansio.paging.repair import RepairWalk  # noqa: PLC0415 - on use
-
             return RepairWalk(**facts, limit=limit, size=self._page_size, keys=self._keys)
         sizes = PageSize.automatic() if self._auto else PageSize(self._page_size)
         return PageWalk(**facts, limit=limit, sizes=sizes, base_url=self._base_url)
@@ -268,11 +265,7 @@ class Pager(Generic[T]):
 
 
 def _checkpoint(given: str | Path | Checkpoint | None) -> Checkpoint | None:
-    if given is None:
-        return None
-    from integration_sdk._pager.checkpoint import Checkpoint  # noqa: PLC0415 - on use
-
-    return given if isinstance(given, Checkpoint) else Checkpoint(given)
+    return given if given is None or isinstance(given, Checkpoint) else Checkpoint(given)
 
 
 def _page_size(given: int | Literal["auto"] | None, request: Request) -> int:

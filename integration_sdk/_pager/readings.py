@@ -11,17 +11,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 from attrs import field, frozen
 
 from integration_sdk._answers import Page
+from integration_sdk._pager.checkpoint import Checkpoint
 from integration_sdk._pager.stream import Stream
 from integration_sdk._sansio.paging.items import NO_SHEET
 from integration_sdk.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from integration_sdk._pager.checkpoint import Checkpoint
 
 T = TypeVar("T")
 

@@ -96,8 +96,8 @@ def read_push(request: Request, response: Response, *, exact: bool = False) -> P
 
 def read_options(request: Request, response: Response) -> PushOptions:
     """Return the push options description."""
-    from integration_sdk._sansio.options.options import PushOptions  # noqa: PLC0415 - on use
-    from integration_sdk.models import PropertyDescription  # noqa: PLC0415 - on use
+    from integration_sdk._sansio.options.options import PushOptions  # noqa: PLC0415 - for pushes only
+    from integration_sdk.models import PropertyDescription  # noqa: PLC0415 - for pushes only
 
     value = read_json(request, response)
     return PushOptions.of(_placed(request, response, structure, value, PropertyDescription))

@@ -45,7 +45,7 @@ def read_operation(value: Json) -> PushOperation:
     Raises:
         MalformedResponse: It is no object, or has no key, company or status.
     """
-    from integration_sdk.models import PushOperation  # noqa: PLC0415 - on use
+    from integration_sdk.models import PushOperation  # noqa: PLC0415 - for pushes only
 
     if not isinstance(value, Mapping):
         raise MalformedResponse(f"a push operation must be an object, not {value!r:.80}")
@@ -124,7 +124,7 @@ _strict_int: Final = _strict(int)
 
 def _register(converter: Converter, model: type[Any]) -> None:
     """Teach *converter* one of our shapes: camelCase in, the unknown kept in ``extra``."""
-    from cattrs.gen import make_dict_structure_fn, override  # noqa: PLC0415 - on use
+    from cattrs.gen import make_dict_structure_fn, override  # noqa: PLC0415 - with the first object
 
     names = {attribute.name: camel(attribute.name) for attribute in attrs.fields(model)}
     known = frozenset(names.values())
@@ -177,9 +177,9 @@ def _read_item(item: Any) -> ValidationItem:
 @cache
 def _converter() -> Converter:
     """Made for the first object: a program that only streams records never waits for it."""
-    from cattrs import Converter  # noqa: PLC0415 - on use
+    from cattrs import Converter  # noqa: PLC0415 - with the first object
 
-    from integration_sdk import models  # noqa: PLC0415 - on use
+    from integration_sdk import models  # noqa: PLC0415 - with the first object
 
     converter = Converter(detailed_validation=False)
     for kind in (str, bool):

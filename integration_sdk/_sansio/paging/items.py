@@ -22,6 +22,7 @@ from attrs import Factory, define, field, frozen
 from msgspec import Raw
 
 from integration_sdk._answers import Links
+from integration_sdk._sansio.paging.item_models import shape_of
 from integration_sdk._sansio.requests import Request
 from integration_sdk.errors import InvalidItem, MalformedResponse
 
@@ -123,8 +124,6 @@ class ItemReader:
         numbers = Decimal if exact else None
         if model is None:
             return cls(msgspec.json.Decoder(float_hook=numbers).decode)
-        from integration_sdk._sansio.paging.item_models import shape_of  # noqa: PLC0415 - on use
-
         shape = shape_of(model)
         return cls(msgspec.json.Decoder(shape.type, float_hook=numbers).decode, shape.build, True)
 

@@ -9,6 +9,8 @@ from typing import Final, Protocol
 from attrs import Factory, define
 
 from integration_sdk._sansio.polling.learning import CompletionTimes, Mark
+from integration_sdk.errors import IntegrationError
+from integration_sdk.models import PushOperation
 
 FEW: Final = 16
 """Open pushes that are weighed one by one; of more, a sample is."""
@@ -19,6 +21,19 @@ class Row(Protocol):
 
     key: str
     status: str | None
+
+
+class Follower(Protocol):
+    """Whoever is told of a push that it sent."""
+
+    def changed(self, operation: PushOperation) -> None:
+        """The push has another status, which is not final."""
+
+    def ended(self, operation: PushOperation) -> None:
+        """The push is final."""
+
+    def lost(self, error: IntegrationError) -> None:
+        """The push cannot be followed any further."""
 
 
 @define(eq=False, weakref_slot=False)
@@ -45,7 +60,7 @@ class OpenPush:
     slow: bool = False
     alone: bool = False
     told: bool = False
-    follower: object = None
+    follower: Follower | None = None
 
 
 @define(eq=False)

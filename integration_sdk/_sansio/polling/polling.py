@@ -91,9 +91,7 @@ class Schedule:
 
     # What is open
 
-    def follow(
-        self, key: str, company_id: str, lane: Hashable, now: float, *, follower: object = None
-    ) -> OpenPush:
+    def follow(self, key: str, company_id: str, lane: Hashable, now: float) -> OpenPush:
         """Follow push *key* from now on."""
         company = self._companies.get(company_id)
         if company is None:
@@ -101,7 +99,7 @@ class Schedule:
         group = company.groups.get(lane)
         if group is None:
             group = company.groups[lane] = Group(company, self._experience.of(lane))
-        push = OpenPush(key, group, company.born, now, now, follower=follower)
+        push = OpenPush(key, group, company.born, now, now)
         company.born += 1
         self.pushes[key] = group.open[key] = push
         if company.list_after > now:
