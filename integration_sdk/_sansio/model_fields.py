@@ -57,6 +57,11 @@ def camel(name: str) -> str:
     return head + "".join(part[:1].upper() + part[1:] for part in tail)
 
 
+def service_name(member: Any) -> str:
+    """Return how the service spells a member of an attrs class or dataclass."""
+    return camel(getattr(member, "alias", None) or member.name)
+
+
 def name_of(model: Any) -> str:
     """Return what a person calls *model*."""
     return getattr(model, "__name__", None) or repr(model)
@@ -149,13 +154,13 @@ def _of_attrs(attribute: Any, hints: Mapping[str, Any]) -> Field:
         default = REQUIRED
     elif isinstance(default, attrs.Factory):  # type: ignore[arg-type]  # attrs types it as a function
         late, factory, default = default.takes_self, default.factory, REQUIRED
-    return Field(attribute.alias, camel(attribute.alias), known, default, factory, late)
+    return Field(attribute.alias, service_name(attribute), known, default, factory, late)
 
 
 def _of_dataclass(member: Any, hints: Mapping[str, Any]) -> Field:
     default = REQUIRED if member.default is dataclasses.MISSING else member.default
     factory = REQUIRED if member.default_factory is dataclasses.MISSING else member.default_factory
-    return Field(member.name, camel(member.name), hints[member.name], default, factory)
+    return Field(member.name, service_name(member), hints[member.name], default, factory)
 
 
 def _of_struct(member: Any, *, rename: bool) -> Field:

@@ -17,7 +17,7 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from integration_sdk._sansio.model_fields import camel, is_struct, speaks_python
+from integration_sdk._sansio.model_fields import camel, is_struct, service_name, speaks_python
 
 _read_raw: Final = msgspec.json.Decoder(float_hook=Decimal).decode
 
@@ -51,7 +51,7 @@ def _names(kind: Any) -> list[tuple[str, str]]:
     """
     members = attrs.fields(kind) if attrs.has(kind) else dataclasses.fields(kind)
     return [
-        (member.name, camel(getattr(member, "alias", member.name)))
+        (member.name, service_name(member))
         for member in members
         if member.init or not member.name.startswith("_")
     ]

@@ -149,7 +149,10 @@ def _register(converter: Converter, model: type[Any]) -> None:
 def _read_status(value: Any, kind: type[PushStatus]) -> PushStatus:
     """Assumed: new statuses appear now and then; one that is not known is not final."""
     text = _strict(str)(value, str)
-    return kind(text) if text in {*kind} else kind.UNKNOWN
+    try:
+        return kind(text)
+    except ValueError:
+        return kind.UNKNOWN
 
 
 def _read_validation(value: Any, _: Any) -> Validation:
