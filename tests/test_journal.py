@@ -399,6 +399,48 @@ async def test_closing_finishes_what_was_handed_in(path: Path) -> None:
     assert count(path, "intents") == 3
 
 
+async def test_a_record_is_kept_until_its_push_is_final(path: Path) -> None:
+    """Afterwards its hash is, by which another record of the same reference is told from it."""
+    journal = await SqliteJournal.open(path)
+    sent, open_ = sending("a"), sending("b")
+    await journal.commit([sent, open_])
+    await journal.commit([acked("a"), acked("b")])
+    both = await journal.rows()
+    await journal.commit([final("a")])
+    rows = await journal.rows()
+    await journal.close()
+
+    assert [row.payload for row in both] == [sent.payload, open_.payload]
+    assert [row.payload for row in rows] == [None, open_.payload]
+    assert rows[0].payload_hash == sent.payload_hash
+    assert count(path, "payloads") == 1
+
+
+async def test_a_journal_does_not_grow_by_the_records_it_has_seen(path: Path) -> None:
+    """What final pushes leave is used again by those to come."""
+    journal = await SqliteJournal.open(path)
+    pages = []
+    for batch in range(10):
+        rows = [heavy(f"{batch}-{number}") for number in range(10)]
+        await journal.commit(rows)
+        rows = [row.to(State.ACKED, key=row.id, evidence=Evidence.OWN_ANSWER) for row in rows]
+        await journal.commit([row.to(State.FINAL, status="Success") for row in rows])
+        pages.append(await journal._ask(pages_of, journal._file))
+    await journal.close()
+
+    assert pages[0] > 50
+    assert pages[-1] < 1.2 * pages[0]
+
+
+def heavy(name: str) -> Intent:
+    return new_intent(LANE, b"[%s]" % (b" " * 20_000), id=name).to(State.SENDING, attempts=1)
+
+
+def pages_of(file: JournalFile) -> int:
+    [[pages]] = file._db.execute("PRAGMA page_count").fetchall()
+    return int(pages)
+
+
 async def test_without_payloads_no_record_is_on_disk(path: Path) -> None:
     """Hash and natural key are kept, the record is not."""
     journal = await SqliteJournal.open(path, store_payloads=False)

@@ -324,12 +324,26 @@ def test_a_row_that_is_missing_is_noticed(path: Path) -> None:
     file.write([[sending("a"), sending("b")]])
     trigger = "SELECT sql FROM sqlite_schema WHERE name = 'intents_stay'"
     [[again]] = file._db.execute(trigger).fetchall()
+    file._db.execute("PRAGMA foreign_keys = OFF")
     file._db.execute("DROP TRIGGER intents_stay")
     file._db.execute("DELETE FROM intents WHERE id = 'a'")
+    file._db.execute("DELETE FROM payloads WHERE number = 1")
     file._db.execute(again)
     file.close()
 
-    with pytest.raises(JournalError, match="does not hold the 2 intents"):
+    with pytest.raises(JournalError, match="does not hold the 2 intents and 1 payloads"):
+        JournalFile(path)
+
+
+def test_a_payload_that_is_missing_or_astray_is_noticed(path: Path) -> None:
+    """A record that was kept, and is gone or nobody's, is damage: its push could not be resent."""
+    file = JournalFile(path)
+    file.write([[sending("a"), sending("b")]])
+    file._db.execute("PRAGMA foreign_keys = OFF")
+    file._db.execute("UPDATE payloads SET number = 17 WHERE number = 1")
+    file.close()
+
+    with pytest.raises(JournalError, match="2 intents and 2 payloads"):
         JournalFile(path)
 
 

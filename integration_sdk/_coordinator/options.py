@@ -17,9 +17,9 @@ class CoordinatorOptions(TypedDict, total=False):
     Attributes:
         journal: File of the journal: pushes are on record before they leave, and a
             later run goes on with them. None, the default: this block only.
-        store_payloads: Whether the journal keeps records; default True. Else it keeps their
-            hashes and natural keys, and what was not sent before a crash has to be submitted
-            again.
+        store_payloads: Whether the journal keeps each record until its push is final; default
+            True. Without, it keeps hashes and natural keys alone, and what was not sent before
+            a crash has to be submitted again.
         exclusive: Whether nobody but this journal pushes to its lanes: then a push whose
             answer was lost can be told by being the only new one. Default False.
         max_open: Pushes without an outcome, at most; default 2000. `Coordinator.submit` and

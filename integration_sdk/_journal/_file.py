@@ -20,6 +20,7 @@ import struct
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 
 from integration_sdk._disk import sync_directory
@@ -33,6 +34,7 @@ _UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
 _UNCERTAIN = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _AT_ONCE = 64
 """Rows of one statement: between two, this thread waits for the loop's, up to 5 ms."""
+_READ = "SELECT * FROM intents LEFT JOIN payloads USING (number)"
 OF_REFERENCES = "reference IN (SELECT value FROM json_each(?))"
 UNSETTLED = "NOT (state = 'FINAL' OR (state IN ('NOT_SENT', 'REJECTED') AND NOT retry))"
 
@@ -151,26 +153,30 @@ class JournalFile:
             raise self._unusable(verdict)
 
     def _check_contents(self, db: sqlite3.Connection) -> int:
-        ((commits, count),) = db.execute("SELECT commits, intents FROM tally").fetchall()
+        ((commits, *counts),) = db.execute("SELECT commits, intents, payloads FROM tally")
         if commits < self._last_commit():
             raise self._unusable(
                 f"it holds {commits} commits and had {self._last_commit()} (a journal restored "
                 f"from an older copy is accepted once {self._path.name}-lock is removed)"
             )
-        if self._check_rows(db) != count:
-            raise self._unusable(f"it does not hold the {count} intents it had")
+        if self._check_rows(db) != counts:
+            intents, payloads = counts
+            raise self._unusable(
+                f"it does not hold the {intents} intents and {payloads} payloads it had"
+            )
         return int(commits)
 
-    def _check_rows(self, db: sqlite3.Connection) -> int:
-        """Check every row and every snapshot they need; return how many rows there are."""
+    def _check_rows(self, db: sqlite3.Connection) -> list[int]:
+        """Check every row and every snapshot they need; count rows, and those with a payload."""
         snapshot = self._snapshot_of(db)
-        found = 0
-        for row in _named(db.execute("SELECT * FROM intents")):
+        rows = payloads = 0
+        for row in _named(db.execute(_READ)):
             _schema.check(row)
             if row["snapshot"] is not None:
                 snapshot(str(row["snapshot"]))
-            found += 1
-        return found
+            rows += 1
+            payloads += row["payload"] is not None
+        return [rows, payloads]
 
     def _last_commit(self) -> int:
         record = os.pread(self._lock, _LAST_COMMIT.size, 0)
@@ -234,10 +240,12 @@ class JournalFile:
         return None
 
     def _keep(self, rows: Sequence[Intent]) -> None:
-        keep = self._store_payloads
-        values = [value for row in rows for value in _schema.to_columns(row, with_payload=keep)]
+        values = [value for row in rows for value in _schema.to_columns(row)]
         if self._db.execute(_schema.upsert(len(rows)), values).rowcount < len(rows):
             raise sqlite3.IntegrityError("an intent is on record for another record")
+        bodies = [(row.id, row.payload) for row in rows if row.payload and self._store_payloads]
+        if bodies:
+            self._db.execute(_schema.insert_payloads(len(bodies)), list(chain(*bodies)))
 
     def _keep_snapshot(self, snapshot: Snapshot | None) -> None:
         if snapshot is None or snapshot.digest in self._snapshots:
@@ -248,7 +256,7 @@ class JournalFile:
 
     def read(self, which: str = "TRUE", *values: str) -> list[Intent]:
         """Return the rows that meet a condition, in the order they were accepted."""
-        query = f"SELECT * FROM intents WHERE {which} ORDER BY rowid"  # noqa: S608  # our own words
+        query = f"{_READ} WHERE {which} ORDER BY number"
         snapshot = self._snapshot_of(self._db)
         try:
             rows = _named(self._db.execute(query, values))

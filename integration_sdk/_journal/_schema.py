@@ -4,6 +4,9 @@
 transaction, and a file from a newer SDK is refused. Each row carries a checksum over all its
 columns (its payload is covered by *payload_hash*), since SQLite itself does not notice a
 changed byte inside a value.
+
+Payloads stand apart: a row is written three times and they are once, and those of final pushes
+leave whole pages to those to come. So a file grows by half a kilobyte a push, whatever its record.
 """
 
 import hashlib
@@ -21,9 +24,9 @@ APPLICATION_ID = 0x70757368  # "push"
 MIGRATIONS: tuple[str, ...] = (
     """
     CREATE TABLE intents (
-        id TEXT NOT NULL PRIMARY KEY,
+        number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,
         company_id TEXT NOT NULL, connection_id TEXT NOT NULL, data_type TEXT NOT NULL,
-        method TEXT NOT NULL, payload BLOB, payload_hash TEXT NOT NULL,
+        method TEXT NOT NULL, payload_hash TEXT NOT NULL,
         natural_key TEXT, natural_value TEXT, record_id TEXT, reference TEXT,
         idempotency_key TEXT, timeout_minutes INTEGER, snapshot TEXT REFERENCES snapshots,
         state TEXT NOT NULL, attempts INTEGER NOT NULL, retry INTEGER NOT NULL,
@@ -31,16 +34,19 @@ MIGRATIONS: tuple[str, ...] = (
         http_status INTEGER, error TEXT, decision TEXT, parent TEXT,
         checksum INTEGER NOT NULL
     );
-    CREATE INDEX intents_by_state ON intents (state, retry);
-    CREATE INDEX intents_by_lane ON intents (company_id, connection_id, data_type);
     CREATE INDEX intents_by_reference ON intents (reference) WHERE reference IS NOT NULL;
     CREATE UNIQUE INDEX a_reference_stands_for_one_intent ON intents (reference)
         WHERE reference IS NOT NULL AND decision IS NOT 'resend';
+    CREATE TABLE payloads (
+        number INTEGER PRIMARY KEY REFERENCES intents, payload BLOB NOT NULL
+    );
     CREATE TABLE snapshots (
         digest TEXT NOT NULL PRIMARY KEY, whole INTEGER NOT NULL, keys TEXT NOT NULL
     );
-    CREATE TABLE tally (commits INTEGER NOT NULL, intents INTEGER NOT NULL);
-    INSERT INTO tally VALUES (0, 0);
+    CREATE TABLE tally (
+        commits INTEGER NOT NULL, intents INTEGER NOT NULL, payloads INTEGER NOT NULL
+    );
+    INSERT INTO tally VALUES (0, 0, 0);
     CREATE TRIGGER intents_are_counted AFTER INSERT ON intents
         BEGIN UPDATE tally SET intents = intents + 1; END;
     CREATE TRIGGER intents_stay BEFORE DELETE ON intents
@@ -49,14 +55,19 @@ MIGRATIONS: tuple[str, ...] = (
         WHEN OLD.state = 'FINAL'
             AND (NEW.state, NEW.key, NEW.status) IS NOT (OLD.state, OLD.key, OLD.status)
         BEGIN SELECT RAISE(ABORT, 'a final intent never changes'); END;
+    CREATE TRIGGER payloads_are_counted AFTER INSERT ON payloads
+        BEGIN UPDATE tally SET payloads = payloads + 1; END;
+    CREATE TRIGGER what_is_final_needs_no_payload AFTER UPDATE ON intents
+        WHEN NEW.state = 'FINAL' AND OLD.state <> 'FINAL'
+        BEGIN DELETE FROM payloads WHERE number = OLD.number; END;
+    CREATE TRIGGER payloads_that_go_are_counted AFTER DELETE ON payloads
+        BEGIN UPDATE tally SET payloads = payloads - 1; END;
     """,
-    # No query is served by these, and every commit had to keep them.
-    "DROP INDEX intents_by_state; DROP INDEX intents_by_lane;",
 )
 
 _FACTS = tuple(one.name for one in structs.fields(Intent) if one.name not in ("lane", "payload"))
-_COLUMNS = (*Lane._fields, *_FACTS, "checksum", "payload")
-_NOT_FACTS = {"checksum", "payload"}
+_COLUMNS = (*Lane._fields, *_FACTS, "checksum")
+_NOT_FACTS = {"number", "checksum", "payload"}
 _SAID = sorted({*_COLUMNS} - _NOT_FACTS)
 WRITTEN_ONCE = (
     "lane",
@@ -72,7 +83,7 @@ WRITTEN_ONCE = (
 """What an intent is; the rest is what became of it. Its idempotency key may change after a
 refusal, and then alone."""
 _ONCE = (*Lane._fields, *WRITTEN_ONCE[1:])
-_KEPT = {"id", "payload", *_ONCE}
+_KEPT = {"id", *_ONCE}
 _VALUES = f"({', '.join('?' * len(_COLUMNS))})"
 _INSERT = f"INSERT INTO intents ({', '.join(_COLUMNS)}) VALUES "  # noqa: S608  # our own words
 _OR_UPDATE = (
@@ -143,8 +154,17 @@ def migrate(db: sqlite3.Connection) -> None:
         raise
 
 
-def to_columns(intent: Intent, *, with_payload: bool = True) -> tuple[object, ...]:
-    """Spell an intent as the values of one row."""
+@lru_cache
+def insert_payloads(rows: int) -> str:
+    """Return the statement that keeps the payloads of so many intents, given by id."""
+    return (
+        "INSERT OR IGNORE INTO payloads SELECT number, column2 "  # noqa: S608  # our own words
+        f"FROM (VALUES {', '.join(['(?, ?)'] * rows)}) JOIN intents ON id = column1"
+    )
+
+
+def to_columns(intent: Intent) -> tuple[object, ...]:
+    """Spell an intent as the values of one row; its payload stands in a table of its own."""
     facts = {name: getattr(intent, name) for name in _FACTS}
     facts["snapshot"] = intent.snapshot and intent.snapshot.digest
     facts["candidates"] = "\n".join(intent.candidates)
@@ -152,7 +172,7 @@ def to_columns(intent: Intent, *, with_payload: bool = True) -> tuple[object, ..
     facts["state"] = str(intent.state)
     facts["evidence"] = intent.evidence and str(intent.evidence)
     facts = {**intent.lane._asdict(), **facts}
-    return (*facts.values(), _checksum(facts), intent.payload if with_payload else None)
+    return (*facts.values(), _checksum(facts))
 
 
 def from_row(row: dict[str, object], snapshot: Callable[[str], Snapshot]) -> Intent:

@@ -100,8 +100,8 @@ class SqliteJournal:
 
         Args:
             path: Beside it stand ``-lock``, and ``-wal`` and ``-shm`` while it is open.
-            store_payloads: False keeps of each record its hash and natural key only; after a
-                crash what was never sent has to be submitted again.
+            store_payloads: Whether a record is kept until its push is final. Of others, and
+                afterwards, the journal has the hash and the natural key only.
 
         Raises:
             JournalError: It is not ours to open, in use, not a journal, or damaged.
