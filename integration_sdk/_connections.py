@@ -67,9 +67,10 @@ class Connection:
 
         Args:
             data_type: For example ``invoices``.
-            record: A mapping, or an instance of an attrs class, dataclass or msgspec
-                Struct. Mappings, and so TypedDicts, are sent as they are. Instances are sent
-                under the names that ``list(model=...)`` reads them by: ``due_date`` as ``dueDate``.
+            record: A mapping, or an instance of an attrs class, dataclass, pydantic model or
+                msgspec Struct. Mappings, and so TypedDicts, are sent as they are. Instances are
+                sent under the names that ``list(model=...)`` reads them by: ``due_date`` as
+                ``dueDate``, a pydantic field under its alias.
             timeout_minutes: Minutes after which the service gives up on a Pending push.
             check: "options" compares the record with the push options first.
             idempotency_key: If you repeat a push with the same key within 90 minutes, the service

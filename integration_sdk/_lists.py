@@ -34,7 +34,8 @@ class Listing:
         """Read the list: iterate for items, await for the first page.
 
         Nothing is requested before that. Items are dicts, or instances of
-        *model*: any attrs class, dataclass, TypedDict or msgspec Struct.
+        *model*: any attrs class, dataclass, pydantic model, TypedDict or msgspec Struct.
+        A pydantic model reads each record itself, by its aliases.
 
         Args:
             model: What each item becomes.

@@ -256,7 +256,8 @@ class InvalidItem(PaginationError):
 
     Attributes:
         index: Position in its page, from 0.
-        item_path: Where in the record, such as ``$.lineItems[...].quantity``.
+        item_path: Where in the record, such as ``$.lineItems[...].quantity``; pydantic models
+            say which line, as in ``$.lineItems[2].quantity``.
         raw: The record's bytes as the service sent them.
     """
 

@@ -162,8 +162,8 @@ class PushRequest:
 
     Attributes:
         company_id, connection_id, data_type: The lane the record goes through.
-        record: A mapping, or an instance of an attrs class, dataclass or msgspec
-            Struct. Mappings are sent as they are. Instances are sent under the names
+        record: A mapping, or an instance of an attrs class, dataclass, pydantic model or
+            msgspec Struct. Mappings are sent as they are. Instances are sent under the names
             that ``list(model=...)`` reads them by, so ``due_date`` becomes ``dueDate``.
         reference: Your own name for this push. With a journal a reference is
             pushed once, however often the program runs.

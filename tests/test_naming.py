@@ -16,6 +16,8 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
 
 from integration_sdk import Client, OutcomeStatus, PushRequest, PushStatus
 from integration_sdk._sansio.codec import encode_record, encode_value
@@ -57,6 +59,15 @@ class Renamed(msgspec.Struct, rename={"first_line": "L1"}, frozen=True):
     account_id: str = ""
 
 
+class Payment(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True)
+
+    total_amount: Decimal
+    paid_on: datetime | None
+    allocated_to: dict[str, tuple[Payment, ...]]
+    invoice_refs: frozenset[str]
+
+
 @attrs.frozen(kw_only=True)
 class Bill:
     bill_number: str
@@ -79,6 +90,20 @@ amounts = st.decimals(-(10**9), 10**9, allow_nan=False)
 suppliers = st.builds(Supplier, texts, texts)
 lines = st.builds(Line, amounts, st.none() | texts)
 accounts = st.builds(Account, texts)
+by_alias: dict[str, Any] = {
+    "totalAmount": amounts,
+    "paidOn": st.none() | st.datetimes(timezones=st.just(UTC)),
+    "invoiceRefs": st.frozensets(texts, max_size=2),
+}
+payments = st.recursive(
+    st.builds(Payment, **by_alias, allocatedTo=st.just({})),
+    lambda inner: st.builds(
+        Payment,
+        **by_alias,
+        allocatedTo=st.dictionaries(texts, st.lists(inner, max_size=2).map(tuple), max_size=2),
+    ),
+    max_leaves=3,
+)
 bills = st.builds(
     Bill,
     bill_number=texts,
@@ -101,7 +126,7 @@ def written(record: Any) -> Any:
     return json.loads(encode_record(record))
 
 
-@given(suppliers | lines | accounts | bills)
+@given(suppliers | lines | accounts | bills | payments)
 def test_an_object_is_written_alike_wherever_it_stands(record: Any) -> None:
     """In a dict or a list it has the names, and the members, that it has alone."""
     alone = encode_record(record)
@@ -110,9 +135,9 @@ def test_an_object_is_written_alike_wherever_it_stands(record: Any) -> None:
     assert encode_value(Held([record])) == b'{"held":[%b]}' % alone
 
 
-@given(suppliers | lines | accounts | bills)
+@given(suppliers | lines | accounts | bills | payments)
 def test_what_was_written_reads_back_as_the_same_object(record: Any) -> None:
-    """Attrs classes, dataclasses and Structs, in each other, in lists, dicts and tuples."""
+    """Attrs classes, dataclasses and Structs, in each other, and pydantic models in their like."""
     read = ItemReader.of(type(record), exact=True)
 
     assert read.value(msgspec.Raw(encode_record(record))) == record

@@ -60,8 +60,8 @@ def encode_record(record: Any) -> bytes:
     body = encode_value(record)
     if not body.startswith(b"{"):
         raise InvalidRecord(
-            f"a record must be an object (a mapping, attrs class, dataclass or Struct), "
-            f"not {type(record).__name__}"
+            f"a record must be an object (a mapping, attrs class, dataclass, pydantic model or "
+            f"Struct), not {type(record).__name__}"
         )
     return body
 

@@ -1,4 +1,7 @@
-"""The fields of a class, whatever made it: attrs, a dataclass, a Struct or a TypedDict."""
+"""The fields of a class, whatever made it: attrs, a dataclass, a Struct or a TypedDict.
+
+What pydantic makes of its models' fields is its own business; only their names are looked at.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,13 @@ from typing import (
 import attrs
 import msgspec
 from attrs import frozen
+
+from integration_sdk._sansio.pydantic_models import (
+    is_aliased,
+    is_described,
+    is_pydantic,
+    models_in,
+)
 
 REQUIRED: Final = msgspec.NODEFAULT
 
@@ -94,6 +104,7 @@ def fields_of(model: Any) -> Iterator[Field]:
     if attrs.has(model):
         yield from (_of_attrs(a, hints) for a in attrs.fields(model) if a.init)
     elif dataclasses.is_dataclass(model):
+        check_names(model)
         yield from (_of_dataclass(f, hints) for f in dataclasses.fields(model) if f.init)
     else:
         yield from (_of_typed_dict(model, name, kind) for name, kind in hints.items())
@@ -113,7 +124,7 @@ def needs_twin(kind: Any) -> bool:
             if kind in seen:
                 continue
             seen.add(kind)
-        if has_fields(kind) and _has_own_names(kind):
+        if is_pydantic(kind) or (has_fields(kind) and _has_own_names(kind)):
             return True
         to_see += _parts(kind)
     return False
@@ -137,8 +148,27 @@ def _parts(kind: Any) -> Iterator[Any]:
         yield from (get_origin(kind), *get_args(kind))
 
 
+def check_names(kind: Any) -> None:
+    """Refuse a class of pydantic's that would be read and written by the wrong names.
+
+    Raises:
+        TypeError: A model, *kind* or one within, has snake_case fields and no alias; or *kind* is
+            a dataclass with aliases, which are not those that dataclasses are read by.
+    """
+    if dataclasses.is_dataclass(kind) and is_aliased(kind):
+        raise TypeError(f"{name_of(kind)} is a pydantic dataclass with aliases; use a BaseModel")
+    for model in models_in(kind):
+        if speaks_python(model):
+            raise TypeError(
+                f"{name_of(model)} has snake_case fields and no alias, but the service's names "
+                "are camelCase: set model_config = ConfigDict(alias_generator=to_camel)"
+            )
+
+
 def speaks_python(kind: Any) -> bool:
     """Whether a class has snake_case fields and says nothing of their JSON names."""
+    if is_pydantic(kind):
+        return not is_aliased(kind) and any(camel(name) != name for name in kind.model_fields)
     if is_struct(kind):
         names = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
     else:
@@ -160,7 +190,10 @@ def _of_attrs(attribute: Any, hints: Mapping[str, Any]) -> Field:
 def _of_dataclass(member: Any, hints: Mapping[str, Any]) -> Field:
     default = REQUIRED if member.default is dataclasses.MISSING else member.default
     factory = REQUIRED if member.default_factory is dataclasses.MISSING else member.default_factory
-    return Field(member.name, service_name(member), hints[member.name], default, factory)
+    late = is_described(default)
+    default = REQUIRED if late else default
+    kind = hints[member.name]
+    return Field(member.name, service_name(member), kind, default, factory, late)
 
 
 def _of_struct(member: Any, *, rename: bool) -> Field:

@@ -2,7 +2,8 @@
 
 What a list reads from ``supplierName`` into ``supplier_name`` is pushed as ``supplierName``
 again: an attrs class, a dataclass or a Struct is written by the names that it is read by, alone
-or inside others. A dict is sent as it stands, for its keys are the names.
+or inside others. A pydantic model is written by its aliases. A dict is sent as it stands, for its
+keys are the names.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from integration_sdk._sansio.model_fields import camel, is_struct, service_name, speaks_python
+from integration_sdk._sansio.model_fields import (
+    camel,
+    check_names,
+    is_struct,
+    service_name,
+    speaks_python,
+)
+from integration_sdk._sansio.pydantic_models import dumped, is_pydantic
 
 _read_raw: Final = msgspec.json.Decoder(float_hook=Decimal).decode
 
@@ -34,6 +42,9 @@ def _writer(kind: type) -> Callable[[Any], Any] | None:
     """Return what writes objects of *kind* anew; None where they hold nothing."""
     if is_struct(kind):
         return partial(_of_struct, _struct_names(kind))
+    check_names(kind)
+    if is_pydantic(kind):
+        return dumped
     if attrs.has(kind) or dataclasses.is_dataclass(kind):
         return partial(_of_object, _names(kind))
     if issubclass(kind, Mapping):

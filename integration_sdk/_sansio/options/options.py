@@ -102,7 +102,7 @@ class PushOptions(PropertyDescription):
 
         What is missing follows what is there, object by object. The record is
         judged as the JSON it would be sent as: it may hold Decimals and dates, or be
-        an instance of an attrs class, dataclass or Struct, by the service's names.
+        an instance of an attrs class, dataclass, pydantic model or Struct, by the service's names.
 
         Returns:
             Nothing for a record that conforms. One with ``is_error`` cannot be

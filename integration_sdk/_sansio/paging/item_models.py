@@ -16,12 +16,15 @@ does, a fifth of what cattrs takes.
 Classes may stand inside each other, in containers and in unions. Where one stands in
 something that has no twin, the model is refused: msgspec alone would read it by the
 wrong names, and fill what it does not find with defaults.
+
+A pydantic model reads itself; it has no twin, and stands in no class that has one.
 """
 
 from __future__ import annotations
 
 from collections import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from keyword import iskeyword
 from types import NoneType, UnionType
@@ -33,12 +36,14 @@ from attrs import define, field, frozen
 from integration_sdk._sansio.model_fields import (
     REQUIRED,
     Field,
+    check_names,
     fields_of,
     has_fields,
     is_struct,
     name_of,
     needs_twin,
 )
+from integration_sdk._sansio.pydantic_models import is_pydantic, validator
 from integration_sdk.errors import ConfigurationError
 
 Build = Callable[[Any], Any]
@@ -74,18 +79,43 @@ def shape_of(model: Any) -> Shape:
         ConfigurationError: It is none of attrs class, dataclass, TypedDict or
             Struct, or has a field that JSON cannot fill.
     """
-    try:
+    with _refusing(model):
         _check_kind(model)
         shape = _Twins().twin(model) if needs_twin(model) else Shape(model)
         msgspec.json.Decoder(shape.type)
-    except (TypeError, ValueError, NameError) as error:
+        return shape
+
+
+def pydantic_reader(model: Any, *, exact: bool) -> Callable[[bytes], Any]:
+    """Return what reads an item's bytes into *model*, a pydantic model.
+
+    Args:
+        model: The class.
+        exact: Whether fractions without an annotation become Decimal.
+
+    Raises:
+        ConfigurationError: It is not complete, or its names cannot be the service's.
+    """
+    with _refusing(model):
+        model.model_rebuild()
+        check_names(model)
+        return validator(model, exact=exact)
+
+
+@contextmanager
+def _refusing(model: Any) -> Iterator[None]:
+    try:
+        yield
+    except (TypeError, ValueError, NameError, AttributeError) as error:
         raise ConfigurationError(f"model={name_of(model)} cannot be read: {error}") from None
-    return shape
 
 
 def _check_kind(model: Any) -> None:
     if not has_fields(model):
-        raise TypeError("it must be an attrs class, a dataclass, a TypedDict or a msgspec Struct")
+        raise TypeError(
+            "it must be an attrs class, a dataclass, a pydantic v2 model, a TypedDict or a "
+            "msgspec Struct"
+        )
 
 
 def as_utc(moment: Any) -> Any:
@@ -136,6 +166,10 @@ class _Twins:
         """
         if kind is datetime:
             return kind, f"utc({value})"
+        if is_pydantic(kind):
+            raise TypeError(
+                f"it holds {name_of(kind)}, a pydantic model, which only pydantic models may hold"
+            )
         if has_fields(kind) and needs_twin(kind):
             shape = self.twin(kind)
             return shape.type, f"{_named(shape.build, known)}({value})"

@@ -22,7 +22,8 @@ from attrs import Factory, define, field, frozen
 from msgspec import Raw
 
 from integration_sdk._answers import Links
-from integration_sdk._sansio.paging.item_models import shape_of
+from integration_sdk._sansio.paging.item_models import pydantic_reader, shape_of
+from integration_sdk._sansio.pydantic_models import Reason, is_pydantic, reason
 from integration_sdk._sansio.requests import Request
 from integration_sdk.errors import InvalidItem, MalformedResponse
 
@@ -91,6 +92,12 @@ class Sheet:
 NO_SHEET: Final = Sheet(number=None, size=None, total=None, links=Links(), raws=())
 
 
+def _reason(error: Exception) -> Reason:
+    """Return what msgspec, or code of the model's own, found wrong."""
+    what, _, where = str(error).rpartition(" - at `")
+    return (what, where.rstrip("`")) if what else (str(error), "$")
+
+
 @frozen
 class ItemReader:
     """Reads pages, and items of one kind.
@@ -99,11 +106,13 @@ class ItemReader:
         decode: An item's bytes to what msgspec makes of them.
         build: Makes the item of that; None where it is the item.
         has_model: Whether items have fields with types, of which some may be dates.
+        reason: What an error of theirs says of the item.
     """
 
     decode: Callable[[Any], Any]
     build: Callable[[Any], Any] | None = None
     has_model: bool = False
+    reason: Callable[[Exception], Reason] = _reason
 
     @classmethod
     def of(
@@ -112,7 +121,7 @@ class ItemReader:
         """Return a reader of *model*, or of plain values where it is None.
 
         Args:
-            model: See `shape_of`.
+            model: A pydantic model, or see `shape_of`.
             decode: The caller's own reading of an item's bytes, in place of *model*.
             exact: Whether fractions without an annotation become Decimal.
 
@@ -124,6 +133,8 @@ class ItemReader:
         numbers = Decimal if exact else None
         if model is None:
             return cls(msgspec.json.Decoder(float_hook=numbers).decode)
+        if is_pydantic(model):
+            return cls(bytes, pydantic_reader(model, exact=exact), True, reason)
         shape = shape_of(model)
         return cls(msgspec.json.Decoder(shape.type, float_hook=numbers).decode, shape.build, True)
 
@@ -172,12 +183,13 @@ class Feed:
     sheet: Sheet
     values: Iterator[Any]
     _source: Iterator[Any]
+    _reader: ItemReader
 
     @classmethod
     def of(cls, sheet: Sheet, reader: ItemReader, skip: int = 0) -> Feed:
         """Return the items of *sheet* from the one at *skip* on."""
         source = iter(sheet.raws[skip:] if skip else sheet.raws)
-        return cls(sheet, reader.values(source), source)
+        return cls(sheet, reader.values(source), source, reader)
 
     @property
     def left(self) -> int:
@@ -192,11 +204,9 @@ class Feed:
     def invalid(self, error: Exception, request: Request) -> InvalidItem:
         """Return what to raise when *error* came of decoding the item taken last."""
         index, page = self.taken - 1, self.sheet.number
-        what, _, where = str(error).rpartition(" - at `")
-        path = where.rstrip("`") if what else "$"
+        what, path = self._reader.reason(error)
         return InvalidItem(
-            f"{request.method} {request.path}, page {page}, item {index}: {what or error} "
-            f"at {path}; "
+            f"{request.method} {request.path}, page {page}, item {index}: {what} at {path}; "
             "correct the model, or pass on_invalid= to go on without such items",
             page=page,
             index=index,

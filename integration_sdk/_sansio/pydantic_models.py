@@ -1,0 +1,133 @@
+"""Models of pydantic, known by what they can do: pydantic itself is never imported.
+
+They are read and written by their own methods, so with their aliases, validators and
+serializers. Only numbers are looked after here: pydantic reads a fraction through a float, which
+holds 15 digits for certain, and writes a Decimal as a string.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from contextlib import suppress
+from decimal import Decimal
+from math import isfinite
+from typing import Any, Final, get_args
+
+import msgspec
+
+Reason = tuple[str, str]
+"""What is wrong with an item, and where: its path, from ``$`` on."""
+
+_AS_ZEROS: Final = bytes(ord("0") if byte in b"0123456789." else ord(" ") for byte in range(256))
+_LONG: Final = b"0" * 16
+"""As many digits as a float may not have room for."""
+
+
+def is_pydantic(kind: Any) -> bool:
+    """Whether *kind* is a model of pydantic 2."""
+    able = hasattr(kind, "model_validate_json") and hasattr(kind, "model_dump")
+    return isinstance(kind, type) and able
+
+
+def models_in(kind: Any) -> Iterator[Any]:
+    """Return *kind* and the models in its fields, however deep; those of other classes are not."""
+    seen: set[Any] = set()
+    to_see = [kind]
+    while to_see:
+        kind = to_see.pop()
+        if not is_pydantic(kind):
+            to_see += get_args(kind)
+        elif kind not in seen:
+            seen.add(kind)
+            yield kind
+            to_see += (field.annotation for field in kind.model_fields.values())
+
+
+def is_aliased(kind: Any) -> bool:
+    """Whether a model, or a dataclass of pydantic's, gives any field a JSON name."""
+    fields = kind.model_fields if is_pydantic(kind) else getattr(kind, "__pydantic_fields__", {})
+    config = getattr(kind, "__pydantic_config__", None) or {}
+    return "alias_generator" in config or any(
+        known is not None
+        for field in fields.values()
+        for known in (field.alias, field.validation_alias, field.serialization_alias)
+    )
+
+
+def is_described(default: Any) -> bool:
+    """Whether the default of a dataclass' field is pydantic's ``Field(...)``, and none itself."""
+    return hasattr(default, "is_required")
+
+
+# Reading
+
+
+def validator(model: Any, *, exact: bool) -> Callable[[bytes], Any]:
+    """Return what reads an item's bytes.
+
+    It is pydantic that says what fits. Where a float may have lost digits, or is not wanted at
+    all, the item is filled once more from the exact numbers.
+
+    Args:
+        model: The class.
+        exact: Whether fractions without an annotation become Decimal.
+    """
+    numbers = msgspec.json.Decoder(float_hook=Decimal if exact else _number).decode
+
+    def read(body: bytes) -> Any:
+        item = model.model_validate_json(body)
+        if exact or _LONG in body.translate(_AS_ZEROS):
+            # A model that fits may have no room for a Decimal, as in a JsonValue.
+            with suppress(Exception):
+                # Not strict: what JSON has no type for, such as a date, is a string here.
+                return model.model_validate(numbers(body), strict=False)
+        return item
+
+    return read
+
+
+def _number(text: str) -> float | Decimal:
+    """Return a float where it says the same."""
+    exact, near = Decimal(text), float(text)
+    return near if Decimal(repr(near)) == exact else exact
+
+
+def reason(error: Exception) -> Reason:
+    """Return what pydantic, or a validator of the model's own, found wrong first."""
+    if not hasattr(error, "error_count"):
+        return str(error), "$"
+    first, *others = error.errors()  # type: ignore[attr-defined]  # it is a ValidationError
+    more = f" (and {len(others)} more)" if others else ""
+    return f"{first['msg']}{more}", "$" + "".join(map(_step, first["loc"]))
+
+
+def _step(place: str | int) -> str:
+    return f"[{place}]" if isinstance(place, int) else f".{place}"
+
+
+# Writing
+
+
+def dumped(value: Any) -> Any:
+    """Return *value* as pydantic writes JSON, but each Decimal as the number it is."""
+    written = value.model_dump(mode="json", by_alias=True)
+    return _with_numbers(written, value.model_dump(warnings=False))
+
+
+def _with_numbers(written: Any, value: Any) -> Any:
+    """Return *written* with the Decimals of *value*, of which it was made.
+
+    What a serializer of the model's own made of a Decimal stays. A NaN is one again, for others
+    to refuse. Sets are in the same order in every process.
+    """
+    if isinstance(value, Decimal):
+        return value if written == str(value) else written
+    if isinstance(value, float):
+        return value if written is None and not isfinite(value) else written
+    if isinstance(written, dict) and isinstance(value, Mapping) and len(written) == len(value):
+        pairs = zip(written.items(), value.values(), strict=True)
+        return {name: _with_numbers(member, was) for (name, member), was in pairs}
+    if isinstance(written, list) and isinstance(value, Collection) and len(written) == len(value):
+        items = [_with_numbers(*pair) for pair in zip(written, value, strict=True)]
+        return sorted(items, key=msgspec.json.encode) if isinstance(value, Set) else items
+    return written

@@ -1,0 +1,341 @@
+"""A pydantic model reads itself, by its aliases, with every digit of the JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from datetime import UTC, date
+from decimal import Decimal
+from typing import Any, TypedDict, assert_type
+
+import attrs
+import msgspec
+import pydantic
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import AliasPath, BaseModel, ConfigDict, Field, JsonValue, RootModel
+from pydantic.alias_generators import to_camel
+
+from integration_sdk import Client, OutcomeStatus, PushRequest, PushStatus
+from integration_sdk._pager.pager import Pager
+from integration_sdk._sansio.codec import decode_json, encode_record, encode_value
+from integration_sdk._sansio.paging.items import ItemReader
+from integration_sdk.errors import ConfigurationError, InvalidItem
+from integration_sdk.sandbox import Sandbox
+from tests.pager_support import FakeService
+from tests.pydantic_support import (
+    LONG,
+    Aliased,
+    Amounts,
+    Entry,
+    HoldsPlain,
+    Invoice,
+    Later,
+    Line,
+    Model,
+    Open,
+    Plain,
+    Ref,
+    Strict,
+    Supplier,
+    pushed,
+    read,
+)
+
+# Reading
+
+
+numbers = st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**25), max_value=10**25)
+texts = st.text(max_size=8)
+raw_lines = st.builds(lambda n, m: {"unitAmount": n, "quantity": abs(m) + 1}, numbers, numbers)
+raw_invoices = st.fixed_dictionaries(
+    {
+        "id": texts,
+        "dueDate": st.datetimes(timezones=st.just(UTC)),
+        "issuedOn": st.dates(),
+        "status": st.just("Draft"),
+        "amountDue": numbers,
+        "customerRef": st.none() | st.fixed_dictionaries({"companyName": texts}),
+        "lineItems": st.lists(raw_lines, max_size=3),
+        "byCode": st.dictionaries(texts, st.lists(raw_lines, max_size=2), max_size=2),
+        "tags": st.sets(texts, max_size=3),
+        "ref": texts,
+    }
+)
+
+
+@given(raw_invoices)
+def test_what_was_read_is_pushed_as_the_same_json(raw: dict[str, Any]) -> None:
+    """Names, dates, sets and every digit, alone and inside others."""
+    body = encode_record(raw)
+    invoice = read(Invoice, body.decode())
+
+    assert type(invoice) is Invoice
+    assert decode_json(encode_record(invoice), exact=True) == decode_json(body, exact=True)
+    assert encode_value({"a": [invoice]}) == b'{"a":[%b]}' % encode_record(invoice)
+
+
+@given(numbers)
+def test_a_decimal_has_the_digits_of_the_json(amount: Decimal) -> None:
+    """However many there are, whatever ``numbers`` says, in a strict model too."""
+    raw = f'{{"dueDate":"2023-04-01","amountDue":{amount:f},"rate":{LONG}}}'
+    strict = Strict(due_date=date(2023, 4, 1), amount_due=amount, rate=float(LONG))
+
+    for exact in (False, True):
+        assert read(Strict, raw, exact=exact) == strict
+        assert read(Open, raw, exact=exact).amount_due == amount
+
+
+@pytest.mark.parametrize("text", ["8703475538349777e-15", "795064452294688.7", "-0.0", "1E+2"])
+def test_a_decimal_of_few_digits_is_exact_too(text: str) -> None:
+    """Sixteen are the fewest that a float can lose."""
+    assert read(Open, f'{{"amountDue":{text}}}').amount_due == Decimal(text)
+
+
+@pytest.mark.parametrize("text", [LONG, "1.10", "0.30000000000000004", "12345678901234567.5"])
+def test_a_fraction_without_a_type_is_what_numbers_says(text: str) -> None:
+    """A float, or a Decimal, exactly; a float that would lose digits is a Decimal anyway."""
+    raw = f'{{"anything":{{"rate":{text}}},"more":{text}}}'
+    exact, near = read(Open, raw, exact=True), read(Open, raw)
+
+    assert exact.anything["rate"] == exact.more == Decimal(text)
+    assert {type(exact.anything["rate"]), type(exact.more)} == {Decimal}
+    lossless = Decimal(str(float(text))) == Decimal(text)
+    assert type(near.anything["rate"]) is type(near.more) is (float if lossless else Decimal)
+    assert (
+        pushed(near) == pushed(exact) == {"amountDue": 0, **decode_json(raw.encode(), exact=True)}
+    )
+
+
+def test_a_model_without_room_for_decimals_is_read_as_pydantic_reads_it() -> None:
+    """Its first reading stands: it fits."""
+
+    class Loose(Model):
+        content: JsonValue
+
+    assert read(Loose, f'{{"content":{LONG}}}', exact=True).content == float(LONG)
+
+
+def test_strictness_is_the_models_own() -> None:
+    """What pydantic refuses of JSON is refused; what it takes of JSON is taken."""
+    with pytest.raises(pydantic.ValidationError, match="valid number"):
+        read(Strict, f'{{"dueDate":"2023-04-01","amountDue":{LONG},"rate":"1"}}')
+
+
+def test_aliases_of_every_kind_are_pydantics_own() -> None:
+    """A path reaches into the record; validation and serialization may differ."""
+
+    class Flat(BaseModel):
+        customer: str = Field(
+            validation_alias=AliasPath("customerRef", "companyName"), serialization_alias="cust"
+        )
+
+    flat = read(Flat, '{"customerRef":{"companyName":"Toft"}}')
+    assert (flat.customer, pushed(flat)) == ("Toft", {"cust": "Toft"})
+
+
+def test_generic_and_root_models_are_models() -> None:
+    """A generic one with its argument, and one that is a dict or a list."""
+    entry = read(Entry[Line], f'{{"firstLine":{{"unitAmount":{LONG}}}}}')
+    amounts = read(Amounts, f'{{"a":[{LONG},1]}}')
+
+    assert entry.first_line == Line(unit_amount=Decimal(LONG))
+    assert amounts.root == {"a": [Decimal(LONG), 1]}
+    assert pushed(amounts) == {"a": [Decimal(LONG), 1]}
+    assert read(RootModel[list[int]], "[1]").root == [1]
+
+
+@attrs.frozen
+class HoldsModel:
+    lines: list[Line | None]
+
+
+@dataclasses.dataclass
+class HoldsModelToo:
+    line: Line | None = None
+
+
+class HoldsModelAsDict(TypedDict):
+    line: Line
+
+
+class HoldsModelAsStruct(msgspec.Struct, rename="camel"):
+    first_line: Line | None = None
+
+
+@pydantic.dataclasses.dataclass(config=ConfigDict(alias_generator=to_camel))
+class Generated:
+    due_date: date | None = None
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        (list[Invoice], "a pydantic v2 model"),
+        (BaseModel, "BaseModel cannot be read"),
+        (Plain, "Plain has snake_case fields and no alias"),
+        (HoldsPlain, "Plain has snake_case fields and no alias"),
+        (Later, "NotThere"),
+        (HoldsModel, "holds Line, a pydantic model"),
+        (HoldsModelToo, "holds Line, a pydantic model"),
+        (HoldsModelAsDict, "holds Line, a pydantic model"),
+        (HoldsModelAsStruct, "holds Line, a pydantic model"),
+        (Aliased, "pydantic dataclass with aliases"),
+        (Generated, "pydantic dataclass with aliases"),
+    ],
+)
+def test_what_would_be_read_wrongly_is_refused_at_once(model: Any, told: str) -> None:
+    """Before anything is asked for, with the class that is at fault."""
+    with pytest.raises(ConfigurationError, match=told):
+        ItemReader.of(model)
+
+
+def test_a_model_whose_names_are_the_jsons_needs_no_alias() -> None:
+    """Nor does one whose snake_case name is said to be the service's."""
+
+    class Camel(BaseModel):
+        dueDate: date  # noqa: N815  # the JSON's
+
+    class Said(BaseModel):
+        due_date: date = Field(alias="due_date")
+
+    assert pushed(read(Camel, '{"dueDate":"2023-04-01"}')) == {"dueDate": "2023-04-01"}
+    assert pushed(read(Said, '{"due_date":"2023-04-01"}')) == {"due_date": "2023-04-01"}
+
+
+@pydantic.dataclasses.dataclass
+class Checked:
+    due_date: date
+    amount_due: Decimal = Field(default=Decimal(2), gt=0)
+    line_tags: list[str] = Field(default_factory=list)
+
+
+def test_a_pydantic_dataclass_is_a_dataclass() -> None:
+    """By the names of one; its constraints are checked, and its defaults are its own."""
+    checked = read(Checked, '{"dueDate":"2023-04-01"}')
+
+    assert checked == Checked(date(2023, 4, 1))
+    assert pushed(checked) == {"dueDate": "2023-04-01", "amountDue": 2, "lineTags": []}
+    assert read(Checked, f'{{"dueDate":"2023-04-01","amountDue":{LONG}}}').amount_due == Decimal(
+        LONG
+    )
+    with pytest.raises(pydantic.ValidationError, match="greater than 0"):
+        read(Checked, '{"dueDate":"2023-04-01","amountDue":-1}')
+
+
+# Items that do not fit
+
+
+def service() -> FakeService:
+    """Of 300 records, one in each page has a third line without a quantity."""
+
+    def record(index: int) -> dict[str, Any]:
+        quantities = [1, 1, 0 if index % 100 == 50 else 1]
+        return {
+            "accountName": str(index),
+            "lineItems": [{"unitAmount": 1, "quantity": quantity} for quantity in quantities],
+        }
+
+    return FakeService(count=300, latency=lambda _: 0, records=record)
+
+
+class Account(Model):
+    account_name: str
+    line_items: list[Line]
+
+
+async def test_an_item_that_does_not_fit_says_where_and_what_it_is() -> None:
+    """Page, index, path and raw record, and pydantic's own error as the cause."""
+    with pytest.raises(
+        InvalidItem, match=r"page 1, item 50: Input should be greater than 0 at"
+    ) as e:
+        await service().pager(model=Account).collect()
+
+    error = e.value
+    assert (error.page, error.index) == (1, 50)
+    assert error.item_path == "$.lineItems[2].quantity"
+    assert json.loads(error.raw)["accountName"] == "50"
+    assert isinstance(error.__cause__, pydantic.ValidationError)
+
+
+async def test_items_that_do_not_fit_can_be_put_aside() -> None:
+    """``on_invalid`` gets each, the others come."""
+    aside: list[InvalidItem] = []
+    read = await service().pager(model=Account, on_invalid=aside.append).collect()
+
+    assert [one.account_name for one in read] == [str(i) for i in range(300) if i % 100 != 50]
+    assert [(one.page, one.item_path) for one in aside] == [
+        (page, "$.lineItems[2].quantity") for page in (1, 2, 3)
+    ]
+
+
+async def test_several_problems_are_counted_and_a_validators_own_error_is_told() -> None:
+    """The first is named; what is no error of pydantic's is shown as it is."""
+
+    class Doubtful(BaseModel):
+        id: int
+
+        @pydantic.field_validator("id")
+        @classmethod
+        def look_up(cls, value: int) -> int:
+            return {0: 0}[value]
+
+    with pytest.raises(InvalidItem, match=r"item 0: Field required \(and 9 more\) at \$\.id;") as e:
+        await FakeService(records=lambda _: {"tags": 1}).pager(model=Required).first()
+    assert e.value.item_path == "$.id"
+    with pytest.raises(InvalidItem, match=r"item 1: 1 at \$;"):
+        await FakeService().pager(model=Doubtful).collect()
+
+
+class Required(Invoice):
+    customer_ref: Ref
+
+
+# All of it
+
+
+async def test_a_model_is_read_and_pushed_through_every_door() -> None:
+    """A list, ``push``, ``update``, a check and a coordinator that looks for its natural key."""
+    async with (
+        Sandbox(companies=1, push_seconds=(0.01, 0.05)) as sandbox,
+        Client(sandbox.api_key, sandbox.base_url) as client,
+    ):
+        (held,) = sandbox.companies
+        company = client.company(held.id)
+        books = company.connection(held.connections[0].id)
+        suppliers = company.data("suppliers").list(model=Supplier)
+        assert_type(suppliers, Pager[Supplier])
+        read = await suppliers.first()
+        assert read is not None
+        changed = read.model_copy(update={"supplier_name": "Toft"})
+        ash, elm = Supplier(supplier_name="Ash"), Supplier(supplier_name="Elm")
+        created = await client.wait(await books.push("suppliers", ash, check="options"))
+        assert created.data is not None
+        update = await books.update("suppliers", created.data["id"], changed)
+        updated = await client.wait(update)
+        async with client.coordinator(check="options") as pushes:
+            request = PushRequest(held.id, books.id, "suppliers", elm, natural_key="supplierName")
+            outcome = await (await pushes.submit(request))
+
+    assert (created.data["supplierName"], updated.status) == ("Ash", PushStatus.SUCCESS)
+    assert outcome.status is OutcomeStatus.SUCCESS
+    assert outcome.request.record is elm
+
+
+def test_pydantic_is_never_imported_by_us() -> None:
+    """Who has no pydantic misses nothing, and who has it pays when they import it."""
+    program = (
+        "import sys; from integration_sdk import *; from integration_sdk import _public;"
+        "import integration_sdk._sansio.options.options, integration_sdk._coordinator.coordinator;"
+        "from integration_sdk._sansio.paging.items import ItemReader; ItemReader.of();"
+        "print(*sys.modules)"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    ).stdout.split()
+
+    assert "integration_sdk._sansio.pydantic_models" in loaded
+    assert not [name for name in loaded if name.startswith("pydantic")]
