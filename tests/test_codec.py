@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from integration_sdk._sansio import codec, shapes
@@ -87,6 +87,7 @@ def test_unknown_status_is_kept_and_is_not_final() -> None:
 
 
 @given(st.dictionaries(st.text(min_size=1).filter(lambda n: n not in OPERATION), plain_json))
+@example({"extra": {"ours": 1}})
 def test_unknown_fields_are_kept(unknown: dict[str, Any]) -> None:
     """What the document does not name reaches the caller in ``extra``."""
     unknown.pop("rawStatus", None)

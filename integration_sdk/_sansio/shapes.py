@@ -127,7 +127,7 @@ def _register(converter: Converter, model: type[Any]) -> None:
     from cattrs.gen import make_dict_structure_fn, override  # noqa: PLC0415 - with the first object
 
     names = {attribute.name: camel(attribute.name) for attribute in attrs.fields(model)}
-    known = frozenset(names.values())
+    known = frozenset(theirs for ours, theirs in names.items() if ours != "extra")
     overrides = {
         ours: override(omit=True) if ours == "extra" else override(rename=theirs)
         for ours, theirs in names.items()
