@@ -332,6 +332,19 @@ async def test_a_page_that_times_out_in_any_size_is_an_error() -> None:
     assert [item async for item in items] == ids(range(1000))
 
 
+@pytest.mark.parametrize("trouble", [504, AnswerLost("timed out")])
+@pytest.mark.parametrize("ask", [lambda pager: pager, lambda pager: pager.first()])
+async def test_one_page_is_one_call(ask: Any, trouble: Any) -> None:
+    """Who asks for one page waits for one time-out, not for one in each of three sizes."""
+    service = FakeService()
+    service.troubles = {1: [trouble] * 3}
+
+    with pytest.raises((ApiError, AnswerLost)):
+        await ask(service.pager(page_size=400))
+
+    assert [size for _, size, _ in service.seen] == [400]
+
+
 async def test_an_automatic_page_size_grows_while_answers_are_quick() -> None:
     """Small quick pages become large ones; the items are the same."""
     service = FakeService(count=30_000)

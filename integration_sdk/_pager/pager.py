@@ -55,13 +55,16 @@ class ListOptions(TypedDict, total=False):
 
     Attributes:
         page_size: Items a page, 1 to 5000, 100 unless told; "auto" finds it by size and latency.
+            A page that takes too long is asked for again in smaller sizes, twice, with the
+            client's time-out each time; but not where only one page is awaited.
         query: A filter, such as ``status=paid``.
         order_by: A field, or ``-field`` for descending order.
         prefetch: Pages asked for ahead of the one being handed out, 0 to 256; 4 unless told.
         max_bytes: Bytes of pages held and on their way, about, at most; 32 MiB unless told.
         limit: Items to read, at most.
         cursor: Go on behind the item that a ``pager.cursor`` was taken at.
-        checkpoint: A file: go on from the cursor in it, and ``commit()`` into it.
+        checkpoint: A file: go on from the cursor in it, and ``commit()`` into it. At the end of
+            the list it stays there; ``Checkpoint(path).clear()`` begins anew.
         key: What identifies an item: the name of a field, or a function of the item.
         on_drift: What to do when the list changes while it is read: "report"
             (see `ListReport`), "warn" with a `DriftWarning`, "raise" `ResultSetChanged`, or
@@ -171,7 +174,7 @@ class Pager(Generic[T]):
 
     async def first(self) -> T | None:
         """The first item, or None where there is none."""
-        async with Items[T](self._read(prefetch=0)) as items:
+        async with Items[T](self._read(prefetch=0, one_call=True)) as items:
             return await anext(items, None)
 
     async def collect(self, limit: int | None = None) -> list[T]:
@@ -192,11 +195,17 @@ class Pager(Generic[T]):
         return items
 
     async def _first_page(self) -> ListPage[T]:
-        async with Pages[T](self._read(prefetch=0, want_extra=True), self._checkpoint) as pages:
+        stream = self._read(prefetch=0, want_extra=True, one_call=True)
+        async with Pages[T](stream, self._checkpoint) as pages:
             return await pages.first()
 
     def _read(
-        self, *, prefetch: int | None = None, limit: int | None = None, want_extra: bool = False
+        self,
+        *,
+        prefetch: int | None = None,
+        limit: int | None = None,
+        want_extra: bool = False,
+        one_call: bool = False,
     ) -> Stream[T]:
         ahead = self._prefetch if prefetch is None else prefetch
         bound = self._limit if limit is None else limit
@@ -211,6 +220,7 @@ class Pager(Generic[T]):
             on_drift=self._on_drift,
             watch=None if repairs else DriftWatch(self._keys),
             want_extra=want_extra,
+            one_call=one_call,
         )
         return self._stream
 

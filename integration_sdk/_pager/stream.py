@@ -65,6 +65,8 @@ class Stream(Generic[T]):
         on_drift: What a sign of drift leads to.
         watch: Looks for such signs; None where the walk itself does.
         want_extra: Whether a page's unknown fields are wanted.
+        one_call: Whether it is one page that is wanted, within one time-out: then it is not
+            asked for again in smaller sizes because it took too long.
     """
 
     walk: Walk
@@ -75,6 +77,7 @@ class Stream(Generic[T]):
     on_drift: OnDrift = "report"
     watch: DriftWatch | None = None
     want_extra: bool = False
+    one_call: bool = False
     report: ListReport = field(factory=ListReport)
 
     sheet: Sheet | None = field(init=False, default=None)
@@ -274,8 +277,9 @@ class Stream(Generic[T]):
         if isinstance(error, NotFound | BadRequest) and self.walk.guessing:
             self.walk.ended()
             return True
-        slow = isinstance(error, ApiError) and error.status in TOO_SLOW
-        if slow or isinstance(error, AnswerLost | ResponseTooLarge):
+        gateway = isinstance(error, ApiError) and error.status in TOO_SLOW
+        slow = gateway or isinstance(error, AnswerLost)
+        if isinstance(error, ResponseTooLarge) or (slow and not self.one_call):
             return self.walk.too_much()
         return False
 
