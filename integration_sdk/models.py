@@ -156,6 +156,24 @@ def _plain(value: Any) -> Any:
     return value
 
 
+# Type checkers and help() take the type of an argument from its converter.
+
+
+def _text(value: str) -> str:
+    plain: str = _plain(value)
+    return plain
+
+
+def _maybe_text(value: str | None) -> str | None:
+    plain: str | None = _plain(value)
+    return plain
+
+
+def _maybe_minutes(value: int | None) -> int | None:
+    plain: int | None = _plain(value)
+    return plain
+
+
 @frozen
 class PushRequest:
     """One record to push: what goes where.
@@ -174,14 +192,14 @@ class PushRequest:
             its answer is lost.
     """
 
-    company_id: str = field(converter=_plain)
-    connection_id: str = field(converter=_plain)
-    data_type: str = field(converter=_plain)
+    company_id: str = field(converter=_text)
+    connection_id: str = field(converter=_text)
+    data_type: str = field(converter=_text)
     record: Any
-    reference: str | None = field(default=None, kw_only=True, converter=_plain)
-    record_id: str | None = field(default=None, kw_only=True, converter=_plain)
-    timeout_minutes: int | None = field(default=None, kw_only=True, converter=_plain)
-    natural_key: str | None = field(default=None, kw_only=True, converter=_plain)
+    reference: str | None = field(default=None, kw_only=True, converter=_maybe_text)
+    record_id: str | None = field(default=None, kw_only=True, converter=_maybe_text)
+    timeout_minutes: int | None = field(default=None, kw_only=True, converter=_maybe_minutes)
+    natural_key: str | None = field(default=None, kw_only=True, converter=_maybe_text)
 
 
 class OutcomeStatus(StrEnum):

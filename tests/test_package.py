@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 
 import pytest
 
 import integration_sdk
-from integration_sdk import _public
+from integration_sdk import PushRequest, _public
 
 
 @pytest.mark.parametrize("name", _public.__all__)
@@ -25,6 +26,13 @@ def test_no_public_name_is_hidden_from_type_checkers() -> None:
 
     assert set(dir(integration_sdk)) - {"__version__"} == set(_public.__all__)
     assert set(names) >= set(_public.__all__)
+
+
+def test_what_a_push_request_takes_is_typed() -> None:
+    """Type checkers and editors know each argument; only the record may be of any type."""
+    given = inspect.signature(PushRequest).parameters.values()
+
+    assert [each.name for each in given if "Any" in str(each.annotation)] == ["record"]
 
 
 def test_unknown_name_is_an_attribute_error() -> None:
