@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from integration_sdk import errors
 from integration_sdk._sansio.codec import encode_value
@@ -115,6 +116,15 @@ def test_the_kinds_of_402_are_told_apart(content: Any, kind: type[errors.ApiErro
 
     assert type(error) is kind
     assert isinstance(error, errors.PaymentRequired)
+
+
+@pytest.mark.parametrize(
+    ("request_", "says"),
+    [(READ, "Check base_url="), (evolve(READ, company_id="c"), "Check the ids")],
+)
+def test_a_404_is_looked_for_where_it_may_come_from(request_: Request, says: str) -> None:
+    """A path without an id that is not found is no matter of ids."""
+    assert says in str(read_error(request_, answer(404)))
 
 
 def test_removed_legacy_endpoint_names_the_replacement() -> None:

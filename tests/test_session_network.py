@@ -135,13 +135,30 @@ async def test_what_a_proxy_does_not_let_through_was_not_sent(serve: Connection,
 
     assert isinstance(error, NotSent)
     assert error.attempts == len(proxy.requests) == 3
-    assert why in str(error)
+    assert f"no way through the proxy 127.0.0.1:{proxy.port} ({why}" in str(error)
 
 
 async def test_a_proxy_that_is_not_there_is_told() -> None:
     """As a service that is not there would be."""
-    async with session_on(SERVICE, proxy=f"http://127.0.0.1:{unused_port()}") as session:
-        assert isinstance(await outcome_of(session), NotSent)
+    proxy = f"http://me:secret@127.0.0.1:{unused_port()}"
+    async with session_on(SERVICE, proxy=proxy) as session:
+        error = await outcome_of(session)
+
+    assert isinstance(error, NotSent)
+    assert "no way through the proxy 127.0.0.1:" in str(error)
+    assert str(error).endswith("Check proxy=.")
+    assert "secret" not in str(error)
+
+
+async def test_a_service_that_is_not_there_is_named() -> None:
+    """An error of the resolver or the network says nothing of what was looked for."""
+    port = unused_port()
+    async with session_on(f"http://localhost:{port}") as session:
+        error = await outcome_of(session)
+
+    assert isinstance(error, NotSent)
+    assert f"no connection to localhost:{port} (ClientConnectorError" in str(error)
+    assert "Check base_url=" in str(error)
 
 
 async def test_what_a_proxy_loses_on_the_way_back_is_in_doubt() -> None:
@@ -201,7 +218,7 @@ async def test_a_private_ca_is_trusted_on_demand() -> None:
             assert await careless.request("GET", "/") == {}
         assert len(server.requests) == 3
         async with Client(KEY, server.base_url, retry=None) as client:
-            with pytest.raises(NotSent, match="Certificate"):
+            with pytest.raises(NotSent, match=r"Certificate.*create_default_context"):
                 await client.request("GET", "/")
         assert len(server.requests) == 3
 

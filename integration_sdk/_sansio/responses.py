@@ -206,7 +206,7 @@ _ADVICE: Final[Mapping[int, str]] = {
     401: "Check the API key (api_key= or INTEGRATION_SDK_API_KEY) and the base URL it is for.",
     402: "An account limit is reached; the service's portal shows the plan.",
     403: "This API key may not do that.",
-    404: "Check the ids; a connection or record may have been removed.",
+    404: "Check the ids and the data type; a connection or record may have been removed.",
     405: "This method is not allowed here; the dialect may not fit the service.",
     409: "The resource is not ready; try again when its sync has finished.",
     413: "Send less at once; it will be refused again as it stands.",
@@ -242,5 +242,7 @@ def _what_to_do(
 ) -> str:
     if kind is EndpointRemoved:
         return f"The legacy endpoint has been removed; use {request.method} {request.replacement}."
+    if status == 404 and request.company_id is None:
+        return "Check base_url= and the path."
     advice = _ADVICE_OF_KIND.get(kind) or _ADVICE.get(status, _QUOTE if is_documented else _ASK)
     return f"{advice} Not before {retry_at:%Y-%m-%d %H:%M:%S} UTC." if retry_at else advice

@@ -242,7 +242,7 @@ class Session:
                 return self._ended(call, last)
             if isinstance(last, Response) and last.status == KEPT_REFUSAL:
                 call.request = call.request.with_idempotency_key(str(uuid4()))
-            _log.info("%s is sent again: %s", call, _said(last, pause))
+            _log.info("%s is sent again %s", call, _said(call, last, pause))
             await self._sleep(room, call, pause)
 
     async def _wait_for_turn(self, room: Room, call: Call) -> Response | None:
@@ -370,7 +370,11 @@ class Session:
         """The deadline passed, or the client was closed, while *call* was under way."""
         if self._closed and not call.may_have_left:
             return ClientClosed("the client was closed while this call was under way", **call.facts)
-        why = "the client was closed" if self._closed else f"{call.options.timeout:g} s passed"
+        why = (
+            "the client was closed"
+            if self._closed
+            else f"the time-out of {call.options.timeout:g} s passed"
+        )
         if call.may_have_left:
             return lost(call.request, why, attempts=call.attempts)
         if call.sending is not None:
@@ -383,6 +387,8 @@ class Session:
         return NotSent(f"{call} was not sent: {why} in line for its turn", **call.facts)
 
 
-def _said(last: Response | Failure, pause: float) -> str:
-    got = f"it got {last.status}" if isinstance(last, Response) else last.error.args[0]
-    return f"{got}; {f'after {pause:.2f} s' if pause else 'in its turn'}"
+def _said(call: Call, last: Response | Failure, pause: float) -> str:
+    when = f"after {pause:.2f} s" if pause else "when its turn comes"
+    if isinstance(last, Response):
+        return f"{when}: it got {last.status}"
+    return f"{when}: it {str(last.error).removeprefix(f'{call} ')}"

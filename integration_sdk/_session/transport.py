@@ -283,7 +283,7 @@ class Transport:
             finally:
                 answer.release()  # closes the connection, if anything is left to read
         except _ERRORS as error:
-            return _failure(transmission, error, through_proxy=self._proxy is not None)
+            return _failure(transmission, error, URL(self.base_url), self._proxy)
         finally:
             _under_way.reset(token)
 
@@ -337,18 +337,31 @@ _NEVER_LEFT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutErr
 _MALFORMED: Final = (aiohttp.ClientResponseError, HttpProcessingError)
 
 
-def _failure(transmission: Transmission, error: Exception, *, through_proxy: bool) -> Failure:
+def _failure(
+    transmission: Transmission, error: Exception, service: URL, proxy: URL | None
+) -> Failure:
     request = transmission.request
     call = f"{request.method} {request.path}"
     facts: dict[str, Any] = {"method": request.method, "path": request.path}
     why = str(error) if isinstance(error, _Lost) else _reason(error)
     # Until then it was only the proxy that was spoken to, and it may say no in any way.
-    if not transmission.may_have_left and (through_proxy or isinstance(error, _NEVER_LEFT)):
-        return Failure(Phase.NEVER_LEFT, NotSent(f"{call} was not sent: {why}", **facts))
+    if not transmission.may_have_left and (proxy or isinstance(error, _NEVER_LEFT)):
+        where = _no_way(error, why, service, proxy)
+        return Failure(Phase.NEVER_LEFT, NotSent(f"{call} was not sent: {where}", **facts))
     if isinstance(error, _MALFORMED):
         message = f"{call} was answered by something that is no HTTP ({why})"
         return Failure(Phase.MAY_HAVE_LEFT, MalformedResponse(message, **facts))
     return Failure(Phase.MAY_HAVE_LEFT, lost(request, why))
+
+
+def _no_way(error: Exception, why: str, service: URL, proxy: URL | None) -> str:
+    """Return what could not be reached, why, and what to look at."""
+    if proxy is not None and not isinstance(error, aiohttp.ClientSSLError):
+        return f"no way through the proxy {proxy.host}:{proxy.port} ({why}). Check proxy=."
+    todo = "Check base_url= and the network."
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        todo = "For a private CA pass ssl=ssl.create_default_context(cafile=...)."
+    return f"no connection to {service.host}:{service.port} ({why}). {todo}"
 
 
 def lost(request: Request, why: str, *, attempts: int = 0) -> AnswerLost:
