@@ -373,6 +373,19 @@ async def test_a_half_sent_push_is_no_push(caplog: pytest.LogCaptureFixture) -> 
     assert not caplog.records
 
 
+async def test_who_leaves_in_the_middle_of_a_page_is_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A client may cancel what it does not want any more; a test's log stays empty."""
+    async with serving(invoices=5000) as http:
+        page = f"{http.sandbox.base_url}/companies/{http.first.id}/data/invoices?pageSize=5000"
+        async with http.session.get(page) as answer:
+            assert answer.status == 200
+            answer.close()
+        await until(lambda: http.sandbox._server.in_flight == 0)
+    assert not caplog.records
+
+
 async def test_paths_are_decoded_by_segment() -> None:
     """An encoded slash stays within its segment; absolute targets are understood."""
     async with serving() as http:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -167,8 +168,9 @@ class Server:
         if sum(map(len, pieces)) <= PIECE:
             return web.Response(status=answer.status, body=b"".join(pieces), headers=headers)
         response = await _begin(request, answer.status, headers, sum(map(len, pieces)))
-        for piece in pieces:
-            await _write(response, piece)
+        with suppress(ConnectionError):  # who has left is no error of ours, to be logged
+            for piece in pieces:
+                await _write(response, piece)
         return response
 
     def _today(self) -> str:
