@@ -264,6 +264,15 @@ def test_numbers_that_json_cannot_say_are_refused(number: Any, wrap: Any) -> Non
         codec.encode_record(wrap(number))
 
 
+def test_a_record_without_an_end_is_refused() -> None:
+    """One that holds itself, or is as deep, is named as what it is."""
+    endless: dict[str, Any] = {}
+    endless["again"] = endless
+
+    with pytest.raises(InvalidRecord, match="nested too deeply, or holds itself"):
+        codec.encode_record(endless)
+
+
 @attrs.frozen
 class Line:
     amount: float

@@ -192,6 +192,20 @@ async def test_a_lost_answer_is_found_in_the_list() -> None:
     assert posts(model) == 1
 
 
+async def test_a_doubt_is_logged_by_its_reference(caplog: pytest.LogCaptureFixture) -> None:
+    """Who reads the log sees which push it was, and that it was found."""
+    caplog.set_level("INFO", "integration_sdk.pushes")
+    model = Model()
+    losing(model, carried_out=True)
+    async with coordinator(model) as pushes:
+        push = await pushes.submit(evolve(request(5), reference="INV-5"))
+        await push
+
+    begun, found = (record.getMessage() for record in caplog.records)
+    assert begun.startswith(f"push {push.intent} (INV-5) may exist; the list is searched")
+    assert found == f"push {push.intent} (INV-5) was found: {push.key}"
+
+
 async def test_a_lost_push_that_is_nowhere_is_in_doubt() -> None:
     """Where no list shows it, the push is IN_DOUBT, and never sent again by itself."""
     model = Model()

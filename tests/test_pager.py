@@ -453,6 +453,17 @@ async def test_a_service_that_gives_other_sizes_is_read_as_its_links_say() -> No
     assert await service.pager(prefetch=0).collect() == ids(range(1000))
 
 
+async def test_a_repaired_list_says_that_it_changed() -> None:
+    """Nothing is amiss in what was read, but who reconciles wants to know of it."""
+    service = FakeService(count=300)
+    pager = service.pager(on_drift="repair", prefetch=0)
+    async for page in pager.pages():
+        service.count = 310 if page.page_number == 1 else service.count
+
+    assert [drift.kind for drift in pager.report.drift] == ["total"]
+    assert "from 300 to 310" in str(pager.report.drift[0])
+
+
 async def test_a_repaired_list_is_asked_for_in_halves_too() -> None:
     """A time-out while repairing makes pages smaller."""
     service = FakeService(count=1000)

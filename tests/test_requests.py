@@ -56,6 +56,12 @@ def test_shown_routes_are_as_the_document_writes_them(operation: str, call: str)
     assert f"{request.method} {request.path}" == call
 
 
+def test_a_record_in_the_place_of_its_type_is_named() -> None:
+    """Arguments in the wrong order are an error that says which one is wrong."""
+    with pytest.raises(ConfigurationError, match="data_type must be a non-empty string"):
+        requests.push(DOCUMENT, "c", "k", {"number": 1}, "invoices")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("dialect", [DOCUMENT, PUBLISHED])
 def test_every_route_names_its_source(dialect: Dialect) -> None:
     """A route comes from a section of the document, or says that it is assumed."""

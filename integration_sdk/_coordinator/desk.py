@@ -174,7 +174,8 @@ class Desk:
             self._tell("sent", push)
             self.follow(push, done.intent, done.operation)
         elif done.intent.state is State.AMBIGUOUS:
-            logger.warning("a push may or may not exist, the list is searched: %s", error)
+            what = (done.intent.id, done.intent.reference, error)
+            logger.warning("push %s (%s) may exist; the list is searched: %s", *what)
             self._doubt(push, done.intent)
         else:
             self._refused(push, error, for_all=done.held_back)
@@ -301,6 +302,7 @@ class Desk:
         if intent.key is not None:
             del self.doubted[intent.id]
             self.delivery.doubtful.discard(intent.id)
+            logger.info("push %s (%s) was found: %s", intent.id, intent.reference, intent.key)
             self.follow(push, intent, submissions.recorded_operation(intent))
         elif push.outcome is None:
             self.settle(push, outcomes.in_doubt(push.request, intent))

@@ -46,7 +46,10 @@ def encode_value(value: Any) -> bytes:
         body = _encode(plain)
         if b"null" in body or b"NaN" in body or b"Infinity" in body:
             _refuse_nan(plain, "$")
-    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+    except RecursionError:
+        reason = "it is nested too deeply, or holds itself"
+        raise InvalidRecord(f"cannot be written as JSON: {reason}") from None
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
         raise InvalidRecord(f"cannot be written as JSON: {error}") from None
     return body
 

@@ -306,6 +306,7 @@ def _present(params: Mapping[str, str | None]) -> Params:
 def _push_names(
     dialect: Dialect, company_id: str, connection_id: str, data_type: str, record_id: str | None
 ) -> dict[str, str]:
+    segment("dataType", data_type)  # checked before it is looked up: a record has no hash
     names = {
         "companyId": company_id,
         "connectionId": connection_id,

@@ -75,7 +75,7 @@ def refuse(problems: list[Problem]) -> None:
     """Raise `InvalidRecord` if any of *problems* is an error."""
     errors = [problem for problem in problems if problem.is_error]
     if errors:
-        told = "; ".join(str(problem) for problem in errors[:5])
+        told = "; ".join(str(problem).removesuffix(".") for problem in errors[:5])
         more = f"; and {len(errors) - 5} more" if len(errors) > 5 else ""
         raise InvalidRecord(f"not sent, the options do not allow it: {told}{more}", problems=errors)
 

@@ -130,7 +130,7 @@ class RepairWalk(Walk):
             self._resize(ask, sheet.size or 0)
             return None
         keys = self._read_keys(ask, sheet)
-        self.total = self.total if sheet.total is None else sheet.total
+        self._note_total(ask, sheet)
         cut = self._continues_at(ask, keys)
         self._idle = 0 if cut is not None and cut < len(keys) else self._idle
         if cut is None:
@@ -157,6 +157,14 @@ class RepairWalk(Walk):
         if len(keys) < sheet.count:
             raise self.error("an item has no key; name what identifies one with key=", ask.number)
         return keys
+
+    def _note_total(self, ask: Ask, sheet: Sheet) -> None:
+        if sheet.total is None:
+            return
+        if self.total not in {None, sheet.total}:
+            text = f"totalResults went from {self.total} to {sheet.total}"
+            self.notes.append(Drift(kind="total", page=ask.number, detail=text))
+        self.total = sheet.total
 
     def _continues_at(self, ask: Ask, keys: Sequence[Hashable]) -> int | None:
         """Return the position behind the last item that was read already; None for a gap."""
