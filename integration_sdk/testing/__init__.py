@@ -38,13 +38,15 @@ it is asked for:
   The marker ``integration_sandbox(...)`` takes its options, ``integration_faults(name, ...)``
   calls that method of ``sandbox.faults`` before the test and may be repeated.
 * ``integration_client``: an `integration_sdk.Client` connected to that sandbox.
-* ``integration_aioresponses``: an ``aioresponses`` mock, repaired for aiohttp 3.14.
+* ``integration_aioresponses``: an ``aioresponses`` mock, repaired for aiohttp 3.14. A list is
+  asked for with ``?page=1&pageSize=100``; what is not mocked is logged.
 * ``@pytest.mark.virtual_time``: the test and its fixtures run on a `VirtualTimeLoop`.
 
 They work under pytest-asyncio (0.24 or newer; for virtual time 1.4) in strict and in auto mode
 and under anyio's plugin, which wants the other's strict mode, on the loop of the test whatever
 its scope; the mock needs neither of them.
-`run_virtual` and `patched_aioresponses` do the same outside of pytest.
+`run_virtual` and `patched_aioresponses` do the same outside of pytest. Where nothing is to be
+sent at all, ``unittest.mock.create_autospec(Client, instance=True)`` stands in for the client.
 """
 
 from __future__ import annotations

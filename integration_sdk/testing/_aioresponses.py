@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
@@ -21,6 +22,9 @@ import aiohttp
 import aioresponses
 import aioresponses.core
 from aiohttp.client_proto import ResponseHandler
+from yarl import URL
+
+logger = logging.getLogger("integration_sdk.testing")
 
 
 @contextmanager
@@ -34,7 +38,17 @@ def patched_aioresponses(**options: Any) -> Iterator[aioresponses.aioresponses]:
         if _responses_want_a_writer():
             stack.enter_context(_writer_by_default())
             stack.enter_context(patch.object(aioresponses.core, "stream_reader_factory", _reader))
-        yield stack.enter_context(aioresponses.aioresponses(**options))
+        yield stack.enter_context(_Telling(**options))
+
+
+class _Telling(aioresponses.aioresponses):
+    """Names what is not mocked: the client's error does not show a URL."""
+
+    async def match(self, method: str, url: URL, *args: Any, **kwargs: Any) -> Any:
+        answer = await super().match(method, url, *args, **kwargs)
+        if answer is None and not self.passthrough_unmatched:
+            logger.warning("nothing is mocked for %s %s", method, url)
+        return answer
 
 
 def _responses_want_a_writer() -> bool:
