@@ -152,6 +152,29 @@ async def test_what_is_on_its_way_when_an_end_is_cancelled_has_an_outcome(is_los
     assert not polls._schedule.pushes
 
 
+@pytest.mark.parametrize(
+    ("on_disk", "where"), [(False, "`detached`"), (True, "the journal")], ids=["memory", "file"]
+)
+async def test_an_exception_that_leaves_pushes_open_says_so(
+    journal: Path, on_disk: bool, where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who presses Ctrl-C learns that pushes go on without this process, and where they are."""
+    model = Model(lambda _: 1e6)
+    pushes = Coordinator(model.send, poller(model), DOCUMENT, journal=journal if on_disk else None)
+
+    async def is_interrupted() -> None:
+        async with pushes:
+            await pushes.submit(RECORD)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        await is_interrupted()
+
+    (said,) = caplog.messages
+    assert said.endswith(f"pushes that go on at the service: 1, in {where}")
+    assert len(pushes.detached) == 1
+
+
 @pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "file"])
 async def test_a_push_found_late_is_let_go_of_with_the_block(journal: Path, on_disk: bool) -> None:
     """One that turned up after IN_DOUBT counts as open; nobody polls for it afterwards."""

@@ -9,6 +9,7 @@ caller's iterable as places get free.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import os
 import random
@@ -34,6 +35,8 @@ from integration_sdk._sansio.throttling.retry import RetryPolicy
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ClientClosed, ConfigurationError
 from integration_sdk.models import OutcomeStatus, PushRequest
+
+logger = logging.getLogger("integration_sdk.pushes")
 
 FIVE_TIMES: Final = RetryPolicy(attempts=5)
 OPTIONS: Final = CoordinatorOptions.__optional_keys__
@@ -173,6 +176,13 @@ class Coordinator:
         finally:  # cancelled or not: everything has an outcome, and the journal is let go of
             if leave != "cancel":
                 self.detached += tuple(desk.open)
+            if abandon and self.detached:
+                where = "the journal" if self._durable else "`detached`"
+                logger.warning(
+                    "an exception has ended the block; pushes that go on at the service: %d, in %s",
+                    len(self.detached),
+                    where,
+                )
             desk.let_go()
             await desk.delivery.close()
 
