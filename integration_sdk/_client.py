@@ -15,6 +15,7 @@ from integration_sdk._caller import Caller, Polling
 from integration_sdk._connections import Check, refuse_wrong, wants_check
 from integration_sdk._resources import Companies, Company, Profile
 from integration_sdk._sansio import custom, requests
+from integration_sdk._sansio.routes import check_routes
 from integration_sdk._session import (
     CallInfo,
     CallOptions,
@@ -136,6 +137,8 @@ class Client:
             raise ConfigurationError(
                 f"dialect must be a Dialect, as Dialect.published(), not {dialect!r}"
             )
+        if dialect is not None:
+            check_routes(dialect)
         if not isinstance(notified, bool):
             raise ConfigurationError(f"notified must be True or False, not {notified!r}")
         if not (on_call is None or callable(on_call)):
@@ -185,6 +188,7 @@ class Client:
         Args:
             drain: Seconds to let calls under way finish; None stops them at once.
         """
+        requests.seconds("drain", drain)
         if self._is_derived:
             return
         await self._polling.aclose()

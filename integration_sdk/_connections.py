@@ -104,6 +104,7 @@ class Connection:
         Args, errors: as for `push`. *force* overwrites a record that has
         changed meanwhile. Assumed: the document does not show the update's path.
         """
+        requests.segment("record_id", record_id)  # with None it would be a create
         return await self._push(data_type, record, record_id, timeout_minutes, check, force=force)
 
     async def delete(self, data_type: str, record_id: str) -> PushOperation:

@@ -21,6 +21,7 @@ from integration_sdk import (
     PushOptions,
     PushRequest,
     PushStatus,
+    Route,
     errors,
 )
 from integration_sdk._caller import RememberedOptions
@@ -442,6 +443,56 @@ async def test_a_key_that_the_dialect_has_no_header_for_sends_nothing(
         await books(client, sandbox).push("invoices", RECORD, idempotency_key="order-1")
 
     assert sandbox.requests == []
+
+
+@pytest.mark.parametrize("record_id", [None, "", 5])
+async def test_an_update_without_an_id_is_no_create(
+    sandbox: Sandbox, client: Client, record_id: Any
+) -> None:
+    """An id that a database did not have must not become a second record."""
+    with pytest.raises(errors.ConfigurationError, match="record_id must be"):
+        await books(client, sandbox).update("invoices", record_id, RECORD)
+
+    assert sandbox.pushes == []
+
+
+async def test_a_file_that_is_no_bytes_is_refused(sandbox: Sandbox, client: Client) -> None:
+    """The error says what a file is."""
+    text: Any = "text"
+    with pytest.raises(errors.ConfigurationError, match="content must be bytes, not str"):
+        await books(client, sandbox).attach("invoices", "1", text, filename="a.txt")
+
+
+async def test_a_drain_that_is_no_time_is_refused(client: Client) -> None:
+    """Nothing is closed then."""
+    soon: Any = "soon"
+    with pytest.raises(errors.ConfigurationError, match="drain must be"):
+        await client.aclose(drain=soon)
+
+    assert (await client.companies.list()).results
+
+
+@pytest.mark.parametrize(
+    ("routes", "says"),
+    [
+        ({"pushes.get": "/push/{pushOperationKey}"}, "must be a Route"),
+        ({"push.get": Route("GET", "/push/{pushOperationKey}")}, "no operation 'push.get'"),
+        ({"pushes.get": Route("GET", "/push/{key}")}, "asks for key; it may have companyId, push"),
+        ({"companies.list": Route("GET", "/{companyId}")}, "it may have no names"),
+    ],
+)
+def test_a_route_that_cannot_be_filled_in_is_refused(routes: Any, says: str) -> None:
+    """Where the client is made, and not at the first call that needs it."""
+    with pytest.raises(errors.ConfigurationError, match=says):
+        Client("key", "https://api.example.com", dialect=Dialect.document().with_routes(routes))
+
+
+def test_files_of_a_data_type_may_have_a_route_of_their_own() -> None:
+    """As those of bills have."""
+    path = "/companies/{companyId}/connections/{connectionId}/files/{recordId}"
+    dialect = Dialect.document().with_routes({"push.attach.invoices": Route("POST", path)})
+
+    assert Client("key", "https://api.example.com", dialect=dialect).dialect is dialect
 
 
 async def test_update_is_a_push_too(sandbox: Sandbox, client: Client) -> None:

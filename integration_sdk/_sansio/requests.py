@@ -366,6 +366,8 @@ def attach(
 
 def with_file(request: Request, content: bytes, *, filename: str, content_type: str) -> Request:
     """Return *request* with one file as its multipart body, in the field ``file``."""
+    if not isinstance(content, bytes):
+        raise ConfigurationError(f"content must be bytes, not {type(content).__name__}")
     if any(char in filename + content_type for char in '"\r\n'):
         raise ConfigurationError("filename and content_type must not hold quotes or line breaks")
     boundary = sha256(content).hexdigest()
