@@ -370,6 +370,15 @@ def test_an_option_of_a_wrong_kind_is_refused_by_name(option: str, value: Any) -
 # Checkpoints
 
 
+def test_a_checkpoint_that_holds_no_cursor_of_this_list_is_named(tmp_path: Path) -> None:
+    """Among many files the error says which one, and what to do."""
+    place = tmp_path / "place.txt"
+    place.write_text("garbage")
+
+    with pytest.raises(ConfigurationError, match=r"place\.txt.*damaged.*remove the file"):
+        FakeService().pager(checkpoint=place)
+
+
 async def test_a_second_reading_begins_at_the_checkpoint(tmp_path: Path) -> None:
     """A pager that is iterated again goes on behind what was committed meanwhile."""
     service = FakeService(count=500, latency=lambda _: 0)

@@ -266,12 +266,17 @@ class Pager(Generic[T]):
         return self._stream.position if self._stream else self._start
 
     def _starting_position(self) -> Position:
-        cursor = self._cursor
-        if cursor is None and self._checkpoint is not None:
-            cursor = self._checkpoint.load()
-        if cursor is None:
+        if self._cursor is not None:
+            return read_cursor(self._request, self._cursor)
+        place = self._checkpoint
+        saved = place.load() if place else None
+        if place is None or saved is None:
             return Position(params=self._request.params)
-        return read_cursor(self._request, cursor)
+        try:
+            return read_cursor(self._request, saved)
+        except ConfigurationError as error:
+            what = f"{error}; or remove the file to begin anew"
+        raise ConfigurationError(f"checkpoint {place.path}: {what}")
 
 
 def _checkpoint(given: str | Path | Checkpoint | None) -> Checkpoint | None:
