@@ -71,6 +71,9 @@ class Sandbox:
         remember: How many of the latest requests `requests` keeps; 0 for none.
         host: Where to listen.
         port: 0 for any that is free.
+
+    Attributes:
+        clock: The service's; ``clock.advance(hours=3)`` lets them pass at once.
     """
 
     def __init__(

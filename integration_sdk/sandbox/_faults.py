@@ -49,7 +49,11 @@ ERRORS = {
 
 
 class Faults(WorldFaults):
-    """The faults in force. Each method adds one and returns its `Rule`, for `remove`."""
+    """The faults in force. Each method adds one and returns its `Rule`, for `remove`.
+
+    Each also takes when it applies: ``route="POST /push/"`` (a method, part of a path, or both),
+    ``skip`` calls, ``times`` at most, with a ``probability``.
+    """
 
     # ------------------------------------------------------------------ refusals
 
