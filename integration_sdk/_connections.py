@@ -71,6 +71,7 @@ class Connection:
                 msgspec Struct. Mappings, and so TypedDicts, are sent as they are. Instances are
                 sent under the names that ``list(model=...)`` reads them by: ``due_date`` as
                 ``dueDate``, a pydantic field under its alias.
+                Decimals go out as numbers, dates and times as ISO 8601, bytes as base64.
             timeout_minutes: Minutes after which the service gives up on a Pending push.
             check: "options" compares the record with the push options first.
             idempotency_key: If you repeat a push with the same key within 90 minutes, the service

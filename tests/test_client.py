@@ -450,8 +450,14 @@ async def test_an_update_without_an_id_is_no_create(
     sandbox: Sandbox, client: Client, record_id: Any
 ) -> None:
     """An id that a database did not have must not become a second record."""
-    with pytest.raises(errors.ConfigurationError, match="record_id must be"):
-        await books(client, sandbox).update("invoices", record_id, RECORD)
+    connection = books(client, sandbox)
+    for call in (
+        connection.update("invoices", record_id, RECORD),
+        connection.delete("invoices", record_id),
+        connection.attach("invoices", record_id, b"", filename="a.txt"),
+    ):
+        with pytest.raises(errors.ConfigurationError, match="record_id must be"):
+            await call
 
     assert sandbox.pushes == []
 

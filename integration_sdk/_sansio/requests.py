@@ -350,6 +350,7 @@ def delete(
     dialect: Dialect, company_id: str, connection_id: str, data_type: str, record_id: str
 ) -> Request:
     """Return the request that deletes a record. Assumed: published, not in the document."""
+    segment("recordId", record_id)
     names = _push_names(dialect, company_id, connection_id, data_type, record_id)
     return evolve(to_route(dialect, "push.delete", **names), priority=Priority.PUSH)
 
@@ -358,6 +359,7 @@ def attach(
     dialect: Dialect, company_id: str, connection_id: str, data_type: str, record_id: str
 ) -> Request:
     """Return the bare request that attaches a file. Assumed: published, not in the document."""
+    segment("recordId", record_id)
     names = _push_names(dialect, company_id, connection_id, data_type, record_id)
     special = f"push.attach.{data_type}"
     operation = special if special in dialect.routes else "push.attach"
