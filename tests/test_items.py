@@ -6,7 +6,7 @@ import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
 
@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from integration_sdk._sansio.codec import encode_record
 from integration_sdk._sansio.model_fields import camel
 from integration_sdk._sansio.paging.items import Feed, ItemReader, collector_paused
 from integration_sdk.errors import ConfigurationError, InvalidItem
@@ -261,6 +262,59 @@ def test_a_model_that_cannot_be_read_is_refused_at_once(model: Any) -> None:
 def test_names_are_the_services_in_snake_case(ours: str, theirs: str) -> None:
     """``due_date`` is read from ``dueDate``; a name that is the service's stays."""
     assert camel(ours) == theirs
+
+
+# Days
+
+
+@attrs.define
+class Day:
+    due_date: date
+    paid_on: date | None = None
+    others: list[date] = attrs.field(factory=list)
+
+
+@dataclass
+class DayData:
+    due_date: date
+    paid_on: date | None = None
+    others: list[date] = dataclass_field(default_factory=list)
+
+
+class DayStruct(msgspec.Struct, rename="camel"):
+    due_date: date
+    paid_on: date | None = None
+    others: list[date] = []
+
+
+class DayDict(TypedDict):
+    dueDate: date
+    paidOn: date | None
+    others: list[date]
+
+
+midnights = st.sampled_from(["", "T00:00", "T00:00:00", "T00:00:00Z", "T00:00:00.0000000+02:00"])
+
+
+@pytest.mark.parametrize("model", [Day, DayData, DayStruct, DayDict])
+@given(st.dates(), midnights)
+def test_a_day_is_read_with_its_midnight_or_without(model: Any, day: date, midnight: str) -> None:
+    """The service writes ``2021-01-31T00:00:00`` for a day; it is pushed as ``2021-01-31``."""
+    text = f"{day}{midnight}"
+    item = read(model, {"dueDate": text, "paidOn": text, "others": [text]})
+    written = msgspec.json.decode(encode_record(item))
+
+    assert written == {"dueDate": str(day), "paidOn": str(day), "others": [str(day)]}
+    assert read(model, {"dueDate": text, "paidOn": None, "others": []}) == (
+        {"dueDate": day, "paidOn": None, "others": []} if model is DayDict else model(day)
+    )
+
+
+@pytest.mark.parametrize("text", ["2021-01-31T10:00:00", "31/01/2021", "", "2021-02-31", 20210131])
+def test_what_is_more_or_less_than_a_day_does_not_fit(text: object) -> None:
+    """A time that a day has no room for is not lost in silence."""
+    with pytest.raises((msgspec.ValidationError, ValueError)):
+        read(Day, {"dueDate": text})
 
 
 # Numbers

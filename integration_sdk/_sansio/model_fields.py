@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from datetime import date
 from typing import (
     Annotated,
     Any,
@@ -111,10 +112,11 @@ def fields_of(model: Any) -> Iterator[Field]:
 
 
 def needs_twin(kind: Any) -> bool:
-    """Whether msgspec would read *kind*, or something in it, by other names than ours.
+    """Whether msgspec would read *kind*, or something in it, otherwise than we do.
 
     A Struct or a TypedDict is taken at its word where it has the JSON's names; an attrs
-    class or a dataclass never is, since msgspec would pass its ``__init__`` by.
+    class or a dataclass never is, since msgspec would pass its ``__init__`` by. Msgspec
+    reads no date that has a time, be it midnight.
     """
     seen: set[type] = set()
     to_see = [kind]
@@ -124,7 +126,7 @@ def needs_twin(kind: Any) -> bool:
             if kind in seen:
                 continue
             seen.add(kind)
-        if is_pydantic(kind) or (has_fields(kind) and _has_own_names(kind)):
+        if kind is date or is_pydantic(kind) or (has_fields(kind) and _has_own_names(kind)):
             return True
         to_see += _parts(kind)
     return False

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections import abc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from keyword import iskeyword
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, NewType, Union, get_args, get_origin, is_typeddict
@@ -56,6 +56,11 @@ _REPEATED: Final[Mapping[Any, str]] = {
     frozenset: "frozenset([{each} for x in {value}])",
 }
 """How containers of one kind of item are made of the list that msgspec reads."""
+_Day = Annotated[
+    str,
+    msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\d(T00:00(:00(\.0+)?)?(Z|[+-]\d\d:?\d\d)?)?$"),
+]
+"""A day, as the service writes it: with its midnight or without. Another time would be lost."""
 _MAPPINGS: Final = frozenset({dict, abc.Mapping, abc.MutableMapping})
 
 
@@ -125,6 +130,11 @@ def as_utc(moment: Any) -> Any:
     return moment
 
 
+def as_day(text: str) -> date:
+    """Return the day that *text* begins with."""
+    return date.fromisoformat(text[:10])
+
+
 @define
 class _Twins:
     """Twins made for one model; classes may nest and name each other."""
@@ -146,7 +156,7 @@ class _Twins:
 
     def _make(self, model: Any) -> Shape:
         make = dict if is_typeddict(model) else model
-        known: dict[str, Any] = {"make": make, "utc": as_utc, "UNSET": msgspec.UNSET}
+        known: dict[str, Any] = {"make": make, "utc": as_utc, "day": as_day, "UNSET": msgspec.UNSET}
         members, arguments = [], []
         for index, item in enumerate(fields_of(model)):
             given = f"t.f{index}"
@@ -166,6 +176,8 @@ class _Twins:
         """
         if kind is datetime:
             return kind, f"utc({value})"
+        if kind is date:
+            return _Day, f"day({value})"
         if is_pydantic(kind):
             raise TypeError(
                 f"it holds {name_of(kind)}, a pydantic model, which only pydantic models may hold"
