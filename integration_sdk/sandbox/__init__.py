@@ -19,7 +19,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from integration_sdk.sandbox._call import Call, encode
+from integration_sdk.sandbox._call import Call
 from integration_sdk.sandbox._clock import Clock
 from integration_sdk.sandbox._companies import Company, Connection
 from integration_sdk.sandbox._data_calls import REMOVAL
@@ -201,8 +201,8 @@ class Sandbox:
 
     def push(self, connection: Connection, data_type: str, record: dict[str, Any]) -> Operation:
         """Push as somebody else would, past the network and the faults."""
-        path = ["companies", connection.company_id, "connections", connection.id, "push", data_type]
-        return self._service.push_by_another(path, encode(record))
+        lane = connection.company_id, connection.id, data_type
+        return self._service.push_by_another(*lane, record)
 
     def bring_online(self, connection: Connection) -> None:
         """Let an offline platform come back: what is Pending is then worked off."""

@@ -85,6 +85,31 @@ class Notice:
     forged: Forgery | None = None
 
 
+Notices = tuple[Notice, ...]
+
+
+@frozen
+class World:
+    """What the faults in force have changed about the world, for one call.
+
+    Args:
+        page_size_cap: The most items that a page holds.
+        list_lag: Seconds until a push appears in the list.
+        push_seconds: Gives the seconds that a push takes; None for the sandbox's own.
+        push_failure: Why the platform refuses the push, if it is to.
+        notices: How the end of the push is told to those who have subscribed.
+    """
+
+    page_size_cap: int = 5000
+    list_lag: float = 0.0
+    push_seconds: Callable[[], float] | None = None
+    push_failure: Problem | None = None
+    notices: Notices = (Notice(),)
+
+
+AS_IT_IS = World()
+
+
 class Refused(Exception):
     """The service says no; becomes the documented error body.
 
@@ -135,7 +160,7 @@ def not_found(what: str) -> Refused:
 
 @define
 class Call:
-    """One request, and what the faults in force have changed about the world for it.
+    """One request, and the world that it meets.
 
     Args:
         path: As sent, without the query.
@@ -151,11 +176,7 @@ class Call:
     body: bytes
     segments: list[str]
     names: dict[str, str] = field(factory=dict)
-    page_size_cap: int = 5000
-    list_lag: float = 0.0
-    push_failure: Problem | None = None
-    push_seconds: Callable[[], float] | None = None
-    notices: tuple[Notice, ...] = (Notice(),)
+    world: World = AS_IT_IS
 
     @property
     def company_id(self) -> str | None:

@@ -28,9 +28,8 @@ from integration_sdk.sandbox._call import (
 )
 from integration_sdk.sandbox._clock import http_date
 from integration_sdk.sandbox._limits import account_expired, rate_headers
-from integration_sdk.sandbox._notice_faults import PUSHES
 from integration_sdk.sandbox._rules import Proceed, Rule, Scope, Seconds
-from integration_sdk.sandbox._world_faults import WorldFaults
+from integration_sdk.sandbox._world_faults import PUSHES, WorldFaults
 
 PUSH_LIST = re.compile(r"GET /companies/[^/]+/push$")
 HTML = "text/html; charset=utf-8"

@@ -42,7 +42,7 @@ def wanted_page(call: Call) -> Page:
     """
     number = _whole(call, "page", 1, MAXIMUM_PAGE)
     size = _whole(call, "pageSize", DEFAULT_PAGE_SIZE, MAXIMUM_PAGE_SIZE)
-    return Page(number, min(size, call.page_size_cap))
+    return Page(number, min(size, call.world.page_size_cap))
 
 
 def _whole(call: Call, name: str, default: int, most: int) -> int:

@@ -62,7 +62,7 @@ async def list_pushes(call: Call) -> Answer:
     """
     service = call.service
     company = service.company(call.names["companyId"])
-    until = call.now - call.list_lag if call.list_lag else inf
+    until = call.now - call.world.list_lag if call.world.list_lag else inf
     recorded = service.ledger.of_company(company.id, until=until)
     newest_first = call.param("orderBy") != "requestedOnUtc"
     wording = service.wording
@@ -91,9 +91,7 @@ def _push(call: Call, verb: str) -> Answer:
         call.body,
         record_id=call.names.get("recordId"),
         timeout_minutes=_timeout(call),
-        failure=call.push_failure,
-        seconds=call.push_seconds,
-        notices=call.notices,
+        world=call.world,
     )
     return _told(call, operation)
 

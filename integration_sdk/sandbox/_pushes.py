@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from attrs import define, field
 
-from integration_sdk.sandbox._call import Notice, Problem, decode, encode
+from integration_sdk.sandbox._call import Notice, Notices, Problem, decode, encode
 from integration_sdk.sandbox._catalogue import option_name
 from integration_sdk.sandbox._clock import iso
 from integration_sdk.sandbox._companies import new_uuid
@@ -72,7 +72,7 @@ class Operation:
     timeout_minutes: int | None = None
     problems: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
-    notices: tuple[Notice, ...] = field(default=(Notice(),), repr=False)
+    notices: Notices = field(default=(Notice(),), repr=False)
     foreign: bool = False
     status: str = "Pending"
     completed: float | None = None

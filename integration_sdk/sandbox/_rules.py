@@ -151,13 +151,6 @@ class Rules:
         """End all faults."""
         self._rules.clear()
 
-    def _changed(self, change: Callable[[Call], None], scope: Scope) -> Rule:
-        async def act(call: Call, proceed: Proceed) -> Answer:
-            change(call)
-            return await proceed()
-
-        return self.add(act, **scope)
-
     def _window(
         self,
         seconds: float | None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from math import inf
 from typing import Any
@@ -18,11 +18,12 @@ from attrs import define, evolve, field
 
 from integration_sdk.sandbox._books import SIZES, Books
 from integration_sdk.sandbox._call import (
+    AS_IT_IS,
     Answer,
     Call,
-    Notice,
     Problem,
     Refused,
+    World,
     encode,
     not_found,
 )
@@ -168,9 +169,7 @@ class Service:
         *,
         record_id: str | None = None,
         timeout_minutes: int | None = None,
-        failure: Problem | None = None,
-        seconds: Callable[[], float] | None = None,
-        notices: tuple[Notice, ...] = (Notice(),),
+        world: World = AS_IT_IS,
         foreign: bool = False,
     ) -> Operation:
         """Accept a push and settle what will become of it.
@@ -188,14 +187,17 @@ class Service:
             sent=sent,
             shape=self.shape(connection, data_type),
             requested=now,
-            ends=self._end(connection, now, seconds),
+            ends=self._end(connection, now, world.push_seconds),
             timeout_minutes=timeout_minutes,
-            notices=notices,
+            notices=world.notices,
             foreign=foreign,
         )
         if verb in {"POST", "PUT"}:
             operation.judge(strict=connection.package.strict)
-        operation.problems += self._further_problems(operation, failure)
+        if world.push_failure is not None:
+            operation.problems += (world.push_failure,)
+        else:
+            operation.problems += self._missing(operation)
         self.ledger.record(operation)
         self.ledger.settle(now)
         return operation
@@ -207,10 +209,12 @@ class Service:
             raise not_found(f"{connection.platform} cannot be pushed {data_type}")
         return shape
 
-    def push_by_another(self, segments: Sequence[str], sent: bytes) -> Operation:
-        """Somebody else's push in the lane that the path *segments* of a push name."""
-        connection = self.connection(segments[1], segments[3])
-        return self.push(connection, segments[5], "POST", sent, foreign=True)
+    def push_by_another(
+        self, company_id: str, connection_id: str, data_type: str, record: Mapping[str, Any]
+    ) -> Operation:
+        """Push *record* as somebody else would."""
+        connection = self.connection(company_id, connection_id)
+        return self.push(connection, data_type, "POST", encode(record), foreign=True)
 
     def bring_online(self, connection: Connection) -> None:
         """Let an offline platform come back; what is Pending is then worked off."""
@@ -229,13 +233,6 @@ class Service:
         if connection.package.pace == "at once":
             return now
         return now + (seconds() if seconds else self.chance.uniform(*self.settings.push_seconds))
-
-    def _further_problems(
-        self, operation: Operation, failure: Problem | None
-    ) -> tuple[Problem, ...]:
-        if failure is not None:
-            return (failure,)
-        return self._missing(operation)
 
     def _missing(self, operation: Operation) -> tuple[Problem, ...]:
         wanted = operation.record_id

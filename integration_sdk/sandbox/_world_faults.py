@@ -1,79 +1,48 @@
 """Faults that change the world a call meets: other sizes, other writers, other fates of pushes.
 
-The call itself goes through; what it finds is not what its caller expects.
+The call itself goes through; what it finds is not what its caller expects. What becomes of a push,
+and how its end is told, is settled when it is accepted: such a fault applies to the pushes that are
+made while it is in force.
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
-from typing import Any, Literal, Unpack
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Unpack, get_args
 
-from integration_sdk.sandbox._call import Answer, Call, Problem, decode, encode
+from attrs import evolve
+
+from integration_sdk.sandbox._call import (
+    Answer,
+    Call,
+    Forgery,
+    Notice,
+    Notices,
+    Problem,
+    World,
+    decode,
+)
 from integration_sdk.sandbox._companies import new_uuid
-from integration_sdk.sandbox._notice_faults import PUSHES, NoticeFaults
-from integration_sdk.sandbox._rules import Proceed, Rule, Scope, Seconds
+from integration_sdk.sandbox._rules import Proceed, Rule, Rules, Scope, Seconds
 
+PUSHES = re.compile(r"(POST|PUT|DELETE) .*/push/")
 DATA_LISTS = re.compile(r"GET /companies/[^/]+/data/(?!bankAccounts)[^/]+$")
 
 
-class WorldFaults(NoticeFaults):
-    """The faults that concern lists, and what becomes of pushes."""
+class WorldFaults(Rules):
+    """The faults that concern lists, what becomes of pushes, and how that is told."""
+
+    # ------------------------------------------------------------------ lists
 
     def cap_page_size(self, size: int = 2000, **scope: Unpack[Scope]) -> Rule:
         """Pages hold at most *size* items, whatever was asked for."""
-
-        def change(call: Call) -> None:
-            call.page_size_cap = size
-
-        return self._changed(change, scope)
+        return self._changed(lambda world: evolve(world, page_size_cap=size), scope)
 
     def list_lag(self, seconds: float, **scope: Unpack[Scope]) -> Rule:
         """Pushes appear in the list *seconds* after their request."""
-
-        def change(call: Call) -> None:
-            call.list_lag = seconds
-
-        return self._changed(change, scope)
-
-    def push_seconds(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
-        """Asynchronous platforms take *seconds* for a push."""
-        draw = self._draw(seconds)
-
-        def change(call: Call) -> None:
-            call.push_seconds = draw
-
-        return self._changed(change, scope)
-
-    def fail_next_push(
-        self, message: str, *, item: str | None = None, **scope: Unpack[Scope]
-    ) -> Rule:
-        """The next push (or ``times=``) fails for the reason *message*."""
-
-        def change(call: Call) -> None:
-            call.push_failure = Problem(item, message, "PlatformValidator")
-
-        scope.setdefault("times", 1)
-        scope.setdefault("route", PUSHES)
-        return self._changed(change, scope)
-
-    def foreign_writer(
-        self, record: Mapping[str, Any], *, before: bool = True, **scope: Unpack[Scope]
-    ) -> Rule:
-        """Somebody else pushes *record* in the lane of a push, *before* or after it."""
-        scope.setdefault("times", 1)
-        scope.setdefault("route", PUSHES)
-
-        async def act(call: Call, proceed: Proceed) -> Answer:
-            if before:
-                call.service.push_by_another(call.segments, encode(record))
-            answer = await proceed()
-            if not before:
-                call.service.push_by_another(call.segments, encode(record))
-            return answer
-
-        return self.add(act, **scope)
+        return self._changed(lambda world: evolve(world, list_lag=seconds), scope)
 
     def drift(
         self,
@@ -90,12 +59,97 @@ class WorldFaults(NoticeFaults):
         def place(length: int) -> int:
             return {"front": 0, "end": length, "anywhere": chance.randrange(length + 1)}[at]
 
-        def change(call: Call) -> None:
+        async def act(call: Call, proceed: Proceed) -> Answer:
             records = call.service.data_set(call.segments[1], call.segments[3])
             for _ in range(min(delete, len(records))):
                 records.delete_at(min(place(len(records)), len(records) - 1))
             for _ in range(insert):
                 like = decode(records.sample())
                 records.insert(place(len(records)), like | {"id": new_uuid(chance)})
+            return await proceed()
 
-        return self._changed(change, scope)
+        return self.add(act, **scope)
+
+    # ------------------------------------------------------------------ pushes
+
+    def push_seconds(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
+        """Asynchronous platforms take *seconds* for a push."""
+        draw = self._draw(seconds)
+        return self._changed(lambda world: evolve(world, push_seconds=draw), scope)
+
+    def fail_next_push(
+        self, message: str, *, item: str | None = None, **scope: Unpack[Scope]
+    ) -> Rule:
+        """The next push (or ``times=``) fails for the reason *message*."""
+        scope.setdefault("times", 1)
+        scope.setdefault("route", PUSHES)
+        problem = Problem(item, message, "PlatformValidator")
+        return self._changed(lambda world: evolve(world, push_failure=problem), scope)
+
+    def foreign_writer(
+        self, record: Mapping[str, Any], *, before: bool = True, **scope: Unpack[Scope]
+    ) -> Rule:
+        """Somebody else pushes *record* in the lane of a push, *before* or after it."""
+        scope.setdefault("times", 1)
+        scope.setdefault("route", PUSHES)
+
+        async def act(call: Call, proceed: Proceed) -> Answer:
+            if before:
+                _push_by_another(call, record)
+            answer = await proceed()
+            if not before:
+                _push_by_another(call, record)
+            return answer
+
+        return self.add(act, **scope)
+
+    # ------------------------------------------------------------------ notifications
+
+    def lose_notifications(self, **scope: Unpack[Scope]) -> Rule:
+        """Nobody is told how these pushes end."""
+        return self._told(lambda notices: (), scope)
+
+    def double_notifications(self, copies: int = 2, **scope: Unpack[Scope]) -> Rule:
+        """Each notification is sent so many times, with the same id."""
+        if copies < 1:
+            raise ValueError(f"copies must be at least 1, not {copies}")
+        return self._told(lambda notices: notices * copies, scope)
+
+    def delay_notifications(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
+        """Each notification leaves *seconds* late; with a span they overtake each other."""
+        draw = self._draw(seconds)
+        return self._told(
+            lambda notices: tuple(evolve(one, delay=one.delay + draw()) for one in notices), scope
+        )
+
+    def forge_notifications(
+        self, how: Forgery = "signature", *, instead: bool = False, **scope: Unpack[Scope]
+    ) -> Rule:
+        """Somebody else sends a notification before the true one, or *instead* of it.
+
+        ``signature``: its proof is none. ``secret``: it is signed with another secret.
+        ``key``: it is proved, and names a push that is not there. ``early``: it is proved, and
+        claims Success as soon as the push is recorded.
+        """
+        if how not in get_args(Forgery):
+            raise ValueError(f"how must be signature, secret, key or early, not {how!r}")
+        forged = Notice(forged=how)
+        return self._told(lambda notices: (forged, *(() if instead else notices)), scope)
+
+    # ------------------------------------------------------------------ how
+
+    def _told(self, change: Callable[[Notices], Notices], scope: Scope) -> Rule:
+        scope.setdefault("route", PUSHES)
+        return self._changed(lambda world: evolve(world, notices=change(world.notices)), scope)
+
+    def _changed(self, change: Callable[[World], World], scope: Scope) -> Rule:
+        async def act(call: Call, proceed: Proceed) -> Answer:
+            call.world = change(call.world)
+            return await proceed()
+
+        return self.add(act, **scope)
+
+
+def _push_by_another(call: Call, record: Mapping[str, Any]) -> None:
+    _, company_id, _, connection_id, _, data_type, *_ = call.segments
+    call.service.push_by_another(company_id, connection_id, data_type, record)
