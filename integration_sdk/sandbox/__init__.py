@@ -29,7 +29,6 @@ from integration_sdk.sandbox._notices import Delivery, Style, Subscription, subs
 from integration_sdk.sandbox._notifier import Notifier
 from integration_sdk.sandbox._page import Page
 from integration_sdk.sandbox._pushes import Operation
-from integration_sdk.sandbox._routes import router
 from integration_sdk.sandbox._rules import Rule
 from integration_sdk.sandbox._server import Seen, Server
 from integration_sdk.sandbox._service import Service
@@ -112,8 +111,7 @@ class Sandbox:
             port=port,
         )
         self.clock = Clock(starts)
-        find = router(published=self._settings.published).find
-        self._service = Service(self._settings, self.clock, find)
+        self._service = Service(self._settings, self.clock)
         make_call = partial(Call, self._service)
         page = Page(self._service)
         self._server = Server(make_call, page.respond, self.clock, remember)

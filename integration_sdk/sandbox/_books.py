@@ -8,19 +8,21 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from attrs import define
 
 from integration_sdk.sandbox._call import encode
+from integration_sdk.sandbox._datasets import DataSet
 from integration_sdk.sandbox._invoices import CUSTOMERS, Invoices
 from integration_sdk.sandbox._records import Ids, Source, lines, midnight, money, stamps
 from integration_sdk.sandbox._words import ACCOUNTS, CITIES, STREETS, THINGS, business
 
+SUPPLIERS = 80
 SIZES = {
     "customers": CUSTOMERS,
-    "suppliers": 80,
+    "suppliers": SUPPLIERS,
     "accounts": 40,
     "items": 60,
     "bills": 400,
@@ -35,15 +37,19 @@ SIZES = {
 
 @define
 class Few:
-    """Records that are made one by one."""
+    """Records that are made one by one.
+
+    Args:
+        content: All of a record but its identifier and when it was changed.
+    """
 
     ids: Ids
     count: int
-    record: Callable[[int], dict[str, Any]]
+    content: Callable[[int], dict[str, Any]]
 
     def row(self, index: int) -> bytes:
         """One record as JSON."""
-        return encode(self.record(index))
+        return encode({"id": self.ids[index], **self.content(index), **stamps(index)})
 
     def rows(self, start: int, stop: int) -> list[bytes]:
         """The records *start* to *stop*."""
@@ -68,9 +74,21 @@ class Books:
         self.account_ids = self._ids("accounts")
         self.bank_ids = self._ids("bankAccounts")
         self.invoice_ids = self._ids("invoices")
+        self._data_sets: dict[tuple[str, int], DataSet] = {}
 
-    def source(self, kind: str) -> Source:
-        """The generated records of *kind*: invoices or one of `SIZES`."""
+    def data_set(self, kind: str, account: int = 0) -> DataSet:
+        """The records of *kind*, with all that has become of them.
+
+        *kind* is ``invoices``, one of `SIZES`, or ``bankTransactions``: those of the *account*-th
+        bank account.
+        """
+        key = kind, account
+        if key not in self._data_sets:
+            self._data_sets[key] = DataSet(self.source(kind, account))
+        return self._data_sets[key]
+
+    def source(self, kind: str, account: int = 0) -> Source:
+        """The generated records of *kind*."""
         if kind == "invoices":
             return Invoices(
                 self.invoice_ids,
@@ -80,12 +98,10 @@ class Books:
                 self.item_ids,
                 self.chance,
             )
+        if kind == "bankTransactions":
+            ids = self._ids(f"bankTransactions/{account}")
+            return Few(ids, 250, partial(self._bank_transaction, account))
         return Few(self._ids(kind), SIZES[kind], self._makers[kind])
-
-    def transactions(self, account: int) -> Source:
-        """The transactions of the *account*-th bank account."""
-        ids = self._ids(f"bankTransactions/{account}")
-        return Few(ids, 250, lambda n: self._bank_transaction(ids, account, n))
 
     def chance(self, what: object) -> random.Random:
         """A random source that depends on nothing but seed, scope and *what*."""
@@ -97,8 +113,8 @@ class Books:
     @cached_property
     def _makers(self) -> dict[str, Callable[[int], dict[str, Any]]]:
         return {
-            "customers": lambda n: self._party("customers", n),
-            "suppliers": lambda n: self._party("suppliers", n),
+            "customers": partial(_party, "customerName", business),
+            "suppliers": partial(_party, "supplierName", _supplier),
             "accounts": self._account,
             "items": self._item,
             "bills": self._bill,
@@ -109,32 +125,9 @@ class Books:
             "bankAccounts": self._bank_account,
         }
 
-    def _party(self, kind: str, n: int) -> dict[str, Any]:
-        name = business(n if kind == "customers" else n + 500)
-        return {
-            "id": self._ids(kind)[n],
-            ("customerName" if kind == "customers" else "supplierName"): name,
-            "contactName": f"Accounts team {n}",
-            "emailAddress": f"accounts{n}@example.com",
-            "phone": f"+44 117 496 {n:04d}",
-            "defaultCurrency": "GBP",
-            "addresses": [
-                {
-                    "type": "Billing",
-                    "line1": f"{n % 90 + 1} {STREETS[n % 5]}",
-                    "city": CITIES[n % 8],
-                    "country": "United Kingdom",
-                    "postalCode": f"BS{n % 20 + 1} {n % 9 + 1}AB",
-                }
-            ],
-            "status": "Archived" if n % 17 == 0 else "Active",
-            **stamps(n),
-        }
-
     def _account(self, n: int) -> dict[str, Any]:
         code, name, kind, category = ACCOUNTS[n % len(ACCOUNTS)]
         return {
-            "id": self.account_ids[n],
             "nominalCode": str(int(code) + n // len(ACCOUNTS)),
             "name": name if n < len(ACCOUNTS) else f"{name} {n // len(ACCOUNTS) + 1}",
             "description": f"{name}, as set up at the start",
@@ -146,13 +139,11 @@ class Books:
             "status": "Active",
             "isBankAccount": "Bank" in category,
             "validDatatypeLinks": [],
-            **stamps(n),
         }
 
     def _item(self, n: int) -> dict[str, Any]:
         price = money(self.chance(("item", n)), 900)
         return {
-            "id": self.item_ids[n],
             "code": f"ITEM-{n:04d}",
             "name": THINGS[n % len(THINGS)],
             "type": "Service" if n % 3 else "Inventory",
@@ -163,13 +154,11 @@ class Books:
                 "unitPrice": price,
                 "accountRef": {"id": self.account_ids[n % 2], "name": ACCOUNTS[n % 2][1]},
             },
-            **stamps(n),
         }
 
     def _bill(self, n: int) -> dict[str, Any]:
         entries, total, tax = self._lines(("bill", n))
         return {
-            "id": self._ids("bills")[n],
             "reference": f"BILL-{n:06d}",
             "supplierRef": self._supplier_ref(n),
             "issueDate": midnight(n),
@@ -181,14 +170,12 @@ class Books:
             "taxAmount": tax,
             "totalAmount": total,
             "amountDue": total if n % 3 else Decimal("0.00"),
-            **stamps(n),
         }
 
     def _payment(self, n: int) -> dict[str, Any]:
         amount = money(self.chance(("payment", n)), 5_000)
         link = {"type": "Invoice", "id": self.invoice_ids[n % max(self.invoices, 1)]}
         return {
-            "id": self._ids("payments")[n],
             "customerRef": self._customer_ref(n),
             "accountRef": {"id": self.account_ids[6], "name": ACCOUNTS[6][1]},
             "totalAmount": amount,
@@ -197,13 +184,11 @@ class Books:
             "date": midnight(n),
             "lines": [{"amount": amount, "links": [{**link, "amount": -amount}]}],
             "reference": f"PAY-{n:06d}",
-            **stamps(n),
         }
 
     def _credit_note(self, n: int) -> dict[str, Any]:
         entries, total, tax = self._lines(("credit", n))
         return {
-            "id": self._ids("creditNotes")[n],
             "creditNoteNumber": f"CN-{n:05d}",
             "customerRef": self._customer_ref(n),
             "issueDate": midnight(n),
@@ -216,7 +201,6 @@ class Books:
             "totalTaxAmount": tax,
             "totalAmount": total,
             "remainingCredit": total,
-            **stamps(n),
         }
 
     def _journal_entry(self, n: int) -> dict[str, Any]:
@@ -224,7 +208,6 @@ class Books:
         line = {"description": "Month end", "currency": "GBP"}
         refs = [{"id": self.account_ids[k], "name": ACCOUNTS[k][1]} for k in (3, 6)]
         return {
-            "id": self._ids("journalEntries")[n],
             "description": f"Month end accrual {n}",
             "postedOn": midnight(n),
             "createdOn": midnight(n),
@@ -232,15 +215,13 @@ class Books:
                 {**line, "netAmount": amount, "accountRef": refs[0]},
                 {**line, "netAmount": -amount, "accountRef": refs[1]},
             ],
-            **stamps(n),
         }
 
     def _direct_cost(self, n: int) -> dict[str, Any]:
         entries, total, tax = self._lines(("cost", n))
         return {
-            "id": self._ids("directCosts")[n],
             "reference": f"COST-{n:05d}",
-            "contactRef": {"id": self.supplier_ids[n % 80], "dataType": "suppliers"},
+            "contactRef": {"id": self.supplier_ids[n % SUPPLIERS], "dataType": "suppliers"},
             "issueDate": midnight(n),
             "currency": "GBP",
             "lineItems": entries,
@@ -248,13 +229,11 @@ class Books:
             "subTotal": total - tax,
             "taxAmount": tax,
             "totalAmount": total,
-            **stamps(n),
         }
 
     def _bank_account(self, n: int) -> dict[str, Any]:
         balance = money(self.chance(("bank", n)), 80_000)
         return {
-            "id": self.bank_ids[n],
             "accountName": ("Current account", "Savings account", "Card account")[n % 3],
             "accountType": "Credit" if n % 3 == 2 else "Debit",
             "nominalCode": str(1200 + n),
@@ -265,13 +244,11 @@ class Books:
             "balance": balance,
             "availableBalance": balance,
             "institution": "Sandbank",
-            **stamps(n),
         }
 
-    def _bank_transaction(self, ids: Ids, account: int, n: int) -> dict[str, Any]:
+    def _bank_transaction(self, account: int, n: int) -> dict[str, Any]:
         chance = self.chance(("transaction", account, n))
         return {
-            "id": ids[n],
             "accountId": self.bank_ids[account],
             "date": midnight(n),
             "description": f"{business(n)} {THINGS[n % len(THINGS)]}",
@@ -281,14 +258,37 @@ class Books:
             "reference": f"TX-{n:05d}",
             "transactionType": "Credit" if n % 3 else "Debit",
             "counterparty": business(n),
-            **stamps(n),
         }
 
     def _customer_ref(self, n: int) -> dict[str, str]:
         return {"id": self.customer_ids[n % CUSTOMERS], "companyName": business(n % CUSTOMERS)}
 
     def _supplier_ref(self, n: int) -> dict[str, str]:
-        return {"id": self.supplier_ids[n % 80], "supplierName": business(n % 80 + 500)}
+        return {"id": self.supplier_ids[n % SUPPLIERS], "supplierName": _supplier(n % SUPPLIERS)}
 
     def _lines(self, what: object) -> tuple[list[dict[str, Any]], Decimal, Decimal]:
         return lines(self.chance(what), self.account_ids, self.item_ids)
+
+
+def _supplier(n: int) -> str:
+    return business(n + 500)  # nobody who is a customer
+
+
+def _party(name_property: str, name: Callable[[int], str], n: int) -> dict[str, Any]:
+    return {
+        name_property: name(n),
+        "contactName": f"Accounts team {n}",
+        "emailAddress": f"accounts{n}@example.com",
+        "phone": f"+44 117 496 {n:04d}",
+        "defaultCurrency": "GBP",
+        "addresses": [
+            {
+                "type": "Billing",
+                "line1": f"{n % 90 + 1} {STREETS[n % 5]}",
+                "city": CITIES[n % 8],
+                "country": "United Kingdom",
+                "postalCode": f"BS{n % 20 + 1} {n % 9 + 1}AB",
+            }
+        ],
+        "status": "Archived" if n % 17 == 0 else "Active",
+    }

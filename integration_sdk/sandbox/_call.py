@@ -8,7 +8,7 @@ Source: "Resources and their fields", Error body; "Errors", Other rules 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -207,3 +207,6 @@ class Call:
         if not isinstance(value, dict):
             raise bad_request("body", "the body must be a JSON object")
         return value
+
+
+Handler = Callable[[Call], Awaitable[Answer]]

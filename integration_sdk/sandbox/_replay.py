@@ -9,11 +9,9 @@ Assumed: the published behaviour; the document shows no such header and its dial
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 from attrs import define, evolve, field
 
-from integration_sdk.sandbox._call import Answer, Call, Refused
+from integration_sdk.sandbox._call import Answer, Call, Handler, Refused
 
 KEPT_SECONDS = 90 * 60
 
@@ -31,17 +29,17 @@ class Replays:
 
     kept: dict[str, _Kept] = field(factory=dict)
 
-    async def through(self, call: Call, handle: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def through(self, call: Call, handle: Handler) -> Answer:
         """Answer *call* from what is kept, or by *handle* and keep that."""
         key = call.headers.get("Idempotency-Key")
         if call.method != "POST" or not key:
-            return await handle()
+            return await handle(call)
         known = self._known(key, call)
         if known is not None:
             return known
         entry = self.kept[key] = _Kept(_request(call), call.now)
         try:
-            entry.answer = await handle()
+            entry.answer = await handle(call)
         finally:
             if not _keeps(entry.answer) and self.kept.get(key) is entry:
                 del self.kept[key]

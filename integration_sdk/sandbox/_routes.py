@@ -13,8 +13,7 @@ from attrs import define, field
 from integration_sdk.sandbox import _account_calls as account
 from integration_sdk.sandbox import _data_calls as data
 from integration_sdk.sandbox import _push_calls as push
-from integration_sdk.sandbox._call import Refused, not_found
-from integration_sdk.sandbox._service import Handler
+from integration_sdk.sandbox._call import Handler, Refused, not_found
 
 C = "/companies/{companyId}"
 K = C + "/connections/{connectionId}"

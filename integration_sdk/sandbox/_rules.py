@@ -17,7 +17,7 @@ from typing import TypedDict, Unpack
 
 from attrs import define, field
 
-from integration_sdk.sandbox._call import Answer, Call, Refused
+from integration_sdk.sandbox._call import Answer, Call, Handler, Refused
 from integration_sdk.sandbox._clock import Clock
 
 Proceed = Callable[[], Awaitable[Answer]]
@@ -101,9 +101,7 @@ class Rules:
     def __iter__(self) -> Iterator[Rule]:
         return iter(self._rules)
 
-    async def through(
-        self, call: Call, handle: Callable[[Call], Awaitable[Answer]], *, in_front: bool
-    ) -> Answer:
+    async def through(self, call: Call, handle: Handler, *, in_front: bool) -> Answer:
         """Let *call* go through all rules of a place that apply and then to *handle*."""
         rules = iter([rule for rule in self._rules if rule.in_front == in_front])
 

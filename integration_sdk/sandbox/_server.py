@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from aiohttp import web
 from attrs import field, frozen
 
-from integration_sdk.sandbox._call import Answer, Call, Refused
+from integration_sdk.sandbox._call import Answer, Call, Handler, Refused
 from integration_sdk.sandbox._clock import Clock, http_date
 
 LARGEST_BODY = 64 * 2**20
@@ -26,8 +26,6 @@ PIECE = 2**18
 KEEP_ALIVE = 24 * 3600.0
 FAILURE = "00000000-0000-4000-8000-000000000000"
 logger = logging.getLogger("integration_sdk.sandbox")
-
-Respond = Callable[[Call], Awaitable[Answer]]
 
 
 @frozen
@@ -58,7 +56,7 @@ class Server:
     """
 
     def __init__(
-        self, make_call: Callable[..., Call], respond: Respond, clock: Clock, remember: int
+        self, make_call: Callable[..., Call], respond: Handler, clock: Clock, remember: int
     ) -> None:
         self._make_call = make_call
         self._respond = respond

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import random
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from math import inf
 from typing import Any
 
-from attrs import define, evolve, field
+from attrs import evolve
 
 from integration_sdk.sandbox._books import SIZES, Books
 from integration_sdk.sandbox._call import (
@@ -36,42 +36,30 @@ from integration_sdk.sandbox._limits import Plan, Quota
 from integration_sdk.sandbox._options import Shape
 from integration_sdk.sandbox._pushes import Ledger, Operation, Wording
 from integration_sdk.sandbox._replay import Replays
+from integration_sdk.sandbox._routes import router
 from integration_sdk.sandbox._settings import Settings
 
-Handler = Callable[[Call], Awaitable[Answer]]
 
-
-@define(eq=False)
 class Service:
     """One account of the service, all in memory."""
 
-    settings: Settings
-    clock: Clock
-    find: Callable[[str, list[str]], tuple[Handler, dict[str, str]]]
-    chance: random.Random = field(init=False)
-    companies: dict[str, Company] = field(init=False)
-    faults: Faults = field(init=False)
-    ledger: Ledger = field(init=False)
-    plan: Plan = field(init=False)
-    quota: Quota = field(init=False)
-    wording: Wording = field(init=False)
-    replays: Replays = field(factory=Replays)
-    sync_settings: dict[str, Any] | None = None
-    credential: str = field(init=False, repr=False)
-    _data: dict[tuple[str, str], DataSet] = field(factory=dict)
-
-    def __attrs_post_init__(self) -> None:
-        settings, seed, now = self.settings, self.settings.seed, self.clock.now()
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        seed, now = settings.seed, clock.now()
+        self.settings, self.clock = settings, clock
         self.chance = random.Random(f"{seed}/pushes")
         founding = random.Random(f"{seed}/companies")
         founded = (found_company(n, founding, now) for n in range(settings.companies))
         self.companies = {company.id: company for company in founded}
-        self.faults = Faults(self.clock, random.Random(f"{seed}/faults"), self._refuse)
+        self.faults = Faults(clock, random.Random(f"{seed}/faults"), self._refuse)
         self.ledger = Ledger(random.Random(f"{seed}/keys"), self._take_effect)
         self.plan = Plan(settings.free_plan, now - settings.account_age_days * 86_400)
         self.quota = Quota(settings.daily_quota, settings.quota_holds)
         self.wording = Wording(settings.connection_name, settings.published)
+        self.replays = Replays()
+        self.sync_settings: dict[str, Any] | None = None
         self.credential = b64encode(settings.api_key.encode()).decode()
+        self._router = router(published=settings.published)
+        self._books: dict[str, Books] = {}
 
     # ------------------------------------------------------------------ answering
 
@@ -94,7 +82,7 @@ class Service:
     async def _admitted(self, call: Call) -> Answer:
         self.plan.check_age(call.now)
         if self.settings.published:
-            return await self.replays.through(call, lambda: self._faulty(call))
+            return await self.replays.through(call, self._faulty)
         return await self._faulty(call)
 
     async def _faulty(self, call: Call) -> Answer:
@@ -102,7 +90,7 @@ class Service:
 
     async def _handle(self, call: Call) -> Answer:
         self.ledger.settle(call.now)
-        handler, call.names = self.find(call.method, call.segments)
+        handler, call.names = self._router.find(call.method, call.segments)
         return await handler(call)
 
     def _check_key(self, authorization: str) -> None:
@@ -135,28 +123,24 @@ class Service:
             raise not_found(f"there is no data type {kind}")
         if not company.connections:
             raise Refused(409, f"Conflict: the data set {kind} is not ready")
-        return self._kept((company_id, kind), lambda books: books.source(kind), company_id)
+        return self._books_of(company_id).data_set(kind)
 
     def bank_accounts(self, connection: Connection) -> DataSet:
         """The bank accounts behind *connection*."""
-        key = (connection.id, "bankAccounts")
-        return self._kept(key, lambda books: books.source("bankAccounts"), connection.id)
+        return self._books_of(connection.id).data_set("bankAccounts")
 
     def bank_transactions(self, connection: Connection, account_id: str) -> DataSet:
         """The transactions of one bank account, or 404."""
-        account = self._books(connection.id).bank_ids.index(account_id)
-        if account is None or self.bank_accounts(connection).get(account_id) is None:
+        books = self._books_of(connection.id)
+        account = books.bank_ids.index(account_id)
+        if account is None or account >= SIZES["bankAccounts"]:
             raise not_found(f"there is no bank account {account_id}")
-        key = (connection.id, f"bankTransactions/{account}")
-        return self._kept(key, lambda books: books.transactions(account), connection.id)
+        return books.data_set("bankTransactions", account)
 
-    def _books(self, scope: str) -> Books:
-        return Books(self.settings.seed, scope, self.settings.invoices)
-
-    def _kept(self, key: tuple[str, str], source: Callable[[Books], Any], scope: str) -> DataSet:
-        if key not in self._data:
-            self._data[key] = DataSet(source(self._books(scope)))
-        return self._data[key]
+    def _books_of(self, scope: str) -> Books:
+        if scope not in self._books:
+            self._books[scope] = Books(self.settings.seed, scope, self.settings.invoices)
+        return self._books[scope]
 
     # ------------------------------------------------------------------ pushing
 
