@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from integration_sdk.sandbox._call import Refused, encode
 from integration_sdk.sandbox._catalogue import option_name
-from integration_sdk.sandbox._datasets import Chooser, Rows
+from integration_sdk.sandbox._datasets import Chooser, Items
 from integration_sdk.sandbox._pushes import Wording
 from integration_sdk.sandbox._query import Query, check_names
 from tests.sandbox_support import DELIVERY, serving, until
@@ -242,10 +242,8 @@ def test_pushes_are_compared_as_they_are_written(
         written.append(push)
         return encode({"status": push.status, "dataType": option_name(push.data_type)})
 
-    found = Rows(items, row, wording.plain).where(Query(text))
-    assert found is not None
+    found = Items(items, row, wording.plain).chosen(text, None)
     assert not written
     chooser = Chooser(text, None)
     chooser.look(range(len(items)), [row(item) for item in items])
-    assert list(found.items) == [items[number] for number in chooser.chosen()]
-    assert Rows(items, row, wording.plain).where(Query("validation.errors=1")) is None
+    assert found == [items[number] for number in chooser.chosen()]

@@ -22,9 +22,9 @@ from collections.abc import (
 from functools import cache
 from itertools import chain
 from operator import attrgetter
-from typing import Any, overload
+from typing import Any
 
-from attrs import define, field, frozen
+from attrs import field, frozen
 
 from integration_sdk.sandbox._call import Answer, Call, decode, encode
 from integration_sdk.sandbox._paging import page_answer, wanted_page
@@ -63,7 +63,8 @@ class DataSet:
         return len(self._order)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        return (decode(row) for start in range(0, len(self), SLICE) for row in self._slice(start))
+        for start in range(0, len(self), SLICE):
+            yield from map(decode, self._rows(self._order[start : start + SLICE]))
 
     def ids(self) -> list[str]:
         """The identifiers of all records, in order."""
@@ -131,9 +132,6 @@ class DataSet:
 
     def _row(self, number: int) -> bytes:
         return self._written.get(number) or self._source.row(number)
-
-    def _slice(self, start: int) -> Sequence[bytes]:
-        return self._rows(self._order[start : start + SLICE])
 
     def _loose(self) -> MutableSequence[int]:
         if isinstance(self._order, range):
@@ -217,29 +215,37 @@ class Plain:
     write: Callable[[Any], Any] = lambda value: value
 
 
-@define
-class Rows(Sequence[bytes]):
-    """*items* as JSON rows, of which only those looked at are written.
+@frozen
+class Items:
+    """*items* that are all at hand, and how each is written as JSON.
 
     Args:
-        plain: Properties that can be compared before a row is written.
-        rare: A row of the properties that not every row has.
-        backwards: The last item comes first.
+        plain: Properties that can be compared before an item is written.
+        rare: A row of the properties that not every item has.
     """
 
     items: Sequence[Any]
     write: Callable[[Any], bytes]
     plain: Mapping[str, Plain] = field(factory=dict)
     rare: bytes = field(default=b"{}", kw_only=True)
-    backwards: bool = field(default=False, kw_only=True)
 
-    def where(self, query: Query) -> Rows | None:
-        """The rows that *query* wants; None if it asks for more than the plain properties."""
-        names = list(dict.fromkeys(query.names))
-        if not self.plain.keys() >= set(names):
-            return None
-        asked = [(name, self.plain[name]) for name in names]
-        look = attrgetter(*(property_.attribute for _, property_ in asked))
+    def chosen(self, query: str | None, order_by: str | None) -> Sequence[Any]:
+        """The items that *query* wants, by *order_by* or else as they are."""
+        if not query and not order_by:
+            return self.items
+        if query and not order_by:
+            parsed = Query(query)
+            if self.plain.keys() >= set(parsed.names):
+                return self._plainly_chosen(parsed)
+        chooser, rows = Chooser(query, order_by), [self.write(item) for item in self.items]
+        if rows:
+            chooser.check([rows[0], self.rare], rows)
+        chooser.look(range(len(rows)), rows)
+        return [self.items[number] for number in chooser.chosen()]
+
+    def _plainly_chosen(self, query: Query) -> list[Any]:
+        asked = [(name, self.plain[name]) for name in dict.fromkeys(query.names)]
+        look = attrgetter(*(plain.attribute for _, plain in asked))
 
         # Thousands of pushes have a few states and data types: each combination is judged once.
         @cache
@@ -248,40 +254,15 @@ class Rows(Sequence[bytes]):
             pairs = zip(asked, values, strict=True)
             return query.matches({name: plain.write(value) for (name, plain), value in pairs})
 
-        chosen = [item for item in self.items if wanted(look(item))]
-        return Rows(chosen, self.write, self.plain, backwards=self.backwards)
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    @overload
-    def __getitem__(self, at: int) -> bytes: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[bytes]: ...
-    def __getitem__(self, at: int | slice) -> bytes | list[bytes]:
-        if isinstance(at, int):
-            return self.write(self.items[~at if self.backwards else at])
-        if not self.backwards:
-            return [self.write(item) for item in self.items[at]]
-        start, stop, _ = at.indices(len(self))
-        items = self.items[len(self) - stop : len(self) - start]
-        return [self.write(item) for item in reversed(items)]
+        return [item for item in self.items if wanted(look(item))]
 
 
-def listed(call: Call, rows: Rows, *, ordered: Collection[str] = ()) -> Answer:
-    """The wanted page of *rows*, which are all at hand, filtered and ordered.
+def listed(call: Call, things: Items, *, ordered: Collection[str] = ()) -> Answer:
+    """The wanted page of *things*, filtered and ordered.
 
     *ordered* are the ``orderBy`` that the caller has seen to.
     """
-    page, query, order_by = wanted_page(call), call.param("query"), call.param("orderBy")
-    order_by = None if order_by in ordered else order_by
-    found: Sequence[bytes] | None = rows
-    if query or order_by:
-        found = rows.where(Query(query)) if query and not order_by else None
-    if found is None:
-        chooser = Chooser(query, order_by)
-        if rows:
-            chooser.check([rows[0], rows.rare], rows)
-        chooser.look(range(len(rows)), rows)
-        found = [rows[number] for number in chooser.chosen()]
-    return page_answer(call, page, len(found), b",".join(found[page.start : page.stop]))
+    page, order_by = wanted_page(call), call.param("orderBy")
+    found = things.chosen(call.param("query"), None if order_by in ordered else order_by)
+    rows = map(things.write, found[page.start : page.stop])
+    return page_answer(call, page, len(found), b",".join(rows))

@@ -14,7 +14,7 @@ from integration_sdk.sandbox import _options
 from integration_sdk.sandbox._account_calls import connection_of
 from integration_sdk.sandbox._call import Answer, Call, Refused, answer, bad_request, not_found
 from integration_sdk.sandbox._companies import Connection
-from integration_sdk.sandbox._datasets import Rows, listed
+from integration_sdk.sandbox._datasets import Items, listed
 from integration_sdk.sandbox._pushes import Operation
 
 LONGEST_TIMEOUT = 2**31 - 1
@@ -64,10 +64,11 @@ async def list_pushes(call: Call) -> Answer:
     company = service.company(call.names["companyId"])
     until = call.now - call.world.list_lag if call.world.list_lag else inf
     recorded = service.ledger.of_company(company.id, until=until)
-    newest_first = call.param("orderBy") != "requestedOnUtc"
+    if call.param("orderBy") != "requestedOnUtc":
+        recorded = recorded[::-1]
     wording = service.wording
-    rows = Rows(recorded, wording.row, wording.plain, rare=wording.rare, backwards=newest_first)
-    return listed(call, rows, ordered={"requestedOnUtc", "-requestedOnUtc"})
+    pushes = Items(recorded, wording.row, wording.plain, rare=wording.rare)
+    return listed(call, pushes, ordered={"requestedOnUtc", "-requestedOnUtc"})
 
 
 async def get_push(call: Call) -> Answer:
