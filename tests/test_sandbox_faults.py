@@ -96,7 +96,7 @@ async def test_a_fault_of_ones_own() -> None:
 
         async def twice(call: Any, proceed: Any) -> Any:
             answer = await proceed()
-            return type(answer)(answer.status, (answer.body, b" "), {"X-Twice": call.method})
+            return type(answer)(answer.status, answer.body + b" ", {"X-Twice": call.method})
 
         rule: Rule = http.sandbox.faults.add(twice, route="GET /companies/")
         reply = await http.get(http.company)

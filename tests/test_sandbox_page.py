@@ -50,7 +50,7 @@ async def test_anybody_may_look() -> None:
 def test_it_loads_nothing_from_anywhere() -> None:
     """The page is one file: no address in it leads elsewhere, and its policy allows none."""
     page = document()
-    html = bytes(page.body if isinstance(page.body, bytes) else b"").decode()
+    html = page.body.decode()
     policy = page.headers["Content-Security-Policy"]
 
     sources = [v for _, attrs in Parts(html).tags for k, v in attrs.items() if k in {"src", "href"}]
@@ -64,7 +64,7 @@ def test_it_loads_nothing_from_anywhere() -> None:
 def test_every_control_has_a_name() -> None:
     """Each control in the file has a label, each button a text, each section a heading."""
     page = document()
-    html = bytes(page.body if isinstance(page.body, bytes) else b"").decode()
+    html = page.body.decode()
     tags = Parts(html).tags
     labelled = {attrs.get("for") for tag, attrs in tags if tag == "label"}
 

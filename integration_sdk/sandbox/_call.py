@@ -36,13 +36,12 @@ class Answer:
     """What the service says.
 
     Args:
-        body: The bytes, or pieces of them in order (a big page is never joined twice).
         cut: Bytes of the body after which the connection is cut; -1 sends nothing at all.
         aside: Said by the sandbox about itself: neither counted nor remembered.
     """
 
     status: int = 200
-    body: bytes | tuple[bytes, ...] = b""
+    body: bytes = b""
     headers: Mapping[str, str] = NOTHING
     content_type: str = JSON
     cut: int | None = None
@@ -194,16 +193,23 @@ class Call:
         found = [value for key, value in self.params if key == name]
         return found[-1] if found else None
 
-    def json(self) -> Any:
-        """The body as JSON, or 400."""
-        try:
-            return decode(self.body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise bad_request("body", f"the body is not JSON ({error})") from None
+    def whole(self, name: str, most: int, validator: str = "Request") -> int | None:
+        """The query parameter *name*, a whole number from 1 to *most* or 400; None without it."""
+        text = self.param(name)
+        if text is None:
+            return None
+        number = int(text) if text.isascii() and text.isdigit() and len(text) < 12 else 0
+        if not 1 <= number <= most:
+            message = f"{name} must be a whole number from 1 to {most}"
+            raise bad_request(name, message, validator)
+        return number
 
     def json_object(self) -> dict[str, Any]:
         """The body as a JSON object, or 400."""
-        value = self.json()
+        try:
+            value = decode(self.body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise bad_request("body", f"the body is not JSON ({error})") from None
         if not isinstance(value, dict):
             raise bad_request("body", "the body must be a JSON object")
         return value

@@ -7,32 +7,21 @@ service does 4) and their properties.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from attrs import evolve
 
 from integration_sdk.sandbox._options import Shape
 
-
-def _text(name: str, about: str = "", **more: Any) -> Shape:
-    return Shape("String", name, about, **more)
+_text = partial(Shape, "String")
+_number = partial(Shape, "Number")
+_date = partial(Shape, "DateTime")
+_flag = partial(Shape, "Boolean")
 
 
 def _choice(name: str, about: str, *values: str, **more: Any) -> Shape:
-    choices = {value: _label(value) for value in values}
-    return Shape("String", name, about, choices=choices, **more)
-
-
-def _number(name: str, about: str = "", **more: Any) -> Shape:
-    return Shape("Number", name, about, **more)
-
-
-def _date(name: str, about: str = "", **more: Any) -> Shape:
-    return Shape("DateTime", name, about, **more)
-
-
-def _flag(name: str, about: str = "") -> Shape:
-    return Shape("Boolean", name, about)
+    return _text(name, about, choices={value: _label(value) for value in values}, **more)
 
 
 def _object(label: str, about: str, /, **properties: Shape) -> Shape:

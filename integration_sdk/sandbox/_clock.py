@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
+from functools import lru_cache
 from math import inf
 
 
@@ -107,6 +108,7 @@ def iso(moment: float, *, digits: int = 3) -> str:
     return f"{text[:26]}0"[: 20 + digits if digits else 19] + "Z"
 
 
+@lru_cache(maxsize=8)
 def http_date(moment: float) -> str:
     """*moment* as HTTP headers write it, rounded up to a whole second."""
     return formatdate(-(-moment // 1), usegmt=True)

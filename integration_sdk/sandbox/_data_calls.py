@@ -77,7 +77,10 @@ def _one(records: DataSet, identifier: str) -> Answer:
 def _legacy_connection(call: Call) -> Connection:
     # "After the removal date, calls to legacy bank endpoints return 404 with the error body
     # (error text NotFound, canBeRetried Unknown, detailedErrorCode 0)."
-    if call.service.legacy_removed():
+    removed = call.service.settings.legacy_removed
+    if not isinstance(removed, bool):
+        removed = datetime.fromtimestamp(call.now, UTC).date() > removed
+    if removed:
         raise Refused(404, "NotFound")
     company = call.service.company(call.names["companyId"])
     if not company.connections:

@@ -123,7 +123,7 @@ class DataSet:
         page = wanted_page(call)
         order = await self._selected(call.param("query"), call.param("orderBy"))
         rows = self._rows(order[page.start : page.stop])
-        return page_answer(call, page, len(order), b",".join(rows))
+        return page_answer(call, page, len(order), rows)
 
     def _rows(self, numbers: Sequence[int]) -> Sequence[bytes]:
         if isinstance(numbers, range) and not self._replaced and numbers.stop <= self._source.count:
@@ -265,4 +265,4 @@ def listed(call: Call, things: Items, *, ordered: Collection[str] = ()) -> Answe
     page, order_by = wanted_page(call), call.param("orderBy")
     found = things.chosen(call.param("query"), None if order_by in ordered else order_by)
     rows = map(things.write, found[page.start : page.stop])
-    return page_answer(call, page, len(found), b",".join(rows))
+    return page_answer(call, page, len(found), rows)

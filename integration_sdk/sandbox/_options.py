@@ -83,9 +83,19 @@ def problems(shape: Shape, record: Any, *, strict: bool) -> Iterator[Problem]:
         yield Problem(path, "is not a field of this platform", "UnlistedValidator")
 
 
-def unlisted(shape: Shape, record: Any) -> Iterator[str]:
-    """Paths of the fields of *record* that *shape* does not list."""
-    return _unlisted(shape, record, "")
+def unlisted(shape: Shape, value: Any, path: str = "") -> Iterator[str]:
+    """Paths of the fields of *value*, itself at *path*, that *shape* does not list."""
+    if isinstance(value, list):
+        for n, entry in enumerate(value):
+            yield from unlisted(shape, entry, f"{path}[{n}]")
+    elif isinstance(value, dict) and shape.properties:
+        for name, inner in value.items():
+            where = f"{path}.{name}" if path else name
+            if name in shape.properties:
+                yield from unlisted(shape.properties[name], inner, where)
+            elif inner is not None:
+                # Generated clients write every field they know, null where they have no value.
+                yield where
 
 
 def without_unlisted(shape: Shape, record: Any) -> Any:
@@ -132,20 +142,6 @@ class _Check:
                     yield Problem(where, f"{child.name} is required", "RequiredValidator")
             else:
                 yield from self.value(child, record[name], where)
-
-
-def _unlisted(shape: Shape, value: Any, path: str) -> Iterator[str]:
-    if isinstance(value, list):
-        for n, entry in enumerate(value):
-            yield from _unlisted(shape, entry, f"{path}[{n}]")
-    elif isinstance(value, dict) and shape.properties:
-        for name, inner in value.items():
-            where = f"{path}.{name}" if path else name
-            if name in shape.properties:
-                yield from _unlisted(shape.properties[name], inner, where)
-            elif inner is not None:
-                # Generated clients write every field they know, null where they have no value.
-                yield where
 
 
 def _is_choice(shape: Shape, value: Any) -> bool:

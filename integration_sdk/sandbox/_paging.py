@@ -5,12 +5,13 @@ Source: "Resources and their fields", Page envelope; "Endpoints", Pagination; "L
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from urllib.parse import quote
 
 from attrs import frozen
 
-from integration_sdk.sandbox._call import Answer, Call, bad_request, encode
+from integration_sdk.sandbox._call import Answer, Call, encode
 
 DEFAULT_PAGE_SIZE = 100
 MAXIMUM_PAGE_SIZE = 5000
@@ -40,32 +41,16 @@ def wanted_page(call: Call) -> Page:
 
     Source: "Limits", default page 1, default page size 100, maximum page size 5000.
     """
-    number = _whole(call, "page", 1, MAXIMUM_PAGE)
-    size = _whole(call, "pageSize", DEFAULT_PAGE_SIZE, MAXIMUM_PAGE_SIZE)
+    number = call.whole("page", MAXIMUM_PAGE, "Paging") or 1
+    size = call.whole("pageSize", MAXIMUM_PAGE_SIZE, "Paging") or DEFAULT_PAGE_SIZE
     return Page(number, min(size, call.world.page_size_cap))
 
 
-def _whole(call: Call, name: str, default: int, most: int) -> int:
-    text = call.param(name)
-    if text is None:
-        return default
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < 12 else 0
-    if not 1 <= number <= most:
-        raise bad_request(name, f"{name} must be a whole number from 1 to {most}", "Paging")
-    return number
-
-
-def page_answer(call: Call, page: Page, total: int, results: bytes) -> Answer:
-    """The page envelope around *results*, which are JSON items joined by commas."""
-    head = b'{"results":['
+def page_answer(call: Call, page: Page, total: int, rows: Iterable[bytes]) -> Answer:
+    """The page envelope around *rows*, each a JSON item."""
+    envelope = b'{"results":[%b],"pageNumber":%d,"pageSize":%d,"totalResults":%d,"_links":%b}'
     links = encode(_links(call, page, total))
-    tail = b'],"pageNumber":%d,"pageSize":%d,"totalResults":%d,"_links":%b}' % (
-        page.number,
-        page.size,
-        total,
-        links,
-    )
-    return Answer(200, (head, results, tail))
+    return Answer(200, envelope % (b",".join(rows), page.number, page.size, total, links))
 
 
 def _links(call: Call, page: Page, total: int) -> dict[str, dict[str, str]]:

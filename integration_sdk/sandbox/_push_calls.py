@@ -91,7 +91,7 @@ def _push(call: Call, verb: str) -> Answer:
         verb,
         call.body,
         record_id=call.names.get("recordId"),
-        timeout_minutes=_timeout(call),
+        timeout_minutes=call.whole("timeoutInMinutes", LONGEST_TIMEOUT),
         world=call.world,
     )
     return _told(call, operation)
@@ -107,17 +107,6 @@ def _check_open(connection: Connection) -> None:
     # Assumed: the document lists 403 without a scenario.
     if connection.status != "Linked":
         raise Refused(403, f"Forbidden: the connection is {connection.status}")
-
-
-def _timeout(call: Call) -> int | None:
-    text = call.param("timeoutInMinutes")
-    if text is None:
-        return None
-    minutes = int(text) if text.isascii() and text.isdigit() and len(text) < 12 else 0
-    if not 1 <= minutes <= LONGEST_TIMEOUT:
-        message = f"timeoutInMinutes is a whole number from 1 to {LONGEST_TIMEOUT}"
-        raise bad_request("timeoutInMinutes", message)
-    return minutes
 
 
 def _check_file(call: Call) -> None:

@@ -63,7 +63,6 @@ class Server:
         self._clock = clock
         self._remember = remember
         self._runner: web.ServerRunner | None = None
-        self._date = (0, "")
         self.seen: list[Seen] = []
         self.served = 0
         self.in_flight = 0
@@ -157,40 +156,29 @@ class Server:
             del self.seen[: -self._remember]
 
     async def _send(self, request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
-        headers = {"Content-Type": answer.content_type, "Date": self._today(), **answer.headers}
+        today = http_date(int(self._clock.now()))
+        headers = {"Content-Type": answer.content_type, "Date": today, **answer.headers}
         if answer.status == 204:
             del headers["Content-Type"]
         if answer.cut is not None:
             return await _cut(request, answer, headers)
-        pieces = answer.body if isinstance(answer.body, tuple) else (answer.body,)
-        if sum(map(len, pieces)) <= PIECE:
-            return web.Response(status=answer.status, body=b"".join(pieces), headers=headers)
-        response = await _begin(request, answer.status, headers, sum(map(len, pieces)))
-        with suppress(ConnectionError):  # who has left is no error of ours, to be logged
-            for piece in pieces:
-                await _write(response, piece)
-        return response
-
-    def _today(self) -> str:
-        second = int(self._clock.now())
-        if self._date[0] != second:
-            self._date = second, http_date(second)
-        return self._date[1]
+        if len(answer.body) <= PIECE:
+            return web.Response(status=answer.status, body=answer.body, headers=headers)
+        return await _write(request, answer, headers)
 
 
-async def _begin(
-    request: web.BaseRequest, status: int, headers: Mapping[str, str], length: int
+async def _write(
+    request: web.BaseRequest, answer: Answer, headers: Mapping[str, str], stop: int | None = None
 ) -> web.StreamResponse:
-    response = web.StreamResponse(status=status, headers=headers)
-    response.content_length = length
+    """Send the answer piece by piece, up to *stop*."""
+    response = web.StreamResponse(status=answer.status, headers=headers)
+    response.content_length = len(answer.body)
     await response.prepare(request)
+    body = memoryview(answer.body)[:stop]
+    with suppress(ConnectionError):  # who has left is no error of ours, to be logged
+        for start in range(0, len(body), PIECE):
+            await response.write(body[start : start + PIECE])
     return response
-
-
-async def _write(response: web.StreamResponse, piece: bytes) -> None:
-    whole = memoryview(piece)
-    for start in range(0, len(piece), PIECE):
-        await response.write(whole[start : start + PIECE])
 
 
 async def _cut(
@@ -198,15 +186,13 @@ async def _cut(
 ) -> web.StreamResponse:
     """Send what comes before the cut, then close the line."""
     transport = request.transport
-    body = b"".join(answer.body) if isinstance(answer.body, tuple) else answer.body
-    response: web.StreamResponse = web.Response()
-    if answer.cut is not None and answer.cut >= 0:
-        response = await _begin(request, answer.status, headers, len(body))
-        await _write(response, body[: answer.cut])
+    if answer.cut == -1:
         if transport is not None:
-            transport.close()
-    elif transport is not None:
-        transport.abort()
+            transport.abort()
+        return web.Response()
+    response = await _write(request, answer, headers, answer.cut)
+    if transport is not None:
+        transport.close()
     return response
 
 
@@ -216,12 +202,7 @@ def _params(query: str) -> tuple[tuple[str, str], ...]:
     return tuple(parse_qsl(query, keep_blank_values=True))
 
 
-class _Request(web.BaseRequest):
+def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
     """A request that may carry a large body."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs, client_max_size=LARGEST_BODY)
-
-
-def _request(*parts: Any) -> web.BaseRequest:
-    return _Request(*parts, asyncio.get_running_loop())
+    parts = message, payload, protocol, writer, task, asyncio.get_running_loop()
+    return web.BaseRequest(*parts, client_max_size=LARGEST_BODY)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 from base64 import b64encode
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from math import inf
 from typing import Any
 
@@ -239,15 +238,6 @@ class Service:
         if there:
             records = self.data_set(operation.company, operation.data_type)
             _change(records, operation.verb, operation.record_id or "", record)
-
-    # ------------------------------------------------------------------ legacy endpoints
-
-    def legacy_removed(self) -> bool:
-        """Whether the legacy bank endpoints are gone at this time."""
-        removed = self.settings.legacy_removed
-        if isinstance(removed, bool):
-            return removed
-        return datetime.fromtimestamp(self.clock.now(), UTC).date() > removed
 
 
 def _change(records: DataSet, verb: str, record_id: str, record: dict[str, Any]) -> None:
