@@ -25,7 +25,7 @@ from integration_sdk.sandbox._companies import Company, Connection
 from integration_sdk.sandbox._data_calls import REMOVAL
 from integration_sdk.sandbox._datasets import DataSet
 from integration_sdk.sandbox._faults import Faults
-from integration_sdk.sandbox._notices import Delivery, Style, Subscription, subscription
+from integration_sdk.sandbox._notices import Delivery, Style, Subscription
 from integration_sdk.sandbox._notifier import Notifier
 from integration_sdk.sandbox._page import Page
 from integration_sdk.sandbox._pushes import Operation
@@ -115,8 +115,8 @@ class Sandbox:
         make_call = partial(Call, self._service)
         page = Page(self._service)
         self._server = Server(make_call, page.respond, self.clock, remember)
-        self._chance = random.Random(f"{seed}/notifications")
-        self._notifier = Notifier(self.clock, self._service.ledger, self._chance, remember=remember)
+        chance = random.Random(f"{seed}/notifications")
+        self._notifier = Notifier(self.clock, self._service.ledger, chance, remember=remember)
         self._bound: int | None = None
 
     # ------------------------------------------------------------------ serving
@@ -229,13 +229,11 @@ class Sandbox:
 
         Source: "Events". Assumed: shapes and proofs as published.
         """
-        to = subscription(url, style, authorization, secret, self._chance)
-        self._notifier.add(to)
-        return to
+        return self._notifier.subscribe(url, style, authorization, secret)
 
     def unsubscribe(self, to: Subscription) -> None:
         """Post no more."""
-        self._notifier.remove(to)
+        self._notifier.unsubscribe(to)
 
     @property
     def notifications(self) -> list[Delivery]:

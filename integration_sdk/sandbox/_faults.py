@@ -97,8 +97,7 @@ class Faults(WorldFaults):
 
     def not_ready(self, seconds: float | None = None, **scope: Unpack[Scope]) -> Rule:
         """409: the data set is not ready, for *seconds* of the service's time or for good."""
-        told = ERRORS[409]
-        return self._window(seconds, lambda call: Refused(409, told), scope, in_front=False)
+        return self._window(seconds, lambda: Refused(409, ERRORS[409]), scope, in_front=False)
 
     def unavailable(
         self,
@@ -109,15 +108,14 @@ class Faults(WorldFaults):
         **scope: Unpack[Scope],
     ) -> Rule:
         """503 for *seconds* of the service's time, beginning in *delay*; None for good."""
-
-        def refusal(call: Call) -> Refused:
-            return Refused(503, ERRORS[503], headers=_retry_after(retry_after))
-
-        return self._window(seconds, refusal, scope, delay=delay)
+        headers = _retry_after(retry_after)
+        return self._window(
+            seconds, lambda: Refused(503, ERRORS[503], headers=headers), scope, delay=delay
+        )
 
     def expire_account(self, **scope: Unpack[Scope]) -> Rule:
         """402 to any request: the free account has expired."""
-        return self._window(None, lambda call: account_expired(), scope)
+        return self._window(None, account_expired, scope)
 
     def no_push_list(self, status: int = 404, **scope: Unpack[Scope]) -> Rule:
         """There is no list of pushes (404 or 405)."""

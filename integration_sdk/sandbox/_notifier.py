@@ -21,7 +21,15 @@ from attrs import evolve
 
 from integration_sdk.sandbox._clock import Clock
 from integration_sdk.sandbox._companies import new_uuid
-from integration_sdk.sandbox._notices import RETRIES, Delivery, Letter, Subscription, letter
+from integration_sdk.sandbox._notices import (
+    RETRIES,
+    Delivery,
+    Letter,
+    Style,
+    Subscription,
+    letter,
+    subscription,
+)
 from integration_sdk.sandbox._pushes import Ledger, Operation
 
 AT_ONCE = 8
@@ -51,14 +59,18 @@ class Notifier:
         self._session: aiohttp.ClientSession | None = None
         self.deliveries: list[Delivery] = []
 
-    def add(self, to: Subscription) -> None:
-        """Tell *to* how pushes end from now on."""
+    def subscribe(
+        self, url: str, style: Style, authorization: str | None, secret: str | None
+    ) -> Subscription:
+        """Tell *url* how pushes end from now on."""
+        to = subscription(url, style, authorization, secret, self._chance)
         self._ledger.settle(self._clock.now())
         self._subscriptions.append(to)
         self._ledger.watcher = self
         self.due(self._ledger.next_end())
+        return to
 
-    def remove(self, to: Subscription) -> None:
+    def unsubscribe(self, to: Subscription) -> None:
         """Tell *to* no more."""
         self._subscriptions.remove(to)
         self._outbox = [entry for entry in self._outbox if entry[2].to is not to]
@@ -76,7 +88,7 @@ class Notifier:
             session, self._session = self._session, None
             await session.close()
 
-    # ------------------------------------------------------------------ the ledger's watcher
+    # ------------------------------------------------------------------ what the ledger tells
 
     def recorded(self, operation: Operation) -> None:
         """Send what claims that *operation* has ended before it has."""

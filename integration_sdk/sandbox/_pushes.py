@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count, islice
 from math import inf
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
@@ -26,6 +26,9 @@ from integration_sdk.sandbox._companies import new_uuid
 from integration_sdk.sandbox._datasets import Plain
 from integration_sdk.sandbox._filling import filled
 from integration_sdk.sandbox._options import Shape, problems, unlisted, without_unlisted
+
+if TYPE_CHECKING:
+    from integration_sdk.sandbox._notifier import Notifier
 
 CHANGES = {
     "POST": "Created",
@@ -194,19 +197,6 @@ def _published_parts(op: Operation) -> dict[str, Any]:
     return parts
 
 
-class Watcher(Protocol):
-    """Whoever follows what is recorded and what ends."""
-
-    def recorded(self, operation: Operation) -> None:
-        """*operation* has been taken in."""
-
-    def due(self, end: float) -> None:
-        """A push will end at *end*, if somebody looks."""
-
-    def ended(self, operation: Operation) -> None:
-        """*operation* is final."""
-
-
 class Ledger:
     """Every push the service has recorded, in the order of their requests.
 
@@ -216,7 +206,7 @@ class Ledger:
             its ``data``, or its ``problems`` after all.
 
     Attributes:
-        watcher: Told of everything, if there is one.
+        watcher: Told what is recorded, when pushes will end, and what has ended.
     """
 
     def __init__(self, chance: random.Random, take_effect: Callable[[Operation], None]) -> None:
@@ -226,7 +216,7 @@ class Ledger:
         self._turns = count()
         self._of_company: dict[str, list[Operation]] = {}
         self._by_key: dict[str, Operation] = {}
-        self.watcher: Watcher | None = None
+        self.watcher: Notifier | None = None
 
     def __iter__(self) -> Iterator[Operation]:
         return iter(self._by_key.values())

@@ -6,9 +6,9 @@ between the dialects in where options are and in how a company is changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from attrs import define, field
+from attrs import frozen
 
 from integration_sdk.sandbox import _account_calls as account
 from integration_sdk.sandbox import _data_calls as data
@@ -55,62 +55,55 @@ PUBLISHED: Mapping[str, Handler] = {
 }
 
 
-@define
-class _Branch:
-    """What follows a part of a path: literal parts first, then a placeholder's."""
+@frozen
+class Route:
+    """A method, a path in parts of which some are ``{placeholders}``, and its handler."""
 
-    parts: dict[str, _Branch] = field(factory=dict)
-    any: _Branch | None = None
-    handlers: dict[str, tuple[Handler, list[str]]] = field(factory=dict)
+    method: str
+    parts: list[str]
+    handler: Handler
+
+    def match(self, segments: list[str]) -> dict[str, str] | None:
+        """The placeholders' values on the path of *segments*; None if it is another path."""
+        if len(segments) != len(self.parts):
+            return None
+        values = {}
+        for part, segment in zip(self.parts, segments, strict=True):
+            if part.startswith("{") and segment:
+                values[part[1:-1]] = segment
+            elif part != segment:
+                return None
+        return values
 
 
 class Router:
-    """Finds the handler of a path; 404 for none, 405 for a wrong method."""
+    """The routes of a dialect."""
 
-    def __init__(self, table: Mapping[str, Handler]) -> None:
-        self._root = _Branch()
-        for route, handler in table.items():
-            method, _, path = route.partition(" ")
-            self._add(method, path.split("/")[1:], handler)
-
-    def _add(self, method: str, parts: list[str], handler: Handler) -> None:
-        branch, names = self._root, []
-        for part in parts:
-            if part.startswith("{"):
-                names.append(part[1:-1])
-                branch.any = branch = branch.any or _Branch()
-            else:
-                branch = branch.parts.setdefault(part, _Branch())
-        branch.handlers[method] = handler, names
+    def __init__(self, *, published: bool) -> None:
+        table = {**SHARED, **(PUBLISHED if published else DOCUMENT)}
+        routes = [Route(*_split(route), handler) for route, handler in table.items()]
+        # A literal part goes before a placeholder: "{" sorts behind every letter.
+        self._routes = sorted(routes, key=lambda route: route.parts)
 
     def find(self, method: str, segments: list[str]) -> tuple[Handler, dict[str, str]]:
-        """The handler for *method* on the path of *segments*, and the placeholders' values."""
+        """The handler for *method* on the path of *segments*, and the placeholders' values.
+
+        404 for an unknown path, 405 for a method that the path does not know.
+        """
         allowed: set[str] = set()
-        for branch, values in _leaves(self._root, segments, []):
-            if method in branch.handlers:
-                handler, names = branch.handlers[method]
-                return handler, dict(zip(names, values, strict=True))
-            allowed |= branch.handlers.keys()
+        for route in self._routes:
+            values = route.match(segments)
+            if values is None:
+                continue
+            if route.method == method:
+                return route.handler, values
+            allowed.add(route.method)
         if not allowed:
             raise not_found("there is no such address")
         headers = {"Allow": ", ".join(sorted(allowed))}
         raise Refused(405, f"Method not allowed: {method}", headers=headers)
 
 
-def _leaves(
-    branch: _Branch, segments: list[str], values: list[str]
-) -> Iterator[tuple[_Branch, list[str]]]:
-    """The branches that a path ends in, those of literal parts first."""
-    if not segments:
-        yield branch, values
-        return
-    part, rest = segments[0], segments[1:]
-    if part in branch.parts:
-        yield from _leaves(branch.parts[part], rest, values)
-    if branch.any is not None and part:
-        yield from _leaves(branch.any, rest, [*values, part])
-
-
-def router(*, published: bool) -> Router:
-    """The routes of a dialect."""
-    return Router({**SHARED, **(PUBLISHED if published else DOCUMENT)})
+def _split(route: str) -> tuple[str, list[str]]:
+    method, path = route.split()
+    return method, path.split("/")[1:]

@@ -152,7 +152,7 @@ class Rules:
     def _window(
         self,
         seconds: float | None,
-        refusal: Callable[[Call], Refused],
+        refusal: Callable[[], Refused],
         scope: Scope,
         *,
         delay: float = 0.0,
@@ -164,7 +164,7 @@ class Rules:
             elapsed = call.now - begins
             if elapsed < 0 or (seconds is not None and elapsed >= seconds):
                 return await proceed()
-            raise refusal(call)
+            raise refusal()
 
         rule = self.add(act, in_front=in_front, **scope)
         rule.until = inf if seconds is None else begins + seconds

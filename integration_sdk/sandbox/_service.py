@@ -35,7 +35,7 @@ from integration_sdk.sandbox._limits import Plan, Quota
 from integration_sdk.sandbox._options import Shape
 from integration_sdk.sandbox._pushes import Ledger, Operation, Wording
 from integration_sdk.sandbox._replay import Replays
-from integration_sdk.sandbox._routes import router
+from integration_sdk.sandbox._routes import Router
 from integration_sdk.sandbox._settings import Settings
 
 
@@ -57,7 +57,7 @@ class Service:
         self.replays = Replays()
         self.sync_settings: dict[str, Any] | None = None
         self.credential = b64encode(settings.api_key.encode()).decode()
-        self._router = router(published=settings.published)
+        self._router = Router(published=settings.published)
         self._books: dict[str, Books] = {}
 
     # ------------------------------------------------------------------ answering
