@@ -18,12 +18,10 @@ def settings(sandbox: Sandbox | None = None, **changes: object) -> DemoSettings:
     facts: dict[str, object] = {
         "base_url": sandbox and sandbox.base_url,
         "api_key": sandbox and sandbox.api_key,
-        "allow_push": False,
         "invoices": 400,
         "pushes": 12,
         "page_size": 50,
         "prefetch": 4,
-        "seed": 0,
     }
     return DemoSettings(**facts | changes)  # type: ignore[arg-type]  # a table of settings
 

@@ -16,7 +16,6 @@ from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
 from integration_sdk import __version__
-from integration_sdk._client import ENVIRONMENT_KEY
 from integration_sdk._coordinator.options import CoordinatorOptions
 from integration_sdk.cli import _journals, _pushing
 from integration_sdk.cli._demo import DemoSettings, run_demo
@@ -38,6 +37,7 @@ app.command(_pushes)
 
 
 _BY_ENVIRONMENT = Service()
+_USUAL_DEMO = DemoSettings()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -109,49 +109,8 @@ def sandbox(
 
 
 @app.command
-def demo(
-    *,
-    base_url: str | None = None,
-    api_key: Annotated[str | None, Parameter(env_var=ENVIRONMENT_KEY)] = None,
-    allow_push: Flag = False,
-    invoices: int = 20_000,
-    pushes: int = 500,
-    page_size: int = 500,
-    prefetch: int = 8,
-    seed: int = 0,
-) -> None:
-    """Stream invoices and push records at once, while the server throttles and stumbles.
-
-    Parameters
-    ----------
-    base_url
-        A server of your own; without it an embedded sandbox serves. Never taken from the
-        environment: a demo goes nowhere by accident.
-    api_key
-        Its key.
-    allow_push
-        Push to a server of your own, too. The sandbox is always pushed to.
-    invoices
-        How many to stream, at most.
-    pushes
-        How many to push.
-    page_size
-        Invoices a page.
-    prefetch
-        Pages fetched ahead.
-    seed
-        Of the sandbox.
-    """
-    settings = DemoSettings(
-        base_url=base_url,
-        api_key=api_key,
-        allow_push=allow_push,
-        invoices=invoices,
-        pushes=pushes,
-        page_size=page_size,
-        prefetch=prefetch,
-        seed=seed,
-    )
+def demo(*, settings: DemoSettings = _USUAL_DEMO) -> None:
+    """Stream invoices and push records at once, while the server throttles and stumbles."""
     asyncio.run(run_demo(settings, Console(), Stderr()))
 
 

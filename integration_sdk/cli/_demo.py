@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from attrs import Factory, define, field, frozen
+from cyclopts import Parameter
 from rich.console import Console
 
 from integration_sdk._client import Client
@@ -17,6 +18,7 @@ from integration_sdk._sansio.paging.report import ListReport
 from integration_sdk._session import SessionStats
 from integration_sdk.cli._display import Bar, Board, say, show_table
 from integration_sdk.cli._outcomes import by_status, errors_of
+from integration_sdk.cli._service import ApiKey, Flag
 from integration_sdk.errors import ConfigurationError, IntegrationError
 from integration_sdk.models import OutcomeStatus, PropertyDescription, PushOutcome, PushRequest
 from integration_sdk.sandbox import Sandbox
@@ -27,18 +29,35 @@ MOST_OPEN: Final = 100
 """Fewer than there are to push, so that outcomes come while others are still being sent."""
 
 
+@Parameter(name="*")
 @frozen(kw_only=True)
 class DemoSettings:
     """What the demo is asked to do."""
 
-    base_url: str | None
-    api_key: str | None = field(repr=False)
-    allow_push: bool
-    invoices: int
-    pushes: int
-    page_size: int
-    prefetch: int
-    seed: int
+    base_url: str | None = None
+    """A server of your own; without it an embedded sandbox serves. Never taken from the
+    environment: a demo goes nowhere by accident."""
+
+    api_key: ApiKey = field(default=None, repr=False)
+    """Its key."""
+
+    allow_push: Flag = False
+    """Push to a server of your own, too. The sandbox is always pushed to."""
+
+    invoices: int = 20_000
+    """How many to stream, at most."""
+
+    pushes: int = 500
+    """How many to push."""
+
+    page_size: int = 500
+    """Invoices a page."""
+
+    prefetch: int = 8
+    """Pages fetched ahead."""
+
+    seed: int = 0
+    """Of the sandbox."""
 
     @property
     def may_push(self) -> bool:

@@ -62,7 +62,7 @@ class Run:
 
     def __attrs_post_init__(self) -> None:
         self.board = Board(self.err)
-        self.results.broken = self.hear_nobody_hears
+        self.results.broken = self.lose_output
 
     def interrupt(self) -> None:
         """Read no further; what is open is waited for. Once more: leave, here and now."""
@@ -77,7 +77,7 @@ class Run:
             f"Interrupted: {read}waiting for what is open. Ctrl-C again leaves at once.",
         )
 
-    def hear_nobody_hears(self, error: OSError) -> None:
+    def lose_output(self, error: OSError) -> None:
         """Stop reading: outcomes that nobody sees are not worth more pushes."""
         if not isinstance(error, BrokenPipeError):
             self.stop(f"the outcomes cannot be written: {error.strerror}")

@@ -12,6 +12,7 @@ from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
 
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
+ApiKey = Annotated[str | None, Parameter(env_var=ENVIRONMENT_KEY)]
 
 
 @Parameter(name="*")
@@ -22,9 +23,7 @@ class Service:
     base_url: Annotated[str | None, Parameter(env_var=ENVIRONMENT_URL)] = None
     """Where the service is."""
 
-    api_key: Annotated[str | None, Parameter(env_var=ENVIRONMENT_KEY)] = field(
-        default=None, repr=False
-    )
+    api_key: ApiKey = field(default=None, repr=False)
     """Its key. Better set in the environment: a command line is there for all to read."""
 
     published: Flag = False
