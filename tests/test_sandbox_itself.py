@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from integration_sdk.sandbox import Sandbox, serve
-from integration_sdk.sandbox._books import SIZES, Books
+from integration_sdk.sandbox._books import KINDS, Books
 from integration_sdk.sandbox._clock import Clock, http_date, iso
 from integration_sdk.sandbox._records import Ids
 from tests.sandbox_support import DELIVERY, holding, serving, until
@@ -44,8 +44,8 @@ def test_references_lead_somewhere() -> None:
     """An invoice's customer, account and item are in the same books."""
     books = Books(3, "company", 300)
     ids = {
-        kind: {json.loads(row)["id"] for row in books.source(kind).rows(0, SIZES[kind])}
-        for kind in SIZES
+        kind: {json.loads(row)["id"] for row in books.source(kind).rows(0, count)}
+        for kind, (count, _) in KINDS.items()
     }
     for row in books.source("invoices").rows(0, 300):
         invoice = json.loads(row)
@@ -71,7 +71,7 @@ async def test_a_seed_fixes_everything() -> None:
     async def look(seed: int) -> list[Any]:
         start = datetime(2024, 1, 1, tzinfo=UTC)
         async with serving(seed=seed, starts=start) as http:
-            kinds = ["invoices", *sorted(SIZES.keys() - {"bankAccounts"})]
+            kinds = ["invoices", *sorted(KINDS.keys() - {"bankAccounts"})]
             pages = [(await http.get(f"{http.company}/data/{kind}")).text for kind in kinds]
             key = (await http.push())["pushOperationKey"]
             return [http.sandbox.api_key, http.first.id, key, *pages]

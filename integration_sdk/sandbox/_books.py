@@ -6,9 +6,9 @@ Source: the document does not show the fields of records. Assumed: the published
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from attrs import define
@@ -20,19 +20,7 @@ from integration_sdk.sandbox._records import Ids, Source, lines, midnight, money
 from integration_sdk.sandbox._words import ACCOUNTS, CITIES, STREETS, THINGS, business
 
 SUPPLIERS = 80
-SIZES = {
-    "customers": CUSTOMERS,
-    "suppliers": SUPPLIERS,
-    "accounts": 40,
-    "items": 60,
-    "bills": 400,
-    "payments": 300,
-    "creditNotes": 50,
-    "journalEntries": 120,
-    "directCosts": 90,
-    "bankAccounts": 3,
-}
-"""How many records of each kind there are; invoices are as many as asked for."""
+TRANSACTIONS = 250
 
 
 @define
@@ -79,7 +67,7 @@ class Books:
     def data_set(self, kind: str, account: int = 0) -> DataSet:
         """The records of *kind*, with all that has become of them.
 
-        *kind* is ``invoices``, one of `SIZES`, or ``bankTransactions``: those of the *account*-th
+        *kind* is ``invoices``, one of `KINDS`, or ``bankTransactions``: those of the *account*-th
         bank account.
         """
         key = kind, account
@@ -100,8 +88,9 @@ class Books:
             )
         if kind == "bankTransactions":
             ids = self._ids(f"bankTransactions/{account}")
-            return Few(ids, 250, partial(self._bank_transaction, account))
-        return Few(self._ids(kind), SIZES[kind], self._makers[kind])
+            return Few(ids, TRANSACTIONS, partial(self._bank_transaction, account))
+        count, content = KINDS[kind]
+        return Few(self._ids(kind), count, partial(content, self))
 
     def chance(self, what: object) -> random.Random:
         """A random source that depends on nothing but seed, scope and *what*."""
@@ -110,20 +99,11 @@ class Books:
     def _ids(self, kind: str) -> Ids:
         return Ids(self._seed, self._scope, kind)
 
-    @cached_property
-    def _makers(self) -> dict[str, Callable[[int], dict[str, Any]]]:
-        return {
-            "customers": partial(_party, "customerName", business),
-            "suppliers": partial(_party, "supplierName", _supplier),
-            "accounts": self._account,
-            "items": self._item,
-            "bills": self._bill,
-            "payments": self._payment,
-            "creditNotes": self._credit_note,
-            "journalEntries": self._journal_entry,
-            "directCosts": self._direct_cost,
-            "bankAccounts": self._bank_account,
-        }
+    def _customer(self, n: int) -> dict[str, Any]:
+        return _party("customerName", business(n), n)
+
+    def _supplier(self, n: int) -> dict[str, Any]:
+        return _party("supplierName", _supplier_name(n), n)
 
     def _account(self, n: int) -> dict[str, Any]:
         code, name, kind, category = ACCOUNTS[n % len(ACCOUNTS)]
@@ -261,22 +241,24 @@ class Books:
         }
 
     def _customer_ref(self, n: int) -> dict[str, str]:
-        return {"id": self.customer_ids[n % CUSTOMERS], "companyName": business(n % CUSTOMERS)}
+        n %= CUSTOMERS
+        return {"id": self.customer_ids[n], "companyName": business(n)}
 
     def _supplier_ref(self, n: int) -> dict[str, str]:
-        return {"id": self.supplier_ids[n % SUPPLIERS], "supplierName": _supplier(n % SUPPLIERS)}
+        n %= SUPPLIERS
+        return {"id": self.supplier_ids[n], "supplierName": _supplier_name(n)}
 
     def _lines(self, what: object) -> tuple[list[dict[str, Any]], Decimal, Decimal]:
         return lines(self.chance(what), self.account_ids, self.item_ids)
 
 
-def _supplier(n: int) -> str:
+def _supplier_name(n: int) -> str:
     return business(n + 500)  # nobody who is a customer
 
 
-def _party(name_property: str, name: Callable[[int], str], n: int) -> dict[str, Any]:
+def _party(name_property: str, name: str, n: int) -> dict[str, Any]:
     return {
-        name_property: name(n),
+        name_property: name,
         "contactName": f"Accounts team {n}",
         "emailAddress": f"accounts{n}@example.com",
         "phone": f"+44 117 496 {n:04d}",
@@ -292,3 +274,18 @@ def _party(name_property: str, name: Callable[[int], str], n: int) -> dict[str, 
         ],
         "status": "Archived" if n % 17 == 0 else "Active",
     }
+
+
+KINDS: Mapping[str, tuple[int, Callable[[Books, int], dict[str, Any]]]] = {
+    "customers": (CUSTOMERS, Books._customer),
+    "suppliers": (SUPPLIERS, Books._supplier),
+    "accounts": (40, Books._account),
+    "items": (60, Books._item),
+    "bills": (400, Books._bill),
+    "payments": (300, Books._payment),
+    "creditNotes": (50, Books._credit_note),
+    "journalEntries": (120, Books._journal_entry),
+    "directCosts": (90, Books._direct_cost),
+    "bankAccounts": (3, Books._bank_account),
+}
+"""How many records of each kind there are, and what is in one; invoices are beside these."""

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from attrs import evolve
-
 from integration_sdk.sandbox._options import Shape
 
 _text = partial(Shape, "String")
@@ -24,21 +22,18 @@ def _choice(name: str, about: str, *values: str, **more: Any) -> Shape:
     return _text(name, about, choices={value: _label(value) for value in values}, **more)
 
 
-def _object(label: str, about: str, /, **properties: Shape) -> Shape:
-    return Shape("Object", label, about, properties=properties)
+def _object(label: str, about: str, /, *, required: bool = False, **properties: Shape) -> Shape:
+    return Shape("Object", label, about, required=required, properties=properties)
 
 
-def _array(label: str, about: str, /, **properties: Shape) -> Shape:
-    return Shape("Array", label, about, properties=properties)
+def _array(label: str, about: str, /, *, required: bool = False, **properties: Shape) -> Shape:
+    return Shape("Array", label, about, required=required, properties=properties)
 
 
-def _required(shape: Shape) -> Shape:
-    return evolve(shape, required=True)
-
-
-def _ref(name: str) -> Shape:
+def _ref(name: str, *, required: bool = False) -> Shape:
     identifier = _text("Identifier", f"Identifier of the {name.lower()}", required=True)
-    return _object(f"{name} reference", "", id=identifier, name=_text("Name"))
+    label = f"{name} reference"
+    return _object(label, "", required=required, id=identifier, name=_text("Name"))
 
 
 def _label(value: str) -> str:
@@ -46,37 +41,34 @@ def _label(value: str) -> str:
 
 
 _CURRENCY = _choice("Currency", "ISO 4217 code of the currency", "GBP", "EUR", "USD")
-_CUSTOMER = _required(
-    _object(
-        "Customer reference",
-        "The customer this is issued to",
-        id=_text("Customer identifier", required=True),
-        companyName=_text("Company name"),
-    )
+_CUSTOMER = _object(
+    "Customer reference",
+    "The customer this is issued to",
+    required=True,
+    id=_text("Customer identifier", required=True),
+    companyName=_text("Company name"),
 )
-_SUPPLIER = _required(
-    _object(
-        "Supplier reference",
-        "The supplier this comes from",
-        id=_text("Supplier identifier", required=True),
-        supplierName=_text("Supplier name"),
-    )
+_SUPPLIER = _object(
+    "Supplier reference",
+    "The supplier this comes from",
+    required=True,
+    id=_text("Supplier identifier", required=True),
+    supplierName=_text("Supplier name"),
 )
-_LINES = _required(
-    _array(
-        "Line items",
-        "What is charged, one entry for each line",
-        description=_text("Description", most=4000),
-        unitAmount=_number("Unit amount", "Price of one unit, without tax", required=True),
-        quantity=_number("Quantity", "Number of units", required=True),
-        discountAmount=_number("Discount"),
-        subTotal=_number("Sub-total"),
-        taxAmount=_number("Tax"),
-        totalAmount=_number("Total"),
-        accountRef=_ref("Account"),
-        taxRateRef=_ref("Tax rate"),
-        itemRef=_ref("Item"),
-    )
+_LINES = _array(
+    "Line items",
+    "What is charged, one entry for each line",
+    required=True,
+    description=_text("Description", most=4000),
+    unitAmount=_number("Unit amount", "Price of one unit, without tax", required=True),
+    quantity=_number("Quantity", "Number of units", required=True),
+    discountAmount=_number("Discount"),
+    subTotal=_number("Sub-total"),
+    taxAmount=_number("Tax"),
+    totalAmount=_number("Total"),
+    accountRef=_ref("Account"),
+    taxRateRef=_ref("Tax rate"),
+    itemRef=_ref("Item"),
 )
 _ADDRESSES = _array(
     "Addresses",
@@ -87,13 +79,13 @@ _ADDRESSES = _array(
     country=_text("Country", most=50),
     postalCode=_text("Postal code", most=30),
 )
-_TOTALS = {
+_TOTALS: Mapping[str, Any] = {
     "subTotal": _number("Sub-total", "Without tax"),
     "totalAmount": _number("Total", "With tax"),
 }
 
 
-def _party(name: str, label: str) -> dict[str, Shape]:
+def _party(name: str, label: str) -> dict[str, Any]:
     return {
         name: _text(label, "Name as it appears in the books", required=True, most=100),
         "contactName": _text("Contact", most=100),
@@ -170,7 +162,7 @@ DATA_TYPES: Mapping[str, Shape] = {
             "Sales details",
             "How it is sold",
             unitPrice=_number("Unit price", required=True),
-            accountRef=_required(_ref("Account")),
+            accountRef=_ref("Account", required=True),
         ),
         itemStatus=_choice("Status", "Whether still in use", "Active", "Archived", required=True),
     ),
@@ -178,7 +170,7 @@ DATA_TYPES: Mapping[str, Shape] = {
         "Payment",
         "A payment is money received from a customer",
         customerRef=_CUSTOMER,
-        accountRef=_required(_ref("Account")),
+        accountRef=_ref("Account", required=True),
         totalAmount=_number("Amount", required=True),
         currency=_CURRENCY,
         date=_date("Date", "When it was received", required=True),
@@ -212,15 +204,14 @@ DATA_TYPES: Mapping[str, Shape] = {
         "A journal entry moves amounts between accounts",
         description=_text("Description", most=255),
         postedOn=_date("Posted on", required=True),
-        journalLines=_required(
-            _array(
-                "Lines",
-                "Amounts moved; they add up to nothing",
-                description=_text("Description", most=255),
-                netAmount=_number("Amount", required=True),
-                currency=_CURRENCY,
-                accountRef=_required(_ref("Account")),
-            )
+        journalLines=_array(
+            "Lines",
+            "Amounts moved; they add up to nothing",
+            required=True,
+            description=_text("Description", most=255),
+            netAmount=_number("Amount", required=True),
+            currency=_CURRENCY,
+            accountRef=_ref("Account", required=True),
         ),
     ),
     "directCosts": _object(

@@ -14,7 +14,7 @@ import random
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 from attrs import field, frozen
@@ -127,23 +127,22 @@ def new_secret(chance: random.Random) -> str:
 
 
 def subscription(
-    url: str, style: str, authorization: str | None, secret: str | None, chance: random.Random
+    url: str, style: Style, authorization: str | None, secret: str | None, chance: random.Random
 ) -> Subscription:
     """A subscription as asked for; ValueError says what makes no sense."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError(f"a notification is posted to an http:// or https:// address, not {url!r}")
     ids = {"rule_id": new_uuid(chance), "client_id": new_uuid(chance)}
-    if style == "rule":
-        if secret is not None:
-            raise ValueError('secret is for style="signed"; a rule is proved by authorization=')
-        return Subscription(url=url, style="rule", authorization=authorization, **ids)
-    if style != "signed":
+    if style not in get_args(Style):
         raise ValueError(f"style must be 'rule' or 'signed', not {style!r}")
-    secret = new_secret(chance) if secret is None else secret
-    if _SECRET.fullmatch(secret) is None:
-        raise ValueError("a secret has the form whsec_<base64>")
-    return Subscription(url=url, style="signed", authorization=authorization, secret=secret, **ids)
+    if style == "rule" and secret is not None:
+        raise ValueError('secret is for style="signed"; a rule is proved by authorization=')
+    if style == "signed":
+        secret = new_secret(chance) if secret is None else secret
+        if _SECRET.fullmatch(secret) is None:
+            raise ValueError("a secret has the form whsec_<base64>")
+    return Subscription(url=url, style=style, authorization=authorization, secret=secret, **ids)
 
 
 def letter(

@@ -15,7 +15,7 @@ from typing import Any
 
 from attrs import evolve
 
-from integration_sdk.sandbox._books import SIZES, Books
+from integration_sdk.sandbox._books import KINDS, Books
 from integration_sdk.sandbox._call import (
     AS_IT_IS,
     Answer,
@@ -118,7 +118,7 @@ class Service:
     def data_set(self, company_id: str, kind: str) -> DataSet:
         """The records of *kind* in a company's books; 409 until it has connected a platform."""
         company, kind = self.company(company_id), list_name(kind)
-        if kind not in {"invoices", *SIZES} or kind == "bankAccounts":
+        if kind not in {"invoices", *KINDS} or kind == "bankAccounts":
             raise not_found(f"there is no data type {kind}")
         if not company.connections:
             raise Refused(409, f"Conflict: the data set {kind} is not ready")
@@ -132,7 +132,7 @@ class Service:
         """The transactions of one bank account, or 404."""
         books = self._books_of(connection.id)
         account = books.bank_ids.index(account_id)
-        if account is None or account >= SIZES["bankAccounts"]:
+        if account is None or self.bank_accounts(connection).get(account_id) is None:
             raise not_found(f"there is no bank account {account_id}")
         return books.data_set("bankTransactions", account)
 
