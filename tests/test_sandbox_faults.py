@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections import Counter
 from email.utils import parsedate_to_datetime
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from integration_sdk.sandbox import Rule
+from integration_sdk.sandbox import Faults, Rule, Sandbox
 from tests.sandbox_support import DELIVERY, holding, serving, statuses, until
 
 # ---------------------------------------------------------------------- when a rule applies
@@ -76,18 +77,50 @@ async def test_rules_can_be_taken_back() -> None:
         assert list(http.sandbox.faults) == []
 
 
-async def test_odd_scopes_are_refused() -> None:
-    """A fault that could never apply is a mistake in the script."""
-    async with serving() as http:
-        faults = http.sandbox.faults
-        for bad in ({"times": 0}, {"probability": 1.1}, {"probability": -0.1}):
-            with pytest.raises(ValueError, match=next(iter(bad))):
-                faults.status(500, **bad)
-        with pytest.raises(ValueError, match="total= or per_company="):
-            faults.concurrency_limit()
-        with pytest.raises(ValueError, match="seconds"):
-            faults.latency((2, 1))
-        assert list(faults) == []
+@pytest.mark.parametrize(
+    ("fault", "odd"),
+    [
+        (Faults.unavailable, {"skip": -1}),
+        (Faults.unavailable, {"skip": 1.5}),
+        (Faults.unavailable, {"times": 0}),
+        (Faults.unavailable, {"times": True}),
+        (Faults.unavailable, {"times": 1.5}),
+        (Faults.unavailable, {"times": "2"}),
+        (Faults.unavailable, {"probability": 1.1}),
+        (Faults.unavailable, {"probability": -0.1}),
+        (Faults.unavailable, {"route": "POST,PUT /push"}),
+        (Faults.unavailable, {"route": "fetch it"}),
+        (Faults.latency, {"seconds": (2, 1)}),
+        (Faults.rate_limit, {"per_second": 0}),
+        (Faults.rate_limit, {"per_second": -1}),
+        (Faults.rate_limit, {"per_second": math.nan}),
+        (Faults.rate_limit, {"burst": 0}),
+        (Faults.rate_limit, {"burst": 0.9}),
+        (Faults.concurrency_limit, {"total": None}),
+        (Faults.concurrency_limit, {"total": 0}),
+        (Faults.concurrency_limit, {"per_company": 0}),
+        (Faults.concurrency_limit, {"per_company": 0, "total": 1}),
+        (Faults.double_notifications, {"copies": 0}),
+        (Faults.forge_notifications, {"how": "rudely"}),
+    ],
+)
+def test_a_fault_that_means_nothing_is_refused(fault: Any, odd: dict[str, Any]) -> None:
+    """What could never apply, or would let nothing by, is a mistake in the script: it is named."""
+    faults = Sandbox(invoices=0).faults
+    with pytest.raises(ValueError, match=next(iter(odd))):
+        fault(faults, **odd)
+
+    assert list(faults) == []
+
+
+@pytest.mark.parametrize("odd", [{"tiems": 1}, {"time": 1}, {"path": "/push"}, {"prob": 0.1}])
+def test_a_misspelt_scope_is_named(odd: dict[str, Any]) -> None:
+    """A word that says nothing of when a fault applies is a TypeError that lists those that do."""
+    faults = Sandbox(invoices=0).faults
+    with pytest.raises(TypeError, match=f"{next(iter(odd))} .* route, skip, times, prob"):
+        faults.status(503, **odd)
+
+    assert list(faults) == []
 
 
 async def test_a_fault_of_ones_own() -> None:

@@ -119,15 +119,6 @@ def test_odd_subscriptions_are_refused(url: str, options: Any, message: str) -> 
         Sandbox(invoices=0).subscribe(url, **options)
 
 
-def test_odd_faults_are_refused() -> None:
-    """So is a fault that makes none."""
-    faults = Sandbox(invoices=0).faults
-    with pytest.raises(ValueError, match="copies must be at least 1"):
-        faults.double_notifications(0)
-    with pytest.raises(ValueError, match="how must be"):
-        faults.forge_notifications("rudely")  # type: ignore[arg-type] # the point of the test
-
-
 async def test_no_timer_without_a_subscriber() -> None:
     """Pushes set no timer where nobody is told, nor once the last has unsubscribed."""
     async with listening() as ear, serving(push_seconds=(60, 60)) as http:

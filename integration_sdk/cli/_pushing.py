@@ -31,7 +31,7 @@ from integration_sdk.errors import (
     InvalidRecord,
     Unauthorized,
 )
-from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
+from integration_sdk.models import OutcomeStatus, PushRequest
 
 
 @frozen(kw_only=True)
@@ -118,12 +118,8 @@ async def _push_lines(run: Run, lines: Lines, plan: Plan, pushes: Coordinator) -
 
 async def _settle(run: Run, left: Iterable[Push]) -> None:
     """Take the outcomes of pushes that are on their way already, as they come."""
-    for coming in asyncio.as_completed([_outcome(one) for one in left]):
+    for coming in asyncio.as_completed(left):
         run.look_at(await coming)
-
-
-async def _outcome(push: Push) -> PushOutcome:
-    return await push
 
 
 async def resume(
