@@ -1,4 +1,4 @@
-"""Contenders as processes: their environments, and turns taken one by one.
+"""Contenders as processes, and their environments.
 
 What a contender needs beyond the project's own environment is installed into a virtual
 environment under ``results/environments``, made on first use. Where that fails, the table
@@ -13,22 +13,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import field, frozen
 
-from benchmarks._question import Figure, Row
+from benchmarks._question import Row
+from benchmarks._turns import ContenderFailedError, interleaved
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 INSTALL_SECONDS = 300
-
-
-class ContenderFailedError(RuntimeError):
-    """A contender could not be installed, or broke; the message is for the table."""
 
 
 @frozen
@@ -128,43 +125,9 @@ def _last_line(text: str) -> str:
 
 # Turns
 
-Turn = Callable[[Peer], Mapping[str, float]]
+PeerTurn = Callable[[Peer], Mapping[str, float]]
 
 
-@define
-class _Score:
-    figures: dict[str, list[float]] = field(factory=dict)
-    failure: str = ""
-
-    def add(self, measured: Mapping[str, float]) -> None:
-        for name, value in measured.items():
-            self.figures.setdefault(name, []).append(value)
-
-
-def interleaved(setting: str, peers: Iterable[Peer], turn: Turn, *, rounds: int) -> list[Row]:
-    """Let *peers* take turns, so that what slows the machine for a while slows them all.
-
-    Each round begins with another of them. One that fails is not asked again.
-    """
-    order = list(peers)
-    scores = {peer.name: _Score() for peer in order}
-    for number in range(rounds):
-        first = number % len(order)
-        for peer in order[first:] + order[:first]:
-            _take_turn(peer, turn, scores[peer.name])
-    return [_row(setting, name, score) for name, score in scores.items()]
-
-
-def _take_turn(peer: Peer, turn: Turn, score: _Score) -> None:
-    if score.failure:
-        return
-    try:
-        score.add(turn(peer))
-    except ContenderFailedError as failure:
-        score.failure = f"did not run: {failure}"
-
-
-def _row(setting: str, name: str, score: _Score) -> Row:
-    if score.failure:
-        return Row(setting, name, {}, score.failure)
-    return Row(setting, name, {name: Figure(values) for name, values in score.figures.items()})
+def peers_in_turn(setting: str, peers: Iterable[Peer], turn: PeerTurn, *, rounds: int) -> list[Row]:
+    """Let *peers* take turns; one that fails has a row that says so."""
+    return interleaved(setting, {peer.name: partial(turn, peer) for peer in peers}, rounds=rounds)

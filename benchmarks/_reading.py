@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks._machine import cpu_seconds
 from benchmarks._page_server import PageServer
-from benchmarks._peers import Peer, Turn
+from benchmarks._peers import Peer, PeerTurn
 from benchmarks._question import Row, Rows
 
 CPU = "CPU us/item"
@@ -22,7 +22,7 @@ SECONDS = "s"
 BUSY = "server busy %"
 
 
-def reading(server: PageServer, items: int, **job: Any) -> Turn:
+def reading(server: PageServer, items: int, **job: Any) -> PeerTurn:
     """Return what a turn is: read up to *items*, and say what it took."""
 
     def turn(peer: Peer) -> Mapping[str, float]:

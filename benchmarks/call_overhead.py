@@ -12,13 +12,15 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from multiprocessing.connection import Connection
 
 import aiohttp
 
 from benchmarks._goals import GOALS
-from benchmarks._question import Figure, Question, Row, Rows
+from benchmarks._question import Question, Row, Rows
 from benchmarks._servers import in_own_process
+from benchmarks._turns import interleaved
 from integration_sdk._sansio.requests import Request, Safety
 from integration_sdk._session import CallOptions, Session
 
@@ -102,7 +104,11 @@ async def plain(base_url: str, setting: str) -> AsyncIterator[Call]:
 CONTENDERS = {"aiohttp": plain, "integration_sdk": sdk}
 
 
-async def _cost(base_url: str, contender: str, setting: str, calls: int) -> float:
+def _turn(contender: str, base_url: str, setting: str, calls: int) -> Mapping[str, float]:
+    return {CPU: asyncio.run(_cost(contender, base_url, setting, calls))}
+
+
+async def _cost(contender: str, base_url: str, setting: str, calls: int) -> float:
     async with CONTENDERS[contender](base_url, setting) as call:
         for _ in range(50):
             await call()
@@ -114,19 +120,12 @@ async def _cost(base_url: str, contender: str, setting: str, calls: int) -> floa
 
 def call_overhead(quick: bool) -> Rows:
     rounds, calls = (3, 500) if quick else (9, 2000)
-    found: dict[tuple[str, str], list[float]] = {}
+    rows: list[Row] = []
     with ready_server() as base_url:
-        for _ in range(rounds):
-            for setting in (GET, POST):
-                for contender in CONTENDERS:
-                    cost = asyncio.run(_cost(base_url, contender, setting, calls))
-                    found.setdefault((setting, contender), []).append(cost)
-    return Rows([_row(*which, costs) for which, costs in found.items()])
-
-
-def _row(setting: str, contender: str, costs: list[float]) -> Row:
-    figures: Mapping[str, Figure] = {CPU: Figure(tuple(costs))}
-    return Row(setting, contender, figures)
+        for setting in (GET, POST):
+            turns = {name: partial(_turn, name, base_url, setting, calls) for name in CONTENDERS}
+            rows += interleaved(setting, turns, rounds=rounds)
+    return Rows(rows)
 
 
 CALL_OVERHEAD = Question(

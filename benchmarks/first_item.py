@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from benchmarks._contenders import AIOHTTP, DLT_CLIENT, HTTPX_JSON, LENDING, SDK
 from benchmarks._goals import GOALS
 from benchmarks._page_server import page_server
-from benchmarks._peers import Peer, interleaved
+from benchmarks._peers import Peer, peers_in_turn
 from benchmarks._question import Question, Rows
 
 
@@ -23,7 +23,7 @@ def first_item(quick: bool) -> Rows:
             return {"s to first item": peer.work(job)["since_start"]}
 
         peers = (SDK, AIOHTTP, HTTPX_JSON, DLT_CLIENT, LENDING)
-        return Rows(interleaved("fresh process", peers, turn, rounds=rounds))
+        return Rows(peers_in_turn("fresh process", peers, turn, rounds=rounds))
 
 
 FIRST_ITEM = Question(

@@ -16,13 +16,13 @@ from benchmarks._contenders import CODAT, DLT, HTTPX
 from benchmarks._goals import GOALS
 from benchmarks._peers import (
     ROOT,
-    ContenderFailedError,
     Peer,
     as_installed,
-    interleaved,
+    peers_in_turn,
     python_with,
 )
 from benchmarks._question import Question, Rows
+from benchmarks._turns import ContenderFailedError
 
 MODULES = (
     Peer("aiohttp", "import aiohttp"),
@@ -40,7 +40,7 @@ PROGRAM = "import time; t=time.process_time(); {}; print((time.process_time()-t)
 
 def import_time(quick: bool) -> Rows:
     rounds = 3 if quick else 11
-    return Rows(interleaved("fresh process", MODULES, _import, rounds=rounds))
+    return Rows(peers_in_turn("fresh process", MODULES, _import, rounds=rounds))
 
 
 def _import(peer: Peer) -> Mapping[str, float]:

@@ -16,14 +16,16 @@ import sqlite3
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks._goals import GOALS
-from benchmarks._peers import RESULTS, Peer, interleaved
+from benchmarks._peers import RESULTS
 from benchmarks._push_server import PushServer, push_server
 from benchmarks._question import Question, Rows
+from benchmarks._turns import interleaved
 from benchmarks.peers._frame import record
 from integration_sdk import Client, OutcomeStatus, PushRequest
 from integration_sdk._journal import Journal, MemoryJournal, SqliteJournal
@@ -126,22 +128,24 @@ def _measure(pushes: int, rounds: int) -> Rows:
 
 
 def _compared(all_work: Mapping[str, tuple[Work, float]], pushes: int, rounds: int) -> Rows:
-    def turn(peer: Peer) -> Mapping[str, float]:
-        work, share = all_work[peer.name]
-        count = max(round(pushes * share), 1)
-        # In the project's folder, since a temporary one may be memory that no sync reaches.
-        with TemporaryDirectory(dir=RESULTS) as folder:
-            cpu, wall = time.process_time(), time.perf_counter()
-            asyncio.run(work(Path(folder), count))
-            cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-        return {
-            "ms/push": wall / count * 1e3,
-            "CPU us/push": cpu / count * 1e6,
-            "pushes/s": count / wall,
-        }
+    turns = {
+        name: partial(_turn, work, max(round(pushes * share), 1))
+        for name, (work, share) in all_work.items()
+    }
+    return Rows(interleaved(f"{COMMITS} commits a push", turns, rounds=rounds))
 
-    peers = [Peer(name, "") for name in all_work]
-    return Rows(interleaved(f"{COMMITS} commits a push", peers, turn, rounds=rounds))
+
+def _turn(work: Work, count: int) -> Mapping[str, float]:
+    # In the project's folder, since a temporary one may be memory that no sync reaches.
+    with TemporaryDirectory(dir=RESULTS) as folder:
+        cpu, wall = time.process_time(), time.perf_counter()
+        asyncio.run(work(Path(folder), count))
+        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    return {
+        "ms/push": wall / count * 1e3,
+        "CPU us/push": cpu / count * 1e6,
+        "pushes/s": count / wall,
+    }
 
 
 JOURNAL_COST = Question(

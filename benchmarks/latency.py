@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from benchmarks._contenders import RAW_SOCKET, READERS
 from benchmarks._page_server import page_server
-from benchmarks._peers import interleaved
+from benchmarks._peers import peers_in_turn
 from benchmarks._question import Question, Row, Rows
 from benchmarks._reading import PEAK, SPEED, only, reading
 
@@ -18,7 +18,7 @@ def latency(quick: bool) -> Rows:
     for milliseconds in (20, 100):
         with page_server(pages * 1000, latency=milliseconds / 1000) as server:
             turn = reading(server, pages * 1000, page_size=1000, prefetch=8)
-            rows += interleaved(f"{milliseconds} ms", READERS, turn, rounds=rounds)
+            rows += peers_in_turn(f"{milliseconds} ms", READERS, turn, rounds=rounds)
     return only(rows, SPEED, PEAK)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from benchmarks._contenders import AIOHTTP, HTTPX_JSON, SDK
 from benchmarks._goals import GOALS
 from benchmarks._page_server import page_server
-from benchmarks._peers import interleaved
+from benchmarks._peers import peers_in_turn
 from benchmarks._question import Question, Row, Rows
 from benchmarks._reading import PEAK, SPEED, only, pages_of, reading
 
@@ -27,7 +27,7 @@ def memory(quick: bool) -> Rows:
                 # The others hold a page at a time, however many there are: once will do.
                 once = (page_size, items) == (5000, many // 4)
                 readers = (SDK, AIOHTTP, HTTPX_JSON) if once else (SDK,)
-                rows += interleaved(setting, readers, turn, rounds=1)
+                rows += peers_in_turn(setting, readers, turn, rounds=1)
     return only(rows, PEAK, SPEED)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from benchmarks._contenders import SDK
 from benchmarks._goals import GOALS
 from benchmarks._page_server import page_server
-from benchmarks._peers import Peer, interleaved
+from benchmarks._peers import Peer, peers_in_turn
 from benchmarks._question import Question, Row, Rows
 from benchmarks._reading import CPU, SPEED, only, pages_of, reading
 
@@ -27,7 +27,7 @@ def models(quick: bool) -> Rows:
     with page_server(items) as server:
         for page_size in (1000,) if quick else (5000, 1000, 100):
             turn = reading(server, items, page_size=page_size, prefetch=8)
-            rows += interleaved(pages_of(page_size), KINDS, turn, rounds=rounds)
+            rows += peers_in_turn(pages_of(page_size), KINDS, turn, rounds=rounds)
     return only(rows, CPU, SPEED)
 
 

@@ -15,14 +15,17 @@ import gc
 import time
 import tracemalloc
 from base64 import b64encode
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import aiohttp
 import msgspec
 
 from benchmarks._goals import GOALS
 from benchmarks._push_server import PushServer, push_server
-from benchmarks._question import Figure, Question, Row, Rows, row
+from benchmarks._question import Question, Rows, row
+from benchmarks._turns import interleaved
 from benchmarks.peers._frame import record
 from integration_sdk import Client, Dialect, PushEvent, PushOutcome, PushRequest
 
@@ -31,32 +34,25 @@ AT_ONCE = 64
 COMPANIES = 10
 FOREVER = (3600.0, 3600.0)
 Figures = Mapping[str, float]
+Work = Callable[[PushServer, Sequence[PushRequest]], Coroutine[Any, Any, Figures]]
 
 
 def open_pushes(quick: bool) -> Rows:
     """Measure throughput and weight."""
     count, rounds = (1000, 1) if quick else (10_000, 3)
-    turns: dict[str, list[Figures]] = {who: [] for who in (OURS, PLAIN)}
-    for _ in range(rounds):
-        for who, figures in turns.items():
-            figures.append(_turn(who, count))
     setting = f"{count:,} pushes"
-    rows = [Row(setting, who, _together(figures)) for who, figures in turns.items()]
+    turns = {who: partial(_turn, work, count) for who, work in ((OURS, _ours), (PLAIN, _plain))}
+    rows = interleaved(setting, turns, rounds=rounds)
     weight = asyncio.run(_task_weight(count))
     return Rows([*rows, row(setting, TASKS, bytes_per_open_push=weight)])
 
 
-def _together(turns: Sequence[Figures]) -> Mapping[str, Figure]:
-    return {name: Figure(turn[name] for turn in turns) for name in turns[0]}
-
-
-def _turn(who: str, count: int) -> Figures:
+def _turn(work: Work, count: int) -> Figures:
     with push_server(COMPANIES, FOREVER) as server:
         requests = [
             PushRequest(*server.lanes[number % COMPANIES], "invoices", record(number))
             for number in range(count)
         ]
-        work = _ours if who == OURS else _plain
         return asyncio.run(work(server, requests))
 
 

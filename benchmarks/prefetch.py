@@ -13,7 +13,7 @@ from benchmarks import _plots
 from benchmarks._contenders import SDK
 from benchmarks._goals import GOALS
 from benchmarks._page_server import page_server
-from benchmarks._peers import Peer, interleaved
+from benchmarks._peers import Peer, peers_in_turn
 from benchmarks._question import Figure, Question, Row, Rows
 from benchmarks._reading import SECONDS, reading
 
@@ -37,7 +37,7 @@ def _walk(name: str, rounds: int) -> list[Row]:
     # One by one is all waiting: its time hardly varies, and 400 pages of it take 40 seconds.
     rounds = 1 if pages > 100 else rounds
     with page_server(pages * size, latency=latency) as server:
-        rows = interleaved(
+        rows = peers_in_turn(
             name, readers, reading(server, pages * size, page_size=size), rounds=rounds
         )
     return [_compared(row, rows[0]) for row in rows]

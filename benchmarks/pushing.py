@@ -17,9 +17,10 @@ from benchmarks import _plots
 from benchmarks._contenders import COORDINATOR, POSTS, PUSHERS
 from benchmarks._goals import GOALS
 from benchmarks._machine import cpu_seconds
-from benchmarks._peers import ContenderFailedError, Peer, Turn, interleaved
+from benchmarks._peers import Peer, PeerTurn, peers_in_turn
 from benchmarks._push_server import push_server
 from benchmarks._question import Question, Rows
+from benchmarks._turns import ContenderFailedError
 
 COMPANIES = 10
 TAKES = (1.5, 2.5)
@@ -32,10 +33,10 @@ CPU = "CPU s/1,000"
 
 def pushing(quick: bool) -> Rows:
     pushes, rounds = (1000, 1) if quick else (10_000, 3)
-    return Rows(interleaved(f"{pushes:,} pushes", PUSHERS, _turns(pushes), rounds=rounds))
+    return Rows(peers_in_turn(f"{pushes:,} pushes", PUSHERS, _turns(pushes), rounds=rounds))
 
 
-def _turns(pushes: int) -> Turn:
+def _turns(pushes: int) -> PeerTurn:
     def turn(peer: Peer) -> Mapping[str, float]:
         wanted = max(round(pushes * peer.share), COMPANIES)
         with push_server(COMPANIES, TAKES) as server:

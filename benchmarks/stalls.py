@@ -11,7 +11,7 @@ from __future__ import annotations
 from benchmarks._contenders import AIOHTTP, HTTPX_JSON, SDK
 from benchmarks._goals import GOALS
 from benchmarks._page_server import page_server
-from benchmarks._peers import Peer, interleaved
+from benchmarks._peers import Peer, peers_in_turn
 from benchmarks._question import Question, Row, Rows
 from benchmarks._reading import SPEED, STALL, WORST, only, pages_of, reading
 
@@ -25,7 +25,7 @@ def stalls(quick: bool) -> Rows:
         for page_size in (5000, 1000):
             turn = reading(server, items, page_size=page_size, prefetch=8, watch_loop=True)
             peers = (SDK, TYPED, AIOHTTP, HTTPX_JSON)
-            rows += interleaved(pages_of(page_size), peers, turn, rounds=rounds)
+            rows += peers_in_turn(pages_of(page_size), peers, turn, rounds=rounds)
     return only(rows, STALL, WORST, SPEED)
 
 

@@ -16,7 +16,7 @@ from benchmarks import _plots
 from benchmarks._contenders import RAW_SOCKET, READERS, SERVER
 from benchmarks._goals import GOALS
 from benchmarks._page_server import page_server
-from benchmarks._peers import interleaved
+from benchmarks._peers import peers_in_turn
 from benchmarks._question import Question, Row, Rows
 from benchmarks._reading import BUSY, CPU, PEAK, SPEED, only, pages_of, reading
 
@@ -28,8 +28,8 @@ def streaming(quick: bool) -> Rows:
         for page_size in (5000, 1000, 100):
             turn = reading(server, items, page_size=page_size, prefetch=8)
             setting = pages_of(page_size)
-            rows += interleaved(setting, READERS, turn, rounds=rounds)
-            rows += only(interleaved(setting, (SERVER,), turn, rounds=rounds), SPEED, BUSY).rows
+            rows += peers_in_turn(setting, READERS, turn, rounds=rounds)
+            rows += only(peers_in_turn(setting, (SERVER,), turn, rounds=rounds), SPEED, BUSY).rows
     return only(rows, CPU, SPEED, PEAK, "items", "requests", BUSY)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -16,11 +17,12 @@ from benchmarks import _peers, _plots, _readme, journal_cost, scale_listing, sca
 from benchmarks._catalogue import questions
 from benchmarks._goals import GOALS, headline
 from benchmarks._machine import cpu_seconds, facts
-from benchmarks._peers import ContenderFailedError, Peer, interleaved
+from benchmarks._peers import Peer
 from benchmarks._question import Figure, Goal, Pick, Question, Row, Rows
 from benchmarks._runner import ask, summary
 from benchmarks._table import table
 from benchmarks._table import verdicts as table_of_verdicts
+from benchmarks._turns import ContenderFailedError, interleaved
 from benchmarks.peers import _frame
 from integration_sdk.testing import run_virtual
 
@@ -241,11 +243,11 @@ def test_contenders_take_turns() -> None:
     """Everybody has a turn in each round, and rounds begin with another contender."""
     turns: list[str] = []
 
-    def turn(peer: Peer) -> Mapping[str, float]:
-        turns.append(peer.name)
+    def turn(name: str) -> Mapping[str, float]:
+        turns.append(name)
         return {"s": float(len(turns))}
 
-    first, second = interleaved("x", [Peer("a", ""), Peer("b", "")], turn, rounds=2)
+    first, second = interleaved("x", {name: partial(turn, name) for name in "ab"}, rounds=2)
 
     assert turns == ["a", "b", "b", "a"]
     assert first.figures["s"].values == (1.0, 4.0)
@@ -256,13 +258,13 @@ def test_a_contender_that_fails_says_so() -> None:
     """A failed contender is asked once, keeps its row and gives the reason; others go on."""
     turns: list[str] = []
 
-    def turn(peer: Peer) -> Mapping[str, float]:
-        turns.append(peer.name)
-        if peer.name == "a":
+    def turn(name: str) -> Mapping[str, float]:
+        turns.append(name)
+        if name == "a":
             raise ContenderFailedError("no such package")
         return {"s": 1.0}
 
-    failed, fine = interleaved("x", [Peer("a", ""), Peer("b", "")], turn, rounds=3)
+    failed, fine = interleaved("x", {name: partial(turn, name) for name in "ab"}, rounds=3)
 
     assert turns.count("a") == 1
     assert (failed.figures, failed.note) == ({}, "did not run: no such package")
