@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from integration_sdk.sandbox._call import Refused, encode
 from integration_sdk.sandbox._catalogue import option_name
-from integration_sdk.sandbox._datasets import Chooser, Items
+from integration_sdk.sandbox._paging import Items
 from integration_sdk.sandbox._pushes import Wording
-from integration_sdk.sandbox._query import Query, check_names
+from integration_sdk.sandbox._query import Chooser, Query
 from tests.sandbox_support import DELIVERY, serving, until
 
 ROW: dict[str, Any] = {
@@ -32,10 +32,10 @@ ROW: dict[str, Any] = {
 
 
 def matches(text: str) -> bool:
-    query = Query(text)
-    query.check(ROW)
-    check_names([("query", name) for name in query.names], [ROW])
-    return query.matches(ROW)
+    chooser, row = Chooser(text, None), encode(ROW)
+    chooser.check([row], ())
+    chooser.look([0], [row])
+    return chooser.chosen() == [0]
 
 
 @pytest.mark.parametrize(

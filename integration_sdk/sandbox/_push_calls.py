@@ -14,7 +14,7 @@ from integration_sdk.sandbox import _options
 from integration_sdk.sandbox._account_calls import connection_of
 from integration_sdk.sandbox._call import Answer, Call, Refused, answer, bad_request, not_found
 from integration_sdk.sandbox._companies import Connection
-from integration_sdk.sandbox._datasets import Items, listed
+from integration_sdk.sandbox._paging import Items, listed
 from integration_sdk.sandbox._pushes import Operation
 
 LONGEST_TIMEOUT = 2**31 - 1

@@ -23,9 +23,9 @@ from integration_sdk.sandbox._call import Notice, Notices, Problem, decode, enco
 from integration_sdk.sandbox._catalogue import option_name
 from integration_sdk.sandbox._clock import iso
 from integration_sdk.sandbox._companies import new_uuid
-from integration_sdk.sandbox._datasets import Plain
 from integration_sdk.sandbox._filling import filled
 from integration_sdk.sandbox._options import Shape, problems, unlisted, without_unlisted
+from integration_sdk.sandbox._paging import Plain
 
 if TYPE_CHECKING:
     from integration_sdk.sandbox._notifier import Notifier

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -27,7 +28,6 @@ from integration_sdk.sandbox._call import bad_request
 Row = Mapping[str, Any]
 Test = Callable[[Row], bool]
 Value = bool | Decimal | datetime | str
-Rowreader = Callable[[bytes], Row]
 
 LONGEST = 2048
 _COMPARISON = re.compile(r"\s*([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)\s*(>=|<=|!=|=|~|>|<)([^&|{}]*)")
@@ -124,11 +124,11 @@ class Comparison:
     _wanted: dict[type, Value | None] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        self._value = getter(self.name)
+        self._value = _getter(self.name)
 
     def matches(self, row: Row) -> bool:
         """Whether *row* is as wanted."""
-        found = comparable(self._value(row))
+        found = _comparable(self._value(row))
         if found is not None and self.sign == "~":
             return self.text.lower() in str(found)
         wanted = None if found is None else self._as(type(found))
@@ -136,8 +136,8 @@ class Comparison:
 
     def check(self, sample: Row) -> None:
         """Refuse what cannot be compared with the value in *sample*."""
-        check_single("query", self.name, sample)
-        found = comparable(self._value(sample))
+        _check_single("query", self.name, sample)
+        found = _comparable(self._value(sample))
         if found is not None and self.sign != "~" and self._as(type(found)) is None:
             message = f"{self.text!r} cannot be compared with {self.name}"
             raise bad_request("query", message, "Query")
@@ -148,7 +148,47 @@ class Comparison:
         return self._wanted[kind]
 
 
-def comparable(value: Any) -> Value | None:
+class Chooser:
+    """Looks at rows and keeps the numbers of those that a query wants, in its order."""
+
+    def __init__(self, query: str | None, order_by: str | None) -> None:
+        self._query = Query(query) if query else None
+        self._name = order_by.removeprefix("-") if order_by else None
+        self._descending = bool(order_by and order_by.startswith("-"))
+        names = list(self._query.names) if self._query else []
+        self._read = _reader(names + ([self._name] if self._name else []))
+        self._key = _order_key(self._name) if self._name else None
+        self._found: list[int] = []
+        self._keys: dict[int, Any] = {}
+
+    def check(self, samples: Collection[bytes], others: Iterable[bytes]) -> None:
+        """Refuse what *samples* cannot be compared with, and names that no row has."""
+        for sample in map(self._read, samples):
+            if self._query is not None:
+                self._query.check(sample)
+            if self._name is not None:
+                _check_single("orderBy", self._name, sample)
+        asked = [("query", name) for name in (self._query.names if self._query else ())]
+        asked += [("orderBy", self._name)] if self._name else []
+        _check_names(asked, map(self._read, chain(samples, others)))
+
+    def look(self, numbers: Sequence[int], rows: Sequence[bytes]) -> None:
+        """Look at *rows*, known by *numbers*."""
+        for number, row in zip(numbers, rows, strict=True):
+            record = self._read(row)
+            if self._query is None or self._query.matches(record):
+                self._found.append(number)
+                if self._key is not None:
+                    self._keys[number] = self._key(record)
+
+    def chosen(self) -> list[int]:
+        """The numbers wanted, in order."""
+        if self._key is not None:
+            self._found.sort(key=self._keys.__getitem__, reverse=self._descending)
+        return self._found
+
+
+def _comparable(value: Any) -> Value | None:
     """*value* in a form that compares; None for what has none."""
     if isinstance(value, str):
         return (_moment(value) if _DATE.match(value) else None) or value.lower()
@@ -157,18 +197,18 @@ def comparable(value: Any) -> Value | None:
     return Decimal(value) if isinstance(value, (int, float)) else None
 
 
-def check_single(item: str, name: str, sample: Row) -> None:
+def _check_single(item: str, name: str, sample: Row) -> None:
     """Refuse *name* where *sample* holds more than a single value."""
-    if isinstance(getter(name)(sample), (dict, list)):
+    if isinstance(_getter(name)(sample), (dict, list)):
         message = f"{name} is no single value: use a property of it"
         raise bad_request(item, message, "Query")
 
 
-def check_names(asked: Iterable[tuple[str, str]], rows: Iterable[Row]) -> None:
+def _check_names(asked: Iterable[tuple[str, str]], rows: Iterable[Row]) -> None:
     """Refuse names *asked* for, each by a parameter, that none of *rows* has."""
     missing = list(asked)
     for row in rows:
-        missing = [(item, name) for item, name in missing if getter(name)(row) is _ABSENT]
+        missing = [(item, name) for item, name in missing if _getter(name)(row) is _ABSENT]
         if not missing:
             return
     for item, name in missing:
@@ -199,7 +239,7 @@ _READERS: Mapping[type, Callable[[str], Value | None]] = {
 }
 
 
-def getter(name: str) -> Callable[[Row], Any]:
+def _getter(name: str) -> Callable[[Row], Any]:
     """Reads the value at a dotted *name*, or the absent mark."""
     first, *others = name.split(".")
     if not others:
@@ -214,18 +254,18 @@ def getter(name: str) -> Callable[[Row], Any]:
     return value
 
 
-def order_key(name: str) -> Callable[[Row], tuple[int, Any]]:
+def _order_key(name: str) -> Callable[[Row], tuple[int, Any]]:
     """A sort key by the property *name*; records without it come first."""
-    ranks, value = {bool: 1, Decimal: 2, datetime: 3, str: 4}, getter(name)
+    ranks, value = {bool: 1, Decimal: 2, datetime: 3, str: 4}, _getter(name)
 
     def key(row: Row) -> tuple[int, Any]:
-        found = comparable(value(row))
+        found = _comparable(value(row))
         return (0, 0) if found is None else (ranks[type(found)], found)
 
     return key
 
 
-def reader(names: list[str]) -> Rowreader:
+def _reader(names: list[str]) -> Callable[[bytes], Row]:
     """A decoder that reads only the top-level properties that *names* speak of."""
     tops = sorted({name.partition(".")[0] for name in names})
     fields = [(f"field_{n}", Any, _ABSENT) for n in range(len(tops))]
