@@ -27,7 +27,7 @@ from integration_sdk.sandbox._datasets import DataSet
 from integration_sdk.sandbox._faults import Faults
 from integration_sdk.sandbox._notices import Delivery, Style, Subscription
 from integration_sdk.sandbox._notifier import Notifier
-from integration_sdk.sandbox._page import Page
+from integration_sdk.sandbox._page import Webpage
 from integration_sdk.sandbox._pushes import Operation
 from integration_sdk.sandbox._rules import Rule
 from integration_sdk.sandbox._server import Seen, Server
@@ -63,7 +63,7 @@ class Sandbox:
         free_plan: An account of the free plan: 50 companies, a sync a day, 365 days.
         account_age_days: Age of the account at the start.
         legacy_removed: Whether, or after which day, the legacy bank endpoints are gone.
-        push_seconds: How long platforms that answer later take for a push, between two times.
+        push_seconds: Least and most seconds that asynchronous platforms take for a push.
         daily_quota: Requests a day, True for the published 1,000 x (1 + companies), False to count
             none. None: the ``published`` dialect counts and tells, and refuses nothing.
         starts: What the service's clock shows at the start; None for the time of day.
@@ -113,7 +113,7 @@ class Sandbox:
         self.clock = Clock(starts)
         self._service = Service(self._settings, self.clock)
         make_call = partial(Call, self._service)
-        page = Page(self._service)
+        page = Webpage(self._service)
         self._server = Server(make_call, page.respond, self.clock, remember)
         chance = random.Random(f"{seed}/notifications")
         self._notifier = Notifier(self.clock, self._service.ledger, chance, remember=remember)
@@ -122,7 +122,7 @@ class Sandbox:
     # ------------------------------------------------------------------ serving
 
     async def start(self) -> Self:
-        """Listen; OSError says so if the port is taken."""
+        """Start to listen. OSError if the port is taken."""
         if self._bound is not None:
             raise RuntimeError("the sandbox is already started")
         self._bound = await self._server.start(self._settings.host, self._settings.port)
@@ -130,7 +130,7 @@ class Sandbox:
         return self
 
     async def stop(self) -> None:
-        """Close every connection; neither task nor socket stays behind."""
+        """Close the port and every connection; no task is left running."""
         if self._bound is not None:
             self._bound = None
             self.clock.rest()
@@ -166,7 +166,7 @@ class Sandbox:
 
     @property
     def dialect(self) -> str:
-        """``document`` or ``published``: how it speaks."""
+        """The dialect it speaks, ``document`` or ``published``."""
         return self._settings.dialect
 
     # ------------------------------------------------------------------ what it holds
@@ -178,7 +178,7 @@ class Sandbox:
 
     @property
     def companies(self) -> list[Company]:
-        """The companies there are, oldest first."""
+        """All companies, oldest first."""
         return list(self._service.companies.values())
 
     @property
@@ -198,12 +198,12 @@ class Sandbox:
         return self._service.data_set(company_id, data_type)
 
     def push(self, connection: Connection, data_type: str, record: dict[str, Any]) -> Operation:
-        """Push as somebody else would, past the network and the faults."""
+        """Push as somebody else, bypassing the network and the faults."""
         lane = connection.company_id, connection.id, data_type
         return self._service.push_by_another(*lane, record)
 
     def bring_online(self, connection: Connection) -> None:
-        """Let an offline platform come back: what is Pending is then worked off."""
+        """Bring an offline platform back; it then processes its pending pushes."""
         self._service.bring_online(connection)
 
     # ------------------------------------------------------------------ whom it tells
@@ -218,7 +218,7 @@ class Sandbox:
     ) -> Subscription:
         """Post "Push status changed" to *url* whenever a push ends from now on.
 
-        What does not answer 2xx is tried again three times within two minutes.
+        A delivery that is not answered 2xx is retried three times within two minutes.
 
         Args:
             url: Where to post to.
@@ -232,33 +232,33 @@ class Sandbox:
         return self._notifier.subscribe(url, style, authorization, secret)
 
     def unsubscribe(self, to: Subscription) -> None:
-        """Post no more."""
+        """Stop posting to this subscriber."""
         self._notifier.unsubscribe(to)
 
     @property
     def notifications(self) -> list[Delivery]:
-        """The latest attempts to deliver (`remember`), newest last; yours to clear."""
+        """The latest delivery attempts (`remember`), newest last; clear it as you like."""
         return self._notifier.deliveries
 
     # ------------------------------------------------------------------ what it saw
 
     @property
     def requests(self) -> list[Seen]:
-        """The latest requests (`remember`), newest last; yours to clear."""
+        """The latest requests (`remember`), newest last; clear it as you like."""
         return self._server.seen
 
     @property
     def served(self) -> int:
-        """Requests answered since the start, remembered or not."""
+        """How many requests were answered since the start, remembered or not."""
         return self._server.served
 
     @property
     def most_in_flight(self) -> int:
-        """The most requests that were ever being answered at once."""
+        """The highest number of requests that were in flight at once."""
         return self._server.most_in_flight
 
     def count(self, method: str | None = None, path: str = "", status: int | None = None) -> int:
-        """How many remembered requests had this method, *path* as part of theirs, this status."""
+        """Count the remembered requests with this method and status, and *path* in their path."""
         return sum(
             method in {None, seen.method} and path in seen.path and status in {None, seen.status}
             for seen in self.requests
@@ -266,7 +266,7 @@ class Sandbox:
 
 
 async def serve(sandbox: Sandbox, say: Callable[[str], object] | None = None) -> None:
-    """Run *sandbox* until cancelled, having said where it is, its key, how to call and see it."""
+    """Run *sandbox* until cancelled; *say* is told its address, its key and how to use them."""
     say = say or partial(print, flush=True)
     async with sandbox:
         say(f"Sandbox: {sandbox.base_url}")

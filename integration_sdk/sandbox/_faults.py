@@ -69,8 +69,8 @@ class Faults(WorldFaults):
         """Answer *code*.
 
         A *body* of bytes or text is sent as it is, any other value as JSON, None gives the
-        documented error body. With *processed* the work is done first: a push is recorded and
-        its answer replaced.
+        documented error body. With *processed* the request is carried out first: a push is
+        recorded and its answer replaced.
         """
 
         async def act(call: Call, proceed: Proceed) -> Answer:
@@ -85,7 +85,7 @@ class Faults(WorldFaults):
     def html_from_proxy(
         self, status: int = 502, *, processed: bool = False, **scope: Unpack[Scope]
     ) -> Rule:
-        """A proxy in front answers with a page of HTML; with *processed*, after the work."""
+        """A proxy answers with an HTML page; with *processed*, after the request is carried out."""
         page = f"<html><head><title>{status}</title></head><body>{status} from proxy</body></html>"
 
         async def act(call: Call, proceed: Proceed) -> Answer:
@@ -131,7 +131,7 @@ class Faults(WorldFaults):
         form: Literal["seconds", "date", "none"] = "seconds",
         **scope: Unpack[Scope],
     ) -> Rule:
-        """429 to what exceeds a token bucket.
+        """429 to requests beyond the rate of a token bucket.
 
         The bucket holds *burst* tokens, one second's worth (at least one) if None.
         ``Retry-After`` tells *retry_after* or, if None, the time until the next token, in the
@@ -164,7 +164,7 @@ class Faults(WorldFaults):
         retry_after: float | str | None = 1,
         **scope: Unpack[Scope],
     ) -> Rule:
-        """429 to what exceeds so many requests at once, in *total*, *per_company* or both."""
+        """429 to requests beyond so many at once, in *total*, *per_company* or both."""
         limits = [limit for limit in (total, per_company) if limit is not None]
         if not limits or min(limits) < 1:
             raise ValueError("say total= or per_company=, at least 1")
@@ -186,7 +186,7 @@ class Faults(WorldFaults):
     # ------------------------------------------------------------------ time and transport
 
     def latency(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
-        """Every call takes *seconds* before it is looked at."""
+        """Wait *seconds* before looking at a request."""
         draw = self._draw(seconds)
 
         async def act(call: Call, proceed: Proceed) -> Answer:
@@ -196,7 +196,7 @@ class Faults(WorldFaults):
         return self.add(act, in_front=True, **scope)
 
     def late_answer(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
-        """The work is done at once, the answer leaves *seconds* later."""
+        """The request is carried out at once and answered *seconds* later."""
         draw = self._draw(seconds)
 
         async def act(call: Call, proceed: Proceed) -> Answer:
@@ -207,7 +207,7 @@ class Faults(WorldFaults):
         return self.add(act, **scope)
 
     def drop_connection(self, *, before: bool = True, **scope: Unpack[Scope]) -> Rule:
-        """Cut the connection instead of answering, *before* or after the work."""
+        """Cut the connection instead of answering, *before* or after carrying out the request."""
 
         async def act(call: Call, proceed: Proceed) -> Answer:
             answer = Answer() if before else await proceed()
@@ -221,7 +221,7 @@ class Faults(WorldFaults):
         return self.drop_connection(before=False, **scope)
 
     def truncate(self, at_byte: int, **scope: Unpack[Scope]) -> Rule:
-        """Cut the connection *at_byte* of the answer's body."""
+        """Cut the connection after *at_byte* bytes of the answer's body."""
 
         async def act(call: Call, proceed: Proceed) -> Answer:
             return evolve(await proceed(), cut=at_byte)

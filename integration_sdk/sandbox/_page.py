@@ -81,7 +81,7 @@ SWITCHES: Mapping[str, Switch] = {
 }
 
 
-class Page:
+class Webpage:
     """Answers the page's own calls, and leaves all others to *service*."""
 
     def __init__(self, service: Service) -> None:

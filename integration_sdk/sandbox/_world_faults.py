@@ -80,7 +80,7 @@ class WorldFaults(Rules):
     def fail_next_push(
         self, message: str, *, item: str | None = None, **scope: Unpack[Scope]
     ) -> Rule:
-        """The next push (or ``times=``) fails for the reason *message*."""
+        """The next push, or the next ``times=``, fails with *message*."""
         scope.setdefault("times", 1)
         scope.setdefault("route", PUSHES)
         problem = Problem(item, message, "PlatformValidator")
@@ -89,7 +89,7 @@ class WorldFaults(Rules):
     def foreign_writer(
         self, record: Mapping[str, Any], *, before: bool = True, **scope: Unpack[Scope]
     ) -> Rule:
-        """Somebody else pushes *record* in the lane of a push, *before* or after it."""
+        """Somebody else pushes *record* to the same place as a push, *before* or after it."""
         scope.setdefault("times", 1)
         scope.setdefault("route", PUSHES)
 
@@ -110,7 +110,7 @@ class WorldFaults(Rules):
         return self._told(lambda notices: (), scope)
 
     def double_notifications(self, copies: int = 2, **scope: Unpack[Scope]) -> Rule:
-        """Each notification is sent so many times, with the same id."""
+        """Each notification is sent *copies* times, with the same id."""
         if copies < 1:
             raise ValueError(f"copies must be at least 1, not {copies}")
         return self._told(lambda notices: notices * copies, scope)
