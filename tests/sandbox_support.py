@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from decimal import Decimal
 from typing import Any
 
@@ -133,3 +133,15 @@ async def serving(*, key: str | None = None, **options: Any) -> AsyncIterator[Ht
         headers = {"Authorization": f"Basic {credential}"}
         async with aiohttp.ClientSession(headers=headers) as session:
             yield Http(sandbox, session)
+
+
+def published(**options: Any) -> AbstractAsyncContextManager[Http]:
+    """As `serving`, in the published dialect."""
+    return serving(dialect="published", **options)
+
+
+async def push_under(http: Http, key: str, record: Any = DELIVERY, **more: Any) -> Reply:
+    """Push *record* under the Idempotency-Key *key*."""
+    headers = {"Idempotency-Key": key, **more.pop("headers", {})}
+    path = f"{http.at()}/push/invoices"
+    return await http.call("POST", path, json=record, headers=headers, **more)

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, date, datetime, timedelta, timezone
-from typing import Any
 
 import aiohttp
 import pytest
 
-from tests.sandbox_support import DELIVERY, Http, Reply, holding, serving, statuses, until
+from tests.sandbox_support import (
+    DELIVERY,
+    holding,
+    published,
+    push_under,
+    serving,
+    statuses,
+    until,
+)
 
 WRONG = {"Authorization": "Basic d3Jvbmc="}
-
-
-def published(**options: Any) -> Any:
-    return serving(dialect="published", **options)
-
-
-async def post(http: Http, key: str, **more: Any) -> Reply:
-    """Push `DELIVERY` under the Idempotency-Key *key*."""
-    headers = {"Idempotency-Key": key, **more.pop("headers", {})}
-    path = f"{http.at()}/push/invoices"
-    return await http.call("POST", path, json=DELIVERY, headers=headers, **more)
 
 
 # ---------------------------------------------------------------------- kept answers
@@ -31,10 +27,10 @@ async def post(http: Http, key: str, **more: Any) -> Reply:
 async def test_kept_answers_stand_behind_the_key() -> None:
     """A wrong API key gets no kept answer, and its 401 is kept for nobody."""
     async with published() as http:
-        right = await post(http, "a")
-        stolen = await post(http, "a", headers=WRONG)
-        wrong = await post(http, "b", headers=WRONG)
-        after = await post(http, "b")
+        right = await push_under(http, "a")
+        stolen = await push_under(http, "a", headers=WRONG)
+        wrong = await push_under(http, "b", headers=WRONG)
+        after = await push_under(http, "b")
 
         assert len(http.sandbox.pushes) == 2
     assert [reply.status for reply in (right, stolen, wrong, after)] == [200, 401, 401, 200]
@@ -43,9 +39,9 @@ async def test_kept_answers_stand_behind_the_key() -> None:
 async def test_kept_answers_stand_behind_the_accounts_limits() -> None:
     """An expired account and a spent quota get no kept answer."""
     async with published(free_plan=True, account_age_days=366, daily_quota=2) as http:
-        ages = [(await post(http, "a")).status]
+        ages = [(await push_under(http, "a")).status]
     async with published(daily_quota=2) as http:
-        spent = [(await post(http, "a")).status for _ in range(3)]
+        spent = [(await push_under(http, "a")).status for _ in range(3)]
 
     assert (ages, spent) == ([402], [200, 200, 429])
 
@@ -56,10 +52,10 @@ async def test_what_never_reached_the_service_is_not_kept(fault: str) -> None:
     async with published() as http:
         getattr(http.sandbox.faults, fault)(times=1)
         try:
-            broken = (await post(http, "k")).status
+            broken = (await push_under(http, "k")).status
         except aiohttp.ClientError:
             broken = 0
-        again = await post(http, "k")
+        again = await push_under(http, "k")
 
         assert len(http.sandbox.pushes) == 1
     assert (broken in {0, 502, 503}, again.status) == (True, 200)
@@ -72,15 +68,15 @@ async def test_a_replay_meets_the_faults_in_front() -> None:
         faults.lose_answer(times=2)
         for _ in range(2):
             with pytest.raises(aiohttp.ClientError):
-                await post(http, "k")
-        found = await post(http, "k")
+                await push_under(http, "k")
+        found = await push_under(http, "k")
         faults.unavailable(times=1)
-        down = await post(http, "k")
+        down = await push_under(http, "k")
         faults.rate_limit(0.001, burst=1)
-        limited = [(await post(http, "k")).status for _ in range(2)]
+        limited = [(await push_under(http, "k")).status for _ in range(2)]
         faults.clear()
         faults.expire_account()
-        expired = await post(http, "k")
+        expired = await push_under(http, "k")
 
         assert len(http.sandbox.pushes) == 1
     assert (found.status, down.status, limited, expired.status) == (200, 503, [200, 429], 402)
@@ -90,7 +86,7 @@ async def test_an_error_after_the_work_is_kept() -> None:
     """status(..., processed=True) is the service's own word: the same to whoever asks again."""
     async with published() as http:
         http.sandbox.faults.status(500, processed=True, times=1)
-        replies = [await post(http, "k") for _ in range(2)]
+        replies = [await push_under(http, "k") for _ in range(2)]
 
         assert len(http.sandbox.pushes) == 1
     assert [reply.status for reply in replies] == [500, 500]
@@ -101,7 +97,7 @@ async def test_a_proxy_may_give_up_on_work_that_is_done() -> None:
     """html_from_proxy(504, processed=True) records the push, whose own answer is kept."""
     async with published() as http:
         http.sandbox.faults.html_from_proxy(504, processed=True, times=1)
-        replies = [await post(http, "k") for _ in range(2)]
+        replies = [await push_under(http, "k") for _ in range(2)]
 
         assert len(http.sandbox.pushes) == 1
     assert [reply.status for reply in replies] == [504, 200]
@@ -110,8 +106,8 @@ async def test_a_proxy_may_give_up_on_work_that_is_done() -> None:
 async def test_an_idempotency_key_belongs_to_the_query_too() -> None:
     """The same key with another deadline is another request: 422."""
     async with published() as http:
-        first = await post(http, "k", params={"timeoutInMinutes": "5"})
-        other = await post(http, "k", params={"timeoutInMinutes": "6"})
+        first = await push_under(http, "k", params={"timeoutInMinutes": "5"})
+        other = await push_under(http, "k", params={"timeoutInMinutes": "6"})
 
     assert (first.status, other.status) == (200, 422)
 

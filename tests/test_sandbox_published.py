@@ -8,12 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.sandbox_support import DELIVERY, Http, holding, serving, until
-
-
-def published(**options: Any) -> Any:
-    return serving(dialect="published", **options)
-
+from tests.sandbox_support import DELIVERY, holding, published, push_under, serving, until
 
 # ---------------------------------------------------------------------- routes of both dialects
 
@@ -192,20 +187,15 @@ async def test_either_spelling_can_be_had(dialect: str, spelling: str) -> None:
 # ---------------------------------------------------------------------- idempotency
 
 
-async def post_with_key(http: Http, key: str, record: Any = DELIVERY) -> Any:
-    path = f"{http.at()}/push/invoices"
-    return await http.call("POST", path, json=record, headers={"Idempotency-Key": key})
-
-
 async def test_an_answer_is_replayed_for_ninety_minutes() -> None:
     """ "the answer is kept 90 minutes and replayed"."""
     async with published() as http:
-        first = await post_with_key(http, "k")
+        first = await push_under(http, "k")
         http.sandbox.clock.advance(minutes=89)
-        again = await post_with_key(http, "k")
-        other = await post_with_key(http, "k2")
+        again = await push_under(http, "k")
+        other = await push_under(http, "k2")
         http.sandbox.clock.advance(minutes=2)
-        late = await post_with_key(http, "k")
+        late = await push_under(http, "k")
 
         assert len(http.sandbox.pushes) == 3
     assert again.text == first.text
@@ -217,8 +207,8 @@ async def test_server_errors_are_replayed_and_throttling_is_not() -> None:
     async with published() as http:
         http.sandbox.faults.status(500, times=1)
         http.sandbox.faults.status(429, times=1, skip=0, route="/push/")
-        broken = [await post_with_key(http, "a") for _ in range(2)]
-        throttled = [(await post_with_key(http, "b")).status for _ in range(2)]
+        broken = [await push_under(http, "a") for _ in range(2)]
+        throttled = [(await push_under(http, "b")).status for _ in range(2)]
 
         assert len(http.sandbox.pushes) == 1
     assert [reply.status for reply in broken] == [500, 500]
@@ -231,8 +221,8 @@ async def test_a_lost_answer_is_replayed() -> None:
     async with published() as http:
         http.sandbox.faults.lose_answer(times=1)
         with pytest.raises(aiohttp.ClientError):
-            await post_with_key(http, "k")
-        again = await post_with_key(http, "k")
+            await push_under(http, "k")
+        again = await push_under(http, "k")
 
         assert [push.key for push in http.sandbox.pushes] == [again.body["pushOperationKey"]]
 
@@ -242,10 +232,10 @@ async def test_a_key_belongs_to_one_request() -> None:
     async with published() as http:
         gate = asyncio.Event()
         http.sandbox.faults.add(holding(gate))
-        first = asyncio.create_task(post_with_key(http, "k"))
+        first = asyncio.create_task(push_under(http, "k"))
         await until(lambda: http.sandbox.pushes)
-        busy = await post_with_key(http, "k")
-        other = await post_with_key(http, "k", {"a": 1})
+        busy = await push_under(http, "k")
+        other = await push_under(http, "k", {"a": 1})
         gate.set()
         done = await first
 
@@ -257,7 +247,7 @@ async def test_a_key_belongs_to_one_request() -> None:
 async def test_the_documents_dialect_has_no_such_key() -> None:
     """ "The document's dialect has no such key"."""
     async with serving() as http:
-        replies = [await post_with_key(http, "k") for _ in range(2)]
+        replies = [await push_under(http, "k") for _ in range(2)]
 
         assert len(http.sandbox.pushes) == 2
     assert replies[0].body["pushOperationKey"] != replies[1].body["pushOperationKey"]
