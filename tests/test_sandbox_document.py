@@ -165,6 +165,7 @@ async def test_the_largest_page_is_served() -> None:
     [
         ("GET", "/nowhere", 404),
         ("GET", "//companies", 404),
+        ("POST", "/companies/", 404),
         ("GET", "/companies/unknown", 404),
         ("GET", "{company}/data/widgets", 404),
         ("GET", "{company}/data/invoices/unknown", 404),
@@ -295,8 +296,11 @@ async def test_bank_data_is_read_through_the_connection() -> None:
         path = f"{http.at()}/data/bankAccounts/{account}/bankTransactions"
         page = (await http.get(path, pageSize=2)).body
         other = (await http.get(f"{http.at(1)}/data/bankAccounts")).body
+        path = f"{http.at()}/data/bankAccounts/{account[:-12]}{'0' * 11}1/bankTransactions"
+        of_none = await http.get(path)
 
     assert one["id"] == account
+    assert of_none.status == 404
     assert (page["totalResults"], len(page["results"])) == (250, 2)
     assert account not in [entry["id"] for entry in other["results"]]
 
