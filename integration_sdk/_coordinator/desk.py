@@ -205,10 +205,10 @@ class Desk:
     def follow(self, push: Push, intent: Intent, operation: PushOperation) -> None:
         """Follow a push whose key is known to its end."""
         kept = self.delivery.ledger.get(intent.id)
-        push.acknowledged(kept.id if kept else None, operation, self)
+        push.acknowledged(kept.id if kept else None, operation)
         if operation.is_final:
             self.poller.remember(operation)
-            self.push_ended(push, operation)
+            self._conclude(push, operation)
             return
         key = operation.push_operation_key
         if key in self.open:
@@ -216,26 +216,35 @@ class Desk:
             self._join(self.open[key], push)
             return
         self.tally.open += 1
-        self._own(key, push)
-        self.waits.start(push)
-
-    def _own(self, key: str, push: Push) -> None:
-        """Let *push* be the one that is told what becomes of *key*."""
         self.open[key] = push
         request = push.request
         lane = (request.connection_id, request.data_type)
-        self.poller.follow(request.company_id, key, lane, push, fetch_data=self.fetch_data)
+        self.poller.follow(request.company_id, key, lane, self, fetch_data=self.fetch_data)
+        self.waits.start(push)
 
     def _join(self, holder: Push, twin: Push) -> None:
         if holder.key in self.open:
             self.waits.start(twin)
         holder.join(twin)
 
-    def push_changed(self, push: Push) -> None:
-        """A push has another status."""
-        self._tell("changed", push)
+    def changed(self, key: str, operation: PushOperation) -> None:
+        """The poller has seen a push; tell of another status."""
+        push = self.open[key]
+        if push.changed(operation):
+            self._tell("changed", push)
 
-    def push_ended(self, push: Push, operation: PushOperation) -> None:
+    def ended(self, key: str, operation: PushOperation) -> None:
+        """A push is final, says the poller."""
+        self._conclude(self.open[key], operation)
+
+    def lost(self, key: str, error: IntegrationError) -> None:
+        """A push cannot be followed: for all we know it is Pending."""
+        push = self.open[key]
+        if isinstance(error, ENDS_ALL):
+            self.stop(error)
+        self.settle(push, outcomes.pending(push.request, push.operation, error))
+
+    def _conclude(self, push: Push, operation: PushOperation) -> None:
         """A push is final: record it, then tell; nobody's wait ends meanwhile."""
         for each in push.crowd:
             self.waits.forget(each)
@@ -243,12 +252,6 @@ class Desk:
         if not self._recording:
             self._recording = True
             self.start(self._record())
-
-    def push_lost(self, push: Push, error: IntegrationError) -> None:
-        """A push cannot be followed: for all we know it is Pending."""
-        if isinstance(error, ENDS_ALL):
-            self.stop(error)
-        self.settle(push, outcomes.pending(push.request, push.operation, error))
 
     async def _record(self) -> None:
         try:
@@ -280,7 +283,7 @@ class Desk:
             self.poller.unfollow(key)
         elif heir is not holder:
             self.references.inherit(holder, heir)
-            self._own(key, heir)
+            self.open[key] = heir
         self.settle(push, outcomes.expired(push.request, push.operation, waited))
 
     # Doubts

@@ -326,14 +326,14 @@ class Poller:
         if operation.is_final:
             self._end(push, operation)
         elif push.follower is not None:
-            push.follower.changed(operation)
+            push.follower.changed(key, operation)
 
     def _end(self, push: OpenPush, operation: PushOperation) -> None:
         self._schedule.ended(push, self._now(), _took(operation))
         self._in_full.discard(push.key)
         self.remember(operation)
         if push.follower is not None:
-            push.follower.ended(operation)
+            push.follower.ended(push.key, operation)
         waiters = self._waiters.pop(push.key, None)
         for future in waiters.futures if waiters else ():
             if not future.done():
@@ -345,7 +345,7 @@ class Poller:
         waiters = self._waiters.pop(key, None)
         self._forget(key)
         if push is not None and push.follower is not None:
-            push.follower.lost(_another(error))
+            push.follower.lost(key, _another(error))
         for future in waiters.futures if waiters else ():
             if not future.done():
                 future.set_exception(_another(error))

@@ -8,27 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Generator
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from attrs import define, field, frozen
 
-from integration_sdk.errors import IntegrationError
 from integration_sdk.models import PushOperation, PushOutcome, PushRequest
 
 What = Literal["sent", "doubted", "changed", "ended", "found"]
-
-
-class Keeper(Protocol):
-    """Whoever made the push, and turns what happens to it into an outcome."""
-
-    def push_changed(self, push: Push) -> None:
-        """The push has another status."""
-
-    def push_ended(self, push: Push, operation: PushOperation) -> None:
-        """The push is final."""
-
-    def push_lost(self, push: Push, error: IntegrationError) -> None:
-        """The push cannot be followed."""
 
 
 @define(eq=False)
@@ -42,7 +28,6 @@ class Push:
         number: Its place in the input of `Coordinator.run`, from 0.
         intent: Its id in the journal, which `Coordinator.decide` wants; without a file only
             while it is sent or in doubt.
-        keeper: The coordinator, while the push is followed.
         twins: Pushes of the same reference that share what becomes of this one.
     """
 
@@ -51,7 +36,6 @@ class Push:
     outcome: PushOutcome | None = None
     number: int = field(default=0, repr=False)
     intent: str | None = field(default=None, repr=False)
-    keeper: Keeper | None = field(default=None, repr=False)
     twins: list[Push] | None = field(default=None, repr=False)
     _on_outcome: Callable[[Push], None] | None = field(default=None, repr=False)
     _waiters: list[asyncio.Future[None]] | None = field(default=None, repr=False)
@@ -101,35 +85,23 @@ class Push:
             if not future.done():
                 future.set_result(None)
 
-    # Told by the poller
-
-    def changed(self, operation: PushOperation) -> None:
-        """Take a state that is not final."""
-        if self.operation is None or self.operation.raw_status != operation.raw_status:
-            self.operation = operation
-            if self.keeper:
-                self.keeper.push_changed(self)
-            self._share()
-
-    def ended(self, operation: PushOperation) -> None:
-        """Take the final state."""
-        if self.keeper:
-            self.keeper.push_ended(self, operation)
-
-    def lost(self, error: IntegrationError) -> None:
-        """Nothing more will be known of it."""
-        if self.keeper:
-            self.keeper.push_lost(self, error)
-
     # Told by the coordinator
 
-    def acknowledged(self, intent: str | None, operation: PushOperation, keeper: Keeper) -> None:
+    def acknowledged(self, intent: str | None, operation: PushOperation) -> None:
         """Take the service's key; *intent* is what its end goes on record under."""
-        self.intent, self.operation, self.keeper = intent, operation, keeper
+        self.intent, self.operation = intent, operation
         self._share()
 
+    def changed(self, operation: PushOperation) -> bool:
+        """Take a state that is not final; return whether it is another one."""
+        if self.operation is not None and self.operation.raw_status == operation.raw_status:
+            return False
+        self.operation = operation
+        self._share()
+        return True
+
     def join(self, twin: Push) -> None:
-        """Share what becomes of it with *twin* and its crowd; the keeper gives them outcomes."""
+        """Share what becomes of it with *twin* and its crowd; they get outcomes of their own."""
         self.twins = [*(self.twins or ()), *twin.crowd]
         twin.twins = None
         self._share()
@@ -146,7 +118,7 @@ class Push:
         if not left:
             return None
         head, *twins = left
-        head.keeper, head.twins = self.keeper, twins or None
+        head.twins = twins or None
         return head
 
     def _share(self) -> None:
@@ -160,7 +132,7 @@ class Push:
         """Take the outcome; the first one counts. Return whether this was it."""
         if self.outcome is not None:
             return False
-        self.outcome, self.keeper = outcome, None
+        self.outcome = outcome
         self.operation = outcome.operation or self.operation
         told, self._on_outcome = self._on_outcome, None
         self.wake()

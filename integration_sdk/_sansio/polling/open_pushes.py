@@ -24,16 +24,16 @@ class Row(Protocol):
 
 
 class Follower(Protocol):
-    """Whoever is told of a push that it sent."""
+    """Whoever is told of the pushes that it sent."""
 
-    def changed(self, operation: PushOperation) -> None:
-        """The push has another status, which is not final."""
+    def changed(self, key: str, operation: PushOperation) -> None:
+        """Push *key* was seen, and is not final."""
 
-    def ended(self, operation: PushOperation) -> None:
-        """The push is final."""
+    def ended(self, key: str, operation: PushOperation) -> None:
+        """Push *key* is final."""
 
-    def lost(self, error: IntegrationError) -> None:
-        """The push cannot be followed any further."""
+    def lost(self, key: str, error: IntegrationError) -> None:
+        """Push *key* cannot be followed any further."""
 
 
 @define(eq=False, weakref_slot=False)
