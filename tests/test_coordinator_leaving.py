@@ -175,6 +175,29 @@ async def test_an_exception_that_leaves_pushes_open_says_so(
     assert len(pushes.detached) == 1
 
 
+async def test_a_search_that_outlives_the_block_finds_nothing_to_follow() -> None:
+    """Its push was IN_DOUBT when the end was cancelled, and stays so: nobody polls for it."""
+    model = Model(lambda _: 0.0, latency=20.0)
+    calls, polls = lost(model), poller(model)
+
+    async def leave_in_a_hurry() -> None:
+        async with (
+            asyncio.timeout(47),
+            Coordinator(model.send, polls, DOCUMENT, leave="detach") as pushes,
+        ):
+            found.append(await pushes.submit(RECORD))
+            model._create(calls[0])
+            await asyncio.sleep(5)
+
+    found: list[Push] = []
+    with pytest.raises(TimeoutError):
+        await leave_in_a_hurry()
+
+    assert (await found[0]).status is OutcomeStatus.IN_DOUBT
+    assert model.counts["pushes.list"] == 2  # a snapshot, and the look that shows it
+    assert not polls._schedule.pushes
+
+
 @pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "file"])
 async def test_a_push_found_late_is_let_go_of_with_the_block(journal: Path, on_disk: bool) -> None:
     """One that turned up after IN_DOUBT counts as open; nobody polls for it afterwards."""

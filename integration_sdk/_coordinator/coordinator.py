@@ -20,7 +20,7 @@ from typing import Final, Literal, Self, get_args
 
 from integration_sdk._coordinator import decisions, takeover
 from integration_sdk._coordinator.bulk import Bulk, RaiseOn, Run, checked
-from integration_sdk._coordinator.delivery import NUDGE, SWEEP, Delivery
+from integration_sdk._coordinator.delivery import Delivery
 from integration_sdk._coordinator.desk import ENDS_ALL, Check, Desk
 from integration_sdk._coordinator.options import CoordinatorOptions, Leave
 from integration_sdk._coordinator.poller import Poller
@@ -28,7 +28,6 @@ from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._coordinator.push_list import PushList, SendRequest
 from integration_sdk._journal import Journal, KeyJournal, SqliteJournal
 from integration_sdk._sansio.pushing.effects import Ledger, Policy
-from integration_sdk._sansio.pushing.intents import Intent
 from integration_sdk._sansio.pushing.outcomes import PushProgress
 from integration_sdk._sansio.requests import is_number, one_of, seconds, true_or_false, whole_number
 from integration_sdk._sansio.throttling.retry import RetryPolicy
@@ -126,9 +125,7 @@ class Coordinator:
         journal = await self._open_journal()
         pushes, exact = PushList(self._send, self._dialect), self._poller.exact
         ledger = Ledger(keeps_acknowledged=self._durable)
-        delivery = Delivery(
-            pushes, journal, self._policy, self._chance, self._intent_changed, ledger, exact=exact
-        )
+        delivery = Delivery(pushes, journal, self._policy, self._chance, ledger, exact=exact)
         self._desk = Desk(
             self._poller,
             self._dialect,
@@ -145,7 +142,7 @@ class Coordinator:
             except BaseException:
                 await journal.close()
                 raise
-        self._poller.listeners.add(self._heard)
+        self._poller.listeners.add(self._desk.listed)
         return self
 
     async def __aexit__(
@@ -161,7 +158,7 @@ class Coordinator:
             if leave == "drain":
                 await desk.idle.wait()
         finally:
-            self._poller.listeners.discard(self._heard)
+            self._poller.listeners.discard(desk.listed)
             await self._close(desk, leave, abandon=kind is not None)
 
     async def _close(self, desk: Desk, leave: Leave, *, abandon: bool) -> None:
@@ -353,19 +350,6 @@ class Coordinator:
             await decisions.abandon(desk, intent)
             return None
         return await decisions.resend(desk, intent)
-
-    def _intent_changed(self, intent: Intent) -> None:
-        if self._desk is not None:
-            self._desk.intent_changed(intent)
-
-    def _heard(self, company_id: str | None) -> None:
-        """The poller has listed a company: a good moment to look for what is in doubt there.
-
-        None: a push has changed that nobody follows. It may be one of those, of any company.
-        """
-        if self._desk is not None and self._desk.doubted:
-            every = SWEEP if company_id is not None else NUDGE
-            self._desk.delivery.look_again(company_id, _now(), every=every)
 
 
 def _is_path(journal: object) -> bool:

@@ -28,13 +28,13 @@ async def bind(desk: Desk, intent_id: str, key: str) -> Push:
 
 async def _bind(desk: Desk, intent_id: str, key: str) -> Push:
     _check_open(desk)
-    push = desk.stop_searching(intent_id)
+    push = desk.doubted.pop(intent_id, None)
     if push is None:
         raise ConfigurationError(f"intent {intent_id} is not in doubt here any more")
     try:
         intent = await desk.delivery.drive(reconcile.bind(desk.delivery.ledger, intent_id, key))
     except BaseException:
-        desk.search(push, intent_id)
+        desk.doubted[intent_id] = push
         raise
     again = push if push.outcome is None else desk.again(push.request)
     desk.follow(again, intent, submissions.recorded_operation(intent))
@@ -103,6 +103,6 @@ def _check_open(desk: Desk) -> None:
 
 def _forget(desk: Desk, decided: Intent) -> None:
     """Search for it no longer; where that had only begun, it stays IN_DOUBT."""
-    push = desk.stop_searching(decided.id)
+    push = desk.doubted.pop(decided.id, None)
     if push is not None:
         desk.settle(push, outcomes.in_doubt(push.request, decided))

@@ -100,19 +100,21 @@ class Delivery:
         journal: Where intents are kept.
         policy: How patient to be.
         chance: Returns a number from 0 to 1, for jitter.
-        changed: Told of each intent of `doubtful` whose new state is on record.
         ledger: What is known of intents that are not settled.
         exact: Whether fractions in answers become Decimal.
+
+    Attributes:
+        changed: Called with each intent as it is on record, and again after a look for those
+            in doubt; the desk sets it.
     """
 
     pushes: PushList
     journal: Journal
     policy: Policy
     chance: Callable[[], float]
-    changed: Callable[[Intent], None]
     ledger: Ledger
     exact: bool = field(default=False, kw_only=True)
-    doubtful: set[str] = Factory(set)
+    changed: Callable[[Intent], None] = field(init=False)
     closing: asyncio.Event = Factory(asyncio.Event)
     tasks: set[asyncio.Task[None]] = Factory(set)
     _calls: dict[str, Request] = Factory(dict)
@@ -138,7 +140,6 @@ class Delivery:
             del self._calls[intent.id]
             heard = self._heard.pop(intent.id, None)
         if done.state is State.AMBIGUOUS:
-            self.doubtful.add(done.id)
             self.reconcile(done.lane.company_id)
         if done.key is not None:
             own = heard.operation if heard and heard.answer.key == done.key else None
@@ -165,8 +166,6 @@ class Delivery:
     async def recover(self) -> reconcile.Recovered:
         """Take over what an earlier process left."""
         found = await self.drive(reconcile.recover(self.ledger, await self.journal.unsettled()))
-        for intent in self.ledger.doubted():
-            self.doubtful.add(intent.id)
         for intent in found.unsendable:
             logger.warning("push %s (%s): %s", intent.id, intent.reference, intent.error)
         for company_id in found.companies:
@@ -218,16 +217,17 @@ class Delivery:
 
     def _tell(self, company_id: str) -> None:
         for intent in self.ledger.doubted(company_id):
-            if intent.id in self.doubtful:
-                self.changed(intent)
+            self.changed(intent)
 
-    def look_again(self, company_id: str | None, now: float, *, every: float) -> None:
-        """Look for what is still in doubt, at most once in so many seconds a company.
+    def look_again(self, company_id: str | None) -> None:
+        """Look for what is still in doubt, unless that was done a moment ago.
 
-        A notification (of no known company) that comes too soon is heeded when the time is up.
+        None, for any company: a notification came. It is heeded later where it comes too soon.
         """
-        doubted = self.ledger.doubted(company_id) if self.doubtful else ()
-        for company in {intent.lane.company_id for intent in doubted} - self._reconciling:
+        now = asyncio.get_running_loop().time()
+        every = SWEEP if company_id is not None else NUDGE
+        doubted = {intent.lane.company_id for intent in self.ledger.doubted(company_id)}
+        for company in doubted - self._reconciling:
             wait = max(0.0, self._looked.get(company, -math.inf) + every - now)
             if wait <= (every if company_id is None else 0.0) and not self.closing.is_set():
                 self._looked[company] = now + wait
@@ -288,8 +288,7 @@ class Delivery:
         except Exception as error:
             raise JournalError(f"the journal broke: {error!r}") from error
         for row in changes:
-            if row.id in self.doubtful:
-                self.changed(row)
+            self.changed(row)
 
     async def _sleep(self, seconds: float) -> float | None:
         try:

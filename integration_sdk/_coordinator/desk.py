@@ -91,6 +91,7 @@ class Desk:
 
     def __attrs_post_init__(self) -> None:
         self.idle.set()
+        self.delivery.changed = self.intent_changed
 
     # Sending
 
@@ -297,14 +298,21 @@ class Desk:
         if now is not None:
             self.intent_changed(now)
 
+    def listed(self, company_id: str | None) -> None:
+        """The poller has listed a company: a good moment to look for what is in doubt there.
+
+        None: a notification told of a push that nobody follows, which may be one in doubt.
+        """
+        if self.doubted:
+            self.delivery.look_again(company_id)
+
     def intent_changed(self, intent: Intent) -> None:
-        """A listing has shown something of an intent in doubt."""
+        """An intent is on record; where it was in doubt, a listing may have shown its push."""
         push = self.doubted.get(intent.id)
-        if push is None or intent.state in {State.SENDING, State.AMBIGUOUS}:
+        if push is None or self.over or intent.state in {State.SENDING, State.AMBIGUOUS}:
             return
         if intent.key is not None:
             del self.doubted[intent.id]
-            self.delivery.doubtful.discard(intent.id)
             logger.info("push %s (%s) was found: %s", intent.id, intent.reference, intent.key)
             self.follow(push, intent, submissions.recorded_operation(intent))
         elif push.outcome is None:
@@ -315,16 +323,6 @@ class Desk:
         self.enter()
         return Push(request)
 
-    def search(self, push: Push, intent_id: str) -> None:
-        """Search the company's list for a push in doubt, again if need be."""
-        self.doubted[intent_id] = push
-        self.delivery.doubtful.add(intent_id)
-
-    def stop_searching(self, intent_id: str) -> Push | None:
-        """Search for a push in doubt no longer, and return it."""
-        self.delivery.doubtful.discard(intent_id)
-        return self.doubted.pop(intent_id, None)
-
     def let_go(self) -> None:
         """Give an outcome to all that the block leaves, or a delivery that outlives its end."""
         self.over = True
@@ -333,7 +331,6 @@ class Desk:
             intent = self.delivery.ledger.get(intent_id)
             if intent is not None and push.outcome is None:
                 self.settle(push, outcomes.in_doubt(push.request, intent))
-        self.delivery.doubtful.clear()
 
     # Ending
 
