@@ -158,6 +158,31 @@ async def test_a_push_whose_row_the_disk_refuses_never_leaves(
     assert posts(model) == 0
 
 
+async def test_a_push_that_is_found_while_the_disk_is_full_has_its_outcome(
+    journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end does not wait for the disk, which is told of it once there is room."""
+    model = Model()
+
+    def answer(call: Request) -> BaseException | None:
+        if call.operation != "push.create":
+            return None
+        monkeypatch.setattr(SqliteJournal, "commit", AsyncMock(side_effect=JournalError("full")))
+        model._create(call)
+        return AnswerLost("reset")
+
+    model.answer = answer
+    async with asyncio.timeout(1000), coordinator(model, journal=journal) as pushes:
+        outcome = await (await pushes.submit(evolve(request(1), reference="INV-1")))
+        monkeypatch.undo()
+    async with coordinator(model, journal=journal) as pushes:
+        again = await (await pushes.submit(evolve(request(1), reference="INV-1")))
+
+    assert outcome.status is again.status is OutcomeStatus.SUCCESS
+    assert outcome.key == again.key
+    assert posts(model) == 1
+
+
 async def die(pushes: Any, submits: Sequence[asyncio.Future[Any]]) -> None:
     """Stop everything of a coordinator without a word to its journal."""
     desk = pushes._desk

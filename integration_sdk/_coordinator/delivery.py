@@ -216,7 +216,8 @@ class Delivery:
         self._tell(company_id)
 
     def _tell(self, company_id: str) -> None:
-        for intent in self.ledger.doubted(company_id):
+        """Tell how things stand after a look: what the disk refused is known all the same."""
+        for intent in (*self.ledger.doubted(company_id), *self.ledger.unrecorded.values()):
             self.changed(intent)
 
     def look_again(self, company_id: str | None) -> None:
