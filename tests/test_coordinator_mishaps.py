@@ -13,10 +13,11 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from integration_sdk._coordinator import delivery
+from integration_sdk._coordinator import snapshots
 from integration_sdk._coordinator.coordinator import FIVE_TIMES, Coordinator
-from integration_sdk._coordinator.delivery import SNAPSHOT_PUSHES, Delivery
+from integration_sdk._coordinator.delivery import Delivery
 from integration_sdk._coordinator.push import Push, PushEvent
+from integration_sdk._coordinator.snapshots import SNAPSHOT_PUSHES
 from integration_sdk._journal import KeyJournal, SqliteJournal
 from integration_sdk._sansio.pushing import replies
 from integration_sdk._sansio.pushing.intents import Intent, State
@@ -416,7 +417,7 @@ async def test_a_list_is_taken_anew_before_its_pushes_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nobody's snapshot gets older than the pushes whose owners are remembered."""
-    monkeypatch.setattr(delivery, "SNAPSHOT_PUSHES", 10)
+    monkeypatch.setattr(snapshots, "SNAPSHOT_PUSHES", 10)
     model = Model(takes=lambda _: 0.0)
     async with coordinator(model, max_in_flight=1) as pushes:
         await collect(pushes.run(requests(35)))
@@ -431,7 +432,7 @@ async def test_lists_that_are_too_old_are_forgotten() -> None:
         for number in range(20):
             await (await pushes.submit(request(number, companies=20)))
             await asyncio.sleep(250)
-        assert len(pushes._open().delivery._before) == 3
+        assert len(pushes._open().delivery._snapshots._taken) == 3
 
 
 async def test_a_middleware_that_breaks_once_harms_one_request(
@@ -464,6 +465,27 @@ async def test_a_middleware_that_breaks_every_list_leaves_no_push_without_an_out
 
     assert statuses(outcomes) == {OutcomeStatus.IN_DOUBT: 2}
     assert {record.name for record in caplog.records} == {"integration_sdk.pushes"}
+
+
+@pytest.mark.parametrize("has_left", [False, True])
+async def test_a_middleware_that_breaks_a_push_leaves_no_wrong_word_about_it(
+    caplog: pytest.LogCaptureFixture, *, has_left: bool
+) -> None:
+    """What it raises before the push leaves is no doubt; what it raises after that is."""
+
+    async def send(call: Request, *, before_sending: Any = None, once: bool = False) -> Response:
+        if call.operation == "push.create":
+            if has_left:
+                await before_sending()
+            raise ValueError("a bug of the caller's")
+        return await model.send(call, before_sending=before_sending, once=once)
+
+    model = Model()
+    async with Coordinator(send, poller(model), DOCUMENT, patience=5.0) as pushes:
+        outcome = await (await pushes.submit(request(1)))
+
+    assert outcome.status is (OutcomeStatus.IN_DOUBT if has_left else OutcomeStatus.REJECTED)
+    assert "a bug of the caller's" in caplog.text
 
 
 # What breaks within

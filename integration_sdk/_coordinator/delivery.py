@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 from uuid import uuid4
@@ -20,6 +19,7 @@ from attrs import Factory, define, field, frozen
 
 from integration_sdk._coordinator.push import this_task
 from integration_sdk._coordinator.push_list import SNAPSHOT, PushList, unix_time
+from integration_sdk._coordinator.snapshots import Snapshots
 from integration_sdk._journal import Journal
 from integration_sdk._sansio.pushing import outcomes, protocol, reconcile, replies, submissions
 from integration_sdk._sansio.pushing.effects import (
@@ -35,9 +35,8 @@ from integration_sdk._sansio.pushing.effects import (
     Send,
     Sleep,
 )
-from integration_sdk._sansio.pushing.evidence import ListedPushes
 from integration_sdk._sansio.pushing.intents import Answer, Intent, Snapshot, State
-from integration_sdk._sansio.pushing.replies import Reply
+from integration_sdk._sansio.pushing.replies import Heard, Reply
 from integration_sdk._sansio.requests import Request
 from integration_sdk.errors import (
     AnswerLost,
@@ -53,26 +52,22 @@ from integration_sdk.models import PushOperation
 logger = logging.getLogger("integration_sdk.pushes")
 T = TypeVar("T")
 
-SNAPSHOT_AGE: Final = 600.0
-"""Seconds after which a company is listed anew before pushes are sent."""
-SNAPSHOT_PUSHES: Final = 25_000
-"""Pushes of all companies after which likewise: `KeyJournal` remembers what was sent since."""
 SWEEP: Final = 30.0
 """Seconds between two searches for what is in doubt, where polling goes on anyway."""
 NUDGE: Final = 1.0
 """The same where notifications tell of pushes that nobody follows."""
 LEFT_BEHIND: Final = "not sent: the coordinator's block was left before its turn came"
-NO_SNAPSHOT_AGE: Final = 30.0
-"""The same where it could not be listed: what is sent until then can only be IN_DOUBT."""
 
 
 @define
-class _Before:
-    """A company's snapshot, and when to take a new one: by time, or by pushes sent since."""
+class _Sending:
+    """A push on its way.
 
-    until: float
-    until_push: int
-    taking: asyncio.Task[Snapshot | None]
+    call: What is sent. heard: What the last transmission came to, once there was one.
+    """
+
+    call: Request
+    heard: Heard | None = None
 
 
 @frozen
@@ -117,12 +112,10 @@ class Delivery:
     changed: Callable[[Intent], None] = field(init=False)
     closing: asyncio.Event = Factory(asyncio.Event)
     tasks: set[asyncio.Task[None]] = Factory(set)
-    _calls: dict[str, Request] = Factory(dict)
-    _heard: dict[str, replies.Heard] = Factory(dict)
-    _before: OrderedDict[str, _Before] = Factory(OrderedDict)
+    _snapshots: Snapshots = Factory(lambda self: Snapshots(self._take_snapshot), takes_self=True)
+    _sending: dict[str, _Sending] = Factory(dict)
     _reconciling: set[str] = Factory(set)
     _looked: dict[str, float] = Factory(dict)
-    _sent: int = 0
     _in_line: set[asyncio.Task[Any]] = Factory(set)
     _abandoned: bool = False
 
@@ -130,15 +123,15 @@ class Delivery:
 
     async def deliver(self, intent: Intent, call: Request) -> Delivered:
         """Send *intent* and return what came of it."""
-        self._calls[intent.id] = call
+        sending = self._sending[intent.id] = _Sending(call)
         try:
             done = await self._send(intent)
         except Exception:
             logger.exception("a push broke off and may have been sent")
             done = await self.drive(protocol.break_off(self.ledger, intent))
         finally:
-            del self._calls[intent.id]
-            heard = self._heard.pop(intent.id, None)
+            del self._sending[intent.id]
+        heard = sending.heard
         if done.state is State.AMBIGUOUS:
             self.reconcile(done.lane.company_id)
         if done.key is not None:
@@ -151,12 +144,15 @@ class Delivery:
         machine = protocol.transmit(
             self.ledger,
             intent,
-            await self._snapshot(intent.lane.company_id),
+            await self._snapshots.before_push(intent.lane.company_id),
             policy=self.policy,
             chance=self.chance,
             new_key=lambda: str(uuid4()),
         )
         return await self.drive(machine)
+
+    async def _take_snapshot(self, company_id: str) -> Snapshot | None:
+        return await self.drive(protocol.take_snapshot(company_id, newest=SNAPSHOT))
 
     async def settle(self, finals: Iterable[tuple[str, PushOperation]]) -> None:
         """Put the final states of many intents on record, in one commit."""
@@ -273,7 +269,7 @@ class Delivery:
             case Send():
                 return await self._transmit(effect.row)
             case List():
-                return await self._list(effect)
+                return await self.pushes.read(effect)
             case Fetch():
                 return await self.pushes.read_singly(effect.company_id, effect.keys)
             case FindOwners():
@@ -300,14 +296,14 @@ class Delivery:
         return None
 
     async def _transmit(self, row: Intent) -> Answer:
+        sending = self._sending[row.id]
         began = asyncio.get_running_loop().time()
-        reply = await self._reply(row)
+        reply = await self._reply(row, sending.call.with_idempotency_key(row.idempotency_key))
         heard = replies.read(reply, began=began, unix_time=unix_time(), exact=self.exact)
-        self._heard[row.id] = heard
+        sending.heard = heard
         return heard.answer
 
-    async def _reply(self, row: Intent) -> Reply:
-        leaving = asyncio.Event()
+    async def _reply(self, row: Intent, call: Request) -> Reply:
         task = this_task()
 
         async def leave() -> None:
@@ -315,11 +311,9 @@ class Delivery:
             if self._abandoned:
                 raise NotSent(LEFT_BEHIND)
             await self._commit((row,))
-            leaving.set()
 
         self._in_line.add(task)
         try:
-            call = self._calls[row.id].with_idempotency_key(row.idempotency_key)
             return await self.pushes.send(call, before_sending=leave, once=True)
         except asyncio.CancelledError:
             if task not in self._in_line or not self._abandoned:
@@ -332,38 +326,7 @@ class Delivery:
             return NotSent(f"without a row in the journal nothing is sent: {error}")
         except Exception as error:
             logger.exception("a push could not be sent to its end")
-            kind = AnswerLost if leaving.is_set() else NotSent
+            kind = NotSent if task in self._in_line else AnswerLost
             return kind(f"sending the push broke off: {error!r}")
         finally:
             self._in_line.discard(task)
-
-    async def _list(self, effect: List) -> ListedPushes | None:
-        """Read in full what is new to any snapshot."""
-        old = None if effect.known is None else effect.old
-        return await self.pushes.read(effect.company_id, effect.known, old=old)
-
-    async def _snapshot(self, company_id: str) -> Snapshot | None:
-        """Return what was there before; asked for once for all that are sent meanwhile."""
-        now = asyncio.get_running_loop().time()
-        self._sent += 1
-        before = self._before.get(company_id)
-        if before is None or now > before.until or self._sent > before.until_push:
-            self._forget_old(company_id, now)
-            taking = asyncio.create_task(self._take_snapshot(company_id))
-            before = _Before(now + SNAPSHOT_AGE, self._sent + SNAPSHOT_PUSHES, taking)
-            self._before[company_id] = before
-        if before.taking.done():
-            return before.taking.result()
-        return await asyncio.shield(before.taking)
-
-    def _forget_old(self, company_id: str, now: float) -> None:
-        """A thousand companies' snapshots are 25 MiB; those of use are of ten minutes."""
-        self._before.pop(company_id, None)
-        while self._before and next(iter(self._before.values())).until < now:
-            self._before.popitem(last=False)
-
-    async def _take_snapshot(self, company_id: str) -> Snapshot | None:
-        taken = await self.drive(protocol.take_snapshot(company_id, newest=SNAPSHOT))
-        if taken is None and company_id in self._before:
-            self._before[company_id].until -= SNAPSHOT_AGE - NO_SNAPSHOT_AGE
-        return taken

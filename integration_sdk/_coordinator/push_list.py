@@ -14,6 +14,7 @@ from attrs import evolve, frozen
 
 from integration_sdk._sansio import requests, responses
 from integration_sdk._sansio.polling import rows
+from integration_sdk._sansio.pushing.effects import List
 from integration_sdk._sansio.pushing.evidence import ListedPushes, Operation
 from integration_sdk._sansio.requests import Priority, Request
 from integration_sdk._sansio.responses import Response
@@ -67,27 +68,20 @@ class PushList:
     send: SendRequest
     dialect: Dialect
 
-    async def read(
-        self, company_id: str, known: frozenset[str] | None, *, old: frozenset[str] | None = None
-    ) -> ListedPushes | None:
-        """List a company's pushes, newest first; None where that is not to be had now.
+    async def read(self, asked: List) -> ListedPushes | None:
+        """List a company's pushes as *asked*; None where that is not to be had now.
 
         What a middleware raises is logged: it is no reason to search no more.
-
-        Args:
-            company_id: Whose.
-            known: Keys of a snapshot, down to which to read; None takes a snapshot.
-            old: Those of them of which the key is enough; all others are read in full.
-                None for all of *known*.
         """
-        old = known if old is None else old
-        found: dict[str, Operation] = {}
-        size = SNAPSHOT if known is None else PAGE
-        for number in range(1, 2 if known is None else MOST_PAGES + 1):
-            page = await self._page(company_id, number, size)
+        known, found = asked.known, dict[str, Operation]()
+        size, most = (SNAPSHOT, 1) if known is None else (PAGE, MOST_PAGES)
+        for number in range(1, most + 1):
+            page = await self._page(asked.company_id, number, size)
             if page is None:
                 return None
-            _add(found, page, old)
+            fresh = {} if known is None else _in_full(page, asked.old)
+            for index, row in enumerate(page.rows):
+                found.setdefault(row.key, fresh.get(index) or _Known(row.key))
             if not page.more:
                 return ListedPushes(tuple(found.values()), whole=True)
             if known and known <= found.keys():
@@ -132,14 +126,8 @@ def unix_time() -> float:
     return time.time()
 
 
-def _add(found: dict[str, Operation], page: rows.Rows, old: frozenset[str] | None) -> None:
-    """Add a page, decoding in full only what may be new."""
-    fresh = {} if old is None else _in_full(page, old)
-    for index, row in enumerate(page.rows):
-        found.setdefault(row.key, fresh.get(index) or _Known(row.key))
-
-
 def _in_full(page: rows.Rows, old: frozenset[str]) -> dict[int, PushOperation]:
+    """Decode what may be new of a page, by its row."""
     indexes = [index for index, row in enumerate(page.rows) if row.key not in old]
     operations = page.operations(indexes, exact=True) if indexes else []
     return {index: one for index, one in zip(indexes, operations, strict=True) if one}
