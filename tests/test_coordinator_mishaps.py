@@ -473,12 +473,12 @@ async def test_a_middleware_that_breaks_a_push_leaves_no_wrong_word_about_it(
 ) -> None:
     """What it raises before the push leaves is no doubt; what it raises after that is."""
 
-    async def send(call: Request, *, before_sending: Any = None, once: bool = False) -> Response:
-        if call.operation == "push.create":
+    async def send(request: Request, *, before_sending: Any = None, once: bool = False) -> Response:
+        if request.operation == "push.create":
             if has_left:
                 await before_sending()
             raise ValueError("a bug of the caller's")
-        return await model.send(call, before_sending=before_sending, once=once)
+        return await model.send(request, before_sending=before_sending, once=once)
 
     model = Model()
     async with Coordinator(send, poller(model), DOCUMENT, patience=5.0) as pushes:

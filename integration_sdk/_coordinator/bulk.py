@@ -15,7 +15,6 @@ from collections.abc import (
     AsyncIterable,
     AsyncIterator,
     Awaitable,
-    Callable,
     Iterable,
     Sized,
 )
@@ -27,6 +26,7 @@ from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import PushOutcome, PushRequest
 
 RaiseOn = Literal["none", "first", "end"]
+Requests = Iterable[PushRequest] | AsyncIterable[PushRequest]
 
 
 def checked(request: PushRequest) -> PushRequest:
@@ -49,12 +49,12 @@ class Run(AsyncIterator[PushOutcome]):
     while the run itself is kept.
     """
 
-    def __init__(self, bulk: Bulk, outcomes: AsyncGenerator[PushOutcome, None]) -> None:
+    def __init__(self, bulk: Bulk, requests: Requests) -> None:
         self._bulk = bulk
-        self._outcomes = outcomes
+        self._outcomes = bulk.outcomes(requests)
 
     def __aiter__(self) -> AsyncIterator[PushOutcome]:
-        return _Loop(self, self._bulk.loop_left)
+        return _Loop(self._bulk, self._outcomes)
 
     def __anext__(self) -> Awaitable[PushOutcome]:
         return self._outcomes.__anext__()
@@ -67,17 +67,17 @@ class Run(AsyncIterator[PushOutcome]):
 class _Loop(AsyncIterator[PushOutcome]):
     """One loop over a run; when it is left, nothing more is pulled."""
 
-    __slots__ = ("_left", "_run")
+    __slots__ = ("_bulk", "_outcomes")
 
-    def __init__(self, run: Run, left: Callable[[], None]) -> None:
-        self._run = run
-        self._left = left
+    def __init__(self, bulk: Bulk, outcomes: AsyncGenerator[PushOutcome, None]) -> None:
+        self._bulk = bulk
+        self._outcomes = outcomes
 
     def __anext__(self) -> Awaitable[PushOutcome]:
-        return self._run.__anext__()
+        return self._outcomes.__anext__()
 
     def __del__(self) -> None:
-        self._left()
+        self._bulk.loop_left()
 
 
 class Bulk:
@@ -92,6 +92,7 @@ class Bulk:
         max_open: int,
         wait: float | None,
         ordered: bool,
+        raise_on: RaiseOn,
     ) -> None:
         self._desk = desk
         self._places = places
@@ -99,6 +100,7 @@ class Bulk:
         self._senders = senders
         self._wait = wait
         self._ordered = ordered
+        self._raise_on = raise_on
         self._pulled = 0  # requests taken from the input
         self._handed_out = 0  # outcomes given to the caller
         self._senders_left = 0
@@ -113,18 +115,7 @@ class Bulk:
         self._news = asyncio.Event()
         self._told = self._take  # one bound method for all pushes
 
-    def run(
-        self,
-        requests: Iterable[PushRequest] | AsyncIterable[PushRequest],
-        *,
-        raise_on: RaiseOn,
-    ) -> Run:
-        """Return the outcomes of *requests*; the first that is asked for starts it."""
-        return Run(self, self._outcomes(requests, raise_on))
-
-    async def _outcomes(
-        self, requests: Iterable[PushRequest] | AsyncIterable[PushRequest], raise_on: RaiseOn
-    ) -> AsyncGenerator[PushOutcome, None]:
+    async def outcomes(self, requests: Requests) -> AsyncGenerator[PushOutcome, None]:
         """Yield outcomes until the input is used up and everything has one."""
         if self._desk.stopped:
             raise self._desk.stopped
@@ -138,7 +129,7 @@ class Bulk:
                 self._untaken.release()
                 self._handed_out += 1
                 first = first or outcome.error
-                if raise_on == "first":
+                if self._raise_on == "first":
                     outcome.raise_for_status()
                 yield outcome
         finally:
@@ -147,7 +138,7 @@ class Bulk:
             raise self._failure
         if self._desk.stopped:
             raise self._desk.stopped
-        if first and raise_on == "end":
+        if first and self._raise_on == "end":
             raise first
 
     def _start(self, input_: AsyncIterator[PushRequest]) -> None:
@@ -214,7 +205,7 @@ class Bulk:
         """Return the next request, with a place for it; None where there is none."""
         if self._input_ended:  # nobody frees places for a run that was stopped
             return None
-        self._idle.add(this_task())
+        self._idle.add(this_task())  # no local: a cancelled task would hold itself, and the input
         try:
             await self._untaken.acquire()
             await self._places.acquire()
@@ -258,9 +249,7 @@ class Bulk:
         self._news.set()
 
 
-async def _pull(
-    requests: Iterable[PushRequest] | AsyncIterable[PushRequest],
-) -> AsyncIterator[PushRequest]:
+async def _pull(requests: Requests) -> AsyncIterator[PushRequest]:
     if isinstance(requests, AsyncIterable):
         async for request in requests:
             yield checked(request)

@@ -287,8 +287,9 @@ class Coordinator:
             max_open=self._max_open,
             wait=wait,
             ordered=ordered,
+            raise_on=raise_on,
         )
-        return bulk.run(requests, raise_on=raise_on)
+        return Run(bulk, requests)
 
     # Watching
 

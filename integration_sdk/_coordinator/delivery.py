@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
@@ -239,8 +239,8 @@ class Delivery:
             logger.warning("what is in doubt stays so until the next look: %s", error)
         self._tell(company_id)
 
-    def _start(self, work: Any) -> None:
-        task: asyncio.Task[None] = asyncio.create_task(work, name="integration_sdk delivery")
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="integration_sdk delivery")
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
@@ -261,21 +261,20 @@ class Delivery:
             except JournalError as error:
                 step, report = machine.throw, error
 
-    async def _perform(self, effect: Effect) -> Report:
+    def _perform(self, effect: Effect) -> Awaitable[Report]:
         match effect:
             case Commit():
-                await self._commit(effect.rows)
-                return None
+                return self._commit(effect.rows)
             case Send():
-                return await self._transmit(effect.row)
+                return self._transmit(effect.row)
             case List():
-                return await self.pushes.read(effect)
+                return self.pushes.read(effect)
             case Fetch():
-                return await self.pushes.read_singly(effect.company_id, effect.keys)
+                return self.pushes.read_singly(effect.company_id, effect.keys)
             case FindOwners():
-                return tuple(await self.journal.owners(effect.keys))
+                return self.journal.owners(effect.keys)
             case Sleep():
-                return await self._sleep(effect.seconds)
+                return self._sleep(effect.seconds)
 
     async def _commit(self, changes: tuple[Intent, ...]) -> None:
         try:

@@ -22,7 +22,7 @@ from uuid import uuid4
 
 from attrs import Factory, define, evolve
 
-from integration_sdk._coordinator.delivery import Delivery
+from integration_sdk._coordinator.delivery import Delivered, Delivery
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent, What
 from integration_sdk._coordinator.references import References
@@ -163,13 +163,13 @@ class Desk:
     async def deliver(self, push: Push, call: Request, intent: Intent) -> None:
         """Send *push* in its turn, and follow it."""
         async with self.sending_slots:
-            await self._deliver(push, call, intent)
+            if self.stopped:
+                self._refused(push, self.stopped)
+                return
+            done = await self.delivery.deliver(intent, call)
+        self._delivered(push, done)
 
-    async def _deliver(self, push: Push, call: Request, intent: Intent) -> None:
-        if self.stopped:
-            self.settle(push, outcomes.refused(push.request, self.stopped))
-            return
-        done = await self.delivery.deliver(intent, call)
+    def _delivered(self, push: Push, done: Delivered) -> None:
         error = done.error or NotSent("not sent")
         if done.operation is not None:
             self._tell("sent", push)
