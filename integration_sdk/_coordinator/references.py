@@ -37,15 +37,19 @@ class References:
 
     def inherit(self, push: Push, heir: Push) -> None:
         """Let *heir* have the reference in the place of *push*, if that has it."""
-        holder = self.holder(push.request.reference)
-        if holder is not None and holder.push is push:
-            self._by_reference[push.request.reference or ""] = holder._replace(push=heir)
+        reference = self._held_by(push)
+        if reference is not None:
+            self._by_reference[reference] = self._by_reference[reference]._replace(push=heir)
 
     def let_go(self, push: Push) -> None:
-        """Let go of the reference, where *push* is the one that has it."""
+        """Let go of the reference of *push*, if that has it."""
+        reference = self._held_by(push)
+        if reference is not None:
+            del self._by_reference[reference]
+
+    def _held_by(self, push: Push) -> str | None:
         holder = self.holder(push.request.reference)
-        if holder is not None and holder.push is push:
-            del self._by_reference[push.request.reference or ""]
+        return push.request.reference if holder is not None and holder.push is push else None
 
     def holder(self, reference: str | None) -> Holder | None:
         """Return who has *reference*; nobody has what is no text."""

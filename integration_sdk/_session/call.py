@@ -10,7 +10,7 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from integration_sdk._sansio.requests import Phase, Priority, Request, is_number
+from integration_sdk._sansio.requests import Priority, Request, is_number
 from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.throttling.retry import Pauses, RetryPolicy
 from integration_sdk._sansio.throttling.turns import Ticket
@@ -190,7 +190,7 @@ class Call:
     @property
     def may_have_left(self) -> bool:
         """Whether the transmission under way may have reached the service."""
-        return self.sending is not None and self.sending.phase is Phase.MAY_HAVE_LEFT
+        return self.sending is not None and self.sending.may_have_left
 
     @property
     def pauses(self) -> Pauses:

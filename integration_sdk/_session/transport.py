@@ -88,11 +88,6 @@ class Transmission:
     attempt: int
     may_have_left: bool = False
 
-    @property
-    def phase(self) -> Phase:
-        """How far it got, as long as there is no answer."""
-        return Phase.MAY_HAVE_LEFT if self.may_have_left else Phase.NEVER_LEFT
-
 
 class Carrier(Protocol):
     """What carries one transmission: `Transport`, or a stand-in in tests."""
@@ -231,7 +226,7 @@ class Transport:
             connector_owner=owned,
             loop=asyncio.get_running_loop(),
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers=None if self._proxy else self._headers(),
+            headers=None if self._proxy else self._headers(),  # a proxy would be shown them
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
             proxy=self._proxy,
             trust_env=False,
@@ -248,9 +243,11 @@ class Transport:
             hdrs.USER_AGENT: f"integration-sdk/{__version__}",
         }
 
-    def _headers_if_proxied(self) -> dict[str, str]:
-        """Return what every request has: aiohttp shows a proxy the headers of the session."""
-        return self._headers() if self._proxy else {}
+    def _headers_of(self, request: Request, key: Hidden) -> dict[str, str]:
+        headers = {**request.headers, hdrs.AUTHORIZATION: key}
+        if request.body is not None:
+            headers[hdrs.CONTENT_TYPE] = request.content_type
+        return self._headers() | headers if self._proxy else headers
 
     async def close(self) -> None:
         """Close what is ours."""
@@ -272,7 +269,7 @@ class Transport:
                 request.method,
                 URL(self.base_url + request.target, encoded=True),
                 data=request.body,
-                headers=self._headers_if_proxied() | _own_headers(request, key),
+                headers=self._headers_of(request, key),
                 allow_redirects=False,
                 raise_for_status=False,
                 trace_request_ctx=transmission,
@@ -298,13 +295,6 @@ class Transport:
         return Response(
             status=answer.status, headers=answer.headers, body=body, received_at=time.time()
         )
-
-
-def _own_headers(request: Request, key: Hidden) -> dict[str, str]:
-    headers = {**request.headers, hdrs.AUTHORIZATION: key}
-    if request.body is not None:
-        headers[hdrs.CONTENT_TYPE] = request.content_type
-    return headers
 
 
 def _not_to_add(request: Request) -> tuple[str, ...] | None:

@@ -18,12 +18,8 @@ def check_base_url(text: object) -> str:
     Raises:
         ConfigurationError: It is no URL that a key can be sent to safely.
     """
-    try:
-        url = URL(text if isinstance(text, str) else "")
-        plain = bool(url.host) and url.port is not None and url.scheme in {"http", "https"}
-    except ValueError:
-        plain = False
-    if not plain:
+    url = _http_url(text) if isinstance(text, str) else None
+    if url is None:
         raise ConfigurationError(
             f"base_url must look like 'https://api.example.com', not {_without_password(text)!r}"
         )
@@ -47,12 +43,8 @@ def check_proxy(given: object, base_url: str) -> URL | None:
     """
     if given is None:
         return None
-    try:
-        url = URL(given) if isinstance(given, str | URL) else URL()
-        plain = bool(url.host) and url.port is not None and url.scheme in {"http", "https"}
-    except ValueError:
-        plain = False
-    if not plain:
+    url = _http_url(given) if isinstance(given, str | URL) else None
+    if url is None:
         raise ConfigurationError(
             "proxy must look like 'http://user:password@proxy.example.com:3128', "
             f"not {_without_password(given)!r}"
@@ -63,6 +55,16 @@ def check_proxy(given: object, base_url: str) -> URL | None:
             "http://; use https://"
         )
     return url
+
+
+def _http_url(given: str | URL) -> URL | None:
+    """Return the URL, if it names an HTTP server."""
+    try:
+        url = URL(given)
+        names_server = bool(url.host) and url.port is not None and url.scheme in {"http", "https"}
+    except ValueError:
+        return None
+    return url if names_server else None
 
 
 def _without_password(given: object) -> object:

@@ -41,6 +41,11 @@ KEPT_REFUSAL: Final = 503
 PASSING: Final = frozenset({429, 500, 502, 503, 504})
 """Statuses that a read may outlive."""
 SHORTEST_PAUSE: Final = 0.01
+FULL_BUDGET: Final = 500.0
+REPETITION: Final = 5.0
+"""Tokens of the budget that one costs."""
+SUCCESS: Final = 0.5
+"""Tokens that one gives back."""
 
 
 def may_repeat(
@@ -132,9 +137,9 @@ class RetryPolicy:
         return cls(attempts=1)
 
 
-def doubling(*, factor: float = 1, cap: float | None = None) -> Generator[float, Any, None]:
-    """Return backoff's exponential sequence, past the value that only primes it."""
-    steps = backoff.expo(factor=factor, max_value=cap)
+def doubling() -> Generator[float, Any, None]:
+    """Return 1, 2, 4 and so on: backoff's sequence, past the value that only primes it."""
+    steps = backoff.expo()
     steps.send(None)
     return steps
 
@@ -156,22 +161,18 @@ class Pauses:
 class RetryBudget:
     """Tokens that all calls of a client share: an outage cannot multiply their number.
 
-    A repetition costs 5, a success gives back half a one: 100 repetitions from a full
-    budget, and one for ten successes from then on.
+    That is 100 repetitions from a full budget, and one for ten successes from then on.
     """
 
-    capacity: float = 500.0
-    cost: float = 5.0
-    refund: float = 0.5
-    tokens: float = Factory(lambda self: self.capacity, takes_self=True)
+    tokens: float = FULL_BUDGET
 
     def spend(self) -> bool:
         """Take the price of one repetition; False where there is not enough left."""
-        if self.tokens < self.cost:
+        if self.tokens < REPETITION:
             return False
-        self.tokens -= self.cost
+        self.tokens -= REPETITION
         return True
 
     def earn(self) -> None:
         """A call succeeded."""
-        self.tokens = min(self.capacity, self.tokens + self.refund)
+        self.tokens = min(FULL_BUDGET, self.tokens + SUCCESS)
