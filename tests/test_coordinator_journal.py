@@ -81,6 +81,28 @@ async def test_a_reference_stands_for_one_record(journal: Path) -> None:
     assert posts(model) == 1
 
 
+async def test_who_is_refused_a_reference_takes_it_from_nobody(journal: Path) -> None:
+    """It stays with the push that has it, and whoever asks for that again joins it."""
+    model = Model()
+
+    def answer(call: Request) -> BaseException | None:
+        if call.operation != "push.create":
+            return None
+        model._create(call)
+        return AnswerLost("reset")
+
+    model.answer = answer
+    async with asyncio.timeout(1000), coordinator(model, journal=journal) as pushes:
+        first = await pushes.submit(evolve(request(1), reference="INV-1"))
+        with pytest.raises(ConfigurationError):
+            await pushes.submit(evolve(request(2), reference="INV-1"))
+        again = await pushes.submit(evolve(request(1), reference="INV-1"))
+        outcomes = [await first, await again]
+
+    assert [one.status for one in outcomes] == [OutcomeStatus.SUCCESS] * 2
+    assert posts(model) == 1
+
+
 async def test_a_later_run_goes_on_with_what_is_open(journal: Path) -> None:
     """Pushes that were left Pending are polled to their end by the next run, not sent again."""
     model = Model(lambda _: 60.0)
