@@ -21,7 +21,7 @@ from integration_sdk._sansio.throttling.retry import (
     RetryBudget,
     RetryPolicy,
     answer_may_repeat,
-    may_repeat,
+    failure_may_repeat,
 )
 from integration_sdk.errors import ConfigurationError
 from tests.session_support import error_body, read, write
@@ -34,29 +34,26 @@ JITTERS = st.floats(0, 1, exclude_max=True)
 # The table
 
 
-@given(STATUSES, st.booleans(), st.booleans())
-def test_a_write_is_repeated_only_where_nothing_was_done(
-    status: int, documented: bool, refuses_with_503: bool
-) -> None:
-    """Never once it may have left, and after an answer only a documented 429 or 503."""
-    facts: dict[str, Any] = {
-        "status": status,
-        "documented": documented,
-        "refuses_with_503": refuses_with_503,
+def test_what_had_no_answer_is_repeated_where_that_does_no_harm() -> None:
+    """A read always, a write only if it never left."""
+    again = {
+        (request.safety, phase)
+        for request, phase in product((read(), write()), (Phase.NEVER_LEFT, Phase.MAY_HAVE_LEFT))
+        if failure_may_repeat(request, phase)
     }
 
-    assert may_repeat(Safety.WRITE, Phase.NEVER_LEFT, **facts)
-    assert not may_repeat(Safety.WRITE, Phase.MAY_HAVE_LEFT, **facts)
-    refused = documented and (status == 429 or (status == 503 and refuses_with_503))
-    assert may_repeat(Safety.WRITE, Phase.ANSWERED, **facts) == refused
+    assert again == {
+        (Safety.READ, Phase.NEVER_LEFT),
+        (Safety.READ, Phase.MAY_HAVE_LEFT),
+        (Safety.WRITE, Phase.NEVER_LEFT),
+    }
 
 
-@given(STATUSES, st.booleans())
-def test_a_read_is_repeated_where_it_may_help(status: int, documented: bool) -> None:
-    """Reads outlive lost answers and the five passing statuses, whatever their body."""
-    for phase in (Phase.NEVER_LEFT, Phase.MAY_HAVE_LEFT):
-        assert may_repeat(Safety.READ, phase, status=status, documented=documented)
-    again = may_repeat(Safety.READ, Phase.ANSWERED, status=status, documented=documented)
+@given(STATUSES, st.sampled_from([b"", b"<html>", error_body(500)]))
+def test_a_read_is_repeated_where_it_may_help(status: int, body: bytes) -> None:
+    """Reads outlive the five passing statuses, whatever their body."""
+    again = answer_may_repeat(read(), Response(status=status, body=body), refuses_with_503=False)
+
     assert again == (status in {429, 500, 502, 503, 504})
 
 
@@ -203,4 +200,3 @@ def test_a_quota_that_cannot_be_read_is_none(headers: dict[str, str]) -> None:
 def test_no_headers_no_quota() -> None:
     """Most answers say nothing of limits."""
     assert read_quota({}, NOW) is None
-    assert answer_may_repeat(read(), Response(status=200), refuses_with_503=True) is False

@@ -36,7 +36,7 @@ from integration_sdk._sansio.throttling.retry import (
     Jitter,
     RetryBudget,
     answer_may_repeat,
-    may_repeat,
+    failure_may_repeat,
     was_refused,
 )
 from integration_sdk._sansio.throttling.throttle import Throttle
@@ -316,7 +316,7 @@ class Session:
         if rotated:
             return 0.0
         if isinstance(last, Failure):
-            again = last.repeatable and may_repeat(call.request.safety, last.phase)
+            again = last.repeatable and failure_may_repeat(call.request, last.phase)
         else:
             again = answer_may_repeat(call.request, last, refuses_with_503=self._refuses_with_503)
         return self._affordable_pause(room, call, last) if again else None

@@ -48,42 +48,18 @@ SUCCESS: Final = 0.5
 """Tokens that one gives back."""
 
 
-def may_repeat(
-    safety: Safety,
-    phase: Phase,
-    *,
-    status: int = 0,
-    documented: bool = False,
-    refuses_with_503: bool = True,
-) -> bool:
-    """Return whether a second transmission can do no harm and may help.
-
-    Args:
-        safety: What was asked.
-        phase: How far it got.
-        status: HTTP status of the answer; 0 without one.
-        documented: Whether the answer had the documented error body.
-        refuses_with_503: Whether a documented 503 proves that nothing was done (`Dialect`).
-    """
-    if phase is not Phase.ANSWERED:
-        return phase is Phase.NEVER_LEFT or safety is Safety.READ
-    if safety is Safety.READ:
-        return status in PASSING
-    return documented and (status == 429 or (status == 503 and refuses_with_503))
+def failure_may_repeat(request: Request, phase: Phase) -> bool:
+    """Return what the table says of a transmission that came as far as *phase*, unanswered."""
+    return phase is Phase.NEVER_LEFT or request.safety is Safety.READ
 
 
 def answer_may_repeat(request: Request, answer: Response, *, refuses_with_503: bool) -> bool:
-    """Return what the table says of a complete *answer* to *request*."""
-    if answer.status not in PASSING or (answer.status == KEPT_REFUSAL and request.keeps_key):
+    """Return what the table says of an error *answer*; *refuses_with_503* is the dialect's."""
+    if request.safety is Safety.READ:
+        return answer.status in PASSING
+    if answer.status == KEPT_REFUSAL and (request.keeps_key or not refuses_with_503):
         return False
-    documented = request.safety is Safety.WRITE and is_documented(answer)
-    return may_repeat(
-        request.safety,
-        Phase.ANSWERED,
-        status=answer.status,
-        documented=documented,
-        refuses_with_503=refuses_with_503,
-    )
+    return answer.status in NOT_NOW and is_documented(answer)
 
 
 def was_refused(request: Request, answer: Response) -> bool:
