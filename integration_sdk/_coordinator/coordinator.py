@@ -55,8 +55,8 @@ class Coordinator:
         journal and all others: See `CoordinatorOptions`.
 
     Attributes:
-        detached: Keys of pushes that were let go of while Pending; they go on at the service.
-        recovered: Pushes that an earlier run left in the journal, and this one goes on with.
+        detached: Keys of pushes that are no longer followed; they go on at the service.
+        recovered: Pushes that an earlier run left in the journal and this one goes on with.
 
     Raises:
         ConfigurationError: An option cannot work.
@@ -202,28 +202,29 @@ class Coordinator:
     async def submit(self, request: PushRequest, *, wait: float | None = None) -> Push:
         """Push one record; return when the service has answered.
 
-        Waits for a place where ``max_open`` pushes have no outcome yet. Call it
-        from several tasks, or use `run`, to send several at a time. A caller
-        that is cancelled leaves the push to the coordinator.
+        Waits first while ``max_open`` pushes have no outcome. To send several at a
+        time, call it from several tasks, or use `run`. If the caller is cancelled,
+        the push goes on without it.
 
         Args:
             request: What to push.
-            wait: Seconds to wait for the outcome, from the service's answer;
-                then it is PENDING. None waits for as long as the push is
-                Pending, or to a minute past its ``timeout_minutes``.
+            wait: Seconds to wait for the outcome, from the service's answer on;
+                after them it is PENDING. None waits until the push has ended, or
+                to a minute past its ``timeout_minutes``.
 
         Returns:
-            A push with a ``key``; or with an ``outcome`` at once, where the service
-            refused it or its platform is synchronous. One whose answer was
-            lost has neither, until the list of pushes has been searched, nor has
-            one whose reference is just being sent: it joins that push.
+            A push with a ``key``. It has an ``outcome`` already if the service refused
+            it, or if the platform is synchronous. It has neither while the list is
+            searched for a push whose answer was lost, or while another push of the
+            same reference is being sent, which it joins.
 
         Raises:
             InvalidRecord: The record cannot be right; nothing was sent.
-            ConfigurationError: *request* is none, or has an id or a reference that cannot be
-                right, or *wait* is no time; nothing was sent.
-            AccountExpired: The account has ended; nothing more is sent.
-            TooManyRequests, ServiceUnavailable: Likewise, until ``retry_at``: see `max_pause`.
+            ConfigurationError: *request* is no `PushRequest`, its ids or its reference cannot
+                be right, or *wait* is no number of seconds; nothing was sent.
+            AccountExpired: The account has expired; nothing more is sent.
+            TooManyRequests, ServiceUnavailable: The service asks to wait for longer than
+                ``max_pause``; nothing more is sent.
             ClientClosed: The block has been left, or the client is closed.
         """
         seconds("wait", wait)
@@ -255,28 +256,28 @@ class Coordinator:
     ) -> Run:
         """Push many records and yield the outcome of each, as they come.
 
-        A record that cannot be right is the outcome INVALID here, and stops nothing.
+        Takes from *requests* no faster than it can send. A record that cannot be right gets
+        the outcome INVALID, and the run goes on.
 
-        Leaving the loop early stops pulling. What was pulled by then belongs to the
-        coordinator, which drains or detaches it; to see those outcomes as well, keep the
-        iterator and loop over it again.
+        Leaving the loop early stops taking. What was taken by then is still sent, and the end
+        of the block treats it like any other push; to see those outcomes as well, keep the
+        return value and loop over it again.
 
         Args:
-            requests: Pulled from as places get free; sync or async.
+            requests: Any iterable, sync or async.
             ordered: Yield in the order of *requests*.
-            raise_on: "first" raises the error of the first outcome other than
-                SUCCESS and stops pulling, "end" raises it after the last
-                outcome, "none" leaves them to you.
+            raise_on: "first" raises the error of the first outcome other than SUCCESS and
+                stops taking, "end" raises it after the last outcome, "none" never raises it.
             wait: As for `submit`, for each push.
 
         Raises:
-            AccountExpired: The account has ended. All that was pulled has an
-                outcome and was yielded; the rest of *requests* is untouched.
-            TooManyRequests, ServiceUnavailable: Likewise, where the service asks for a longer
-                pause than ``max_pause``; go on at ``retry_at``.
-            ConfigurationError: *requests* gave what is no request, after the outcomes of
-                what it gave before.
-            Exception: What *requests* raised, likewise.
+            AccountExpired: The account has expired. What was taken has been yielded with its
+                outcome; the rest of *requests* is untouched.
+            TooManyRequests, ServiceUnavailable: Likewise, if the service asks to wait for
+                longer than ``max_pause``; go on at ``retry_at``.
+            ConfigurationError: *requests* gave something that is no `PushRequest`; raised
+                after the outcomes of those before.
+            Exception: Whatever *requests* itself raised, likewise.
         """
         one_of("raise_on", raise_on, get_args(RaiseOn))
         seconds("wait", wait)
@@ -294,13 +295,13 @@ class Coordinator:
     # Watching
 
     def notify(self, key: str) -> None:
-        """Do the same as `Client.notify`, which serves all coordinators of the client."""
+        """Look at push *key* now; the same as `Client.notify`."""
         self._open()
         self._poller.notify(key)
 
     @property
     def progress(self) -> PushProgress:
-        """How far it has got; cheap enough to be read often."""
+        """How far the pushes have got; cheap enough to be read often."""
         return self._open().tally.progress(_now())
 
     def detach(self) -> tuple[str, ...]:
@@ -315,7 +316,7 @@ class Coordinator:
 
     @property
     def in_doubt(self) -> tuple[Push, ...]:
-        """Pushes that are IN_DOUBT, or on the way there; each with its ``intent``."""
+        """Pushes that are IN_DOUBT or still searched for; each has an ``intent``."""
         return tuple(self._open().doubted.values())
 
     async def decide(
@@ -325,21 +326,21 @@ class Coordinator:
         *,
         bind: str | None = None,
     ) -> Push | None:
-        """Decide, on record, about a push that is IN_DOUBT.
+        """Decide what becomes of a push that is IN_DOUBT, and put that on record.
 
         Args:
-            intent: As `PushInDoubt.intent` and `Push.intent` give it.
-            decision: "resend" pushes the record once more, at your risk of having it
-                twice. "abandon" leaves it: its reference is IN_DOUBT for good, so if
-                the record is missing at the service, push it under a new reference.
-            bind: Or the key of the push that it is.
+            intent: `PushInDoubt.intent`, or `Push.intent`.
+            decision: "resend" pushes the record once more; you may end up with it twice.
+                "abandon" gives it up: its reference stays IN_DOUBT for good, so if the
+                record turns out to be missing, push it under a new reference.
+            bind: The key of the push, if you have found it; in place of *decision*.
 
         Returns:
-            The push that goes on, where one does.
+            The push that goes on; None after "abandon".
 
         Raises:
             ConfigurationError: It is not in doubt, or *decision* makes no sense.
-            JournalError: The decision could not be recorded; it has not been made.
+            JournalError: The decision could not be recorded, and does not count.
             ClientClosed: The block has been left.
         """
         if (decision in {"resend", "abandon"}) == (bind is not None):

@@ -15,29 +15,28 @@ class CoordinatorOptions(TypedDict, total=False):
     """What `Client.coordinator` takes.
 
     Attributes:
-        journal: File of the journal: pushes are on record before they leave, and a
-            later run goes on with them. None, the default: this block only.
+        journal: Path of a file that records each push before it is sent, so that a later run
+            goes on with what this one leaves. None, the default, keeps no record.
         store_payloads: Whether the journal keeps each record until its push is final; default
             True. Without, it keeps hashes and natural keys alone, and what was not sent before
             a crash has to be submitted again.
-        exclusive: Whether nobody but this journal pushes to its lanes: then a push whose
-            answer was lost can be told by being the only new one. Default False.
-        max_open: Pushes without an outcome, at most; default 2000. `Coordinator.submit` and
-            `Coordinator.run` wait for a place.
-        max_in_flight: Pushes being sent at the same time, at most; default 64.
+        exclusive: Set it if nobody else pushes to the same connections and data types: a push
+            whose answer was lost can then be recognised as the only new one. Default False.
+        max_open: How many pushes may be without an outcome; default 2000. `Coordinator.submit`
+            and `Coordinator.run` wait while there are as many.
+        max_in_flight: How many pushes are sent at the same time; default 64.
         leave: What the end of the block does with open pushes: "drain", the default, waits for
             them; "detach" leaves them and keeps their keys in `Coordinator.detached`; "cancel"
-            only gives them the outcome PENDING. An exception detaches, and what has not
-            left by then is not sent.
+            only gives them the outcome PENDING. A block that ends with an exception detaches,
+            and sends nothing more.
         on_event: Called with each `PushEvent`.
-        fetch_data: Whether an outcome's operation must have ``data``, at the price of a
-            request where the list of pushes does not hold it. Default False.
-        patience: Seconds that the list is searched for a push whose answer was lost;
-            default 30.
-        max_pause: Seconds that sending may pause because the service asks for it; default 600.
-            Where it asks for more, as after a spent daily quota, the run ends with its error,
-            whose ``retry_at`` says when to come back: what is open is PENDING, what was not
-            sent is untouched. None waits for as long as the service asks.
+        fetch_data: Whether the operation of every outcome has ``data``, for one more request
+            where the list of pushes leaves it out. Default False.
+        patience: Seconds to search the list for a push whose answer was lost; default 30.
+        max_pause: Seconds that the service may ask to wait before more is sent; default 600.
+            If it asks for more, as when a daily quota is used up, the run ends with the
+            service's error, whose ``retry_at`` says when to come back: open pushes are PENDING,
+            what was not sent is untouched. None waits for as long as the service asks.
     """
 
     journal: str | os.PathLike[str] | None

@@ -19,15 +19,15 @@ What = Literal["sent", "doubted", "changed", "ended", "found"]
 
 @define(eq=False)
 class Push:
-    """One record being pushed. Await it for its `PushOutcome`; any number may.
+    """One record being pushed. Await it for its `PushOutcome`, from as many tasks as you like.
 
     Attributes:
         request: What was asked for.
-        operation: Last state seen; None before the service has answered, or where it refused.
+        operation: Last state seen; None until the service has answered, and if it refused.
         outcome: None until the push has one.
         number: Its place in the input of `Coordinator.run`, from 0.
-        intent: Its id in the journal, which `Coordinator.decide` wants; without a file only
-            while it is sent or in doubt.
+        intent: Its id for `Coordinator.decide`; without a journal it has one only while it is
+            sent or in doubt.
         twins: Pushes of the same reference that share what becomes of this one.
     """
 
@@ -42,11 +42,11 @@ class Push:
 
     @property
     def key(self) -> str | None:
-        """The ``pushOperationKey``; None where the service has given none."""
+        """The ``pushOperationKey``; None if the service has given none."""
         return self.operation.push_operation_key if self.operation else None
 
     def __await__(self) -> Generator[object, None, PushOutcome]:
-        """Wait for the outcome. Cancelling that leaves the push and other waiters alone."""
+        """Wait for the outcome; cancelling the wait does not touch the push."""
         while self.outcome is None:
             yield from self._next_change().__await__()
         return self.outcome
@@ -54,8 +54,7 @@ class Push:
     async def events(self) -> AsyncIterator[PushOperation]:
         """Yield each state of the push, beginning with the last one seen.
 
-        Ends with the outcome. A state that was followed by another before it
-        was asked for is left out.
+        Ends with the outcome. States that have passed by the time you ask are left out.
         """
         shown: PushOperation | None = None
         while True:
@@ -148,11 +147,10 @@ class PushEvent:
     ``what`` is one of:
 
     * "sent": the service has it, ``push.key`` is known;
-    * "doubted": its answer was lost, and the company's list is searched for it;
+    * "doubted": its answer was lost, and the company's list of pushes is searched for it;
     * "changed": it has another status, which is not final;
     * "ended": it has an outcome;
-    * "found": it was IN_DOUBT, and turned up after all;
-      ``push.operation`` is its state now.
+    * "found": it was IN_DOUBT and has turned up; ``push.operation`` is its final state.
     """
 
     what: What
