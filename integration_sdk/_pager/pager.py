@@ -54,22 +54,23 @@ class ListOptions(TypedDict, total=False):
     """What every ``list()`` takes.
 
     Attributes:
-        page_size: Items a page, 1 to 5000, 100 unless told; "auto" finds it by size and latency.
-            A page that takes too long is asked for again in smaller sizes, twice, with the
-            client's time-out each time; but not where only one page is awaited.
+        page_size: Items per page, 1 to 5000, default 100; "auto" adapts it to how large and
+            how fast the answers are. A page that takes too long is asked for again in smaller
+            sizes, twice, with the client's time-out each time; but not where only one page is
+            awaited.
         query: A filter, such as ``status=paid``.
         order_by: A field, or ``-field`` for descending order.
-        prefetch: Pages asked for ahead of the one being handed out, 0 to 256; 4 unless told.
-        max_bytes: Bytes of pages held and on their way, about, at most; 32 MiB unless told.
-        limit: Items to read, at most.
-        cursor: Go on behind the item that a ``pager.cursor`` was taken at.
-        checkpoint: A file: go on from the cursor in it, and ``commit()`` into it. At the end of
-            the list it stays there; ``Checkpoint(path).clear()`` begins anew.
+        prefetch: Pages to fetch ahead of the one being read, 0 to 256, default 4.
+        max_bytes: About how many bytes of pages may be held or on their way, default 32 MiB.
+        limit: The most items to read.
+        cursor: A ``pager.cursor``: go on behind the place where it was taken.
+        checkpoint: A file: go on from the cursor in it, and save to it with ``commit()``. It stays
+            there at the end of the list; ``Checkpoint(path).clear()`` begins anew.
         key: What identifies an item: the name of a field, or a function of the item.
         on_drift: What to do when the list changes while it is read: "report"
             (see `ListReport`), "warn" with a `DriftWarning`, "raise" `ResultSetChanged`, or
             "repair".
-        on_invalid: Called with an `InvalidItem` in place of raising it.
+        on_invalid: Called with each `InvalidItem`, which is raised otherwise.
         numbers: How to read fractions: as "float", or exactly, as "decimal". Defaults to the
             client's setting. In a model the types of its fields decide.
     """
@@ -91,9 +92,9 @@ class ListOptions(TypedDict, total=False):
 class Pager(Generic[T]):
     """A list of the service. Nothing is requested before it is iterated or awaited.
 
-    What comes out is what following ``_links.next`` page by page would give, in that
-    order; pages ahead are fetched meanwhile. An error carries ``cursor``, and asking
-    the same iterator again goes on where it stood.
+    It gives what following ``_links.next`` page by page would give, in that order, while
+    the next pages are being fetched. Errors have a ``cursor``, and asking the same
+    iterator again goes on where it stopped.
 
     Args:
         fetch: Carries a request; returns the answer, whatever its status.
@@ -178,10 +179,7 @@ class Pager(Generic[T]):
             return await anext(items, None)
 
     async def collect(self, limit: int | None = None) -> list[T]:
-        """All items, or the first *limit* of them.
-
-        The event loop gets its turns meanwhile, but the list must fit into memory.
-        """
+        """All items, or the first *limit* of them. They must fit into memory."""
         items: list[T] = []
         _check_limit(limit)
         stream = self._read(limit=_lower(limit, self._limit))
@@ -235,15 +233,15 @@ class Pager(Generic[T]):
 
     @property
     def cursor(self) -> str:
-        """A text that names the place behind the last item handed out.
+        """The place behind the last item, as text.
 
-        Pass it to the same ``list(cursor=...)`` on any day, in any process.
+        Pass it to the same ``list(cursor=...)`` at any time, in any process.
         """
         return write_cursor(self._request, self._position)
 
     @property
     def report(self) -> ListReport:
-        """What the reading took and showed so far; ask again for more."""
+        """What reading the list has taken and shown so far; it does not change later."""
         return self._stream.current_report() if self._stream else ListReport()
 
     @property
@@ -254,7 +252,7 @@ class Pager(Generic[T]):
         return self._stream.progress
 
     async def commit(self) -> None:
-        """Save `cursor` to the checkpoint: what was handed out so far is done.
+        """Save `cursor` to the checkpoint: all items so far are done.
 
         Raises:
             ConfigurationError: ``list()`` was given no checkpoint, or it cannot be written.

@@ -27,10 +27,10 @@ class CallOptions:
     """What `Client.with_options` changes.
 
     Attributes:
-        timeout: Seconds for the whole call, waits and repetitions included; None for no end.
-        retry: How it is repeated.
-        priority: Its turn among those that wait; None for what suits the request. What is
-            fetched ahead stays behind all others.
+        timeout: Seconds for the whole call, waits and repetitions included; None for no limit.
+        retry: How calls are repeated.
+        priority: Which calls go first when not all may go; None for what suits the request.
+            Pages that are fetched ahead always go last.
     """
 
     timeout: float | None = field(default=60.0)
@@ -74,12 +74,12 @@ class CallInfo:
 
     Attributes:
         operation, method, path: What was asked; the path is quoted and has no query.
-        status: Of the last answer; None where there is none.
-        attempts: Transmissions.
-        waited: Seconds in line and between transmissions.
+        status: Of the last answer; None if there was none.
+        attempts: How often it was sent.
+        waited: Seconds spent waiting for a turn and between attempts.
         elapsed: Seconds in all.
         correlation_id: Of the error body, if the answer had one.
-        error: Name of the exception that ended it, if one did.
+        error: Name of the exception that it ended with, if any.
     """
 
     operation: str
@@ -99,17 +99,17 @@ class SessionStats:
 
     Attributes:
         requests: Calls that are over.
-        attempts: Transmissions.
-        throttled: Answers 429.
-        unavailable: Answers 503.
-        lost: Transmissions without a usable answer.
-        waits: Times that a call had to wait, for a turn or before it was sent again.
+        attempts: How often something was sent.
+        throttled: How often the answer was 429.
+        unavailable: How often the answer was 503.
+        lost: How often there was no usable answer.
+        waits: How often a call had to wait, for its turn or before it was sent again.
         waited: Seconds waited, by all calls together.
         in_flight: Requests under way.
-        waiting: Calls in line.
-        window: Requests that may be under way.
-        rate: Requests per second that are kept to, as set or as learnt; None for no limit.
-        gate_open: Whether no 429 or 503 holds everybody back.
+        waiting: Calls waiting for their turn.
+        window: How many requests may be under way.
+        rate: The limit kept to, in requests per second, as set or as learnt; None for none.
+        gate_open: False while a 429 or 503 holds everybody back.
         budget: Tokens left for repetitions; each costs 5.
     """
 

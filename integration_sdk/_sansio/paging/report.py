@@ -52,9 +52,9 @@ class ListReport:
     Attributes:
         pages: Pages opened.
         items: Items handed out.
-        requests: Transmissions, those asked on speculation and repeated ones included.
-        waits: Seconds that answers were held up by retries and the shared gate.
-        duplicates: Items seen to come twice.
+        requests: Requests sent, those for pages ahead and repeated ones included.
+        waits: Seconds lost to repetitions and to waiting for a turn.
+        duplicates: Items that were seen twice.
         invalid: Items that did not fit the model.
         drift: Signs that the list changed meanwhile, in order.
     """

@@ -93,13 +93,13 @@ class RetryPolicy:
     """How one call is repeated.
 
     Attributes:
-        attempts: Transmissions at most; 1 for never again.
-        base: Seconds that the first pause lasts at most; each further one twice that.
+        attempts: How often to send it at most; 1 for once only.
+        base: The longest first pause, in seconds; each further one may be twice as long.
         throttled_base: The same after a 429 or 503.
-        cap: Seconds that no pause exceeds, unless the service asks for more.
+        cap: The longest pause of all, unless the service asks for more.
 
-    Pauses are drawn between 0 and their limit ("full jitter"). ``Retry-After`` is
-    never undercut.
+    Pauses are drawn between 0 and their limit ("full jitter"), and never end before
+    ``Retry-After``.
     """
 
     attempts: int = field(default=3, validator=(_whole, _at_least(1)))
