@@ -36,6 +36,8 @@ from integration_sdk.models import PushOperation
 logger = logging.getLogger("integration_sdk.pushes")
 
 A_YEAR: Final = 366 * 86_400.0
+AT_ONCE: Final = 16
+"""Looks under way at most."""
 Listener = Callable[[str | None], None]
 
 
@@ -56,7 +58,6 @@ class Poller:
         chance: Returns a number from 0 to 1, for jitter.
         learn: Whether completion times are learned.
         notified: Whether notifications are expected from the first push on.
-        at_once: Requests in flight at most.
         remember: Final operations that late waiters find without a request.
         exact: Whether fractions are read as Decimal.
 
@@ -73,13 +74,9 @@ class Poller:
         chance: Callable[[], float] = random.random,
         learn: bool = True,
         notified: bool = False,
-        at_once: int = 16,
         remember: int = 4096,
         exact: bool = False,
     ) -> None:
-        self._chance = chance
-        self._learn = learn
-        self._at_once = at_once
         self._remember = remember
         self.exact = exact
         self._schedule = Schedule(chance, learn, float(notified))
@@ -276,7 +273,7 @@ class Poller:
         async with asyncio.TaskGroup() as looks:
             while self._schedule.pushes or self._flying:
                 self._wake.clear()
-                room = self._at_once - self._flying
+                room = AT_ONCE - self._flying
                 for look in self._schedule.due(self._now(), room) if room > 0 else ():
                     self._flying += 1
                     looks.create_task(self._look(look))
@@ -284,7 +281,7 @@ class Poller:
 
     async def _sleep(self) -> None:
         """Sleep until something is due, an answer has come or a key was added."""
-        full = self._flying >= self._at_once
+        full = self._flying >= AT_ONCE
         self._wakes_at = float("inf") if full else self._schedule.wake_at()
         if self._wakes_at <= self._now() or self._wake.is_set():
             await asyncio.sleep(0)
@@ -303,8 +300,8 @@ class Poller:
         )
         error.__cause__ = cause
         self.lose_all(error)
-        self._schedule = Schedule(self._chance, self._learn, self._schedule.trust)
-        self._looks.schedule = self._schedule
+        old = self._schedule
+        self._schedule = self._looks.schedule = Schedule(old.chance, old.learn, old.trust)
 
     async def _look(self, look: Look) -> None:
         try:

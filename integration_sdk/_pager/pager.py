@@ -182,7 +182,7 @@ class Pager(Generic[T]):
         """All items, or the first *limit* of them. They must fit into memory."""
         items: list[T] = []
         _check_limit(limit)
-        stream = self._read(limit=_lower(limit, self._limit))
+        stream = self._read(limit=limit)
         stream.hold()
         try:
             while (ready := await stream.more()) is not None:
@@ -206,7 +206,7 @@ class Pager(Generic[T]):
         one_call: bool = False,
     ) -> Stream[T]:
         ahead = self._prefetch if prefetch is None else prefetch
-        bound = self._limit if limit is None else limit
+        bound = _lower(limit, self._limit)
         repairs = self._on_drift == "repair"
         self._start = self._starting_position()
         self._stream = Stream(

@@ -31,6 +31,8 @@ _DECIDED: Final = {
     "missing at the service, push it under another one",
     "resend": "It was sent again on record, as another push",
 }
+WINDOW: Final = 15.0
+"""Seconds over which the rate of outcomes is taken."""
 GRACE: Final = 60.0
 """Seconds after a push's own deadline in which the service should have said TimedOut."""
 
@@ -167,7 +169,6 @@ class PushProgress:
 class Tally:
     """Counts what happens, for `PushProgress`."""
 
-    window: float = 15.0
     sending: int = 0
     open: int = 0
     total: int | None = None
@@ -185,7 +186,7 @@ class Tally:
         self.outcomes[status] += 1
         self._since = now if self._since is None else self._since
         self._count += 1
-        if now - self._since >= self.window:
+        if now - self._since >= WINDOW:
             self._rate, self._since, self._count = self._count / (now - self._since), now, 0
 
     def progress(self, now: float) -> PushProgress:
@@ -206,6 +207,6 @@ class Tally:
     def _current(self, now: float) -> float:
         """Two thirds of a window tell more than the window before."""
         passed = now - self._since if self._since is not None else 0.0
-        if passed >= self.window * 2 / 3 or (self._rate == 0.0 and passed > 0):
+        if passed >= WINDOW * 2 / 3 or (self._rate == 0.0 and passed > 0):
             return self._count / passed
         return self._rate

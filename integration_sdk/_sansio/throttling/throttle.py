@@ -33,6 +33,8 @@ from integration_sdk._sansio.throttling.window import Window
 
 NOBODY: Final = -1
 FIRST_WINDOW: Final = 20.0
+"""Requests under way at first, until the service's answers tell more; where a company alone may
+have more, as many as that."""
 LONGEST_STAGGER: Final = 0.01
 """Seconds between two that leave after the gate has opened, at most."""
 
@@ -69,8 +71,6 @@ class Throttle:
         limit: Requests under way at most.
         per_company: The same for each company.
         rate: Requests per second at most; None for no fixed rate.
-        first_window: Requests under way at first, until the service's answers tell more; where
-            a company alone may have more, as many as that.
 
     Attributes:
         in_flight: Requests under way.
@@ -82,7 +82,6 @@ class Throttle:
     limit: int = field(kw_only=True, default=100)
     per_company: int = field(kw_only=True, default=10)
     rate: float | None = field(kw_only=True, default=None)
-    first_window: float = field(kw_only=True, default=FIRST_WINDOW)
     in_flight: int = field(init=False, default=0)
     gate: Gate = field(init=False, factory=Gate)
     window: Window = field(init=False)
@@ -95,7 +94,7 @@ class Throttle:
     _refused_late: int = field(init=False, default=0)
 
     def __attrs_post_init__(self) -> None:
-        first = max(self.first_window, float(self.per_company))
+        first = max(FIRST_WINDOW, float(self.per_company))
         self.window = Window(self.limit, min(first, float(self.limit)))
         self.pace = Pace(self.rate)
         self._stagger = Stagger(self._jitter)
