@@ -7,17 +7,17 @@ variables shows ``<hidden>``, whether its frames are ours or aiohttp's.
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn
 
-from attrs import define
+from attrs import define, field
 
 from integration_sdk.errors import ConfigurationError, NotSent
 
 Source = str | Callable[[], str | Awaitable[str]]
 MASK = "<hidden>"
-SCHEME = "Basic "
+MASKED = MASK.encode()
 
 
 class Hidden(str):
@@ -57,11 +57,6 @@ def check_key(key: object) -> Hidden:
     return Hidden(key)
 
 
-def to_header(key: Hidden) -> Hidden:
-    """Return the Authorization header. Source: "Authentication", 2."""
-    return Hidden(SCHEME + b64encode(key.encode()).decode())
-
-
 @define(eq=False, repr=False)
 class ApiKey:
     """The key in use, and where the next one comes from.
@@ -69,9 +64,10 @@ class ApiKey:
     A key that a callable returned is used until the service answers 401.
     """
 
-    _source: Hidden | Callable[[], str | Awaitable[str]]
-    header: Hidden | None = None
+    _source: Source
+    header: Hidden | None = field(init=False, default=None)
     """The Authorization header; None until the key was asked for."""
+    _secrets: tuple[bytes, ...] = field(init=False, default=())
 
     @classmethod
     def of(cls, source: Source) -> ApiKey:
@@ -81,10 +77,10 @@ class ApiKey:
             ConfigurationError: It is neither a usable key nor a callable.
         """
         source = hide(source)
-        if callable(source):
-            return cls(source)
-        key = check_key(source)
-        return cls(key, to_header(key))
+        api_key = cls(source)
+        if not callable(source):
+            api_key._use(check_key(source))
+        return api_key
 
     def __repr__(self) -> str:
         return f"<ApiKey {MASK}>"
@@ -105,11 +101,15 @@ class ApiKey:
             NotSent: The source failed; its own error is the cause.
         """
         if self.header is None or (self.header is refused and self.rotates):
-            self.header = await self._asked()
+            return self._use(check_key(await self._from_source()))
         return self.header
 
-    async def _asked(self) -> Hidden:
-        return to_header(check_key(await self._from_source()))
+    def _use(self, key: Hidden) -> Hidden:
+        """Take *key* into use and return the header. Source: "Authentication", 2."""
+        encoded = b64encode(key.encode())
+        self._secrets = encoded, key.encode()
+        self.header = Hidden(f"Basic {encoded.decode()}")
+        return self.header
 
     async def _from_source(self) -> object:
         if not callable(self._source):
@@ -122,7 +122,6 @@ class ApiKey:
 
     def redact(self, body: bytes) -> bytes:
         """Return *body* without the credential, should a service have echoed it."""
-        if self.header is None:
-            return body
-        sent = self.header.removeprefix(SCHEME).encode()
-        return body.replace(sent, MASK.encode()).replace(b64decode(sent), MASK.encode())
+        for secret in self._secrets:
+            body = body.replace(secret, MASKED)
+        return body
