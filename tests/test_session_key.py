@@ -188,6 +188,20 @@ async def test_a_401_asks_for_the_key_again_once() -> None:
     assert asked == ["one", "two"]
 
 
+async def test_an_answer_shows_neither_the_first_key_nor_the_one_after_it() -> None:
+    """Whichever is in use when a service echoes it."""
+    _, source = keys("one", "two")
+    async with (
+        raw_server(
+            in_turn(answer(200, b"one"), answer(401, error_body(401)), answer(200, b"two"))
+        ) as server,
+        session_on(server, api_key=source) as session,
+    ):
+        bodies = [(await session.send(read(), ONE_CALL)).body for _ in range(2)]
+
+    assert bodies == [b"<hidden>", b"<hidden>"]
+
+
 async def test_a_key_that_stays_wrong_is_told() -> None:
     """A second 401, or the same key again, is the answer; nothing loops."""
     for given, sent in ((("one",), 1), (("one", "two", "three"), 2)):
