@@ -217,9 +217,10 @@ class Delivery:
             self.changed(intent)
 
     def look_again(self, company_id: str | None) -> None:
-        """Look for what is still in doubt, unless that was done a moment ago.
+        """Look for what is in doubt at a company, unless that was done a moment ago.
 
-        None, for any company: a notification came. It is heeded later where it comes too soon.
+        None stands for a notification of a push that nobody follows: each company with
+        something in doubt is looked at, one that was a moment ago a little later.
         """
         now = asyncio.get_running_loop().time()
         every = SWEEP if company_id is not None else NUDGE
