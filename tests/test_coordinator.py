@@ -781,6 +781,19 @@ async def test_a_hint_wakes_who_waits_without_a_coordinator() -> None:
         assert (await wait).status is PushStatus.SUCCESS
 
 
+@pytest.mark.parametrize("fetch_data", [False, True])
+async def test_data_that_a_list_leaves_out_is_fetched_on_demand(*, fetch_data: bool) -> None:
+    """With ``fetch_data`` every outcome has it; without, nobody pays a request for it."""
+    model = Model(takes=lambda _: 2.0, list_has_data=False)
+    async with coordinator(model, fetch_data=fetch_data) as pushes:
+        outcomes = await collect(pushes.run(requests(50)))
+
+    having_data = sum(bool(one.operation and one.operation.data) for one in outcomes)
+    probes = 1  # of whether the list can be believed
+    assert having_data == 50 if fetch_data else having_data <= probes
+    assert model.counts["pushes.get"] <= having_data + probes
+
+
 async def test_what_is_known_to_have_ended_is_not_searched_for() -> None:
     """A late notification about a push that has ended costs nothing, whatever is in doubt."""
     model = Model(takes=lambda _: 1.0)

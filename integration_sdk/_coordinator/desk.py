@@ -220,7 +220,7 @@ class Desk:
         self.open[key] = push
         request = push.request
         lane = (request.connection_id, request.data_type)
-        self.poller.follow(request.company_id, key, lane, self, fetch_data=self.fetch_data)
+        self.poller.follow(request.company_id, key, lane, self)
         self.waits.start(push)
 
     def _join(self, holder: Push, twin: Push) -> None:

@@ -52,7 +52,7 @@ class Audience(Protocol):
     def listed(self, company_id: str) -> None:
         """The company's pushes have been listed."""
 
-    def wants_data(self, key: str) -> bool:
+    def wants_data(self, push: OpenPush) -> bool:
         """Whether somebody wants the push with its ``data``."""
 
     def knows(self, push: OpenPush) -> bool:
@@ -173,7 +173,7 @@ class Looks:
         """Whether a read of the push itself would tell somebody more."""
         if not _lacks_details(operation) or operation.status in self.never_told:
             return False
-        return operation.status is not PushStatus.SUCCESS or self.audience.wants_data(push.key)
+        return operation.status is not PushStatus.SUCCESS or self.audience.wants_data(push)
 
     def _not_listed(self, look: ListLook, request: Request, answer: Response) -> None:
         error = responses.read_error(request, answer)

@@ -83,7 +83,6 @@ class Poller:
         self._looks = Looks(send, dialect, self._schedule, self, exact=exact)
         self._waiters: dict[str, _Waiters] = {}
         self._finished: OrderedDict[str, PushOperation] = OrderedDict()
-        self._in_full: set[str] = set()
         self.listeners: set[Listener] = set()
         self._flying = 0
         self._task: asyncio.Task[None] | None = None
@@ -184,20 +183,9 @@ class Poller:
 
     # Following
 
-    def follow(
-        self,
-        company_id: str,
-        key: str,
-        lane: Hashable,
-        follower: Follower,
-        *,
-        fetch_data: bool = False,
-    ) -> None:
+    def follow(self, company_id: str, key: str, lane: Hashable, follower: Follower) -> None:
         """Tell *follower* what becomes of push *key*."""
-        push = self._open(company_id, key, lane)
-        push.follower = follower
-        if fetch_data:
-            self._in_full.add(key)
+        self._open(company_id, key, lane).follower = follower
 
     def unfollow(self, key: str) -> None:
         """Tell the follower of *key* nothing more."""
@@ -254,7 +242,6 @@ class Poller:
 
     def _forget(self, key: str) -> None:
         self._schedule.forget(key)
-        self._in_full.discard(key)
         if not self._schedule.pushes:
             self._wake.set()
 
@@ -327,7 +314,6 @@ class Poller:
 
     def _end(self, push: OpenPush, operation: PushOperation) -> None:
         self._schedule.ended(push, self._now(), _took(operation))
-        self._in_full.discard(push.key)
         self.remember(operation)
         if push.follower is not None:
             push.follower.ended(push.key, operation)
@@ -360,9 +346,10 @@ class Poller:
         for listener in tuple(self.listeners):
             listener(company_id)
 
-    def wants_data(self, key: str) -> bool:
-        """Whether somebody wants push *key* with its ``data``."""
-        return key in self._in_full or key in self._waiters
+    def wants_data(self, push: OpenPush) -> bool:
+        """Whether somebody wants the push with its ``data``."""
+        follower = push.follower
+        return (follower is not None and follower.fetch_data) or push.key in self._waiters
 
     def knows(self, push: OpenPush) -> bool:
         """Whether the service has answered with this push before, so that it exists."""

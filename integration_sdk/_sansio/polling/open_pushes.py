@@ -24,7 +24,9 @@ class Row(Protocol):
 
 
 class Follower(Protocol):
-    """Whoever is told of the pushes that it sent."""
+    """Whoever is told of the pushes that it sent; ``fetch_data``: with the ``data`` of each."""
+
+    fetch_data: bool
 
     def changed(self, key: str, operation: PushOperation) -> None:
         """Push *key* was seen, and is not final."""
