@@ -91,6 +91,11 @@ class Push:
         self.intent, self.operation = intent, operation
         self._share()
 
+    def doubted(self, intent: str) -> None:
+        """Its answer was lost: *intent* is searched for."""
+        self.intent = intent
+        self._share()
+
     def changed(self, operation: PushOperation) -> bool:
         """Take a state that is not final; return whether it is another one."""
         if self.operation is not None and self.operation.raw_status == operation.raw_status:
