@@ -435,6 +435,36 @@ async def test_a_key_of_ones_own_is_kept_after_a_refusal(status: int, sent: int)
     assert {seen.headers["Idempotency-Key"] for seen in sandbox.requests} == {"order-1"}
 
 
+async def test_every_push_ends_though_a_middleware_is_cancelled_in_any_request(
+    sandbox: Sandbox,
+) -> None:
+    """Were that taken for the end of the task, whoever pushes or polls would wait for ever."""
+
+    async def cancelled_at_first(request: Any, handler: Any) -> Any:
+        kind = (request.method, request.url.path.rsplit("/", 1)[-1])
+        if kind not in seen:
+            seen.add(kind)
+            raise asyncio.CancelledError
+        return await handler(request)
+
+    seen: set[object] = set()
+    company = sandbox.companies[0]
+    pushes = [
+        PushRequest(company.id, company.connections[0].id, "invoices", RECORD | {"id": str(n)})
+        for n in range(4)
+    ]
+    async with (
+        asyncio.timeout(60),
+        Client(sandbox.api_key, sandbox.base_url, middlewares=[cancelled_at_first]) as client,
+        client.coordinator(patience=0.2, max_in_flight=1) as coordinator,
+    ):
+        ends = [one.status async for one in coordinator.run(pushes)]
+
+    assert len(seen) >= 2
+    assert len(ends) == 4
+    assert set(ends) <= {OutcomeStatus.SUCCESS, OutcomeStatus.IN_DOUBT}
+
+
 async def test_a_key_that_the_dialect_has_no_header_for_sends_nothing(
     sandbox: Sandbox, client: Client
 ) -> None:

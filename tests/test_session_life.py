@@ -138,6 +138,51 @@ async def test_a_cancelled_call_stops() -> None:
         assert len(server.requests) == 1
 
 
+async def test_what_a_middleware_awaits_in_vain_is_no_cancellation_of_the_call() -> None:
+    """A shared task that is cancelled fails the transmission; a read is sent again."""
+    failing = iter([True])
+
+    async def renews(request: Any, handler: Any) -> Any:
+        if next(failing, False):
+            token = asyncio.create_task(asyncio.sleep(60))
+            token.cancel()
+            await token
+        return await handler(request)
+
+    async with (
+        raw_server(always(answer())) as server,
+        session_on(server, middlewares=[renews]) as session,
+    ):
+        response = await session.send(read(), CallOptions())
+        failing = iter([True])
+        with pytest.raises(AnswerLost, match="CancelledError"):
+            await session.send(write(), ONE_CALL)
+
+        assert response.attempts == 2
+        assert session.stats().in_flight == 0
+
+
+async def test_a_source_of_keys_that_awaits_in_vain_has_failed() -> None:
+    """Nothing is sent, and the call says so; who is cancelled meanwhile is cancelled."""
+
+    async def source() -> str:
+        gone: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        if next(failing, False):
+            gone.cancel()
+        return await gone
+
+    failing = iter([True])
+    async with (
+        raw_server(always(answer())) as server,
+        session_on(server, api_key=source) as session,
+    ):
+        with pytest.raises(NotSent, match="source of the API key failed: CancelledError"):
+            await session.send(write(), ONE_CALL)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await session.send(write(), ONE_CALL)
+
+
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("ticks", range(6))
 async def test_a_call_cancelled_in_line_leaves_the_line(ticks: int) -> None:

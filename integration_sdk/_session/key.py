@@ -7,12 +7,14 @@ variables shows ``<hidden>``, whether its frames are ours or aiohttp's.
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn
 
 from attrs import define, field
 
+from integration_sdk._session.strays import is_cancelled
 from integration_sdk.errors import ConfigurationError, NotSent
 
 Source = str | Callable[[], str | Awaitable[str]]
@@ -117,7 +119,9 @@ class ApiKey:
         try:
             given = self._source()
             return hide(await given if isinstance(given, Awaitable) else given)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                raise
             raise NotSent(f"the source of the API key failed: {type(error).__name__}") from error
 
     def redact(self, body: bytes) -> bytes:

@@ -34,6 +34,7 @@ from yarl import URL
 from integration_sdk._sansio.requests import Phase, Request, Safety
 from integration_sdk._sansio.responses import Response
 from integration_sdk._session.key import ApiKey, Hidden
+from integration_sdk._session.strays import is_cancelled
 from integration_sdk._version import __version__
 from integration_sdk.errors import (
     AnswerLost,
@@ -279,7 +280,9 @@ class Transport:
                 return await self._read(request, answer)
             finally:
                 answer.release()  # closes the connection, if anything is left to read
-        except _ERRORS as error:
+        except (*_ERRORS, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                raise
             return _failure(transmission, error, URL(self.base_url), self._proxy)
         finally:
             _under_way.reset(token)
@@ -328,7 +331,7 @@ _MALFORMED: Final = (aiohttp.ClientResponseError, HttpProcessingError)
 
 
 def _failure(
-    transmission: Transmission, error: Exception, service: URL, proxy: URL | None
+    transmission: Transmission, error: BaseException, service: URL, proxy: URL | None
 ) -> Failure:
     request = transmission.request
     call = f"{request.method} {request.path}"
@@ -344,7 +347,7 @@ def _failure(
     return Failure(Phase.MAY_HAVE_LEFT, lost(request, why))
 
 
-def _no_way(error: Exception, why: str, service: URL, proxy: URL | None) -> str:
+def _no_way(error: BaseException, why: str, service: URL, proxy: URL | None) -> str:
     """Return what could not be reached, why, and what to look at."""
     if proxy is not None and not isinstance(error, aiohttp.ClientSSLError):
         return f"no way through the proxy {proxy.host}:{proxy.port} ({why}). Check proxy=."
@@ -377,7 +380,7 @@ def _too_large(request: Request, limit: int) -> Failure:
     return Failure(Phase.MAY_HAVE_LEFT, ResponseTooLarge(message, **facts), repeatable=False)
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     """Return why, in words of ours and the operating system's: a peer's text may hold the key."""
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return f"the proxy answered {error.status}"
