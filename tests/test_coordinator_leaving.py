@@ -243,6 +243,24 @@ async def test_a_push_found_late_shares_its_end_with_who_asks_again(journal: Pat
     assert push.operation.is_final
 
 
+async def test_who_decides_about_a_push_that_was_found_meanwhile_is_told(journal: Path) -> None:
+    """Asked for again it has its reference once more, until it ends: then there is no doubt."""
+    model = Model(lambda _: 60.0)
+    calls = lost(model)
+    async with (
+        asyncio.timeout(1000),
+        coordinator(model, journal=journal, exclusive=True, patience=2.0) as pushes,
+    ):
+        push = await pushes.submit(RECORD)
+        await push
+        model._create(calls[0])
+        pushes.notify("somebody's")
+        await asyncio.sleep(10)
+        await pushes.submit(RECORD)
+        with pytest.raises(ConfigurationError, match="settled or unknown"):
+            await pushes.decide(str(push.intent), "resend")
+
+
 async def test_a_decision_is_carried_out_though_its_caller_is_cancelled(journal: Path) -> None:
     """What is sent again is sent to its end; the block can be left, and has its outcome."""
     model = Model()

@@ -135,6 +135,7 @@ class Push:
     def settle(self, outcome: PushOutcome) -> bool:
         """Take the outcome; the first one counts. Return whether this was it."""
         if self.outcome is not None:
+            self.wake()  # it was found later, and somebody may have waited for its reference
             return False
         self.outcome = outcome
         self.operation = outcome.operation or self.operation
