@@ -374,6 +374,24 @@ def count(path: Path, table: str) -> int:
     return int(rows)
 
 
+async def test_snapshots_of_a_long_run_are_dropped_as_it_goes(path: Path) -> None:
+    """A service that runs for months keeps those it needs, on disk and at hand."""
+    journal = await SqliteJournal.open(path)
+    doubt = ambiguous("doubt")
+    await journal.commit([doubt])
+    for number in range(1000):
+        snapshot = Snapshot(frozenset({f"old-{number}"}))
+        row = structs.replace(sending(str(number)), snapshot=snapshot)
+        await journal.commit([row])
+        await journal.commit([row.to(State.ACKED, key=row.id, evidence=Evidence.OWN_ANSWER)])
+    [kept] = await journal.rows(references=["ref-doubt"])
+    at_hand, on_disk = len(journal._file._snapshots), count(path, "snapshots")
+    await journal.close()
+
+    assert kept == doubt
+    assert max(at_hand, on_disk) < 300
+
+
 async def test_cancelling_a_commit_does_not_take_it_back(file: SqliteJournal) -> None:
     """A cancelled caller's rows are on disk, and the next commits go on."""
     task = asyncio.create_task(file.commit([sending("a")]))
@@ -414,6 +432,22 @@ async def test_a_record_is_kept_until_its_push_is_final(path: Path) -> None:
     assert [row.payload for row in rows] == [None, open_.payload]
     assert rows[0].payload_hash == sent.payload_hash
     assert count(path, "payloads") == 1
+
+
+@pytest.mark.parametrize("state", [State.REJECTED, State.NOT_SENT])
+async def test_a_record_that_was_refused_is_not_kept(path: Path, state: State) -> None:
+    """It is while it is to be sent again; afterwards whoever asks for it brings it along."""
+    journal = await SqliteJournal.open(path)
+    waits, refused = (sending(name).to(state, retry=name == "a") for name in "ab")
+    await journal.commit([sending("a"), sending("b"), sending("c")])
+    await journal.commit([waits, refused])
+    await journal.commit([sending("c").to(state, retry=True), sending("d").to(state)])
+    await journal.commit([structs.replace(sending("c").to(state), decision="resend")])
+    rows = await journal.rows()
+    await journal.close()
+
+    assert [row.payload for row in rows] == [waits.payload, None, None, None]
+    await (await SqliteJournal.open(path)).close()
 
 
 async def test_a_journal_does_not_grow_by_the_records_it_has_seen(path: Path) -> None:

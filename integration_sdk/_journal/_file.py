@@ -35,6 +35,12 @@ _UNCERTAIN = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTAD
 _AT_ONCE = 64
 """Rows of one statement: between two, this thread waits for the loop's, up to 5 ms."""
 _READ = "SELECT * FROM intents LEFT JOIN payloads USING (number)"
+_SNAPSHOTS = 256
+"""Snapshots after which those that nobody needs any more are dropped, here and on disk."""
+_DROP_SNAPSHOTS = (
+    "DELETE FROM snapshots WHERE digest NOT IN "
+    "(SELECT snapshot FROM intents WHERE snapshot IS NOT NULL)"
+)
 OF_REFERENCES = "reference IN (SELECT value FROM json_each(?))"
 UNSETTLED = "NOT (state = 'FINAL' OR (state IN ('NOT_SENT', 'REJECTED') AND NOT retry))"
 
@@ -196,6 +202,8 @@ class JournalFile:
             self._db.execute("BEGIN IMMEDIATE")
             refused = self._write_one([row for rows in commits for row in rows])
             results = [refused and self._write_one(rows) for rows in commits]
+            if len(self._snapshots) > _SNAPSHOTS:
+                self._drop_snapshots()
             self._db.execute("UPDATE tally SET commits = commits + 1")
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
@@ -243,7 +251,8 @@ class JournalFile:
         values = [value for row in rows for value in _schema.to_columns(row)]
         if self._db.execute(_schema.upsert(len(rows)), values).rowcount < len(rows):
             raise sqlite3.IntegrityError("an intent is on record for another record")
-        bodies = [(row.id, row.payload) for row in rows if row.payload and self._store_payloads]
+        needed = [row for row in rows if row.payload and not row.is_settled]
+        bodies = [(row.id, row.payload) for row in needed if self._store_payloads]
         if bodies:
             self._db.execute(_schema.insert_payloads(len(bodies)), list(chain(*bodies)))
 
@@ -253,6 +262,10 @@ class JournalFile:
         insert = "INSERT OR IGNORE INTO snapshots VALUES (?, ?, ?)"
         self._db.execute(insert, _schema.snapshot_columns(snapshot))
         self._snapshots[snapshot.digest] = snapshot
+
+    def _drop_snapshots(self) -> None:
+        self._snapshots.clear()
+        self._db.execute(_DROP_SNAPSHOTS)
 
     def read(self, which: str = "TRUE", *values: str) -> list[Intent]:
         """Return the rows that meet a condition, in the order they were accepted."""
@@ -285,10 +298,7 @@ class JournalFile:
     def close(self) -> None:
         """Drop snapshots nobody needs any more, fold the WAL into the file, unlock."""
         try:
-            self._db.execute(
-                "DELETE FROM snapshots WHERE digest NOT IN "
-                "(SELECT snapshot FROM intents WHERE snapshot IS NOT NULL)"
-            )
+            self._drop_snapshots()
             self._db.close()
         except sqlite3.Error as error:
             raise self._not_written(error) from error

@@ -5,7 +5,7 @@ transaction, and a file from a newer SDK is refused. Each row carries a checksum
 columns (its payload is covered by *payload_hash*), since SQLite itself does not notice a
 changed byte inside a value.
 
-Payloads stand apart: a row is written three times and they are once, and those of final pushes
+Payloads stand apart: a row is written three times and they are once, and those of settled pushes
 leave whole pages to those to come. So a file grows by half a kilobyte a push, whatever its record.
 """
 
@@ -37,6 +37,7 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX intents_by_reference ON intents (reference) WHERE reference IS NOT NULL;
     CREATE UNIQUE INDEX a_reference_stands_for_one_intent ON intents (reference)
         WHERE reference IS NOT NULL AND decision IS NOT 'resend';
+    CREATE INDEX intents_by_snapshot ON intents (snapshot) WHERE snapshot IS NOT NULL;
     CREATE TABLE payloads (
         number INTEGER PRIMARY KEY REFERENCES intents, payload BLOB NOT NULL
     );
@@ -57,8 +58,8 @@ MIGRATIONS: tuple[str, ...] = (
         BEGIN SELECT RAISE(ABORT, 'a final intent never changes'); END;
     CREATE TRIGGER payloads_are_counted AFTER INSERT ON payloads
         BEGIN UPDATE tally SET payloads = payloads + 1; END;
-    CREATE TRIGGER what_is_final_needs_no_payload AFTER UPDATE ON intents
-        WHEN NEW.state = 'FINAL' AND OLD.state <> 'FINAL'
+    CREATE TRIGGER what_is_settled_needs_no_payload AFTER UPDATE ON intents
+        WHEN NEW.state = 'FINAL' OR (NEW.state IN ('NOT_SENT', 'REJECTED') AND NOT NEW.retry)
         BEGIN DELETE FROM payloads WHERE number = OLD.number; END;
     CREATE TRIGGER payloads_that_go_are_counted AFTER DELETE ON payloads
         BEGIN UPDATE tally SET payloads = payloads - 1; END;

@@ -134,7 +134,7 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
     id: Minted by the caller, for ever this push's own.
     method: POST creates, PUT updates *record_id*.
     payload: The body, byte for byte as it is sent; None where the journal keeps no payloads,
-        and once a key is known (on disk it stays).
+        and once a key is known (on disk it stays until the push is settled).
     payload_hash: sha256 of the body, in hex; empty where no later run compares records.
     natural_key, natural_value: Dotted path of what tells this record from others, and what it
         held in the body (see ``agreement.leaf``).
