@@ -17,7 +17,7 @@ from integration_sdk._coordinator.coordinator import Coordinator
 from integration_sdk._coordinator.push import PushEvent
 from integration_sdk._journal import SqliteJournal
 from integration_sdk._sansio.pushing import submissions
-from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, State
+from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, Lane, State, new_intent
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect
@@ -302,6 +302,24 @@ async def test_a_send_that_breaks_leaves_no_row_behind_as_sending(
     assert outcome.status in {OutcomeStatus.REJECTED, OutcomeStatus.IN_DOUBT}
     (row,) = await rows(journal)
     assert row.state in {State.NOT_SENT, State.ABSENT, State.UNRESOLVED}
+
+
+async def test_what_an_account_that_ended_kept_from_being_sent_stays_unsent(journal: Path) -> None:
+    """A recovered push that was told to be REJECTED does not go out with a later run."""
+    lane = Lane("company-0", "connection-0", "invoices")
+    file = await SqliteJournal.open(journal)
+    await file.commit([new_intent(lane, b'{"number": %d}' % n, id=str(n)) for n in range(3)])
+    await file.close()
+    expired = error(402, "Your account has expired")
+    model = Model(answer=lambda call: expired if call.operation == "push.create" else None)
+    async with coordinator(model, journal=journal, max_in_flight=1) as pushes:
+        told = {(await push).status for push in pushes.recovered}
+    assert told == {OutcomeStatus.REJECTED}
+
+    model.answer = None
+    async with coordinator(model, journal=journal) as pushes:
+        assert pushes.recovered == ()
+    assert posts(model) == 1
 
 
 async def test_a_journal_that_cannot_be_read_gives_an_outcome(journal: Path) -> None:

@@ -180,6 +180,10 @@ class Delivery:
         """Put *intent* on record in the place of one that does not exist at the service."""
         return await self.drive(protocol.replace(self.ledger, before, intent))
 
+    async def withdraw(self, intent: Intent) -> None:
+        """Give up *intent*, which waits to be sent: a later run does not send it either."""
+        await self.drive(protocol.withdraw(self.ledger, intent))
+
     async def close(self) -> None:
         """Stop looking for what is in doubt, and let go of the journal."""
         self.closing.set()

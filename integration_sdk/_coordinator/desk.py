@@ -162,6 +162,7 @@ class Desk:
         """Send *push* in its turn, and follow it."""
         async with self.sending_slots:
             if self.stopped:
+                await self.delivery.withdraw(intent)
                 self._refused(push, self.stopped)
                 return
             done = await self.delivery.deliver(intent, call)

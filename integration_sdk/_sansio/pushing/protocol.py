@@ -253,11 +253,26 @@ def break_off(ledger: Ledger, intent: Intent) -> Machine[Intent]:
 
 def _give_up(ledger: Ledger, intent: Intent) -> Machine[Intent]:
     """Nothing more is tried by itself; recovery leaves it alone as well."""
-    if not intent.retry:
+    if not (intent.retry or intent.state is State.INTENT):
         return intent
-    refused = intent.to(intent.state, retry=False)
+    refused = _refused(intent)
     yield from record(ledger, refused)
     return refused
+
+
+def _refused(intent: Intent, **changes: object) -> Intent:
+    state = State.NOT_SENT if intent.state is State.INTENT else intent.state
+    return intent.to(state, retry=False, **changes)
+
+
+def withdraw(ledger: Ledger, intent: Intent) -> Machine[None]:
+    """Give up an intent that waits to be sent: no later process sends it either.
+
+    One that is not on record needs nothing.
+    """
+    now = ledger.get(intent.id)
+    if now is not None:
+        yield from _give_up(ledger, now)
 
 
 def replace(ledger: Ledger, before: Intent, intent: Intent) -> Machine[Intent]:
@@ -268,8 +283,7 @@ def replace(ledger: Ledger, before: Intent, intent: Intent) -> Machine[Intent]:
     Raises:
         JournalError: Not recorded: nothing may be sent.
     """
-    refused = State.NOT_SENT if before.state is State.INTENT else before.state
-    done = before.to(refused, retry=False, decision="resend")
+    done = _refused(before, decision="resend")
     again = structs.replace(intent, parent=before.id)
     yield from write(ledger, done, again)
     ledger.note(done)
