@@ -182,7 +182,10 @@ class Delivery:
 
     async def withdraw(self, intent: Intent) -> None:
         """Give up *intent*, which waits to be sent: a later run does not send it either."""
-        await self.drive(protocol.withdraw(self.ledger, intent))
+        try:
+            await self.drive(protocol.withdraw(self.ledger, intent))
+        except JournalError as error:
+            logger.error("push %s was not sent, but a later run will: %s", intent.id, error)
 
     async def close(self) -> None:
         """Stop looking for what is in doubt, and let go of the journal."""

@@ -17,9 +17,9 @@ class CoordinatorOptions(TypedDict, total=False):
     Attributes:
         journal: Path of a file that records each push before it is sent, so that a later run
             goes on with what this one leaves. None, the default, keeps no record.
-        store_payloads: Whether the journal keeps each record until its push is final; default
-            True. Without, it keeps hashes and natural keys alone, and what was not sent before
-            a crash has to be submitted again.
+        store_payloads: Whether the journal keeps each record until its push is final or refused;
+            default True. Otherwise it keeps hashes and natural keys alone, and what was not sent
+            before a crash has to be submitted again.
         exclusive: Set it if nobody else pushes to the same connections and data types: a push
             whose answer was lost can then be recognised as the only new one. Default False.
         max_open: How many pushes may be without an outcome; default 2000. `Coordinator.submit`
