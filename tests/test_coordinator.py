@@ -661,8 +661,8 @@ async def test_the_first_outcome_counts() -> None:
     )
     push = Push(request())
 
-    assert push.settle(first)
-    assert not push.settle(second)
+    assert push._settle(first)
+    assert not push._settle(second)
     assert await push is first
 
 

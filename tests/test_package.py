@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import integration_sdk
-from integration_sdk import PushRequest, _public
+from integration_sdk import Push, PushRequest, _public
 
 
 @pytest.mark.parametrize("name", _public.__all__)
@@ -66,3 +66,19 @@ def test_a_reading_client_loads_nothing_of_pushes() -> None:
 
     of_pushes = ("models", "_coordinator", "_sansio.options", "_sansio.polling", "_sansio.pushing")
     assert not {"cattrs", "sqlite3", *(f"integration_sdk.{name}" for name in of_pushes)} & {*loaded}
+
+
+def test_completion_on_a_push_offers_none_of_the_coordinators_verbs() -> None:
+    """Whoever holds a push sees what can be read and awaited, and cannot settle it by mistake."""
+    shown = {name for name in dir(Push) if not name.startswith("_")}
+
+    assert shown == {
+        "events",
+        "intent",
+        "key",
+        "number",
+        "operation",
+        "outcome",
+        "request",
+        "twins",
+    }

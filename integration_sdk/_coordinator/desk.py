@@ -206,7 +206,7 @@ class Desk:
     def follow(self, push: Push, intent: Intent, operation: PushOperation) -> None:
         """Follow a push whose key is known to its end."""
         kept = self.delivery.ledger.get(intent.id)
-        push.acknowledged(kept.id if kept else None, operation)
+        push._acknowledged(kept.id if kept else None, operation)
         if operation.is_final:
             self.poller.remember(operation)
             self._conclude(push, operation)
@@ -226,12 +226,12 @@ class Desk:
     def _join(self, holder: Push, twin: Push) -> None:
         if holder.key in self.open:
             self.waits.start(twin)
-        holder.join(twin)
+        holder._join(twin)
 
     def changed(self, key: str, operation: PushOperation) -> None:
         """The poller has seen a push; tell of another status."""
         push = self.open[key]
-        if push.changed(operation):
+        if push._changed(operation):
             self._tell("changed", push)
 
     def ended(self, key: str, operation: PushOperation) -> None:
@@ -247,7 +247,7 @@ class Desk:
 
     def _conclude(self, push: Push, operation: PushOperation) -> None:
         """A push is final: record it, then tell; nobody's wait ends meanwhile."""
-        for each in push.crowd:
+        for each in push._crowd:
             self.waits.forget(each)
         self._finals.append((push, operation))
         if not self._recording:
@@ -279,7 +279,7 @@ class Desk:
         """The wait for *push* alone has ended: those it shares its key with wait on."""
         key = push.key or ""
         holder = self.open[key]
-        heir = holder.part(push)
+        heir = holder._part(push)
         if heir is None:
             self.poller.unfollow(key)
         elif heir is not holder:
@@ -292,7 +292,7 @@ class Desk:
     def _doubt(self, push: Push, intent: Intent) -> None:
         push.intent = intent.id
         self.doubted[intent.id] = push
-        push.wake()
+        push._wake()
         self._tell("doubted", push)
         now = self.delivery.ledger.get(intent.id)
         if now is not None:
@@ -347,7 +347,7 @@ class Desk:
             self.tally.open -= 1
         self.references.let_go(push)
         self.waits.forget(push)
-        if push.settle(outcome):
+        if push._settle(outcome):
             self._busy -= 1
             if not self._busy:
                 self.idle.set()
