@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Final, Literal, Self, get_args
 
 from integration_sdk._coordinator import decisions, takeover
-from integration_sdk._coordinator.bulk import Bulk, RaiseOn, Run, checked
+from integration_sdk._coordinator.bulk import Bulk, PushRun, RaiseOn, checked
 from integration_sdk._coordinator.delivery import Delivery
 from integration_sdk._coordinator.desk import ENDS_ALL, Check, Desk
 from integration_sdk._coordinator.options import CoordinatorOptions, Leave
@@ -253,7 +253,7 @@ class Coordinator:
         ordered: bool = False,
         raise_on: RaiseOn = "none",
         wait: float | None = None,
-    ) -> Run:
+    ) -> PushRun:
         """Push many records and yield the outcome of each, as they come.
 
         Takes from *requests* no faster than it can send. A record that cannot be right gets
@@ -290,7 +290,7 @@ class Coordinator:
             ordered=ordered,
             raise_on=raise_on,
         )
-        return Run(bulk, requests)
+        return PushRun(bulk, requests)
 
     # Watching
 
