@@ -236,7 +236,7 @@ class Stream(Generic[T]):
                 self._turns.had_one()
             if self._stopped_at is not None:
                 raise PaginationError(
-                    "the iteration was closed by another task while this one waited for an item"
+                    "another task closed this iterator while this one waited for an item"
                 )
             if answer is not None and self._open(answer):
                 return True
@@ -319,8 +319,8 @@ class Stream(Generic[T]):
     def _one_at_a_time(self) -> Iterator[None]:
         if self._busy:
             raise PaginationError(
-                "another task is waiting for the next item of this iteration; give each task "
-                "an iteration of its own, or hand items on through an asyncio.Queue"
+                "another task is waiting for the next item of this iterator; give each task "
+                "an iterator of its own, or pass items on through an asyncio.Queue"
             )
         self._busy = True
         try:

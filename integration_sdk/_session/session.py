@@ -25,10 +25,10 @@ import backoff
 from attrs import evolve
 
 from integration_sdk._answers import Quota
+from integration_sdk._sansio.origin import check_base_url, check_proxy
 from integration_sdk._sansio.requests import Request, Safety
 from integration_sdk._sansio.responses import Response, read_error
 from integration_sdk._sansio.throttling.gate import Refusal
-from integration_sdk._sansio.throttling.origin import check_base_url, check_proxy
 from integration_sdk._sansio.throttling.quota import read_quota
 from integration_sdk._sansio.throttling.retry import (
     KEPT_REFUSAL,
@@ -81,7 +81,7 @@ class Session:
         middlewares, trace_configs: Passed to aiohttp.
         on_call: Called with a `CallInfo` after every call.
         jitter: Draws a number between 0 and its argument.
-        transport: In place of one made of the settings above.
+        transport: Used instead of one made from the settings above.
 
     Attributes:
         quota: What the service last said of the account's limits; None until it does.
@@ -373,7 +373,7 @@ class Session:
         why = (
             "the client was closed"
             if self._closed
-            else f"the time-out of {call.options.timeout:g} s passed"
+            else f"the timeout of {call.options.timeout:g} s expired"
         )
         if call.may_have_left:
             return lost(call.request, why, attempts=call.attempts)
@@ -384,7 +384,7 @@ class Session:
         closed_by = self._throttle.closed_by(call.ticket)
         if closed_by is not None:
             return self._turned_away(call, closed_by)
-        return NotSent(f"{call} was not sent: {why} in line for its turn", **call.facts)
+        return NotSent(f"{call} was not sent: {why} while it waited for its turn", **call.facts)
 
 
 def _said(call: Call, last: Response | Failure, pause: float) -> str:

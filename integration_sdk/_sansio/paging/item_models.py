@@ -147,7 +147,7 @@ class _Twins:
             return self._made[model]
         if model in self._making:
             raise TypeError(
-                f"{name_of(model)} holds itself; only a "
+                f"{name_of(model)} contains itself; only a "
                 'msgspec Struct with the JSON\'s names (rename="camel") may'
             )
         self._making.add(model)
@@ -180,7 +180,7 @@ class _Twins:
             return _Day, f"day({value})"
         if is_pydantic(kind):
             raise TypeError(
-                f"it holds {name_of(kind)}, a pydantic model, which only pydantic models may hold"
+                f"it contains {name_of(kind)}, a pydantic model; only pydantic models may do so"
             )
         if has_fields(kind) and needs_twin(kind):
             shape = self.twin(kind)
@@ -204,8 +204,8 @@ class _Twins:
             twin, expression = self._container(origin, arguments, value, known)
         if expression == value and needs_twin(kind):
             raise TypeError(
-                f"{kind} holds a class with names of its own; such may stand in a list, tuple, "
-                "set, dict, Sequence, Mapping or union"
+                f"{kind} contains a class whose fields are renamed; that works only "
+                "inside a list, tuple, set, dict, Sequence, Mapping or union"
             )
         return (kind if expression == value else twin), expression
 

@@ -142,7 +142,7 @@ class ItemReader:
         """Return the page that *body* holds; its *extra* fields cost a second look.
 
         Raises:
-            MalformedResponse: It is no page envelope.
+            MalformedResponse: It is not a page envelope.
         """
         if self.has_model:
             body = body.replace(_NO_END, _NO_END[:-1])
@@ -160,7 +160,7 @@ class ItemReader:
             )
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise MalformedResponse(
-                f"the answer is no page that can be read: {error}", status=200
+                f"the answer is not a valid page: {error}", status=200
             ) from None
 
     def value(self, raw: Raw) -> Any:

@@ -115,7 +115,7 @@ class Walk(ABC):
     def check_number(self, ask: Ask, number: int | None) -> None:
         """Refuse a page that answers with another *number* than it was asked for by."""
         if None not in {ask.number, number} and ask.number != number:
-            what = f"page {ask.number} was asked for and page {number} answered"
+            what = f"page {ask.number} was requested, but page {number} was returned"
             raise self.error(what, ask.number)
 
     def error(
