@@ -17,12 +17,12 @@ from integration_sdk._resources import Companies, Company, Profile
 from integration_sdk._sansio import custom, requests
 from integration_sdk._sansio.routes import check_routes
 from integration_sdk._session import (
+    ApiKeySource,
     CallInfo,
     CallOptions,
     RetryPolicy,
     Session,
     SessionStats,
-    Source,
     hide,
 )
 from integration_sdk.dialect import Dialect
@@ -105,7 +105,7 @@ class Client:
 
     def __init__(
         self,
-        api_key: Source | None = None,
+        api_key: ApiKeySource | None = None,
         base_url: str | None = None,
         *,
         dialect: Dialect | None = None,

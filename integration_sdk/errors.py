@@ -52,6 +52,7 @@ from typing import TYPE_CHECKING, Any, Final
 from integration_sdk._answers import ErrorBody
 
 if TYPE_CHECKING:
+    from integration_sdk._sansio.options.options import Problem
     from integration_sdk.models import PushOperation
 
 
@@ -290,7 +291,7 @@ class PushError(IntegrationError):
 class InvalidRecord(PushError):
     """The record is invalid and was not sent; ``problems`` says why."""
 
-    def __init__(self, message: str, *, problems: Sequence[Any] = (), **facts: Any) -> None:
+    def __init__(self, message: str, *, problems: Sequence[Problem] = (), **facts: Any) -> None:
         super().__init__(message, **facts)
         self.problems = tuple(problems)
 

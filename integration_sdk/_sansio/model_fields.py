@@ -98,7 +98,7 @@ def fields_of(model: Any) -> Iterator[Field]:
         NameError: An annotation names what is not there.
     """
     if is_struct(model):
-        rename = speaks_python(model)
+        rename = needs_renaming(model)
         yield from (_of_struct(f, rename=rename) for f in msgspec.structs.fields(model))
         return
     hints = get_type_hints(model, include_extras=True)
@@ -133,7 +133,7 @@ def needs_twin(kind: Any) -> bool:
 
 
 def _has_own_names(kind: Any) -> bool:
-    return not (is_struct(kind) or is_typeddict(kind)) or speaks_python(kind)
+    return not (is_struct(kind) or is_typeddict(kind)) or needs_renaming(kind)
 
 
 def _parts(kind: Any) -> Iterator[Any]:
@@ -160,14 +160,14 @@ def check_names(kind: Any) -> None:
     if dataclasses.is_dataclass(kind) and is_aliased(kind):
         raise TypeError(f"{name_of(kind)} is a pydantic dataclass with aliases; use a BaseModel")
     for model in models_in(kind):
-        if speaks_python(model):
+        if needs_renaming(model):
             raise TypeError(
                 f"{name_of(model)} has snake_case fields and no alias, but the service's names "
                 "are camelCase: set model_config = ConfigDict(alias_generator=to_camel)"
             )
 
 
-def speaks_python(kind: Any) -> bool:
+def needs_renaming(kind: Any) -> bool:
     """Whether a class has snake_case fields and says nothing of their JSON names."""
     if is_pydantic(kind):
         return not is_aliased(kind) and any(camel(name) != name for name in kind.model_fields)
@@ -207,6 +207,6 @@ def _of_typed_dict(model: Any, name: str, kind: Any) -> Field:
     """A key that may be missing is left out by whoever makes the dict."""
     marked = get_origin(kind)
     optional = marked is NotRequired or (marked is not Required and name in model.__optional_keys__)
-    json_name = camel(name) if speaks_python(model) else name
+    json_name = camel(name) if needs_renaming(model) else name
     inner = get_args(kind)[0] if marked in {Required, NotRequired} else kind
     return Field(name, json_name, inner, late=optional)

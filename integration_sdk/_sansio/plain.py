@@ -22,8 +22,8 @@ from integration_sdk._sansio.model_fields import (
     camel,
     check_names,
     is_struct,
+    needs_renaming,
     service_name,
-    speaks_python,
 )
 from integration_sdk._sansio.pydantic_models import dumped, is_pydantic
 
@@ -75,7 +75,7 @@ def _of_object(names: list[tuple[str, str]], value: Any) -> dict[str, Any]:
 
 def _struct_names(kind: Any) -> dict[str, str]:
     """Return the names to change; none if the Struct itself says how it is written."""
-    changes = speaks_python(kind) and not kind.__struct_config__.array_like
+    changes = needs_renaming(kind) and not kind.__struct_config__.array_like
     return {name: camel(name) for name in kind.__struct_fields__} if changes else {}
 
 

@@ -15,7 +15,7 @@ from attrs import define, field
 
 from integration_sdk.errors import ConfigurationError, NotSent
 
-Source = str | Callable[[], str | Awaitable[str]]
+ApiKeySource = str | Callable[[], str | Awaitable[str]]
 MASK = "<hidden>"
 MASKED = MASK.encode()
 
@@ -32,7 +32,7 @@ class Hidden(str):
         raise TypeError("an API key cannot be pickled")
 
 
-def hide(source: Source) -> Source:
+def hide(source: ApiKeySource) -> ApiKeySource:
     """Return *source* so that it can be a local variable: a key is hidden, a callable stays."""
     return Hidden(source) if isinstance(source, str) else source
 
@@ -64,13 +64,13 @@ class ApiKey:
     A key that a callable returned is used until the service answers 401.
     """
 
-    _source: Source
+    _source: ApiKeySource
     header: Hidden | None = field(init=False, default=None)
     """The Authorization header; None until the key was asked for."""
     _secrets: tuple[bytes, ...] = field(init=False, default=())
 
     @classmethod
-    def of(cls, source: Source) -> ApiKey:
+    def of(cls, source: ApiKeySource) -> ApiKey:
         """Return the key that *source* is or will give.
 
         Raises:

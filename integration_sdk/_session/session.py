@@ -42,7 +42,7 @@ from integration_sdk._sansio.throttling.retry import (
 from integration_sdk._sansio.throttling.throttle import Throttle
 from integration_sdk._session.call import BeforeSending, Call, CallInfo, CallOptions, SessionStats
 from integration_sdk._session.call_log import CallLog, Outcome
-from integration_sdk._session.key import ApiKey, Hidden, Source, hide
+from integration_sdk._session.key import ApiKey, ApiKeySource, Hidden, hide
 from integration_sdk._session.room import Room
 from integration_sdk._session.transport import (
     CONNECTIONS,
@@ -98,7 +98,7 @@ class Session:
         self,
         *,
         base_url: str,
-        api_key: Source,
+        api_key: ApiKeySource,
         rate: float | None = None,
         per_company: int = 10,
         connections: int = CONNECTIONS,
