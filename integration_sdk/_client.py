@@ -14,7 +14,7 @@ from attrs import evolve
 from integration_sdk._caller import Caller, Polling
 from integration_sdk._connections import Check, refuse_wrong, wants_check
 from integration_sdk._resources import Companies, Company, Profile
-from integration_sdk._sansio import custom, requests
+from integration_sdk._sansio import arguments, custom, requests
 from integration_sdk._sansio.routes import check_routes
 from integration_sdk._session import (
     ApiKeySource,
@@ -129,19 +129,18 @@ class Client:
         )
         if base_url is None:
             base_url = _from_environment("base_url", ENVIRONMENT_URL)
-        if rate is not None and not (requests.is_number(rate) and rate > 0):
+        if rate is not None and not (arguments.is_number(rate) and rate > 0):
             raise ConfigurationError(f"rate must be more than 0 calls per second, not {rate!r}")
-        requests.whole_number("per_company", per_company, 1, 10**6)
-        requests.whole_number("connections", connections, 1, 10**6)
-        requests.one_of("numbers", numbers, ("float", "decimal"))
+        arguments.whole_number("per_company", per_company, 1, 10**6)
+        arguments.whole_number("connections", connections, 1, 10**6)
+        arguments.one_of("numbers", numbers, ("float", "decimal"))
         if not isinstance(dialect, Dialect | None):
             raise ConfigurationError(
                 f"dialect must be a Dialect, such as Dialect.published(), not {dialect!r}"
             )
         if dialect is not None:
             check_routes(dialect)
-        if not isinstance(notified, bool):
-            raise ConfigurationError(f"notified must be True or False, not {notified!r}")
+        arguments.true_or_false("notified", notified)
         if not (on_call is None or callable(on_call)):
             raise ConfigurationError(f"on_call must be callable, or None, not {on_call!r}")
         dialect = dialect or Dialect.document()
@@ -189,7 +188,7 @@ class Client:
         Args:
             drain: Seconds to let running calls finish; None stops them at once.
         """
-        requests.seconds("drain", drain)
+        arguments.seconds("drain", drain)
         if self._is_derived:
             return
         await self._polling.aclose()
@@ -254,7 +253,7 @@ class Client:
 
         Source: "States and transitions", rules 1 and 2.
         """
-        requests.seconds("timeout", timeout)
+        arguments.seconds("timeout", timeout)
         if not isinstance(push, str):
             return await self._polling.poller.wait_for(push, timeout=timeout)
         if company_id is None:

@@ -27,9 +27,15 @@ from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._coordinator.push_list import PushList, SendRequest
 from integration_sdk._journal import Journal, KeyJournal, SqliteJournal
+from integration_sdk._sansio.arguments import (
+    is_number,
+    one_of,
+    seconds,
+    true_or_false,
+    whole_number,
+)
 from integration_sdk._sansio.pushing.effects import Ledger, Policy
 from integration_sdk._sansio.pushing.outcomes import PushProgress
-from integration_sdk._sansio.requests import is_number, one_of, seconds, true_or_false, whole_number
 from integration_sdk._sansio.throttling.retry import RetryPolicy
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ClientClosed, ConfigurationError

@@ -24,6 +24,7 @@ from typing import Any, Generic, Literal, TypedDict, TypeVar
 from integration_sdk._pager.checkpoint import Checkpoint
 from integration_sdk._pager.readings import Chunks, Items, ListPage, Pages, save
 from integration_sdk._pager.stream import OnDrift, OnInvalid, Stream
+from integration_sdk._sansio.arguments import one_of, whole_number
 from integration_sdk._sansio.paging.cursor import Position, read_cursor, write_cursor
 from integration_sdk._sansio.paging.drift import DriftWatch, Keys
 from integration_sdk._sansio.paging.items import Decode, ItemReader
@@ -38,8 +39,6 @@ from integration_sdk._sansio.requests import (
     LARGEST_PAGE,
     MIB,
     Request,
-    one_of,
-    whole_number,
 )
 from integration_sdk._sansio.responses import Fetch
 from integration_sdk.errors import ConfigurationError

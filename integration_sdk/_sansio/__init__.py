@@ -4,6 +4,7 @@ Nothing here knows an event loop, a socket, the clock or randomness: time and ch
 arguments. ::
 
     requests, routes, custom        a call becomes a Request
+    arguments                       checks of what callers pass
     responses, shapes               a Response becomes a value or an error
     codec, plain                    JSON, read and written; objects become plain dicts
     model_fields, pydantic_models   the fields of users' classes

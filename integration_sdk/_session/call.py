@@ -10,7 +10,8 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from integration_sdk._sansio.requests import Priority, Request, is_number
+from integration_sdk._sansio.arguments import is_number
+from integration_sdk._sansio.requests import Priority, Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.throttling.retry import Pauses, RetryPolicy
 from integration_sdk._sansio.throttling.turns import Ticket

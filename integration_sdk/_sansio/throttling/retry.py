@@ -26,7 +26,8 @@ from typing import Any, Final
 import backoff
 from attrs import Attribute, Factory, define, field, frozen
 
-from integration_sdk._sansio.requests import Phase, Request, Safety, is_number
+from integration_sdk._sansio.arguments import is_number
+from integration_sdk._sansio.requests import Phase, Request, Safety
 from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.shapes import read_error_body
 from integration_sdk.errors import ConfigurationError
