@@ -54,7 +54,7 @@ class ListOptions(TypedDict, total=False):
     Attributes:
         page_size: Items per page, 1 to 5000, default 100. "auto" adapts it to the size and speed
             of the answers: a page that takes too long is requested again in smaller sizes, up
-            to twice, each time with the client's time-out (not if you await a single page).
+            to twice, each time with the client's timeout (not if you await a single page).
         query: A filter, such as ``status=paid``.
         order_by: A field, or ``-field`` for descending order.
         prefetch: Pages to fetch ahead of the one being read, 0 to 256, default 4.
