@@ -59,6 +59,13 @@ def test_unknown_name_is_an_attribute_error() -> None:
         _ = integration_sdk.Clint  # type: ignore[attr-defined]  # that is the point
 
 
+def test_errors_are_there_without_an_import_of_their_own() -> None:
+    """``integration_sdk.errors`` needs nothing but ``import integration_sdk``."""
+    program = "import integration_sdk; integration_sdk.errors.NotFound"
+
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_import_alone_loads_no_client() -> None:
     """A pytest run that merely has the SDK installed imports neither aiohttp nor cattrs."""
     loaded = subprocess.run(
