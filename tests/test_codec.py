@@ -264,6 +264,15 @@ def test_numbers_that_json_cannot_say_are_refused(number: Any, wrap: Any) -> Non
         codec.encode_record(wrap(number))
 
 
+@pytest.mark.parametrize("odd", [object(), range(3), "half \ud800", {(1, 2): "a"}, 1j])
+def test_what_json_cannot_say_is_named_by_its_path(odd: Any) -> None:
+    """One field of fifty is found without a search."""
+    record = {"fine": [1, {"a": None}], "lines": [Line(1.5), {"tax": {"code": odd}}]}
+
+    with pytest.raises(InvalidRecord, match=r"at \$\.lines\[1\]\.tax\.code$"):
+        codec.encode_record(record)
+
+
 def test_a_record_without_an_end_is_refused() -> None:
     """One that holds itself, or is as deep, is named as what it is."""
     endless: dict[str, Any] = {}

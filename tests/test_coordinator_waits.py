@@ -126,8 +126,8 @@ async def test_who_joins_while_the_first_takes_over_is_told_too(journal: Path) -
     assert model.counts["push.create"] == 1
 
 
-async def test_a_push_that_had_to_be_searched_for_is_awaited_no_longer() -> None:
-    """The wait begins when the list has shown the push, as it would with its answer."""
+def shown_after(seconds: float) -> Model:
+    """A service whose answers to pushes are lost, and whose list lags behind."""
 
     def answer(call: Request) -> BaseException | None:
         if call.operation != "push.create":
@@ -135,14 +135,78 @@ async def test_a_push_that_had_to_be_searched_for_is_awaited_no_longer() -> None
         model._create(call)
         return AnswerLost("reset")
 
-    model = Model(lambda _: 300.0, answer=answer)
+    model = Model(lambda _: 300.0, answer=answer, list_lag=seconds)
     model.status = lambda _: "Success"
-    async with coordinator(model, exclusive=True, patience=5.0) as pushes:
-        outcome, took = await pushed(pushes, 1.0)
+    return model
+
+
+@pytest.mark.parametrize("wait", [1.0, 2.0])
+async def test_a_wait_begins_with_the_answer_or_its_loss(journal: Path, wait: float) -> None:
+    """A request handler has its outcome in time, while the search goes on; it may be found."""
+    events: list[PushEvent] = []
+    model = shown_after(3.0)
+    async with coordinator(
+        model, journal=journal, exclusive=True, patience=5.0, on_event=events.append
+    ) as pushes:
+        push = await pushes.submit(RECORD, wait=wait)
+        began = now()
+        outcome = await push
+        took = now() - began
+        await asyncio.sleep(400)
+
+    assert outcome.status is OutcomeStatus.IN_DOUBT
+    assert "still searched for" in str(outcome.error)
+    assert took == pytest.approx(wait, abs=0.1)
+    assert [event.what for event in events] == ["doubted", "ended", "found"]
+    assert push.operation
+    assert push.operation.is_final
+
+
+async def test_a_wait_that_outlasts_the_search_goes_on_with_the_push(journal: Path) -> None:
+    """It counts from the lost answer: what was found meanwhile is PENDING when it ends."""
+    model = shown_after(2.0)
+    async with coordinator(model, journal=journal, exclusive=True, patience=5.0) as pushes:
+        outcome, took = await pushed(pushes, 15.0)
 
     assert outcome.status is OutcomeStatus.PENDING
     assert isinstance(outcome.error, WaitExpired)
-    assert took < 10
+    assert took == pytest.approx(15.0, abs=0.1)
+
+
+@pytest.mark.parametrize("order", [(2.0, None, 4.0), (None, 4.0, 2.0), (4.0, 2.0, None)])
+async def test_those_who_share_a_doubt_wait_as_long_as_they_asked_to(
+    journal: Path, order: tuple[float | None, ...]
+) -> None:
+    """However many leave before it, the last one learns what the search has found."""
+    model = shown_after(3.0)
+    async with coordinator(model, journal=journal, exclusive=True, patience=5.0) as pushes:
+        ended = await asyncio.gather(*(pushed(pushes, wait) for wait in order))
+        fourth, _ = await pushed(pushes, None)
+
+    by_wait = dict(zip(order, ended, strict=True))
+    last, _ = by_wait.pop(None)
+    assert (last.status, fourth.status) == (OutcomeStatus.SUCCESS, OutcomeStatus.SUCCESS)
+    assert {one.status for one, _ in by_wait.values()} == {OutcomeStatus.IN_DOUBT}
+    assert {wait: round(took) for wait, (_, took) in by_wait.items()} == {2.0: 2, 4.0: 4}
+    assert model.counts["push.create"] == 1
+
+
+async def test_who_joins_a_doubt_later_waits_as_long_as_it_asked_to(journal: Path) -> None:
+    """The doubt is shared with who was there before, also when the first has left."""
+    model = shown_after(3.0)
+    async with coordinator(model, journal=journal, exclusive=True, patience=9.0) as pushes:
+        first = asyncio.create_task(pushed(pushes, 2.0))
+        second = asyncio.create_task(pushed(pushes, None))
+        await asyncio.sleep(1)
+        third, at_once = await pushed(pushes, 0.5)
+        await first
+        fourth, later = await pushed(pushes, 1.0)
+        last, _ = await second
+
+    assert [one.status for one in (third, fourth)] == [OutcomeStatus.IN_DOUBT] * 2
+    assert [at_once, later] == pytest.approx([0.5, 1.0], abs=0.1)
+    assert last.status is OutcomeStatus.SUCCESS
+    assert model.counts["push.create"] == 1
 
 
 async def test_a_push_that_was_named_is_shared_like_any_other(journal: Path) -> None:

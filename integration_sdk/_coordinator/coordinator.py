@@ -214,9 +214,9 @@ class Coordinator:
 
         Args:
             request: What to push.
-            wait: Seconds to wait for the outcome, from the service's answer on;
-                after them it is PENDING. None waits until the push has ended, or
-                to a minute past its ``timeout_minutes``.
+            wait: Seconds to wait for the outcome once the push has been answered, or its
+                answer lost; after them it is PENDING, or IN_DOUBT. None waits until the
+                push has ended, or to a minute past its ``timeout_minutes``.
 
         Returns:
             A push with a ``key``. It has an ``outcome`` already if the service refused

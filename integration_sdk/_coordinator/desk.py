@@ -125,7 +125,8 @@ class Desk:
         """Return what the push's reference stands for; None where another push has it."""
         reference = push.request.reference
         if not self.durable or reference is None:
-            await self._check(push.request)
+            if self.check:
+                await self.check(push.request)
             return intent
         holder = await self.references.take_or_join(push, intent, self.doubted)
         if holder is not None:
@@ -135,12 +136,9 @@ class Desk:
         known = before and submissions.take_up(before, intent)
         if known:
             return known
-        await self._check(push.request)  # not before: what is on record is past all checks
+        if self.check:  # not before: what is on record is past all checks
+            await self.check(push.request)
         return intent if before is None else await self.delivery.replace(before, intent)
-
-    async def _check(self, request: PushRequest) -> None:
-        if self.check is not None:
-            await self.check(request)
 
     def new_names(self) -> tuple[str, str | None]:
         """Return a new intent's id, and the same as its idempotency key, if it has one."""
@@ -224,7 +222,7 @@ class Desk:
         self.waits.start(push)
 
     def _join(self, holder: Push, twin: Push) -> None:
-        if holder.key in self.open:
+        if holder.key in self.open or holder.intent in self.doubted:
             self.waits.start(twin)
         holder._join(twin)
 
@@ -276,26 +274,29 @@ class Desk:
             self._tell("found", push)
 
     def _expired(self, push: Push, waited: float) -> None:
-        """The wait for *push* alone has ended: those it shares its key with wait on."""
-        key = push.key or ""
-        holder = self.open[key]
+        """The wait for *push* alone has ended: those it shares its key or doubt with wait on."""
+        key, intent = push.key or "", push.intent or ""
+        holders, name = (self.open, key) if key else (self.doubted, intent)
+        holder = holders[name]
         heir = holder._part(push)
-        if heir is None:
-            self.poller.unfollow(key)
-        elif heir is not holder:
+        if heir is not None and heir is not holder:
             self.references.inherit(holder, heir)
-            self.open[key] = heir
-        self.settle(push, outcomes.expired(push.request, push.operation, waited))
+            holders[name] = heir
+        if key:
+            if heir is None:
+                self.poller.unfollow(key)
+            self.settle(push, outcomes.expired(push.request, push.operation, waited))
+        else:
+            self._leave_in_doubt(push, self.delivery.ledger.get(intent))
 
     # Doubts
 
     def _doubt(self, push: Push, intent: Intent) -> None:
-        push.intent = intent.id
+        push._doubted(intent.id)
         self.doubted[intent.id] = push
-        push._wake()
+        self.waits.start(push)
         self._tell("doubted", push)
-        now = self.delivery.ledger.get(intent.id)
-        if now is not None:
+        if now := self.delivery.ledger.get(intent.id):
             self.intent_changed(now)
 
     def listed(self, company_id: str | None) -> None:
@@ -315,7 +316,12 @@ class Desk:
             del self.doubted[intent.id]
             logger.info("push %s (%s) was found: %s", intent.id, intent.reference, intent.key)
             self.follow(push, intent, submissions.recorded_operation(intent))
-        elif push.outcome is None:
+        else:
+            self._leave_in_doubt(push, intent)
+
+    def _leave_in_doubt(self, push: Push, intent: Intent | None) -> None:
+        """Nobody waits for *push* any longer; it may still be found."""
+        if intent is not None and push.outcome is None:
             self.settle(push, outcomes.in_doubt(push.request, intent))
 
     def again(self, request: PushRequest) -> Push:
@@ -328,14 +334,12 @@ class Desk:
         self.over = True
         self.give_up(ClientClosed("the block was left while this push was Pending; it goes on"))
         for intent_id, push in self.doubted.items():
-            intent = self.delivery.ledger.get(intent_id)
-            if intent is not None and push.outcome is None:
-                self.settle(push, outcomes.in_doubt(push.request, intent))
+            self._leave_in_doubt(push, self.delivery.ledger.get(intent_id))
 
     # Ending
 
     def enter(self) -> None:
-        """Count one more push that is to have an outcome."""
+        """Count one more push to give an outcome."""
         self._busy += 1
         self.idle.clear()
 
@@ -385,10 +389,9 @@ class Desk:
             raise
 
     def _tell(self, what: What, push: Push) -> None:
-        if self.on_event is None:
-            return
         try:
-            self.on_event(PushEvent(what, push))
+            if self.on_event:
+                self.on_event(PushEvent(what, push))
         except Exception:
             logger.exception("on_event failed; pushing goes on")
 

@@ -87,6 +87,11 @@ class Push:
         self.intent, self.operation = intent, operation
         self._share()
 
+    def _doubted(self, intent: str) -> None:
+        """Its answer was lost: *intent* is searched for."""
+        self.intent = intent
+        self._share()
+
     def _changed(self, operation: PushOperation) -> bool:
         """Take a state that is not final; return whether it is another one."""
         if self.operation is not None and self.operation.raw_status == operation.raw_status:

@@ -1,4 +1,4 @@
-"""Waits that end: how long each push is waited for, counted from the service's answer."""
+"""Waits that end: how long each push is waited for, from the service's answer or its loss."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Waits:
             self._bounds[push] = seconds
 
     def start(self, push: Push) -> None:
-        """The service has *push*: its wait begins, and that of each push that has joined it."""
+        """*push* was answered, or its answer lost: its wait begins, and that of all who joined."""
         for each in push._crowd:
             seconds = outcomes.longest_wait(each.request, self._bounds.pop(each, None))
             if seconds is not None and each.outcome is None and each not in self._timers:

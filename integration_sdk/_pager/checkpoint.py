@@ -50,12 +50,17 @@ class Checkpoint:
         """The cursor that was saved last; None if there is none.
 
         Raises:
-            ConfigurationError: The file is not text, or cannot be read.
+            ConfigurationError: The file is not text or cannot be read, or its directory
+                does not exist.
         """
         try:
             with self.path.open(encoding="ascii") as file:
                 return file.read(LONGEST).strip() or None
         except FileNotFoundError:
+            if not self.path.parent.is_dir():
+                raise ConfigurationError(
+                    f"checkpoint {self.path}: there is no directory {self.path.parent}; make it"
+                ) from None
             return None
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"checkpoint {self.path} cannot be read: {error}") from None

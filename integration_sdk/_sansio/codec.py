@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -18,6 +19,7 @@ LATEST: Final = datetime.max.replace(tzinfo=UTC)
 
 _decode_any: Final = msgspec.json.Decoder().decode
 _decode_exact: Final = msgspec.json.Decoder(float_hook=Decimal).decode
+_UNWRITABLE: Final = (TypeError, ValueError, msgspec.MsgspecError)
 _encode: Final = msgspec.json.Encoder(decimal_format="number").encode
 
 
@@ -43,15 +45,39 @@ def encode_value(value: Any) -> bytes:
     """
     try:
         plain = to_plain(value)
-        body = _encode(plain)
+        body = _written(plain)
         if b"null" in body or b"NaN" in body or b"Infinity" in body:
             _refuse_nan(plain, "$")
     except RecursionError:
         reason = "it is nested too deeply, or contains itself"
         raise InvalidRecord(f"cannot be written as JSON: {reason}") from None
-    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+    except _UNWRITABLE as error:
         raise InvalidRecord(f"cannot be written as JSON: {error}") from None
     return body
+
+
+def _written(plain: Any) -> bytes:
+    try:
+        return _encode(plain)
+    except _UNWRITABLE as error:
+        raise ValueError(f"{error}, at {_culprit(plain, '$')}") from None
+
+
+def _culprit(value: Any, path: str) -> str:
+    """Return the path of the first thing in *value* that cannot be written."""
+    for step, member in _members(value):
+        try:
+            _encode(member)
+        except _UNWRITABLE:
+            return _culprit(member, f"{path}{step}")
+    return path
+
+
+def _members(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        yield from ((f".{name}", member) for name, member in value.items())
+    elif isinstance(value, list):
+        yield from ((f"[{index}]", member) for index, member in enumerate(value))
 
 
 def encode_record(record: Any) -> bytes:
@@ -71,13 +97,9 @@ def encode_record(record: Any) -> bytes:
 
 def _refuse_nan(value: Any, path: str) -> None:
     """Msgspec writes NaN as null, which would push a record without its amount."""
-    if isinstance(value, dict):
-        for name, member in value.items():
-            _refuse_nan(member, f"{path}.{name}")
-    elif isinstance(value, list):
-        for index, member in enumerate(value):
-            _refuse_nan(member, f"{path}[{index}]")
-    elif isinstance(value, float | Decimal) and not math.isfinite(value):
+    for step, member in _members(value):
+        _refuse_nan(member, f"{path}{step}")
+    if isinstance(value, float | Decimal) and not math.isfinite(value):
         raise ValueError(f"{path} is {value}, which is not a JSON number")
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from attrs import Factory, define, frozen
 
-from integration_sdk._sansio.pushing.intents import Intent
+from integration_sdk._sansio.pushing.intents import Intent, State
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import IntegrationError, PushFailed, PushInDoubt, WaitExpired
 from integration_sdk.models import (
@@ -100,6 +100,8 @@ def _cause(intent: Intent) -> str:
 
 
 def _undecided(intent: Intent) -> str:
+    if intent.state is State.AMBIGUOUS:
+        return "It is not sent again by itself, and still searched for"
     return f"It is not sent again by itself; look, and decide({intent.id!r}, ...)"
 
 
