@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line, or say what it takes to have one."""
+    """Run the command line, or say how to install what it needs."""
     try:
         from integration_sdk import cli  # noqa: PLC0415 (its packages are an extra)
     except ModuleNotFoundError as missing:

@@ -1,7 +1,7 @@
-"""What any answer may hold: a page around its records, an error body, the account's limits.
+"""Shapes that any answer may contain: a page, an error body, the account's rate limits.
 
-`models` shows them to users, together with what pushes alone need: a program that only
-reads lists does not wait for that.
+Users import them from `models`, together with the shapes of pushes. They are kept apart here
+so that a program that only reads lists does not load the rest.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Page(Generic[T]):
     Attributes:
         results: Up to ``page_size`` items, in the service's order.
         page_number: Counted from 1.
-        page_size: As answered; the service may cap what was asked for.
+        page_size: Items per full page; the service may cap what you asked for.
         total_results: Records in the whole result set, after any filter.
-        links: Where the neighbours are; ``links.next`` is None on the last page.
+        links: Links to the neighbouring pages; ``links.next`` is None on the last page.
         extra: Envelope fields that the document does not name.
 
     Source: "Page envelope (list responses)".
@@ -60,7 +60,7 @@ class Page(Generic[T]):
 
 @frozen(kw_only=True)
 class ValidationItem:
-    """One validation decision: which item, what about it, and who says so."""
+    """One validation message: the item, what is wrong with it, and which validator says so."""
 
     message: str | None = None
     item_id: str | None = None
@@ -73,7 +73,7 @@ class ValidationItem:
 
 @frozen(kw_only=True)
 class Validation:
-    """Validation decisions; ``errors`` explain a failure, ``warnings`` do not stop a push.
+    """Validation messages: ``errors`` explain a failure, ``warnings`` do not stop a push.
 
     Source: "Error body" and "Push operation". Assumed: a push operation's
     ``validation`` has the members of the error body's, as the service publishes.
@@ -86,10 +86,10 @@ class Validation:
 
 @frozen(kw_only=True)
 class ErrorBody:
-    """The body of an answer that is no success.
+    """The body of an error response.
 
-    ``status_code`` is what the body claims; the HTTP status is what counts.
-    Quote ``correlation_id`` when you write to support.
+    ``status_code`` is what the body says; the HTTP status is what counts.
+    Quote ``correlation_id`` when you write to the service's support.
 
     Source: "Error body".
     """
@@ -104,7 +104,7 @@ class ErrorBody:
     extra: Extra = Factory(dict)
 
 
-# What the service says of its limits
+# Rate limits
 
 
 @frozen(kw_only=True)
@@ -114,7 +114,7 @@ class Quota:
     Attributes:
         limit: Requests allowed in the period.
         remaining: Requests left of them.
-        reset: When the period ends, aware; None where it was not said.
+        reset: When the period ends, in UTC; None if the service did not say.
     """
 
     limit: int | None = None

@@ -1,4 +1,4 @@
-"""One client's way of making calls: its session, its settings, its dialect."""
+"""How a client makes calls: with its session, its settings and its dialect."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger("integration_sdk.pushes")
 
 OPTIONS_TTL = 300.0
-"""Seconds that push options are remembered."""
+"""Seconds for which push options are remembered."""
 REFUSAL_TTL = 30.0
-"""Seconds that it is remembered that there are none."""
+"""Seconds for which it is remembered that there are none."""
 NO_OPTIONS = frozenset({400, 403, 404, 405})
-"""Statuses by which the service says so."""
+"""Statuses that say that there are none."""
 MOST_WARNINGS = 1000
-"""Kinds of warnings that are logged."""
+"""How many kinds of warnings are logged."""
 
 
 @define
 class RememberedOptions:
-    """Push options by request target, asked for once however many want them."""
+    """Push options by request target. Tasks that want the same ones share one request."""
 
     _options: Cache[str, PushOptions] = Factory(lambda: Cache(ttl=OPTIONS_TTL))
     _refusals: Cache[str, ApiError] = Factory(lambda: Cache(ttl=REFUSAL_TTL))
@@ -90,7 +90,7 @@ def _now() -> float:
 
 @frozen
 class Caller:
-    """Carries requests with the settings of one client.
+    """Sends requests with the settings of one client.
 
     Attributes:
         dialect: The version of the service.
@@ -116,7 +116,7 @@ class Caller:
         return requests.to_route(self.dialect, operation, **names)
 
     async def fetch(self, request: Request) -> Response:
-        """Carry *request* and return the answer, whatever its status."""
+        """Send *request* and return the answer, whatever its status."""
         return await self.session.send(request, self.settings)
 
     async def send(
@@ -126,16 +126,16 @@ class Caller:
         before_sending: BeforeSending | None = None,
         once: bool = False,
     ) -> Response:
-        """As `fetch`; *once* transmits at most once, *before_sending* runs right before that."""
+        """Like `fetch`; *before_sending* is awaited before each transmission, *once* allows one."""
         settings = self.settings.once() if once else self.settings
         return await self.session.send(request, settings, before_sending=before_sending)
 
     async def json(self, request: Request) -> Json:
-        """Carry *request* and return the decoded body."""
+        """Send *request* and return the decoded body."""
         return responses.read_json(request, await self.fetch(request), exact=self.exact)
 
     async def push(self, request: Request) -> PushOperation:
-        """Carry *request* and return the push operation it answers with."""
+        """Send *request* and return the push operation in the answer."""
         return responses.read_push(request, await self.fetch(request), exact=self.exact)
 
     async def options(self, request: Request, *, refresh: bool = False) -> PushOptions:
@@ -147,7 +147,7 @@ class Caller:
         return await self.remembered.get(request.target, ask, refresh=refresh)
 
     def warn(self, place: str, problem: Problem) -> None:
-        """Log what may surprise about records pushed to *place*: each kind once."""
+        """Log a warning about records pushed to *place*, each kind once."""
         kind = (place, problem.code, re.sub(r"\d+", "", problem.path))
         if kind not in self.warned and len(self.warned) < MOST_WARNINGS:
             self.warned.add(kind)
@@ -165,8 +165,8 @@ class Caller:
         """Return a pager over one of the dialect's lists; *options* are `ListOptions`.
 
         Raises:
-            TypeError: One of *options* is none of those.
-            ConfigurationError: One of *options* cannot work.
+            TypeError: There is no such option.
+            ConfigurationError: An option has a value that cannot work.
         """
         known = ListOptions.__optional_keys__
         for name in options.keys() - known:
@@ -181,7 +181,7 @@ class Caller:
             **names,
         )
         if model is not None and decode is not None:
-            raise TypeError("list() has no option 'model' here: its items are a class already")
+            raise TypeError("this list() has no option 'model': its items are PushOperations")
         options.setdefault("numbers", self.numbers)
         return Pager(
             self.fetch,
@@ -193,13 +193,13 @@ class Caller:
         )
 
     def new_idempotency_key(self) -> str:
-        """An idempotency key, sent where the dialect has such a thing."""
+        """A new idempotency key; it is sent if the dialect has such keys."""
         return str(uuid.uuid4())
 
 
 @define(eq=False)
 class Polling:
-    """The poller of a client and all that are derived from it: imported and made on use."""
+    """The poller of a client and of those derived from it; imported and created on first use."""
 
     _caller: Caller
     _notified: bool
@@ -207,7 +207,7 @@ class Polling:
 
     @property
     def poller(self) -> Poller:
-        """The one poller of them all."""
+        """The poller that they all share."""
         if self._made is None:
             from integration_sdk._coordinator.poller import Poller  # noqa: PLC0415 - for pushes only
 
@@ -218,6 +218,6 @@ class Polling:
         return self._made
 
     async def aclose(self) -> None:
-        """Stop it, if it was ever made."""
+        """Stop the poller, if there is one."""
         if self._made is not None:
             await self._made.aclose()

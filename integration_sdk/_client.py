@@ -1,4 +1,4 @@
-"""`Client`: the door to everything, and the place where it is wired together."""
+"""`Client`: where every program begins, and where the parts are put together."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from attrs import evolve
 from integration_sdk._caller import Caller, Polling
 from integration_sdk._connections import Check, refuse_wrong, wants_check
 from integration_sdk._resources import Companies, Company, Profile
-from integration_sdk._sansio import custom, requests
+from integration_sdk._sansio import arguments, custom, requests
 from integration_sdk._sansio.routes import check_routes
 from integration_sdk._session import (
+    ApiKeySource,
     CallInfo,
     CallOptions,
     RetryPolicy,
     Session,
     SessionStats,
-    Source,
     hide,
 )
 from integration_sdk.dialect import Dialect
@@ -105,7 +105,7 @@ class Client:
 
     def __init__(
         self,
-        api_key: Source | None = None,
+        api_key: ApiKeySource | None = None,
         base_url: str | None = None,
         *,
         dialect: Dialect | None = None,
@@ -129,19 +129,18 @@ class Client:
         )
         if base_url is None:
             base_url = _from_environment("base_url", ENVIRONMENT_URL)
-        if rate is not None and not (requests.is_number(rate) and rate > 0):
-            raise ConfigurationError(f"rate must be above 0 calls per second, not {rate!r}")
-        requests.whole_number("per_company", per_company, 1, 10**6)
-        requests.whole_number("connections", connections, 1, 10**6)
-        requests.one_of("numbers", numbers, ("float", "decimal"))
+        if rate is not None and not (arguments.is_number(rate) and rate > 0):
+            raise ConfigurationError(f"rate must be more than 0 calls per second, not {rate!r}")
+        arguments.whole_number("per_company", per_company, 1, 10**6)
+        arguments.whole_number("connections", connections, 1, 10**6)
+        arguments.one_of("numbers", numbers, ("float", "decimal"))
         if not isinstance(dialect, Dialect | None):
             raise ConfigurationError(
-                f"dialect must be a Dialect, as Dialect.published(), not {dialect!r}"
+                f"dialect must be a Dialect, such as Dialect.published(), not {dialect!r}"
             )
         if dialect is not None:
             check_routes(dialect)
-        if not isinstance(notified, bool):
-            raise ConfigurationError(f"notified must be True or False, not {notified!r}")
+        arguments.true_or_false("notified", notified)
         if not (on_call is None or callable(on_call)):
             raise ConfigurationError(f"on_call must be callable, or None, not {on_call!r}")
         dialect = dialect or Dialect.document()
@@ -184,22 +183,22 @@ class Client:
         await self.aclose()
 
     async def aclose(self, *, drain: float | None = None) -> None:
-        """Close connections; later calls raise `ClientClosed`.
+        """Close the connections; later calls raise `ClientClosed`.
 
         Args:
-            drain: Seconds to let calls under way finish; None stops them at once.
+            drain: Seconds to let running calls finish; None stops them at once.
         """
-        requests.seconds("drain", drain)
+        arguments.seconds("drain", drain)
         if self._is_derived:
             return
         await self._polling.aclose()
         await self._caller.session.aclose(drain=drain)
 
-    # What there is
+    # Resources
 
     @property
     def dialect(self) -> Dialect:
-        """The version of the service that is spoken."""
+        """The version of the service that this client speaks."""
         return self._caller.dialect
 
     @property
@@ -208,10 +207,10 @@ class Client:
         return Companies(self._caller, "companies.list", {})
 
     def company(self, company_id: str) -> Company:
-        """One company: its data, connections and pushes. Costs no request.
+        """One company: its data, connections and pushes. Sends no request.
 
         Raises:
-            ConfigurationError: The id cannot stand in a path.
+            ConfigurationError: The id is empty, or has characters that no id has.
         """
         return Company(self._caller, company_id)
 
@@ -231,42 +230,43 @@ class Client:
     ) -> PushOperation:
         """Wait for *push* to end and return its last state.
 
-        Any number of callers may wait, for one push or many: one loop asks for
+        Any number of tasks may wait, for the same push or for many: one loop polls for
         all of them.
 
         Args:
-            push: As `push` or `update` returned it, or its key.
-            company_id: Whose push it is, where *push* is a key.
-            timeout: Seconds to wait; None waits for as long as it is Pending.
+            push: What ``push()`` or ``update()`` returned, or the key of a push.
+            company_id: The company of the push; needed if *push* is a key.
+            timeout: Seconds to wait; None waits for as long as the push is Pending.
 
         Returns:
             Status Success, Failed or TimedOut. Failed is an answer, not an
             exception: ``validation`` holds the reasons.
 
         Raises:
-            ConfigurationError: *push* is no push or key, or a key without its company;
-                or *timeout* is no time.
-            NotFound: The service knows no such push.
-            ApiError: The service does not let it be read, as when the account has expired.
+            ConfigurationError: *push* is neither a push nor a key, *company_id* is missing,
+                or *timeout* is not a number of seconds.
+            NotFound: The service does not know this push.
+            ApiError: The service refuses to show it, for example because the account expired.
             WaitExpired: *timeout* passed. The push itself goes on.
             PollingStopped: The polling loop broke. The push itself goes on; wait again.
-            ClientClosed: The client was closed meanwhile.
+            ClientClosed: The client was closed in the meantime.
 
         Source: "States and transitions", rules 1 and 2.
         """
-        requests.seconds("timeout", timeout)
+        arguments.seconds("timeout", timeout)
         if not isinstance(push, str):
             return await self._polling.poller.wait_for(push, timeout=timeout)
         if company_id is None:
-            raise ConfigurationError("wait() on a key needs company_id= as well")
+            raise ConfigurationError("to wait for a key, pass company_id= as well")
         requests.segment("company_id", company_id)
         requests.segment("push", push)
         return await self._polling.poller.wait(company_id, push, timeout=timeout)
 
     def notify(self, key: str) -> None:
-        """Hint that push *key* may have changed: it is polled now. Harmless when wrong.
+        """Hint that push *key* may have changed, so that it is polled now.
 
-        Pass it to a `integration_sdk.webhooks.Receiver`: it serves every coordinator too.
+        A wrong hint does no harm. Pass this method to a `integration_sdk.webhooks.Receiver`;
+        the client's coordinators get the hint too.
         """
         self._polling.poller.notify(key)
 
@@ -276,24 +276,24 @@ class Client:
         check: Check = None,
         **options: Unpack[CoordinatorOptions],
     ) -> Coordinator:
-        """Push many records and await how each ends. Use it as ``async with``.
+        """Push many records and get an outcome for each. Use it with ``async with``.
 
         Args:
-            check: "options" compares each record with the push options before it
-                is sent; one that they do not allow becomes the outcome INVALID. What they
-                only warn of is logged by ``integration_sdk.pushes``, each kind once.
+            check: "options" checks each record against the push options before sending it.
+                A record that they do not allow gets the outcome INVALID; warnings are logged
+                to ``integration_sdk.pushes``, each kind once.
             options: See `CoordinatorOptions`.
 
         Raises:
-            TypeError: One of *options* is none of those.
-            ConfigurationError: An option cannot work.
+            TypeError: There is no such option.
+            ConfigurationError: An option has a value that cannot work.
         """
         from integration_sdk._coordinator import coordinator  # noqa: PLC0415 - for pushes only
 
         for name in options.keys() - coordinator.OPTIONS:
             has = ", ".join(["check", *sorted(coordinator.OPTIONS)])
             raise TypeError(f"coordinator() has no option {name!r}; it has {has}")
-        # Unless told, a coordinator has a default of its own.
+        # A coordinator has its own default, for clients that were not given any.
         given: dict[str, Any] = {}
         if self._retry is not _NOT_GIVEN:
             given["retry"] = self._caller.settings.retry
@@ -321,18 +321,18 @@ class Client:
         params: Mapping[str, object] | None = None,
         json: Any = None,
     ) -> Any:
-        """Call what has no method here yet, and return the decoded JSON (None for no body).
+        """Call an endpoint that has no method here. Return the decoded JSON, None if empty.
 
-        GET, HEAD and OPTIONS are repeated as reads, all else as writes.
+        GET, HEAD and OPTIONS are retried like reads, all other methods like writes.
 
         Args:
             method: HTTP method.
-            path: Below the base URL, beginning with a slash.
+            path: Path below the base URL, beginning with a slash.
             params: Query parameters.
             json: The body.
 
         Raises:
-            ApiError: As every other call.
+            ApiError: The service answered with an error.
         """
         return await self._caller.json(custom.to_request(method, path, params=params, json=json))
 
@@ -368,16 +368,16 @@ class Client:
         return other
 
     def calls(self) -> AbstractContextManager[list[CallInfo]]:
-        """Collect what happened in each call made inside the block: attempts, waits, ids."""
+        """Collect a `CallInfo` for each call made inside the ``with`` block."""
         return self._caller.session.calls()
 
     def stats(self) -> SessionStats:
-        """Counts since the client was made, and the state of gate and window."""
+        """Counts since the client was created, and how it stands now."""
         return self._caller.session.stats()
 
     @property
     def quota(self) -> Quota | None:
-        """What the service last said of the account's limits; None until it does."""
+        """The account's rate limits, as the service last reported them; None until it does."""
         return self._caller.session.quota
 
 

@@ -1,4 +1,4 @@
-"""One connection of a company: what people push through it, and what it takes."""
+"""One connection of a company: what it accepts, and pushes through it."""
 
 from __future__ import annotations
 
@@ -38,12 +38,14 @@ class Connection:
     async def options(
         self, data_type: str, *, for_update: bool = False, refresh: bool = False
     ) -> PushOptions:
-        """What may be pushed for *data_type*, and what must be.
+        """The fields of *data_type* that the connection accepts or requires.
+
+        The answer is remembered for five minutes.
 
         Args:
             data_type: For example ``invoices``.
-            for_update: Describe an update in place of a create.
-            refresh: Ask again, even if the answer is still remembered.
+            for_update: Ask about updates instead of creates.
+            refresh: Ask the service even if the answer is remembered.
 
         Source: "Push options".
         """
@@ -73,14 +75,14 @@ class Connection:
                 ``dueDate``, a pydantic field under its alias.
                 Decimals go out as numbers, dates and times as ISO 8601, bytes as base64.
             timeout_minutes: Minutes after which the service gives up on a Pending push.
-            check: "options" compares the record with the push options first.
+            check: "options" checks the record against the push options first.
             idempotency_key: If you repeat a push with the same key within 90 minutes, the service
                 answers as it did the first time, even if that was a 5xx. Defaults to a new key.
 
         Raises:
             ConfigurationError: An argument cannot work, or the dialect has no idempotency keys.
-            InvalidRecord: The record cannot be right; nothing was sent.
-            AnswerLost: It may have been carried out; see ``company.pushes.list()``.
+            InvalidRecord: The record is invalid; nothing was sent.
+            AnswerLost: The push may have been carried out; see ``company.pushes.list()``.
             ApiError: The service refused it. After a 5xx it may exist all the same, unless the
                 service itself answered 503.
 
@@ -100,10 +102,10 @@ class Connection:
         force: bool = False,
         check: Check = None,
     ) -> PushOperation:
-        """Replace the record *record_id* by *record* and return the push.
+        """Replace the record *record_id* with *record* and return the push.
 
-        Args, errors: as for `push`. *force* overwrites a record that has
-        changed meanwhile. Assumed: the document does not show the update's path.
+        Arguments and errors are those of `push`. *force* overwrites the record even if it has
+        changed in the meantime. Assumed: the document does not show the path of updates.
         """
         requests.segment("record_id", record_id)  # with None it would be a create
         return await self._push(data_type, record, record_id, timeout_minutes, check, force=force)
@@ -167,7 +169,7 @@ class Connection:
     async def problems(
         self, data_type: str, record: Any, *, for_update: bool = False
     ) -> list[Problem]:
-        """Return what the options say against *record*, warnings included, which are logged.
+        """The problems of *record* according to the push options; warnings are logged too.
 
         Raises:
             NotFound: No such connection or data type.
@@ -181,10 +183,10 @@ class Connection:
 
 
 def wants_check(check: Check) -> bool:
-    """Return whether records are to be compared with the options.
+    """Return whether records should be checked against the push options.
 
     Raises:
-        ConfigurationError: There is no such check.
+        ConfigurationError: *check* is neither "options" nor None.
     """
     if check is not None and check != "options":
         raise ConfigurationError(f"check must be 'options' or None, not {check!r}")
@@ -192,10 +194,10 @@ def wants_check(check: Check) -> bool:
 
 
 async def refuse_wrong(books: Connection, data_type: str, record: Any, *, for_update: bool) -> None:
-    """Compare a record with the options before it is pushed.
+    """Check a record against the push options before it is sent.
 
     Raises:
-        InvalidRecord: They do not allow it.
+        InvalidRecord: The options do not allow it.
         NotFound: No such connection or data type.
     """
     from integration_sdk._sansio.options.options import refuse  # noqa: PLC0415 - for pushes only

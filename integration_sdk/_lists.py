@@ -17,7 +17,7 @@ Record = dict[str, Any]
 
 @frozen
 class Listing:
-    """A list of the service: ``list()`` gives a `Pager` of it.
+    """A list of the service, such as ``company.data("invoices")``. Read it with `list`.
 
     Source: "Pagination".
     """
@@ -31,18 +31,19 @@ class Listing:
     @overload
     def list(self, *, model: None = None, **options: Unpack[ListOptions]) -> Pager[Record]: ...
     def list(self, *, model: Any = None, **options: Unpack[ListOptions]) -> Pager[Any]:
-        """Read the list: iterate for items, await for the first page.
+        """Return a `Pager`: iterate over it to get items, or await it to get the first page.
 
-        Nothing is requested before that. Items are dicts, or instances of
-        *model*: any attrs class, dataclass, pydantic model, TypedDict or msgspec Struct.
-        A pydantic model reads each record itself, by its aliases.
+        Nothing is requested until then. Items are dicts, or instances of *model*: any attrs
+        class, dataclass, pydantic model, TypedDict or msgspec Struct. A pydantic model reads
+        each record itself, by its aliases.
 
         Args:
-            model: What each item becomes.
+            model: Class of the items; None for dicts.
             options: See `ListOptions`.
 
         Raises:
-            ConfigurationError: An option cannot work; nothing was sent.
+            TypeError: There is no such option.
+            ConfigurationError: An option has a value that cannot work.
         """
         return self._caller.pager(self._operation, self._names, model=model, **options)
 
@@ -51,7 +52,7 @@ class BankAccounts(Listing):
     """Bank accounts, through a connection or the legacy endpoints."""
 
     async def get(self, account_id: str) -> Record:
-        """One bank account, as answered. Source: "Bank data endpoints"."""
+        """One bank account. Source: "Bank data endpoints"."""
         names = {**self._names, "accountId": account_id}
         request = self._caller.to_route(f"{self._family}.get", **names)
         account: Record = await self._caller.json(request)

@@ -1,8 +1,8 @@
-"""What people call: companies with their data and pushes, and the account's settings.
+"""Companies with their data and pushes, and the settings of the account.
 
-One method per operation of the service. Each builds a request, has it carried
-and reads the answer; what differs between versions of the service stands in the
-`Dialect`, what happens on the wire in the session.
+Each method is one operation of the service: it builds a request, sends it and reads the
+answer. What differs between versions of the service is in the `Dialect`; retries, limits
+and everything else about sending is in the session.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class Companies(Listing):
     """``client.companies``: all companies of the account."""
 
     async def create(self, name: str, **fields: Any) -> Record:
-        """Create a company and return it as answered.
+        """Create a company and return it.
 
         Args:
-            name: What to call it. Assumed: the document does not show the body.
-            fields: Further members of the body, in the service's spelling.
+            name: Its name. Assumed: the document does not show the body.
+            fields: Other fields of the body, under the service's names.
 
         Raises:
-            CompanyLimitReached: The plan allows no further company.
+            CompanyLimitReached: The plan does not allow another company.
 
         Source: "Other endpoints that appear".
         """
@@ -46,7 +46,7 @@ class Companies(Listing):
 
 
 class Company:
-    """``client.company(id)``: one company. Making it costs no request."""
+    """``client.company(id)``: one company. Creating it sends no request."""
 
     def __init__(self, caller: Caller, company_id: str) -> None:
         requests.segment("company_id", company_id)
@@ -137,7 +137,7 @@ class Pushes:
         """The push operation *key*, as it stands now.
 
         Raises:
-            NotFound: The service knows no such push.
+            NotFound: The service does not know this push.
 
         Source: "Monitor pushes (polling)". Assumed: the path.
         """
@@ -156,14 +156,14 @@ class Profile:
         self._caller = caller
 
     async def set_sync_settings(self, settings: Mapping[str, Any]) -> Any:
-        """Set how often which data types sync; return the answer, usually None.
+        """Set how often each data type syncs, and return the answer, usually None.
 
         Args:
             settings: The body. Assumed: ``{clientId, settings: [{dataType,
                 syncSchedule (hours), ...}], overridesDefaults}``, as published.
 
         Raises:
-            SyncScheduleNotAllowed: The plan allows no syncSchedule below 24.
+            SyncScheduleNotAllowed: The plan does not allow a syncSchedule below 24.
 
         Source: "Other endpoints that appear".
         """

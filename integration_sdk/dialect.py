@@ -1,8 +1,8 @@
 """What differs between versions of the service, as data.
 
-The interface document is the default and never bends. What it leaves open
-(routes "not shown", parameter names, behaviours) stands here once, with its
-source, and can be replaced: ``Dialect.document().with_routes(...)``.
+The default is the interface document. What it leaves open (routes "not shown", names of
+parameters, behaviours) is assumed here, with a source, and can be replaced:
+``Dialect.document().with_routes(...)``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PUBLISHED = "Assumed: not shown in the document; path of the published API."
 
 @frozen
 class Route:
-    """Where an operation lives.
+    """Method and path of an operation.
 
     Attributes:
         method: HTTP method.
@@ -98,23 +98,24 @@ class Dialect:
     """One version of the service.
 
     Attributes:
-        name: For messages.
+        name: Shown in messages.
         routes: By operation, such as ``push.create``.
-        path_names: Data types that the push path spells in its own way.
+        path_names: Data types that are spelt differently in the path of a push.
             Assumed: options and operations say ``chartOfAccounts``, the push
             path ``accounts``.
-        query_parameter: Carries a filter. Assumed: the document leaves its syntax open.
-        order_by_parameter: Carries the ordering. Assumed, as above.
-        timeout_parameter: Carries the deadline of a push, in minutes. Assumed:
+        query_parameter: Parameter for a filter. Assumed: the document leaves it open.
+        order_by_parameter: Parameter for the order of a list. Assumed, as above.
+        timeout_parameter: Parameter for the deadline of a push, in minutes. Assumed:
             the document does not show how it is supplied.
-        force_update_parameter: Overwrites a record that changed meanwhile. Assumed.
+        force_update_parameter: Parameter to overwrite a record even if it has changed
+            in the meantime. Assumed.
         newest_first: Value of *order_by_parameter* that lists the latest pushes first.
-        idempotency_header: Names a push so that the service carries it out once;
-            None where the service has no such thing (the document's).
+        idempotency_header: Header with the idempotency key of a push; None if the service
+            has no such keys, as in the document.
         refuses_with_503: Whether a 503 with the documented error body means that
             nothing was done. Document, "Status codes": "temporarily offline".
         timed_out_may_take_effect: Whether a TimedOut push can still reach the
-            platform. Document: guaranteed not; published: it may.
+            platform. Document: it cannot; published: it can.
     """
 
     name: str

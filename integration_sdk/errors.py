@@ -1,15 +1,15 @@
-"""Every error of the SDK; one ``except IntegrationError`` catches them all.
+"""The exceptions of the SDK; ``except IntegrationError`` catches all of them.
 
 ::
 
     IntegrationError
-    ├── ConfigurationError          a setting or argument that cannot work (also a ValueError)
+    ├── ConfigurationError          a wrong setting or argument (also a ValueError)
     ├── ClientClosed                the client is closed, or belongs to another loop or process
     ├── TransportError              no usable answer
     │   ├── NotSent                 nothing left this process; safe to repeat
     │   ├── AnswerLost              the request may have been carried out
-    │   ├── MalformedResponse       an answer that is not what the interface document says
-    │   └── ResponseTooLarge        an answer over the cap
+    │   ├── MalformedResponse       not an answer that the interface document describes
+    │   └── ResponseTooLarge        an answer over the size limit
     ├── ApiError                    the service said no
     │   ├── BadRequest              400
     │   ├── Unauthorized            401
@@ -30,14 +30,14 @@
     │   ├── ResultSetChanged
     │   └── InvalidItem             a record that does not fit the model asked for
     ├── PushError
-    │   ├── InvalidRecord           the record cannot be right; not sent
-    │   ├── PushInDoubt             the answer was lost and nothing settled it
+    │   ├── InvalidRecord           the record is invalid and was not sent
+    │   ├── PushInDoubt             the answer was lost; the push may exist
     │   ├── PushFailed              Failed or TimedOut
     │   ├── WaitExpired             your wait ended; the push goes on
-    │   └── PollingStopped          the polling loop broke; waits can be started again
-    └── JournalError                the journal cannot be trusted or written
+    │   └── PollingStopped          the polling loop broke; you can wait again
+    └── JournalError                the journal cannot be opened, trusted or written
 
-`DriftWarning` is a warning, and stands outside of the tree.
+`DriftWarning` is a warning and not part of the tree.
 
 Errors hold plain data only (never a key, a header or a live object), so they
 survive ``pickle`` and ``copy`` and are safe to log.
@@ -52,18 +52,19 @@ from typing import TYPE_CHECKING, Any, Final
 from integration_sdk._answers import ErrorBody
 
 if TYPE_CHECKING:
+    from integration_sdk._sansio.options.options import Problem
     from integration_sdk.models import PushOperation
 
 
 class IntegrationError(Exception):
-    """The root of the tree.
+    """Base class of all exceptions of the SDK.
 
     Attributes:
-        method, path: The request, where one is concerned. The path is quoted
-            and has no query.
-        attempts: How often it was sent.
+        method, path: The request, if there was one. The path is percent-encoded and
+            has no query.
+        attempts: How often the request was sent.
         correlation_id: Quote it to the service's support.
-        cursor: Where a list goes on: ``list(cursor=error.cursor)``.
+        cursor: Where to resume a list: ``list(cursor=error.cursor)``.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class IntegrationError(Exception):
 
 
 class ConfigurationError(IntegrationError, ValueError):
-    """A setting or argument that cannot work; the message says what would."""
+    """A setting or argument is wrong; the message says what would be right."""
 
 
 class ClientClosed(IntegrationError):
@@ -95,7 +96,7 @@ class ClientClosed(IntegrationError):
 
 
 class TransportError(IntegrationError):
-    """The request has no usable answer."""
+    """There is no usable answer to the request."""
 
 
 class NotSent(TransportError):
@@ -103,15 +104,15 @@ class NotSent(TransportError):
 
 
 class AnswerLost(TransportError):
-    """The request may have left and its answer did not arrive.
+    """The request may have arrived, but its answer was lost.
 
-    A read was repeated within its budget first. A push may have been carried out, so it is not
-    repeated; but a coordinator repeats a create under its idempotency key, where there is one.
+    Reads have been retried by then. A push may have been carried out, so it is not retried;
+    a coordinator does retry a create if the dialect has idempotency keys.
     """
 
 
 class MalformedResponse(TransportError):
-    """An answer that is not what the interface document says, such as a proxy's HTML."""
+    """The answer is not what the interface document describes, but a proxy's HTML, say."""
 
     def __init__(self, message: str, *, status: int | None = None, **facts: Any) -> None:
         super().__init__(message, **facts)
@@ -119,7 +120,7 @@ class MalformedResponse(TransportError):
 
 
 class ResponseTooLarge(TransportError):
-    """An answer of more than ``limit`` bytes, unpacked."""
+    """The answer is longer than ``limit`` bytes, decompressed."""
 
     def __init__(self, message: str, *, limit: int = 0, **facts: Any) -> None:
         super().__init__(message, **facts)
@@ -130,12 +131,12 @@ class ResponseTooLarge(TransportError):
 
 
 class ApiError(IntegrationError):
-    """An answer other than success.
+    """The service answered with an error.
 
     Attributes:
         status: The HTTP status.
-        body: The error body; all None where the answer had none (a proxy's).
-        retry_at: When to come back, aware; None where the service did not say.
+        body: The error body. Its fields are all None if the answer had none, as from a proxy.
+        retry_at: When to try again, in UTC; None if the service did not say.
 
     Source: "Status codes" and "Error body".
     """
@@ -168,27 +169,27 @@ class PaymentRequired(ApiError):
 
 
 class CompanyLimitReached(PaymentRequired):
-    """402: the plan allows no further company."""
+    """402: the plan does not allow another company."""
 
 
 class SyncScheduleNotAllowed(PaymentRequired):
-    """402: the plan allows no ``syncSchedule`` below 24 hours."""
+    """402: the plan does not allow a ``syncSchedule`` below 24 hours."""
 
 
 class AccountExpired(PaymentRequired):
-    """402: the free account is older than 365 days; every request answers so."""
+    """402: the free account is older than 365 days; every request gets this answer."""
 
 
 class Forbidden(ApiError):
-    """403."""
+    """403: the API key does not permit this."""
 
 
 class NotFound(ApiError):
-    """404: nothing there."""
+    """404: there is no such thing."""
 
 
 class EndpointRemoved(NotFound):
-    """404 of a legacy bank endpoint after its removal; ``replacement`` is the new path.
+    """404: this legacy bank endpoint has been removed; ``replacement`` is the new path.
 
     Source: "Versioning" and "Other rules", 4.
     """
@@ -199,7 +200,7 @@ class EndpointRemoved(NotFound):
 
 
 class MethodNotAllowed(ApiError):
-    """405."""
+    """405: the path does not take this method."""
 
 
 class Conflict(ApiError):
@@ -207,15 +208,15 @@ class Conflict(ApiError):
 
 
 class TooManyRequests(ApiError):
-    """429: later. ``retry_at`` says when, where the service did."""
+    """429: slow down. ``retry_at`` says when to try again, if the service did."""
 
 
 class InternalServerError(ApiError):
-    """500."""
+    """500: the service failed."""
 
 
 class ServiceUnavailable(ApiError):
-    """503: offline for maintenance. ``retry_at`` says until when, where the service did."""
+    """503: offline for maintenance. ``retry_at`` says until when, if the service did."""
 
 
 BY_STATUS: Final[dict[int, type[ApiError]]] = {
@@ -236,7 +237,7 @@ BY_STATUS: Final[dict[int, type[ApiError]]] = {
 
 
 class PaginationError(IntegrationError):
-    """A list that does not add up; ``page`` is the page number it happened at."""
+    """A list that does not add up; ``page`` is the number of the page where it happened."""
 
     def __init__(self, message: str, *, page: int | None = None, **facts: Any) -> None:
         super().__init__(message, **facts)
@@ -288,21 +289,21 @@ class PushError(IntegrationError):
 
 
 class InvalidRecord(PushError):
-    """The record cannot be right, so nothing was sent; ``problems`` lists why."""
+    """The record is invalid and was not sent; ``problems`` says why."""
 
-    def __init__(self, message: str, *, problems: Sequence[Any] = (), **facts: Any) -> None:
+    def __init__(self, message: str, *, problems: Sequence[Problem] = (), **facts: Any) -> None:
         super().__init__(message, **facts)
         self.problems = tuple(problems)
 
 
 class PushInDoubt(PushError):
-    """The answer was lost, and listing the pushes did not settle what became of it.
+    """The answer was lost, and the list of pushes does not tell what became of the push.
 
-    The push is never sent again by itself: it may exist.
+    It may exist, so it is not sent again unless you decide so.
 
     Attributes:
-        intent: The push's id in the journal, for ``pushes.decide(...)``.
-        candidates: Keys of operations that may be this push.
+        intent: The id of the push in the journal, for ``pushes.decide(...)``.
+        candidates: Keys of push operations that may be this one.
     """
 
     def __init__(

@@ -61,11 +61,11 @@ class PushStatus(StrEnum):
     FAILED = "Failed"
     TIMED_OUT = "TimedOut"
     UNKNOWN = "Unknown"
-    """Assumed: a status not known here is not final; ``raw_status`` holds it."""
+    """A status that this SDK does not know; see ``raw_status``. Assumed: it is not final."""
 
     @property
     def is_final(self) -> bool:
-        """Whether the service has said its last word."""
+        """Whether a push with this status will not change any more."""
         return self in _FINAL
 
 
@@ -108,11 +108,10 @@ class PushOperation:
         data_type: For example ``invoices``.
         requested_on_utc: Aware, UTC.
         completed_on_utc: Aware, UTC; None while Pending.
-        data: The pushed object; after Success as it stands in the platform,
-            with the fields that the platform generated. None where the answer
-            has no such member, empty while Pending.
+        data: The record; after Success as it is in the platform, with the fields that
+            the platform generated. Empty while Pending, None if the answer has no data.
         validation: Why a push failed.
-        timeout_in_minutes: Deadline, in minutes after the request; None for none.
+        timeout_in_minutes: Minutes after which the service gives up; None for no limit.
         status_code, error_message, changes: Assumed: published by the service,
             not in the document.
 
@@ -179,14 +178,14 @@ class PushRequest:
     """One record to push: what goes where.
 
     Attributes:
-        company_id, connection_id, data_type: The lane the record goes through.
+        company_id, connection_id, data_type: Where the record goes.
         record: A mapping, or an instance of an attrs class, dataclass, pydantic model or
             msgspec Struct. Mappings are sent as they are. Instances are sent under the names
             that ``list(model=...)`` reads them by, so ``due_date`` becomes ``dueDate``.
         reference: Your own name for this push. With a journal a reference is
             pushed once, however often the program runs.
         record_id: Set for an update of this record, None for a create.
-        timeout_minutes: The service gives up on a push that is still Pending then.
+        timeout_minutes: Minutes after which the service gives up on a Pending push.
         natural_key: Path of a field that identifies the record, in the service's
             spelling, such as ``invoiceNumber``. It is used to find the push again if
             its answer is lost.
@@ -203,7 +202,7 @@ class PushRequest:
 
 
 class OutcomeStatus(StrEnum):
-    """How a push of the coordinator ended."""
+    """How a coordinator's push ended."""
 
     SUCCESS = "SUCCESS"
     FAILED = "FAILED"
@@ -213,9 +212,9 @@ class OutcomeStatus(StrEnum):
     REJECTED = "REJECTED"
     """The service refused the request; ``error`` holds its answer. No push exists."""
     INVALID = "INVALID"
-    """The record cannot be right; nothing was sent."""
+    """The record is invalid; nothing was sent."""
     IN_DOUBT = "IN_DOUBT"
-    """The answer was lost and listing did not settle it. Never sent again by itself."""
+    """The answer was lost, and the list of pushes does not tell. It is not sent again."""
     PENDING = "PENDING"
     """The caller's wait ended first; the push goes on."""
 
@@ -227,7 +226,7 @@ class PushOutcome:
     Attributes:
         status: See `OutcomeStatus`.
         request: What was asked for.
-        operation: Last state seen; None where no push exists or none was found.
+        operation: Last state seen; None if there is no push, or none was found.
         error: Set for all but SUCCESS: the exception that says why.
     """
 
@@ -268,7 +267,7 @@ class OptionEntry:
 
 @frozen(kw_only=True)
 class OptionRule:
-    """A rule in words about ``field``, such as a length bound. Informative.
+    """A rule about ``field`` in plain words, such as a maximum length. Informative.
 
     Source: "Property description", ``validation``.
     """
@@ -296,9 +295,9 @@ class PropertyDescription:
         type: Object, String, and as published also Array, Number, Boolean,
             DateTime, File and MultiPart.
         properties: By name. For an Array they describe one element.
-        required: Must be populated, if the parent is present.
+        required: Must have a value if the parent is present.
         options: The only values allowed, if not empty.
-        validation: Rules in words.
+        validation: Further rules, in plain words.
 
     Source: "Push options description (response of the options endpoint)".
     """

@@ -1,6 +1,6 @@
-"""Receive "Push status changed" instead of only polling.
+"""Receive "Push status changed" notifications instead of only polling.
 
-Give a `Receiver` what is to be woken and mount it where the service posts::
+Create a `Receiver` and mount it at the URL that the service posts to::
 
     async with Client(notified=True) as client, client.coordinator() as pushes:
         receiver = Receiver(client.notify, secrets=[os.environ["WEBHOOK_SECRET"]])
@@ -8,14 +8,14 @@ Give a `Receiver` what is to be woken and mount it where the service posts::
         app.router.add_post("/pushes", receiver.aiohttp)   # aiohttp.web
         app.mount("/pushes", receiver.asgi)                # Starlette, FastAPI: at /pushes/
 
-A notification wakes the poll of that push; the API's answer decides. If nobody is waiting for
-the push, coordinators look for pushes whose answers were lost. Polling continues as a fallback,
-so nothing depends on a notification arriving. With ``notified=True`` polling waits for
-notifications from the start; otherwise it learns from the first ones.
+A notification makes the client poll that push now; the API's answer decides. If nobody is
+waiting for the push, coordinators look for pushes whose answers were lost. Polling continues as
+a fallback, so nothing depends on a notification arriving. With ``notified=True`` polling waits
+for notifications from the start; otherwise it learns from the first ones.
 
-The sender gets an empty answer at once: 204 when the delivery is taken (also if it is
-a repetition or about no push), 401 without a valid proof of origin, 400 for what is no
-JSON object or too large. The reason goes to the logger ``integration_sdk.webhooks``.
+The sender gets an empty answer at once: 204 if the delivery is accepted (duplicates and events
+that are not about pushes included), 401 if it has no valid signature or authorization, 400 if
+it is too large or not a JSON object. The reason is logged to ``integration_sdk.webhooks``.
 """
 
 from __future__ import annotations
@@ -47,25 +47,25 @@ _SECRET = re.compile(r"(whsec_)?([A-Za-z0-9+/]{4})*[A-Za-z0-9+/]{2,4}={0,2}")
 
 
 class Receiver:
-    """An endpoint that wakes a push's waiters when the service says it changed.
+    """An endpoint for notifications, for aiohttp.web, ASGI and any other framework.
 
     Args:
-        notify: Called with the push's key on the running loop after the answer is
-            decided, at most once for each notification; usually ``client.notify``. It must
-            not block.
-        secrets: Standard Webhooks secrets, ``whsec_...``; several while they are rotated.
+        notify: Called with the key of the push, on the running loop, at most once for each
+            notification; usually ``client.notify``. It must not block.
+        secrets: Standard Webhooks secrets, ``whsec_...``; several during a rotation.
             Needs the extra ``webhooks``.
-        authorization: Values of the ``Authorization`` header, as given to the service
-            with the rule; several while they are changed. One valid proof is enough.
-        allow_unverified: Believe every sender. Needed if there is no proof to check.
+        authorization: Accepted values of the ``Authorization`` header, as configured at the
+            service; several during a rotation. With *secrets* as well, either is enough.
+        allow_unverified: Accept notifications from anybody. Needed if neither *secrets* nor
+            *authorization* is given.
         tolerance: Seconds by which a signed timestamp may be off.
-        max_body: Bytes of body above which a delivery is refused.
-        remembers: Notification ids kept to recognise repetitions.
+        max_body: Largest body that is accepted, in bytes.
+        remembers: How many notification ids to keep to recognise duplicates.
         clock: Seconds since 1970.
 
     Raises:
-        ConfigurationError: No proof to check and not *allow_unverified*, an unreadable
-            secret, the extra is not installed, or *notify* is no plain callable.
+        ConfigurationError: Nothing to verify senders by, an unreadable secret, the extra is
+            not installed, or *notify* is not a plain function.
 
     Source: "Events". Assumed: proofs and shapes are those the service publishes.
     """
@@ -83,13 +83,13 @@ class Receiver:
         clock: Callable[[], float] = time.time,
     ) -> None:
         if not _is_plain(notify):
-            raise ConfigurationError("notify is called, not awaited: give a plain function")
+            raise ConfigurationError("notify must be a plain function: it is called, not awaited")
         shared = _listed("authorization", authorization)
         signers = [_signer(secret) for secret in _listed("secrets", secrets)]
         if bool(signers or shared) is allow_unverified:
             raise ConfigurationError(
-                "give secrets=[...] or authorization=[...] to check notifications by, "
-                "or else allow_unverified=True to believe every sender"
+                "pass secrets=[...] or authorization=[...] to verify notifications, "
+                "or allow_unverified=True to accept them from anybody"
             )
         self._inbox = Inbox(signers, shared, tolerance=tolerance, remembers=remembers)
         self._notify = notify
@@ -97,20 +97,20 @@ class Receiver:
         self._clock = clock
 
     async def aiohttp(self, request: web.Request) -> web.Response:
-        """Answer as a handler of ``aiohttp.web``: ``router.add_post(path, receiver.aiohttp)``."""
+        """Handler for ``aiohttp.web``: ``router.add_post(path, receiver.aiohttp)``."""
         from aiohttp import web  # noqa: PLC0415 - an ASGI receiver needs no aiohttp.web
 
         try:
             body = await self._collect(request.content.iter_any())
-        except (web.RequestPayloadError, OSError):  # sent wrongly, or hung up
+        except (web.RequestPayloadError, OSError):  # malformed, or the sender hung up
             body = None
         return web.Response(status=self._answer(request.headers, body))
 
     @property
     def asgi(self) -> AsgiApp:
-        """The receiver as an ASGI application: mount it, or let any ASGI server run it.
+        """The receiver as an ASGI application: mount it, or run it with any ASGI server.
 
-        It is a function since servers take a bound method for an application of ASGI 2.
+        This returns a function because servers take a bound method for an ASGI 2 application.
         """
 
         async def app(scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
@@ -134,21 +134,21 @@ class Receiver:
         return self._answer(headers, await self._collect(_pieces(receive)))
 
     def receive(self, headers: Mapping[str, str], body: bytes) -> int:
-        """Take one delivery and return the HTTP status to answer: for any other framework.
+        """Handle one delivery and return the HTTP status to answer, for any other framework.
 
-        Call it on the event loop; it only computes.
+        Call it on the event loop; it does no I/O.
         """
         named = {name.lower(): value for name, value in headers.items()}
         verdict = self._inbox.judge(named, body, now=self._clock())
         logger.log(_level(verdict), "notification answered %d: %s", verdict.status, verdict.reason)
         if verdict.notification is not None:
-            # Not called here: a notify that raises is the loop's to report, not the sender's.
+            # Called by the loop, so that an exception in notify is not the sender's problem.
             asyncio.get_running_loop().call_soon(self._notify, verdict.notification.key)
         return verdict.status
 
     def _answer(self, headers: Mapping[str, str], body: bytes | None) -> int:
         if body is None:
-            logger.warning("notification answered 400: broken, or over %d bytes", self._max_body)
+            logger.warning("notification answered 400: cut off, or over %d bytes", self._max_body)
             return 400
         return self.receive(headers, body)
 
@@ -172,24 +172,24 @@ def _is_plain(notify: object) -> bool:
 
 def _listed(name: str, values: Any) -> tuple[str, ...]:
     listed: tuple[Any, ...] = (values,) if isinstance(values, str | None) else tuple(values)
-    # An empty value would agree with a missing header.
+    # An empty value would match a missing header.
     if not all(isinstance(value, str) and value for value in listed):
         raise ConfigurationError(
-            f"{name} has a value that is empty or no string; is its environment variable set?"
+            f"{name} has a value that is empty or not a str; is its environment variable set?"
         )
     return listed
 
 
 def _signer(secret: str) -> Sign:
-    """Return Standard Webhooks' own signature under *secret*.
+    """Return a function that signs with *secret*, as Standard Webhooks does.
 
-    Of the package only ``sign`` is used: its ``verify`` reads the clock itself and answers
-    some hostile headers with errors of other kinds than its own.
+    The package's ``verify`` is not used: it reads the clock itself, and some hostile headers
+    make it raise other exceptions than its own.
     """
     if not _SECRET.fullmatch(secret):
-        raise ConfigurationError("a webhook secret has the form whsec_<base64>")
+        raise ConfigurationError("a webhook secret must look like whsec_<base64>")
     try:
-        from standardwebhooks import Webhook  # noqa: PLC0415 - of the extra, wanted only here
+        from standardwebhooks import Webhook  # noqa: PLC0415 - an extra, needed only here
     except ImportError:
         raise ConfigurationError(
             "checking signatures needs the package standardwebhooks: "
@@ -206,7 +206,7 @@ def _text(header: bytes) -> str:
 
 
 async def _pieces(receive: Receive) -> AsyncIterator[bytes]:
-    """Yield the body of an ASGI request; a sender who hangs up ends it."""
+    """Yield the body of an ASGI request until it ends or the sender hangs up."""
     more = True
     while more:
         message = await receive()
@@ -215,7 +215,7 @@ async def _pieces(receive: Receive) -> AsyncIterator[bytes]:
 
 
 async def _live(receive: Receive, send: Send) -> None:
-    """Say yes to an ASGI server that starts and stops: there is nothing to prepare."""
+    """Tell an ASGI server that it may start and stop: there is nothing to prepare."""
     for _ in ("startup", "shutdown"):
         message = await receive()
         await send({"type": f"{message['type']}.complete"})

@@ -171,7 +171,7 @@ def test_a_decision_is_on_record(
     [
         (["aa", "--abandon"], "2 pushes of this journal have an intent that begins 'aa'"),
         (["zz", "--abandon"], "no push that is not settled in this journal has an intent that"),
-        (["aa1", "--bind", "a/../b"], "bind 'a/../b' cannot stand in a path"),
+        (["aa1", "--bind", "a/../b"], "bind 'a/../b' cannot be part of a path"),
         (["aa1", "--bind", " "], "bind must be a non-empty string"),
         (["dd1", "--abandon"], "no push that is not settled"),
         (["cc1", "--resend"], "only what is ABSENT or UNRESOLVED can be decided"),

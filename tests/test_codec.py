@@ -278,7 +278,7 @@ def test_a_record_without_an_end_is_refused() -> None:
     endless: dict[str, Any] = {}
     endless["again"] = endless
 
-    with pytest.raises(InvalidRecord, match="nested too deeply, or holds itself"):
+    with pytest.raises(InvalidRecord, match="nested too deeply, or contains itself"):
         codec.encode_record(endless)
 
 

@@ -13,6 +13,7 @@ import pytest
 from attrs import evolve
 
 from integration_sdk._coordinator.push import Push, PushEvent
+from integration_sdk._sansio.options.options import Problem, ProblemCode
 from integration_sdk._sansio.pushing.outcomes import GRACE
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response
@@ -345,10 +346,11 @@ async def test_a_name_that_cannot_be_kept_stops_its_own_record_alone(
 
 async def test_a_record_that_fails_the_check_is_not_sent() -> None:
     """What check= raises makes the record INVALID, with the problems."""
+    odd = Problem("number", ProblemCode.NOT_A_CHOICE, "number must be even")
 
     async def check(one: PushRequest) -> None:
         if one.record["number"] % 2:
-            raise InvalidRecord("not sent", problems=["number must be even"])
+            raise InvalidRecord("not sent", problems=[odd])
 
     model = Model()
     async with coordinator(model, check=check) as pushes:
@@ -359,7 +361,7 @@ async def test_a_record_that_fails_the_check_is_not_sent() -> None:
         OutcomeStatus.INVALID,
     ]
     assert isinstance(outcomes[1].error, InvalidRecord)
-    assert outcomes[1].error.problems == ("number must be even",)
+    assert outcomes[1].error.problems == (odd,)
     assert posts(model) == 2
 
 
@@ -661,8 +663,8 @@ async def test_the_first_outcome_counts() -> None:
     )
     push = Push(request())
 
-    assert push.settle(first)
-    assert not push.settle(second)
+    assert push._settle(first)
+    assert not push._settle(second)
     assert await push is first
 
 

@@ -11,7 +11,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from integration_sdk._coordinator.bulk import Run
+from integration_sdk._coordinator.bulk import PushRun
 from integration_sdk._coordinator.coordinator import Coordinator
 from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._journal import SqliteJournal
@@ -367,7 +367,7 @@ async def test_a_loop_may_be_collected_by_any_thread() -> None:
             yield request(number)
 
     async with asyncio.timeout(100), coordinator(Model()) as pushes:
-        run: Run = pushes.run(source())
+        run: PushRun = pushes.run(source())
         loops = [aiter(run)]
         await anext(loops[0])
         await asyncio.to_thread(loops.clear)

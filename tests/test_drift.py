@@ -243,5 +243,5 @@ def test_a_repaired_list_of_wrong_pages_is_an_error(fault: str) -> None:
     walk.opened(READER.open(world.body(walk.line.asks[0].params)), 100)
     second = READER.open(world.body(walk.line.asks[0].params))
 
-    with pytest.raises(PaginationError, match=r"was asked for and (page )?\d answered"):
+    with pytest.raises(PaginationError, match=r"was requested, but (page )?\d was returned"):
         walk.opened(second, 100)

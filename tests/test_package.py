@@ -9,23 +9,41 @@ import sys
 import pytest
 
 import integration_sdk
-from integration_sdk import PushRequest, _public
+from integration_sdk import Client, Push, PushRequest
 
 
-@pytest.mark.parametrize("name", _public.__all__)
+@pytest.mark.parametrize("name", dir(integration_sdk))
 def test_public_name_is_there(name: str) -> None:
-    """Every public name can be imported from the top, is what type checkers take it for."""
-    assert getattr(integration_sdk, name) is getattr(_public, name)
+    """Every public name can be imported from the top, and says what it is."""
     assert getattr(integration_sdk, name).__doc__
 
 
-def test_no_public_name_is_hidden_from_type_checkers() -> None:
-    """``dir`` and ``import *`` show the same names as the list that type checkers read."""
+def test_star_and_dir_show_what_type_checkers_see() -> None:
+    """``import *`` gives what ``dir`` lists, and every name that can be an annotation is in it."""
     names: dict[str, object] = {}
     exec("from integration_sdk import *", names)  # noqa: S102  # that is the point
 
-    assert set(dir(integration_sdk)) - {"__version__"} == set(_public.__all__)
-    assert set(names) >= set(_public.__all__)
+    assert set(names) - {"__builtins__"} == set(dir(integration_sdk))
+    assert {"Client", "Listing", "PushRun", "errors", "__version__"} <= set(names)
+
+
+def test_what_a_client_hands_out_can_be_named() -> None:
+    """Each kind of object that people hold can be imported from the top, for their annotations."""
+    client = Client("key", "https://api.example")
+    company = client.company("c")
+    held = (
+        client.companies,
+        client.profile,
+        company,
+        company.data("invoices"),
+        company.data("invoices").list(),
+        company.pushes,
+        company.legacy_bank_accounts,
+        company.connection("d"),
+        client.coordinator(),
+    )
+
+    assert {type(each).__name__ for each in held} <= set(dir(integration_sdk))
 
 
 def test_what_a_push_request_takes_is_typed() -> None:
@@ -39,6 +57,13 @@ def test_unknown_name_is_an_attribute_error() -> None:
     """A typing mistake is told as Python tells it."""
     with pytest.raises(AttributeError, match="'integration_sdk' has no attribute 'Clint'"):
         _ = integration_sdk.Clint  # type: ignore[attr-defined]  # that is the point
+
+
+def test_errors_are_there_without_an_import_of_their_own() -> None:
+    """``integration_sdk.errors`` needs nothing but ``import integration_sdk``."""
+    program = "import integration_sdk; integration_sdk.errors.NotFound"
+
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_import_alone_loads_no_client() -> None:
@@ -66,3 +91,19 @@ def test_a_reading_client_loads_nothing_of_pushes() -> None:
 
     of_pushes = ("models", "_coordinator", "_sansio.options", "_sansio.polling", "_sansio.pushing")
     assert not {"cattrs", "sqlite3", *(f"integration_sdk.{name}" for name in of_pushes)} & {*loaded}
+
+
+def test_completion_on_a_push_offers_none_of_the_coordinators_verbs() -> None:
+    """Whoever holds a push sees what can be read and awaited, and cannot settle it by mistake."""
+    shown = {name for name in dir(Push) if not name.startswith("_")}
+
+    assert shown == {
+        "events",
+        "intent",
+        "key",
+        "number",
+        "operation",
+        "outcome",
+        "request",
+        "twins",
+    }

@@ -406,7 +406,7 @@ async def test_commits_at_the_same_time_keep_the_last(tmp_path: Path) -> None:
 def test_a_save_that_comes_late_leaves_the_newer_cursor(tmp_path: Path) -> None:
     """Two savers of one file do not stumble over each other's unfinished copy either."""
     checkpoint = Checkpoint(tmp_path / "cursor")
-    older, newer = checkpoint.saving("older"), checkpoint.saving("newer")
+    older, newer = checkpoint._saving("older"), checkpoint._saving("newer")
 
     newer()
     older()

@@ -13,7 +13,7 @@ from integration_sdk._sansio.paging.cursor import Position
 from integration_sdk._sansio.paging.items import ItemReader
 from integration_sdk._sansio.paging.line import Ask, Line
 from integration_sdk._sansio.paging.page_size import PageSize
-from integration_sdk._sansio.paging.paging import PageWalk
+from integration_sdk._sansio.paging.page_walk import PageWalk
 from integration_sdk._sansio.requests import MIB
 from integration_sdk.errors import MalformedResponse, PaginationError, UnsafeLink
 from tests.paging_worlds import (

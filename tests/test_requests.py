@@ -10,7 +10,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._sansio import custom, requests
+from integration_sdk._sansio import arguments, custom, requests
 from integration_sdk._sansio.paging.links import LinkReader
 from integration_sdk._sansio.requests import Priority, Safety
 from integration_sdk.dialect import Dialect, Route
@@ -223,13 +223,13 @@ def test_a_key_that_no_header_can_hold_is_refused(key: Any) -> None:
 
 def test_the_words_that_an_option_takes_are_named() -> None:
     """Whatever else is given, also what no set could hold."""
-    requests.one_of("leave", "drain", ("drain", "detach"))
+    arguments.one_of("leave", "drain", ("drain", "detach"))
     odd: object
     for odd in ("Drain", None, [], True):
         with pytest.raises(ConfigurationError, match=r"^leave must be 'drain' or 'detach', not "):
-            requests.one_of("leave", odd, ("drain", "detach"))
+            arguments.one_of("leave", odd, ("drain", "detach"))
     with pytest.raises(ConfigurationError, match="must be 'a', 'b' or 'c', not 4"):
-        requests.one_of("x", 4, ("a", "b", "c"))
+        arguments.one_of("x", 4, ("a", "b", "c"))
 
 
 @pytest.mark.parametrize("minutes", [0, -1, 1.5, True, "60"])

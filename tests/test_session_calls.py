@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from integration_sdk._sansio.origin import check_base_url
 from integration_sdk._sansio.requests import Priority, Safety
-from integration_sdk._sansio.throttling.origin import check_base_url
 from integration_sdk._session import CallInfo, CallOptions, RetryPolicy
 from integration_sdk._session.call import Call
 from integration_sdk.errors import AnswerLost, ConfigurationError, IntegrationError, NotSent

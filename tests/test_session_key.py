@@ -447,5 +447,5 @@ async def test_a_source_that_fails_when_the_key_has_changed() -> None:
 
     async with raw_server(accepts("two")) as server, session_on(server, api_key=source) as session:
         assert (await session.send(write(), ONE_CALL)).status == 401
-        with pytest.raises(NotSent, match="source of the API key"):
+        with pytest.raises(NotSent, match="the api_key function raised LookupError"):
             await session.send(read(), ONE_CALL)

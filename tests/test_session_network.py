@@ -12,7 +12,7 @@ import pytest
 from yarl import URL
 
 from integration_sdk import Client
-from integration_sdk._sansio.throttling.origin import check_proxy
+from integration_sdk._sansio.origin import check_proxy
 from integration_sdk._session import CallOptions, Session
 from integration_sdk._session.key import ApiKey
 from integration_sdk._session.transport import Transmission, Transport

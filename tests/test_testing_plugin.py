@@ -78,7 +78,7 @@ async def test_aioresponses_works(integration_aioresponses):
 def documented_example() -> str:
     """Return the code that the package's docstring tells people to copy."""
     documentation = testing.__doc__ or ""
-    code = documentation.split("::\n\n", 1)[1].split("\n\nInstalled")[0]
+    code = documentation.split("::\n\n", 1)[1].split("\n\nThe plugin is")[0]
     return textwrap.dedent(code)
 
 

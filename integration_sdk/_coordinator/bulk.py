@@ -42,7 +42,7 @@ def checked(request: PushRequest) -> PushRequest:
     return request
 
 
-class Run(AsyncIterator[PushOutcome]):
+class PushRun(AsyncIterator[PushOutcome]):
     """The outcomes of one call of `Coordinator.run`: loop over it, or await ``anext()``.
 
     Each loop has an iterator that nobody else holds, so that leaving the loop is noticed even

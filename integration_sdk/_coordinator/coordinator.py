@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Final, Literal, Self, get_args
 
 from integration_sdk._coordinator import decisions, takeover
-from integration_sdk._coordinator.bulk import Bulk, RaiseOn, Run, checked
+from integration_sdk._coordinator.bulk import Bulk, PushRun, RaiseOn, checked
 from integration_sdk._coordinator.delivery import Delivery
 from integration_sdk._coordinator.desk import ENDS_ALL, Check, Desk
 from integration_sdk._coordinator.options import CoordinatorOptions, Leave
@@ -27,9 +27,15 @@ from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._coordinator.push_list import PushList, SendRequest
 from integration_sdk._journal import Journal, KeyJournal, SqliteJournal
+from integration_sdk._sansio.arguments import (
+    is_number,
+    one_of,
+    seconds,
+    true_or_false,
+    whole_number,
+)
 from integration_sdk._sansio.pushing.effects import Ledger, Policy
 from integration_sdk._sansio.pushing.outcomes import PushProgress
-from integration_sdk._sansio.requests import is_number, one_of, seconds, true_or_false, whole_number
 from integration_sdk._sansio.throttling.retry import RetryPolicy
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ClientClosed, ConfigurationError
@@ -253,7 +259,7 @@ class Coordinator:
         ordered: bool = False,
         raise_on: RaiseOn = "none",
         wait: float | None = None,
-    ) -> Run:
+    ) -> PushRun:
         """Push many records and yield the outcome of each, as they come.
 
         Takes from *requests* no faster than it can send. A record that cannot be right gets
@@ -290,7 +296,7 @@ class Coordinator:
             ordered=ordered,
             raise_on=raise_on,
         )
-        return Run(bulk, requests)
+        return PushRun(bulk, requests)
 
     # Watching
 

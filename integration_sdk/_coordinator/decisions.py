@@ -66,7 +66,7 @@ async def resend(desk: Desk, intent_id: str) -> Push:
     if before is None:
         raise ConfigurationError(f"intent {intent_id} is not in doubt here")
     while holder := desk.references.holder(before.reference):
-        await holder.push.change()
+        await holder.push._next_change()
     push = desk.doubted.get(intent_id)
     exact = desk.poller.exact
     again = Push(push.request if push else submissions.from_record(before, exact=exact))
@@ -80,7 +80,7 @@ async def _resend(desk: Desk, before: Intent, again: Push) -> Push:
         intent = await _on_record(desk, before.id)
     except BaseException:
         desk.references.let_go(again)
-        again.wake()
+        again._wake()
         desk.pass_on(again, outcomes.in_doubt(again.request, before))
         raise
     desk.enter()

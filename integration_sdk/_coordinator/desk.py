@@ -205,7 +205,7 @@ class Desk:
     def follow(self, push: Push, intent: Intent, operation: PushOperation) -> None:
         """Follow a push whose key is known to its end."""
         kept = self.delivery.ledger.get(intent.id)
-        push.acknowledged(kept.id if kept else None, operation)
+        push._acknowledged(kept.id if kept else None, operation)
         if operation.is_final:
             self.poller.remember(operation)
             self._conclude(push, operation)
@@ -225,12 +225,12 @@ class Desk:
     def _join(self, holder: Push, twin: Push) -> None:
         if holder.key in self.open or holder.intent in self.doubted:
             self.waits.start(twin)
-        holder.join(twin)
+        holder._join(twin)
 
     def changed(self, key: str, operation: PushOperation) -> None:
         """The poller has seen a push; tell of another status."""
         push = self.open[key]
-        if push.changed(operation):
+        if push._changed(operation):
             self._tell("changed", push)
 
     def ended(self, key: str, operation: PushOperation) -> None:
@@ -246,7 +246,7 @@ class Desk:
 
     def _conclude(self, push: Push, operation: PushOperation) -> None:
         """A push is final: record it, then tell; nobody's wait ends meanwhile."""
-        for each in push.crowd:
+        for each in push._crowd:
             self.waits.forget(each)
         self._finals.append((push, operation))
         if not self._recording:
@@ -279,7 +279,7 @@ class Desk:
         key, intent = push.key or "", push.intent or ""
         holders, name = (self.open, key) if key else (self.doubted, intent)
         holder = holders[name]
-        heir = holder.part(push)
+        heir = holder._part(push)
         if heir is not None and heir is not holder:
             self.references.inherit(holder, heir)
             holders[name] = heir
@@ -293,7 +293,7 @@ class Desk:
     # Doubts
 
     def _doubt(self, push: Push, intent: Intent) -> None:
-        push.doubted(intent.id)
+        push._doubted(intent.id)
         self.doubted[intent.id] = push
         self.waits.start(push)
         self._tell("doubted", push)
@@ -352,7 +352,7 @@ class Desk:
             self.tally.open -= 1
         self.references.let_go(push)
         self.waits.forget(push)
-        if push.settle(outcome):
+        if push._settle(outcome):
             self._busy -= 1
             if not self._busy:
                 self.idle.set()

@@ -73,30 +73,26 @@ class Push:
         self._waiters.append(future)
         return future
 
-    async def change(self) -> None:
-        """Wait until something happens to it."""
-        await self._next_change()
-
-    def wake(self) -> None:
+    def _wake(self) -> None:
         """Let those who wait look again."""
         waiters, self._waiters = self._waiters, None
         for future in waiters or ():
             if not future.done():
                 future.set_result(None)
 
-    # Told by the coordinator
+    # For the coordinator
 
-    def acknowledged(self, intent: str | None, operation: PushOperation) -> None:
+    def _acknowledged(self, intent: str | None, operation: PushOperation) -> None:
         """Take the service's key; *intent* is what its end goes on record under."""
         self.intent, self.operation = intent, operation
         self._share()
 
-    def doubted(self, intent: str) -> None:
+    def _doubted(self, intent: str) -> None:
         """Its answer was lost: *intent* is searched for."""
         self.intent = intent
         self._share()
 
-    def changed(self, operation: PushOperation) -> bool:
+    def _changed(self, operation: PushOperation) -> bool:
         """Take a state that is not final; return whether it is another one."""
         if self.operation is not None and self.operation.raw_status == operation.raw_status:
             return False
@@ -104,20 +100,20 @@ class Push:
         self._share()
         return True
 
-    def join(self, twin: Push) -> None:
+    def _join(self, twin: Push) -> None:
         """Share what becomes of it with *twin* and its crowd; they get outcomes of their own."""
-        self.twins = [*(self.twins or ()), *twin.crowd]
+        self.twins = [*(self.twins or ()), *twin._crowd]
         twin.twins = None
         self._share()
 
     @property
-    def crowd(self) -> list[Push]:
+    def _crowd(self) -> list[Push]:
         """It, and its twins."""
         return [self, *(self.twins or ())]
 
-    def part(self, one: Push) -> Push | None:
+    def _part(self, one: Push) -> Push | None:
         """Let *one* of the crowd go; return who of those left has the others as twins now."""
-        left = [each for each in self.crowd if each is not one]
+        left = [each for each in self._crowd if each is not one]
         self.twins = None
         if not left:
             return None
@@ -126,13 +122,13 @@ class Push:
         return head
 
     def _share(self) -> None:
-        self.wake()
+        self._wake()
         for twin in self.twins or ():
             twin.intent = self.intent
             if self.operation is not None:
-                twin.changed(self.operation)
+                twin._changed(self.operation)
 
-    def settle(self, outcome: PushOutcome) -> bool:
+    def _settle(self, outcome: PushOutcome) -> bool:
         """Take the outcome; the first one counts. Return whether this was it."""
         if self.outcome is not None:
             self.wake()  # it was found later, and somebody may have waited for its reference
@@ -140,7 +136,7 @@ class Push:
         self.outcome = outcome
         self.operation = outcome.operation or self.operation
         told, self._on_outcome = self._on_outcome, None
-        self.wake()
+        self._wake()
         if told:
             told(self)
         return True

@@ -70,6 +70,6 @@ class References:
                 return holder.push
             if holder.push.key is not None or holder.push.intent in doubted:
                 raise submissions.another_record(intent.reference)
-            await holder.push.change()
+            await holder.push._next_change()
         self.take(push, intent)
         return None

@@ -32,7 +32,7 @@ class Waits:
 
     def start(self, push: Push) -> None:
         """*push* was answered, or its answer lost: its wait begins, and that of all who joined."""
-        for each in push.crowd:
+        for each in push._crowd:
             seconds = outcomes.longest_wait(each.request, self._bounds.pop(each, None))
             if seconds is not None and each.outcome is None and each not in self._timers:
                 self._timers[each] = asyncio.get_running_loop().call_later(

@@ -1,3 +1,6 @@
-"""Async iteration over lists: `pager` is what people hold, `readings` its iterators,
-`stream` one reading, `fetching` what is on its way, `checkpoint` a place kept in a file.
+"""Async iteration over lists.
+
+``pager`` is what users hold, ``readings`` are its iterators, ``stream`` is one reading of a
+list, ``fetching`` the pages that are being requested, ``turns`` keeps the event loop
+responsive, and ``checkpoint`` keeps a cursor in a file.
 """

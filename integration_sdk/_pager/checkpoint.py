@@ -1,4 +1,4 @@
-"""A place on disk for a cursor, so that a killed run goes on where it was."""
+"""A cursor in a file, so that a run that was killed can go on where it was."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST = 64 * 1024
 
 @define(eq=False)
 class _Order:
-    """Which of several saves was asked for last, whatever thread comes first."""
+    """Which of several saves was requested last, whichever thread comes first."""
 
     lock: Lock = field(factory=Lock)
     turns: Iterator[int] = field(factory=partial(count, 1))
@@ -47,10 +47,10 @@ class Checkpoint:
         return Checkpoint, (self.path,)
 
     def load(self) -> str | None:
-        """The cursor saved last; None where there is none yet.
+        """The cursor that was saved last; None if there is none.
 
         Raises:
-            ConfigurationError: The file holds no text or cannot be read, or its directory
+            ConfigurationError: The file is not text or cannot be read, or its directory
                 does not exist.
         """
         try:
@@ -66,15 +66,15 @@ class Checkpoint:
             raise ConfigurationError(f"checkpoint {self.path} cannot be read: {error}") from None
 
     def save(self, cursor: str) -> None:
-        """Keep *cursor*; when this returns it survives a power cut.
+        """Save *cursor*; once this returns, it survives a power cut.
 
         Raises:
             ConfigurationError: The file cannot be written.
         """
-        self.saving(cursor)()
+        self._saving(cursor)()
 
-    def saving(self, cursor: str) -> Callable[[], None]:
-        """Return what does `save`, in any thread; it leaves a cursor of a later call in place."""
+    def _saving(self, cursor: str) -> Callable[[], None]:
+        """Return a function that saves *cursor*, in any thread, unless a later one is there."""
         return partial(self._save, cursor, next(self._order.turns))
 
     def _save(self, cursor: str, turn: int) -> None:
@@ -97,5 +97,5 @@ class Checkpoint:
             raise ConfigurationError(f"checkpoint {self.path} cannot be written: {error}") from None
 
     def clear(self) -> None:
-        """Forget the cursor: the next run starts at the beginning."""
+        """Remove the file, so that the next run starts from the beginning."""
         self.path.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""The pages of one reading that are on their way, or here as bytes.
+"""The pages of one reading that are being requested, or have arrived as bytes.
 
-Each is a task of its own. A task never fails: its error is a value, since nobody may
-ever come to look at it. Pages that are not needed any more are cancelled.
+Each is a task of its own. A task never fails: its error is a value, because nobody may
+ever await it. Pages that are not needed any more are cancelled.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LARGE_BLOCK = 32 * MIB - 64 * 1024
 
 @frozen
 class Fetched:
-    """A page's answer and the seconds that it took, waits not counted."""
+    """The answer to a page's request, and the seconds that it took, without waits."""
 
     response: Response
     seconds: float
@@ -42,11 +42,11 @@ class _OnItsWay:
 
 @define(eq=False)
 class Fetching:
-    """Carries out what a walk wants fetched.
+    """Fetches the pages that a walk wants.
 
     Attributes:
         walk: Says which pages.
-        fetch: Carries a request.
+        fetch: Sends a request.
         clock: Seconds, monotonic.
         report: Counts requests and waits.
     """
@@ -59,7 +59,7 @@ class Fetching:
     _loop: asyncio.AbstractEventLoop | None = field(init=False, default=None)
 
     def send(self, *, waiting: bool) -> None:
-        """Ask for what the walk wants now; what is waited for goes at the caller's priority."""
+        """Request the pages that the walk wants now; an awaited one at the caller's priority."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # an iterator may be gone on with in another asyncio.run()
             self.recall()
@@ -91,11 +91,11 @@ class Fetching:
         return self._pages[ask].task.done()
 
     async def answer(self, ask: Ask, goes_on: Callable[[Exception], bool]) -> Fetched | None:
-        """Return the answer of the page *ask*; None if it is recalled, or to be asked for again.
+        """Return the answer for the page *ask*; None if it was recalled or must be asked again.
 
         Args:
             ask: The head of the walk.
-            goes_on: Whether there is something better to do about an error than to raise it.
+            goes_on: Says whether reading can go on after an error, so that it is not raised.
         """
         page = self._pages[ask]
         try:
@@ -120,7 +120,7 @@ class Fetching:
         self._cancel(self._pages.keys() - self.walk.line.asks)
 
     def recall(self) -> None:
-        """Cancel everything; the walk asks anew if it goes on."""
+        """Cancel everything; the walk asks again if it goes on."""
         self._cancel(list(self._pages))
         self.walk.line.recalled()
 

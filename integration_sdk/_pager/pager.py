@@ -8,11 +8,10 @@
     some = await pager.collect(limit=500)
     async for batch in pager.chunks(200): ...
 
-A `Pager` only describes the list. Each of these makes a reading of its own (a
-`Stream`) from the start, from ``cursor=``, or from what the checkpoint then holds.
-``pager.cursor``, ``report`` and ``progress`` speak of the reading begun last. What is
-held here of a reading never keeps it alive: when its iterator goes away, its requests
-are cancelled.
+A `Pager` only describes the list. Each of these starts a reading of its own (a
+`Stream`), from the start, from ``cursor=``, or from the checkpoint. ``pager.cursor``,
+``report`` and ``progress`` are about the latest reading. The pager does not keep a
+reading alive: when its iterator goes away, its requests are cancelled.
 """
 
 from __future__ import annotations
@@ -25,12 +24,13 @@ from typing import Any, Generic, Literal, TypedDict, TypeVar
 from integration_sdk._pager.checkpoint import Checkpoint
 from integration_sdk._pager.readings import Chunks, Items, ListPage, Pages, save
 from integration_sdk._pager.stream import OnDrift, OnInvalid, Stream
+from integration_sdk._sansio.arguments import one_of, whole_number
 from integration_sdk._sansio.paging.cursor import Position, read_cursor, write_cursor
 from integration_sdk._sansio.paging.drift import DriftWatch, Keys
 from integration_sdk._sansio.paging.items import Decode, ItemReader
 from integration_sdk._sansio.paging.line import Line
 from integration_sdk._sansio.paging.page_size import START, PageSize
-from integration_sdk._sansio.paging.paging import PageWalk
+from integration_sdk._sansio.paging.page_walk import PageWalk
 from integration_sdk._sansio.paging.repair import RepairWalk
 from integration_sdk._sansio.paging.report import ListProgress, ListReport
 from integration_sdk._sansio.paging.walk import Walk
@@ -39,8 +39,6 @@ from integration_sdk._sansio.requests import (
     LARGEST_PAGE,
     MIB,
     Request,
-    one_of,
-    whole_number,
 )
 from integration_sdk._sansio.responses import Fetch
 from integration_sdk.errors import ConfigurationError
@@ -51,21 +49,21 @@ MOST_AHEAD = 256
 
 
 class ListOptions(TypedDict, total=False):
-    """What every ``list()`` takes.
+    """The options of every ``list()``.
 
     Attributes:
-        page_size: Items per page, 1 to 5000, default 100; "auto" adapts it to how large and
-            how fast the answers are. A page that takes too long is asked for again in smaller
-            sizes, twice, with the client's time-out each time; but not where only one page is
-            awaited.
+        page_size: Items per page, 1 to 5000, default 100. "auto" adapts it to the size and speed
+            of the answers: a page that takes too long is requested again in smaller sizes, up
+            to twice, each time with the client's timeout (not if you await a single page).
         query: A filter, such as ``status=paid``.
         order_by: A field, or ``-field`` for descending order.
         prefetch: Pages to fetch ahead of the one being read, 0 to 256, default 4.
-        max_bytes: About how many bytes of pages may be held or on their way, default 32 MiB.
-        limit: The most items to read.
-        cursor: A ``pager.cursor``: go on behind the place where it was taken.
-        checkpoint: A file: go on from the cursor in it, and save to it with ``commit()``. It stays
-            there at the end of the list; ``Checkpoint(path).clear()`` begins anew.
+        max_bytes: How much of pages to hold in memory, fetched or on their way, in bytes;
+            approximate, default 32 MiB.
+        limit: Maximum number of items to read.
+        cursor: A ``pager.cursor``; reading continues after the item where it was taken.
+        checkpoint: A file; reading continues from the cursor in it, and ``commit()`` saves to it.
+            It is kept at the end of the list; ``Checkpoint(path).clear()`` starts over.
         key: What identifies an item: the name of a field, or a function of the item.
         on_drift: What to do when the list changes while it is read: "report"
             (see `ListReport`), "warn" with a `DriftWarning`, "raise" `ResultSetChanged`, or
@@ -90,24 +88,24 @@ class ListOptions(TypedDict, total=False):
 
 
 class Pager(Generic[T]):
-    """A list of the service. Nothing is requested before it is iterated or awaited.
+    """A list of the service. Nothing is requested until you iterate over it or await it.
 
-    It gives what following ``_links.next`` page by page would give, in that order, while
-    the next pages are being fetched. Errors have a ``cursor``, and asking the same
-    iterator again goes on where it stopped.
+    It yields what following ``_links.next`` page by page would yield, in the same order, and
+    fetches the next pages meanwhile. After an error, iterating further over the same iterator
+    continues where it stopped; another process can continue from the error's ``cursor``.
 
     Args:
-        fetch: Carries a request; returns the answer, whatever its status.
-        request: The first page.
-        base_url: The service's; absolute links must agree with it.
-        model: What each item becomes; None for plain values.
-        decode: Reads an item's bytes, in place of *model*.
+        fetch: Sends a request and returns the answer, whatever its status.
+        request: The request for the first page.
+        base_url: The service's; absolute links must begin with it.
+        model: Class of the items; None for plain values.
+        decode: Reads the bytes of an item, instead of *model*.
         clock: Seconds, monotonic.
 
-    The others are those of `ListOptions`.
+    The other arguments are described in `ListOptions`.
 
     Raises:
-        ConfigurationError: An option cannot work.
+        ConfigurationError: An option has a value that cannot work.
 
     Source: "Pagination".
     """
@@ -158,15 +156,15 @@ class Pager(Generic[T]):
     # Reading
 
     def __aiter__(self) -> Items[T]:
-        """Read the items from the start, or the cursor, on."""
+        """Iterate over the items, from the start or the cursor."""
         return Items(self._read())
 
     def pages(self) -> Pages[T]:
-        """Read page by page; empty pages are shown too."""
+        """Iterate over the pages, including empty ones."""
         return Pages(self._read(want_extra=True), self._checkpoint)
 
     def chunks(self, size: int) -> Chunks[T]:
-        """Read lists of *size* items; the last may be shorter."""
+        """Iterate over lists of *size* items; the last one may be shorter."""
         return Chunks(self._read(), whole_number("size", size, 1, 2**31 - 1))
 
     def __await__(self) -> Generator[Any, None, ListPage[T]]:
@@ -174,7 +172,7 @@ class Pager(Generic[T]):
         return self._first_page().__await__()
 
     async def first(self) -> T | None:
-        """The first item, or None where there is none."""
+        """The first item, or None if the list is empty."""
         async with Items[T](self._read(prefetch=0, one_call=True)) as items:
             return await anext(items, None)
 
@@ -195,7 +193,7 @@ class Pager(Generic[T]):
     async def _first_page(self) -> ListPage[T]:
         stream = self._read(prefetch=0, want_extra=True, one_call=True)
         async with Pages[T](stream, self._checkpoint) as pages:
-            return await pages.first()
+            return await pages._next_or_empty()
 
     def _read(
         self,
@@ -233,26 +231,26 @@ class Pager(Generic[T]):
 
     @property
     def cursor(self) -> str:
-        """The place behind the last item, as text.
+        """The place after the last item that you got, as a string.
 
-        Pass it to the same ``list(cursor=...)`` at any time, in any process.
+        Pass it as ``list(cursor=...)`` to the same list, at any time and in any process.
         """
         return write_cursor(self._request, self._position)
 
     @property
     def report(self) -> ListReport:
-        """What reading the list has taken and shown so far; it does not change later."""
+        """Statistics of the reading so far; a copy, which does not change later."""
         return self._stream.current_report() if self._stream else ListReport()
 
     @property
     def progress(self) -> ListProgress:
-        """How far the reading is, and how fast."""
+        """How far the reading has got, and how fast it is."""
         if self._stream is None:
             return ListProgress(done=self._start.done, total=self._start.total, rate=0.0, eta=None)
         return self._stream.progress
 
     async def commit(self) -> None:
-        """Save `cursor` to the checkpoint: all items so far are done.
+        """Save `cursor` to the checkpoint: all items that you got so far are done.
 
         Raises:
             ConfigurationError: ``list()`` was given no checkpoint, or it cannot be written.
@@ -273,7 +271,7 @@ class Pager(Generic[T]):
         try:
             return read_cursor(self._request, saved)
         except ConfigurationError as error:
-            what = f"{error}; or remove the file to begin anew"
+            what = f"{error}; or remove the file to start over"
         raise ConfigurationError(f"checkpoint {place.path}: {what}")
 
 

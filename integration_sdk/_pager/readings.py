@@ -26,19 +26,19 @@ T = TypeVar("T")
 
 @frozen(kw_only=True)
 class ListPage(Page[T]):
-    """A `Page` that knows where the list goes on.
+    """A `Page` that knows where the list continues.
 
     Attributes:
-        cursor: Names the place behind this page.
+        cursor: The place after this page, for ``list(cursor=...)``.
     """
 
     cursor: str
     _checkpoint: Checkpoint | None = field(default=None, repr=False, eq=False)
 
     async def commit(self) -> None:
-        """Save `cursor` to the checkpoint: this page, and all before it, is done.
+        """Save `cursor` to the checkpoint: this page and all before it are done.
 
-        A run that is killed redoes the page it was at, no more.
+        A run that is killed repeats only the page that it was at.
 
         Raises:
             ConfigurationError: ``list()`` was given no checkpoint, or it cannot be written.
@@ -65,7 +65,7 @@ class _Reading(Generic[T]):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Stop reading; what is on its way is cancelled."""
+        """Stop reading and cancel the requests that are under way."""
         self._stream.stop()
         self._ready = iter(())
 
@@ -139,7 +139,7 @@ class Pages(_Reading[T], AsyncIterator[ListPage[T]]):
             raise StopAsyncIteration
         return self._page(results)
 
-    async def first(self) -> ListPage[T]:
+    async def _next_or_empty(self) -> ListPage[T]:
         """The next page; an empty one if nothing is to be read, as with ``limit=0``."""
         return self._page(await self._stream.next_page() or [])
 
@@ -158,7 +158,7 @@ class Pages(_Reading[T], AsyncIterator[ListPage[T]]):
 
 
 async def save(checkpoint: Checkpoint | None, cursor: str) -> None:
-    """Keep *cursor* in *checkpoint*; the event loop goes on meanwhile."""
+    """Save *cursor* to *checkpoint* without blocking the event loop."""
     if checkpoint is None:
-        raise ConfigurationError("there is no checkpoint to commit to: pass list(checkpoint=path)")
-    await asyncio.to_thread(checkpoint.saving(cursor))
+        raise ConfigurationError("there is no checkpoint to commit to; use list(checkpoint=path)")
+    await asyncio.to_thread(checkpoint._saving(cursor))

@@ -1,13 +1,13 @@
-"""One reading of a list: fetches what the walk asks for, decodes what is handed out.
+"""One reading of a list: it fetches what the walk asks for, and decodes what is yielded.
 
-The walk decides, this carries out. Pages that were fetched ahead wait as bytes until
-it is their turn. Items leave in slices: a slice is a plain iterator, so an item costs
-no task switch, and between slices the event loop gets its turn.
+The walk decides, this carries it out. Pages that were fetched ahead wait as bytes until
+it is their turn. Items are handed out in slices: a slice is a plain iterator, so an item
+costs no task switch, and between slices the event loop gets its turn.
 
-Whatever ends a reading early (an error, a cancellation, `Stream.stop`) cancels what
-is on its way. After an error the reading stands where it stood: asking again goes on.
-What is handed out many at a time (a page, a chunk) counts as handed out when it is
-whole: until then the cursor names the place where it began.
+Whatever ends a reading early (an error, a cancellation, `Stream.stop`) cancels the
+requests under way. After an error the reading keeps its place: asking again goes on from
+there. A page or a chunk counts as handed out when it is complete; until then the cursor
+stays at the place where it began.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class Stream(Generic[T]):
         reader: How pages and items are decoded.
         fetch: Carries a request.
         clock: Seconds, monotonic: for slices and progress.
-        on_invalid: Gets an item that does not fit, in place of an exception.
-        on_drift: What a sign of drift leads to.
-        watch: Looks for such signs; None where the walk itself does.
+        on_invalid: Called with an item that does not fit, instead of raising.
+        on_drift: What to do about a sign of drift.
+        watch: Looks for such signs; None if the walk itself does.
         want_extra: Whether a page's unknown fields are wanted.
-        one_call: Whether it is one page that is wanted, within one time-out: then it is not
-            asked for again in smaller sizes because it took too long.
+        one_call: Whether a single page is wanted, within one timeout: then it is not
+            requested again in smaller sizes because it took too long.
     """
 
     walk: Walk
@@ -102,10 +102,9 @@ class Stream(Generic[T]):
     # Items
 
     async def more(self) -> Iterator[T] | None:
-        """Return the next items, some at a time; None at the end of the list.
+        """Return an iterator over the next few items; None at the end of the list.
 
-        The iterator decodes each item when it is taken; what that raises is to be
-        shown to `unfit`.
+        It decodes each item when it is taken. Pass what that raises to `unfit`.
         """
         with self._one_at_a_time():
             await self._turns.breathe()
@@ -130,15 +129,15 @@ class Stream(Generic[T]):
             return items
 
     def hold(self) -> None:
-        """Let nothing count as handed out from here on, until `release`."""
+        """Keep the cursor where it is until `release`."""
         self._held_at = self._held_at or self.position
 
     def release(self) -> None:
-        """Let all that was taken count as handed out."""
+        """Move the cursor behind all that was taken."""
         self._held_at = None
 
     def collect(self, items: list[T], ready: Iterable[T]) -> None:
-        """Append *ready* to *items*; what does not fit is judged by `unfit`."""
+        """Append *ready* to *items*; an item that does not fit goes to `unfit`."""
         while True:
             try:
                 with collector_paused():
@@ -147,7 +146,7 @@ class Stream(Generic[T]):
                 self.unfit(error)
 
     def unfit(self, error: Exception) -> None:
-        """Judge an item that could not be decoded: pass it to ``on_invalid``, or raise.
+        """Pass an item that could not be decoded to ``on_invalid``, or raise.
 
         Raises:
             InvalidItem: There is no ``on_invalid``.
@@ -172,12 +171,12 @@ class Stream(Generic[T]):
 
     @property
     def cursor(self) -> str:
-        """`position` as a token."""
+        """`position` as a string."""
         return write_cursor(self.walk.request, self.position)
 
     @property
     def progress(self) -> ListProgress:
-        """How far it has come, and how fast."""
+        """How far it has got, and how fast it is."""
         done, total = self.position.done, self._wanted
         began = self._turns.began
         elapsed = 0.0 if began is None else self.clock() - began
@@ -192,14 +191,14 @@ class Stream(Generic[T]):
 
     @property
     def _wanted(self) -> int | None:
-        """Items of the list that are to be read, those before the cursor included."""
+        """Items to read in all, including those before the cursor."""
         walk = self.walk
         if walk.total is None or walk.limit is None:
             return walk.total
         return min(walk.total, walk.start.done + walk.limit)
 
     def current_report(self) -> ListReport:
-        """The report as of now; later ones are others."""
+        """A copy of the report as of now."""
         items = self._count() - self.report.invalid
         return evolve(self.report, items=items, drift=[*self.report.drift])
 
@@ -236,7 +235,7 @@ class Stream(Generic[T]):
                 self._turns.had_one()
             if self._stopped_at is not None:
                 raise PaginationError(
-                    "the iteration was closed by another task while this one waited for an item"
+                    "another task closed this iterator while this one waited for an item"
                 )
             if answer is not None and self._open(answer):
                 return True
@@ -296,7 +295,7 @@ class Stream(Generic[T]):
         return False
 
     def _tell_drift(self) -> None:
-        """Report what was noticed, and warn of it or raise, as the caller wants it."""
+        """Report what was noticed, and warn or raise if the caller wants that."""
         noted, self.walk.notes = self.walk.notes, []
         self.report.drift += noted[: MOST_DRIFT - len(self.report.drift)]
         if self.watch is not None:
@@ -319,8 +318,8 @@ class Stream(Generic[T]):
     def _one_at_a_time(self) -> Iterator[None]:
         if self._busy:
             raise PaginationError(
-                "another task is waiting for the next item of this iteration; give each task "
-                "an iteration of its own, or hand items on through an asyncio.Queue"
+                "another task is waiting for the next item of this iterator; give each task "
+                "an iterator of its own, or pass items on through an asyncio.Queue"
             )
         self._busy = True
         try:
@@ -336,7 +335,7 @@ class Stream(Generic[T]):
             self._busy = False
 
     def stop(self) -> None:
-        """End the reading where it is: cancel what is on its way, let pages go. Never raises."""
+        """End the reading where it is: cancel requests, drop pages. Never raises."""
         if self._stopped_at is None:
             self._stopped_at = self.position
             self.walk.dropped(self._feed.left if self._feed else 0)

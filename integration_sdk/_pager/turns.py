@@ -1,4 +1,4 @@
-"""Turns of the event loop: work goes in slices, and between them others get theirs."""
+"""Keeps the event loop responsive: items are decoded in slices, with a turn in between."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ LARGEST_SLICE = 4096
 
 @define(eq=False)
 class Turns:
-    """Cuts the handing out of items into slices of about `SLICE_SECONDS`.
+    """Cuts the decoding of items into slices of about `SLICE_SECONDS`.
 
     Attributes:
         clock: Seconds, monotonic.
-        began: When the first slice was asked for; None before.
-        size: Items that a slice may hold, as found by looking at the clock.
+        began: When the first slice was requested; None before.
+        size: Items in the next slice, adapted to how long the last one took.
     """
 
     clock: Callable[[], float]

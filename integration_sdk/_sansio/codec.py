@@ -1,4 +1,4 @@
-"""JSON to values and back, with msgspec: names, numbers, dates as the service means them."""
+"""JSON to values and back, with msgspec: names, numbers and dates as the service writes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from integration_sdk._sansio.naming import to_plain
+from integration_sdk._sansio.plain import to_plain
 from integration_sdk.errors import InvalidRecord, MalformedResponse
 
 Json = Any
@@ -27,12 +27,12 @@ def decode_json(body: bytes, *, exact: bool = False) -> Json:
     """Return the value of a JSON text; *exact* reads fractions as Decimal.
 
     Raises:
-        MalformedResponse: It is no JSON, or nested too deeply.
+        MalformedResponse: It is not JSON, or nested too deeply.
     """
     try:
         return (_decode_exact if exact else _decode_any)(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedResponse(f"the answer is no JSON that can be read: {error}") from None
+        raise MalformedResponse(f"the answer is not valid JSON: {error}") from None
 
 
 def encode_value(value: Any) -> bytes:
@@ -49,7 +49,7 @@ def encode_value(value: Any) -> bytes:
         if b"null" in body or b"NaN" in body or b"Infinity" in body:
             _refuse_nan(plain, "$")
     except RecursionError:
-        reason = "it is nested too deeply, or holds itself"
+        reason = "it is nested too deeply, or contains itself"
         raise InvalidRecord(f"cannot be written as JSON: {reason}") from None
     except _UNWRITABLE as error:
         raise InvalidRecord(f"cannot be written as JSON: {error}") from None
@@ -84,7 +84,7 @@ def encode_record(record: Any) -> bytes:
     """Return a record as JSON.
 
     Raises:
-        InvalidRecord: It is no object, or holds something that JSON cannot say.
+        InvalidRecord: It is not an object, or holds something that JSON cannot say.
     """
     body = encode_value(record)
     if not body.startswith(b"{"):
@@ -100,7 +100,7 @@ def _refuse_nan(value: Any, path: str) -> None:
     for step, member in _members(value):
         _refuse_nan(member, f"{path}{step}")
     if isinstance(value, float | Decimal) and not math.isfinite(value):
-        raise ValueError(f"{path} is {value}, which is no JSON number")
+        raise ValueError(f"{path} is {value}, which is not a JSON number")
 
 
 def parse_utc(value: Any, _: Any = datetime) -> datetime:

@@ -1,6 +1,6 @@
-"""The fields of a class, whatever made it: attrs, a dataclass, a Struct or a TypedDict.
+"""The fields of a class, whichever kind it is: attrs, a dataclass, a Struct or a TypedDict.
 
-What pydantic makes of its models' fields is its own business; only their names are looked at.
+Pydantic models read and write themselves; only the names of their fields are checked here.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Field:
     """One field of a class.
 
     Attributes:
-        argument: Its name where the object is made.
+        argument: Its name as an argument of the class.
         json_name: Its name in the service's JSON.
         type: As annotated.
-        default: Its value where the JSON has none; `REQUIRED` if it must.
+        default: Its value if the JSON has none; `REQUIRED` if the JSON must have one.
         factory: Makes that value; `REQUIRED` if nothing does.
         late: Whether only the class itself can make that value.
     """
@@ -58,7 +58,7 @@ class Field:
 
     @property
     def has_default(self) -> bool:
-        """Whether its value is known where the JSON has none."""
+        """Whether its value is known if the JSON has none."""
         return not (self.default is REQUIRED and self.factory is REQUIRED)
 
 
@@ -74,7 +74,7 @@ def service_name(member: Any) -> str:
 
 
 def name_of(model: Any) -> str:
-    """Return what a person calls *model*."""
+    """Return the name of *model* for messages."""
     return getattr(model, "__name__", None) or repr(model)
 
 
@@ -92,13 +92,13 @@ def has_fields(kind: Any) -> bool:
 
 
 def fields_of(model: Any) -> Iterator[Field]:
-    """Return what *model* is filled from.
+    """Yield the fields that *model* is filled from.
 
     Raises:
-        NameError: An annotation names what is not there.
+        NameError: An annotation uses a name that is not defined.
     """
     if is_struct(model):
-        rename = speaks_python(model)
+        rename = needs_renaming(model)
         yield from (_of_struct(f, rename=rename) for f in msgspec.structs.fields(model))
         return
     hints = get_type_hints(model, include_extras=True)
@@ -112,11 +112,11 @@ def fields_of(model: Any) -> Iterator[Field]:
 
 
 def needs_twin(kind: Any) -> bool:
-    """Whether msgspec would read *kind*, or something in it, otherwise than we do.
+    """Whether msgspec would read *kind*, or something in it, differently than we do.
 
-    A Struct or a TypedDict is taken at its word where it has the JSON's names; an attrs
-    class or a dataclass never is, since msgspec would pass its ``__init__`` by. Msgspec
-    reads no date that has a time, be it midnight.
+    A Struct or a TypedDict with the JSON's names is read as it is; an attrs class or a
+    dataclass never is, because msgspec would bypass its ``__init__``. Msgspec does not read a
+    date that has a time, not even midnight.
     """
     seen: set[type] = set()
     to_see = [kind]
@@ -133,11 +133,11 @@ def needs_twin(kind: Any) -> bool:
 
 
 def _has_own_names(kind: Any) -> bool:
-    return not (is_struct(kind) or is_typeddict(kind)) or speaks_python(kind)
+    return not (is_struct(kind) or is_typeddict(kind)) or needs_renaming(kind)
 
 
 def _parts(kind: Any) -> Iterator[Any]:
-    """Return what *kind* is made of."""
+    """Yield the types that *kind* is made of."""
     if has_fields(kind):
         yield from (item.type for item in fields_of(kind))
     elif isinstance(kind, NewType):
@@ -151,7 +151,7 @@ def _parts(kind: Any) -> Iterator[Any]:
 
 
 def check_names(kind: Any) -> None:
-    """Refuse a class of pydantic's that would be read and written by the wrong names.
+    """Refuse a pydantic class that would be read and written under the wrong names.
 
     Raises:
         TypeError: A model, *kind* or one within, has snake_case fields and no alias; or *kind* is
@@ -160,15 +160,15 @@ def check_names(kind: Any) -> None:
     if dataclasses.is_dataclass(kind) and is_aliased(kind):
         raise TypeError(f"{name_of(kind)} is a pydantic dataclass with aliases; use a BaseModel")
     for model in models_in(kind):
-        if speaks_python(model):
+        if needs_renaming(model):
             raise TypeError(
                 f"{name_of(model)} has snake_case fields and no alias, but the service's names "
                 "are camelCase: set model_config = ConfigDict(alias_generator=to_camel)"
             )
 
 
-def speaks_python(kind: Any) -> bool:
-    """Whether a class has snake_case fields and says nothing of their JSON names."""
+def needs_renaming(kind: Any) -> bool:
+    """Whether a class has snake_case fields and does not say what their JSON names are."""
     if is_pydantic(kind):
         return not is_aliased(kind) and any(camel(name) != name for name in kind.model_fields)
     if is_struct(kind):
@@ -204,9 +204,9 @@ def _of_struct(member: Any, *, rename: bool) -> Field:
 
 
 def _of_typed_dict(model: Any, name: str, kind: Any) -> Field:
-    """A key that may be missing is left out by whoever makes the dict."""
+    """A key that may be missing has no default: it is left out of the dict."""
     marked = get_origin(kind)
     optional = marked is NotRequired or (marked is not Required and name in model.__optional_keys__)
-    json_name = camel(name) if speaks_python(model) else name
+    json_name = camel(name) if needs_renaming(model) else name
     inner = get_args(kind)[0] if marked in {Required, NotRequired} else kind
     return Field(name, json_name, inner, late=optional)

@@ -71,7 +71,7 @@ def read_notification(body: bytes) -> Notification | None:
     """Return the push that *body* is about, or None if it is about something else.
 
     Raises:
-        MalformedResponse: The body is no JSON object.
+        MalformedResponse: The body is not a JSON object.
     """
     value = decode_json(body)
     if not isinstance(value, dict):
@@ -176,7 +176,7 @@ def is_authorized(headers: Mapping[str, str], shared: Sequence[str]) -> bool:
 
 
 def _same(ours: str, theirs: str) -> bool:
-    """Compare in a time that tells nothing about where the difference is."""
+    """Compare in constant time."""
     return hmac.compare_digest(ours.encode(), theirs.encode(errors="surrogateescape"))
 
 

@@ -1,8 +1,8 @@
-"""Models of pydantic, known by what they can do: pydantic itself is never imported.
+"""Pydantic models, recognised by their methods: pydantic itself is never imported.
 
-They are read and written by their own methods, so with their aliases, validators and
-serializers. Only numbers are looked after here: pydantic reads a fraction through a float, which
-holds 15 digits for certain, and writes a Decimal as a string.
+They are read and written by these methods, and so with their aliases, validators and
+serializers. Only numbers get special care: pydantic reads a fraction through a float, which
+is exact to 15 digits only, and writes a Decimal as a string.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _LONG: Final = b"0" * 16
 
 
 def is_pydantic(kind: Any) -> bool:
-    """Whether *kind* is a model of pydantic 2."""
+    """Whether *kind* is a pydantic v2 model."""
     able = hasattr(kind, "model_validate_json") and hasattr(kind, "model_dump")
     return isinstance(kind, type) and able
 
 
 def models_in(kind: Any) -> Iterator[Any]:
-    """Return *kind* and the models in its fields, however deep; those of other classes are not."""
+    """Yield *kind* and the models in its fields, however deep, but not those in other classes."""
     seen: set[Any] = set()
     to_see = [kind]
     while to_see:
@@ -44,7 +44,7 @@ def models_in(kind: Any) -> Iterator[Any]:
 
 
 def is_aliased(kind: Any) -> bool:
-    """Whether a model, or a dataclass of pydantic's, gives any field a JSON name."""
+    """Whether a pydantic model or dataclass gives any field a JSON name."""
     fields = kind.model_fields if is_pydantic(kind) else getattr(kind, "__pydantic_fields__", {})
     config = getattr(kind, "__pydantic_config__", None) or {}
     return "alias_generator" in config or any(
@@ -55,7 +55,7 @@ def is_aliased(kind: Any) -> bool:
 
 
 def is_described(default: Any) -> bool:
-    """Whether the default of a dataclass' field is pydantic's ``Field(...)``, and none itself."""
+    """Whether the default of a dataclass field is pydantic's ``Field(...)``, not a value."""
     return hasattr(default, "is_required")
 
 
@@ -63,10 +63,10 @@ def is_described(default: Any) -> bool:
 
 
 def validator(model: Any, *, exact: bool) -> Callable[[bytes], Any]:
-    """Return what reads an item's bytes.
+    """Return a function that reads the bytes of an item.
 
-    It is pydantic that says what fits. Where a float may have lost digits, or is not wanted at
-    all, the item is filled once more from the exact numbers.
+    Pydantic decides what fits. If a float may have lost digits, or is not wanted at all, the
+    item is built once more from the exact numbers.
 
     Args:
         model: The class.
@@ -87,13 +87,13 @@ def validator(model: Any, *, exact: bool) -> Callable[[bytes], Any]:
 
 
 def _number(text: str) -> float | Decimal:
-    """Return a float where it says the same."""
+    """Return a float if it is exact, else a Decimal."""
     exact, near = Decimal(text), float(text)
     return near if Decimal(repr(near)) == exact else exact
 
 
 def reason(error: Exception) -> Reason:
-    """Return what pydantic, or a validator of the model's own, found wrong first."""
+    """Return the first thing that pydantic, or a validator of the model, found wrong."""
     if not hasattr(error, "error_count"):
         return str(error), "$"
     first, *others = error.errors()  # type: ignore[attr-defined]  # it is a ValidationError
@@ -109,16 +109,16 @@ def _step(place: str | int) -> str:
 
 
 def dumped(value: Any) -> Any:
-    """Return *value* as pydantic writes JSON, but each Decimal as the number it is."""
+    """Return *value* as pydantic writes it to JSON, but with Decimals as numbers."""
     written = value.model_dump(mode="json", by_alias=True)
     return _with_numbers(written, value.model_dump(warnings=False))
 
 
 def _with_numbers(written: Any, value: Any) -> Any:
-    """Return *written* with the Decimals of *value*, of which it was made.
+    """Return *written* with the Decimals of *value*, which it was made from.
 
-    What a serializer of the model's own made of a Decimal stays. A NaN is one again, for others
-    to refuse. Sets are in the same order in every process.
+    If a serializer of the model changed a Decimal, that stays. A NaN becomes one again, so that
+    it is refused later. Sets are sorted, to be the same in every process.
     """
     if isinstance(value, Decimal):
         return value if written == str(value) else written

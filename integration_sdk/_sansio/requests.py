@@ -1,4 +1,4 @@
-"""A call becomes a `Request`: the one place that knows how each is written.
+"""A call becomes a `Request`: how each operation is written stands here, and only here.
 
 Every value that ends up in a path is checked and quoted here, so that no
 company id can lead a request (and the key it carries) somewhere else.
@@ -6,17 +6,17 @@ company id can lead a request (and the key it carries) somewhere else.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from enum import Enum, IntEnum
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 from urllib.parse import quote
 
 from attrs import evolve, field, frozen
 
+from integration_sdk._sansio.arguments import whole_number
 from integration_sdk._sansio.codec import encode_record, encode_value
 from integration_sdk.dialect import Dialect, Route
 from integration_sdk.errors import ConfigurationError
@@ -32,7 +32,7 @@ Params = tuple[tuple[str, str], ...]
 
 
 class Priority(IntEnum):
-    """Who goes first when not all may go. Lower is sooner."""
+    """Which calls go first when some have to wait. Lower goes sooner."""
 
     INTERACTIVE = 0
     PUSH = 1
@@ -46,7 +46,7 @@ class Safety(Enum):
     READ = "read"
     """Nothing: it can be repeated."""
     WRITE = "write"
-    """Harm: repeated only where the first provably had no effect."""
+    """Harm: it is repeated only if the first provably had no effect."""
 
 
 class Phase(Enum):
@@ -62,22 +62,22 @@ class Phase(Enum):
 
 @frozen(kw_only=True)
 class Request:
-    """What is to be asked, whoever carries it.
+    """A request, independent of who sends it.
 
     Attributes:
         operation: Name in `Dialect.routes`; "request" for `Client.request`.
         method: HTTP method.
-        path: Quoted, below the base URL, begins with a slash, without a query.
+        path: Below the base URL: quoted, begins with a slash, has no query.
         params: Query parameters, unquoted, in order.
-        raw_query: The query as it goes over the wire, in place of `params`.
-        body: JSON bytes, or None.
+        raw_query: The query as it goes over the wire, instead of `params`.
+        body: Bytes, or None.
         content_type: Of *body*.
-        headers: Beyond those that every request has: its idempotency key.
-        keeps_key: Whether the caller chose that key, so that no other may take its place.
+        headers: Those beyond what every request has: its idempotency key.
+        keeps_key: Whether the caller chose that key, so that it must not be replaced.
         safety: Whether it may be repeated.
-        company_id: Whose lane it goes through; None for none.
-        priority: Its turn among those that wait.
-        body_limit: Bytes of the answer, unpacked, that are read at most.
+        company_id: Whose limits it counts against; None for none.
+        priority: Which calls it goes before when some have to wait.
+        body_limit: Longest answer that is read, in bytes, decompressed.
         replacement: Path that takes over when this one is removed.
     """
 
@@ -121,14 +121,14 @@ def _in_query(text: str) -> str:
     return quote(text, safe="")
 
 
-# Checks
+# Path segments
 
 
 def segment(name: str, value: object) -> str:
     """Return *value* quoted for use as one path segment.
 
     Raises:
-        ConfigurationError: It is empty, no string, or could lead elsewhere.
+        ConfigurationError: It is empty, not a string, or could lead elsewhere.
     """
     if not isinstance(value, str):
         raise ConfigurationError(f"{_argument(name)} must be a non-empty string, not {value!r}")
@@ -149,43 +149,10 @@ def _segment(name: str, value: str) -> str:
         raise ConfigurationError(f"{name} is longer than {LONGEST_SEGMENT} characters")
     if value in {".", ".."} or any(char in "/\\?#%;" or not char.isprintable() for char in value):
         raise ConfigurationError(
-            f"{name} {value!r} cannot stand in a path: pass the bare id, without slashes, "
+            f"{name} {value!r} cannot be part of a path: pass the bare id, without slashes, "
             "dots, '?', '#', ';' or percent-encoding"
         )
     return quote(value, safe="")
-
-
-def whole_number(name: str, value: object, low: int, high: int) -> int:
-    """Return *value* if it is an int from *low* to *high*."""
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ConfigurationError(
-            f"{name} must be a whole number from {low} to {high}, not {value!r}"
-        )
-    return value
-
-
-def true_or_false(name: str, value: object) -> None:
-    """Check that *value* is a bool: "false" is none, and would count as true."""
-    if not isinstance(value, bool):
-        raise ConfigurationError(f"{name} must be True or False, not {value!r}")
-
-
-def is_number(value: object) -> TypeGuard[float]:
-    """Whether *value* can be reckoned with; True and False cannot."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def seconds(name: str, value: object) -> None:
-    """Check that *value* is a time to wait, or None for as long as it takes."""
-    if value is not None and not (is_number(value) and 0 <= value < math.inf):
-        raise ConfigurationError(f"{name} must be 0 seconds or more, or None, not {value!r}")
-
-
-def one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    """Check that *value* is one of the words in *allowed*, of which there are two at least."""
-    if value not in allowed:
-        *others, last = [repr(word) for word in allowed]
-        raise ConfigurationError(f"{name} must be {', '.join(others)} or {last}, not {value!r}")
 
 
 # Building
@@ -243,7 +210,7 @@ def list_page(
     ``page`` is always sent: older servers required it. Source: "Pagination".
 
     Raises:
-        ConfigurationError: The page size is not 1 to 5000, or the filter is no text or too long.
+        ConfigurationError: The page size is not 1 to 5000, or the filter is too long or not a str.
     """
     whole_number("page", page, 1, 2**31 - 1)
     whole_number("page_size", page_size, 1, LARGEST_PAGE)
@@ -277,7 +244,7 @@ def push(
 
     Raises:
         ConfigurationError: An id or the deadline cannot be right.
-        InvalidRecord: The record is no JSON object, or holds NaN or an infinity.
+        InvalidRecord: The record is not a JSON object, or holds NaN or an infinity.
 
     Source: "Push a record (create)". Assumed: update path and the parameters'
     names, which the document does not show.

@@ -1,7 +1,7 @@
 """A `Response` becomes a value, or the one right error.
 
-The HTTP status decides; the body explains. A body that is not the documented
-one (a proxy's page) still gives the status' own error, without its details.
+The HTTP status decides, the body explains. If the body is not the documented one (but a
+proxy's page, say), the error is still that of the status, without details.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
 @frozen(kw_only=True)
 class Response:
-    """An answer, whoever carried it.
+    """An answer, independent of who received it.
 
     Attributes:
-        status: HTTP status; what counts, whatever the body says.
-        headers: Case-insensitive where the carrier's are.
-        body: As received, unpacked, within the request's ``body_limit``.
+        status: HTTP status; it counts, whatever the body says.
+        headers: The answer's headers; case-insensitive if the transport's are.
+        body: As received, decompressed, within the request's ``body_limit``.
         received_at: Unix time, in seconds; turns ``Retry-After`` into a moment.
-        attempts: Transmissions it took.
-        waited: Seconds spent at the gate and between attempts.
+        attempts: How many transmissions it took.
+        waited: Seconds spent waiting for a turn and between attempts.
     """
 
     status: int
@@ -60,8 +60,8 @@ class Response:
 
 
 Fetch = Callable[[Request], Awaitable[Response]]
-"""Carries a request and returns the answer, whatever its status. Raises TransportError kinds,
-or an ApiError where nothing was sent: others were told to stay away for too long."""
+"""Sends a request and returns the answer, whatever its status. Raises a TransportError, or an
+ApiError if nothing was sent because the service has told others to stay away for too long."""
 
 
 # Values
@@ -78,8 +78,8 @@ def read_json(request: Request, response: Response, *, exact: bool = False) -> J
     """Return the decoded body; None where there is none.
 
     Raises:
-        ApiError: The answer is no success.
-        MalformedResponse: The body is no JSON.
+        ApiError: The service answered with an error.
+        MalformedResponse: The body is not JSON.
     """
     check(request, response)
     if not response.body.strip():

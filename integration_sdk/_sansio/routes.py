@@ -20,13 +20,13 @@ def check_routes(dialect: Dialect) -> None:
     for operation, route in dialect.routes.items():
         if not isinstance(route, Route):
             raise ConfigurationError(
-                f"the route of {operation!r} must be a Route, as Route('GET', '/...'), "
+                f"the route of {operation!r} must be a Route, such as Route('GET', '/...'), "
                 f"not {route!r}"
             )
         usual = known.get(_sort(operation))
         if usual is None:
             raise ConfigurationError(
-                f"there is no operation {operation!r} to have a route; there are {', '.join(known)}"
+                f"there is no operation {operation!r}; those with a route are {', '.join(known)}"
             )
         _check_names(operation, route, usual)
 

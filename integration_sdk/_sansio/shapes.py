@@ -36,14 +36,16 @@ def structure(value: Json, model: type[T]) -> T:
     try:
         return _converter().structure(value, model)
     except _UNFIT as error:
-        raise MalformedResponse(f"no {model.__name__} as documented: {error!r:.200}") from None
+        raise MalformedResponse(
+            f"it is not a documented {model.__name__}: {error!r:.200}"
+        ) from None
 
 
 def read_operation(value: Json) -> PushOperation:
     """Return a push operation; its connection may be spelt ``Id`` or ``Key``.
 
     Raises:
-        MalformedResponse: It is no object, or has no key, company or status.
+        MalformedResponse: It is not an object, or has no key, company or status.
     """
     from integration_sdk.models import PushOperation  # noqa: PLC0415 - for pushes only
 

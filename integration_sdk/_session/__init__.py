@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from integration_sdk._sansio.throttling.retry import RetryPolicy
 from integration_sdk._session.call import BeforeSending, CallInfo, CallOptions, SessionStats
-from integration_sdk._session.key import Source, hide
+from integration_sdk._session.key import ApiKeySource, hide
 from integration_sdk._session.session import Session
 
 __all__ = [
+    "ApiKeySource",
     "BeforeSending",
     "CallInfo",
     "CallOptions",
     "RetryPolicy",
     "Session",
     "SessionStats",
-    "Source",
     "hide",
 ]

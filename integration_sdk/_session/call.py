@@ -1,4 +1,4 @@
-"""What a call is asked to do, what is known of it on the way, and what is told of it after."""
+"""A call: its options, its state while it is under way, and the report about it afterwards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from integration_sdk._sansio.requests import Priority, Request, is_number
+from integration_sdk._sansio.arguments import is_number
+from integration_sdk._sansio.requests import Priority, Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.throttling.retry import Pauses, RetryPolicy
 from integration_sdk._sansio.throttling.turns import Ticket
@@ -24,13 +25,13 @@ BeforeSending = Callable[[], Awaitable[None]]
 
 @frozen(kw_only=True)
 class CallOptions:
-    """What `Client.with_options` changes.
+    """The settings that `Client.with_options` changes.
 
     Attributes:
-        timeout: Seconds for the whole call, waits and repetitions included; None for no limit.
-        retry: How calls are repeated.
-        priority: Which calls go first when not all may go; None for what suits the request.
-            Pages that are fetched ahead always go last.
+        timeout: Seconds for the whole call, including waits and retries; None for no limit.
+        retry: How calls are retried.
+        priority: Which calls go first when some have to wait; None for the default of each
+            kind of call. Pages that are fetched ahead always go last.
     """
 
     timeout: float | None = field(default=60.0)
@@ -41,22 +42,23 @@ class CallOptions:
     def _is_above_zero(self, _: object, timeout: float | None) -> None:
         if timeout is not None and not (is_number(timeout) and timeout > 0):
             raise ConfigurationError(
-                f"timeout must be above 0 seconds, or None for no end, not {timeout!r}"
+                f"timeout must be more than 0 seconds, or None for no limit, not {timeout!r}"
             )
 
     @retry.validator
     def _is_a_policy(self, _: object, retry: RetryPolicy) -> None:
         if not isinstance(retry, RetryPolicy):
             raise ConfigurationError(
-                f"retry must be a RetryPolicy, or None for never, not {retry!r}: "
-                "RetryPolicy(attempts=3) sends a call three times at most"
+                f"retry must be a RetryPolicy, or None for no retries, not {retry!r}; "
+                "RetryPolicy(attempts=3) sends a call up to three times"
             )
 
     @priority.validator
     def _is_a_priority(self, _: object, priority: Priority | None) -> None:
         if not isinstance(priority, Priority | None):
             raise ConfigurationError(
-                f"priority must be a Priority, as Priority.INTERACTIVE, or None, not {priority!r}"
+                "priority must be a Priority, such as Priority.INTERACTIVE, or None, "
+                f"not {priority!r}"
             )
 
     def once(self) -> CallOptions:
@@ -73,13 +75,14 @@ class CallInfo:
     """What happened in one call.
 
     Attributes:
-        operation, method, path: What was asked; the path is quoted and has no query.
-        status: Of the last answer; None if there was none.
-        attempts: How often it was sent.
-        waited: Seconds spent waiting for a turn and between attempts.
-        elapsed: Seconds in all.
-        correlation_id: Of the error body, if the answer had one.
-        error: Name of the exception that it ended with, if any.
+        operation: Name of the route, such as ``push.create``; "request" for `Client.request`.
+        method, path: The request; the path is percent-encoded and has no query.
+        status: HTTP status of the last answer; None if there was none.
+        attempts: How often the request was sent.
+        waited: Seconds spent waiting for rate limits and between attempts.
+        elapsed: Seconds in total.
+        correlation_id: From the error body, if there was one.
+        error: Name of the exception that was raised, if any.
     """
 
     operation: str
@@ -95,22 +98,22 @@ class CallInfo:
 
 @frozen(kw_only=True)
 class SessionStats:
-    """Counts since the session was made, and how it stands.
+    """Counts since the client was created, and how it stands now.
 
     Attributes:
-        requests: Calls that are over.
-        attempts: How often something was sent.
-        throttled: How often the answer was 429.
-        unavailable: How often the answer was 503.
-        lost: How often there was no usable answer.
-        waits: How often a call had to wait, for its turn or before it was sent again.
+        requests: Calls that have ended.
+        attempts: Transmissions, including retries.
+        throttled: Answers with status 429.
+        unavailable: Answers with status 503.
+        lost: Transmissions without a usable answer.
+        waits: How often a call had to wait, for its turn or for a retry.
         waited: Seconds waited, by all calls together.
-        in_flight: Requests under way.
-        waiting: Calls waiting for their turn.
-        window: How many requests may be under way.
-        rate: The limit kept to, in requests per second, as set or as learnt; None for none.
-        gate_open: False while a 429 or 503 holds everybody back.
-        budget: Tokens left for repetitions; each costs 5.
+        in_flight: Requests under way now.
+        waiting: Calls waiting for their turn now.
+        window: How many requests may be under way at the same time.
+        rate: Limit in requests per second, as set or as learnt; None for no limit.
+        gate_open: False while a 429 or 503 holds all calls back.
+        budget: Tokens left for retries; each costs 5.
     """
 
     requests: int

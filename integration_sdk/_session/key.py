@@ -17,7 +17,7 @@ from attrs import define, field
 from integration_sdk._session.strays import is_cancelled
 from integration_sdk.errors import ConfigurationError, NotSent
 
-Source = str | Callable[[], str | Awaitable[str]]
+ApiKeySource = str | Callable[[], str | Awaitable[str]]
 MASK = "<hidden>"
 MASKED = MASK.encode()
 
@@ -34,8 +34,8 @@ class Hidden(str):
         raise TypeError("an API key cannot be pickled")
 
 
-def hide(source: Source) -> Source:
-    """Return *source* so that it can be a local variable: a key is hidden, a callable stays."""
+def hide(source: ApiKeySource) -> ApiKeySource:
+    """Return *source*, safe to be a local variable: a key is hidden, a callable stays as it is."""
     return Hidden(source) if isinstance(source, str) else source
 
 
@@ -51,8 +51,8 @@ def check_key(key: object) -> Hidden:
         raise ConfigurationError("the API key is empty")
     if not key.isprintable() or key != key.strip():
         raise ConfigurationError(
-            "the API key has a line break, a control character or a space around it; "
-            "was it read from a file with its line end?"
+            "the API key has a control character, or a space or line break around it; "
+            "was it read from a file together with the line end?"
         )
     if key.lower().startswith("basic "):
         raise ConfigurationError("pass the bare API key, without 'Basic ' and without base64")
@@ -66,14 +66,14 @@ class ApiKey:
     A key that a callable returned is used until the service answers 401.
     """
 
-    _source: Source
+    _source: ApiKeySource
     header: Hidden | None = field(init=False, default=None)
     """The Authorization header; None until the key was asked for."""
     _secrets: tuple[bytes, ...] = field(init=False, default=())
 
     @classmethod
-    def of(cls, source: Source) -> ApiKey:
-        """Return the key that *source* is or will give.
+    def of(cls, source: ApiKeySource) -> ApiKey:
+        """Return the key that *source* is or returns.
 
         Raises:
             ConfigurationError: It is neither a usable key nor a callable.
@@ -92,15 +92,15 @@ class ApiKey:
 
     @property
     def rotates(self) -> bool:
-        """Whether there can be another key than the present one."""
+        """Whether there can be another key after this one."""
         return callable(self._source)
 
     async def ask(self, refused: Hidden | None) -> Hidden:
-        """Return a header other than *refused*, asking the source if the present one is that.
+        """Return a header other than *refused*; call the source if the present one is that.
 
         Raises:
-            ConfigurationError: The source gave something that cannot be a key.
-            NotSent: The source failed; its own error is the cause.
+            ConfigurationError: The source returned something that cannot be a key.
+            NotSent: The source raised an exception, which is the cause.
         """
         if self.header is None or (self.header is refused and self.rotates):
             return self._use(check_key(await self._from_source()))
@@ -122,10 +122,10 @@ class ApiKey:
         except (Exception, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 raise
-            raise NotSent(f"the source of the API key failed: {type(error).__name__}") from error
+            raise NotSent(f"the api_key function raised {type(error).__name__}") from error
 
     def redact(self, body: bytes) -> bytes:
-        """Return *body* without the credential, should a service have echoed it."""
+        """Return *body* without the key, in case the service echoed it."""
         for secret in self._secrets:
             body = body.replace(secret, MASKED)
         return body

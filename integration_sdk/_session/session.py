@@ -25,10 +25,10 @@ import backoff
 from attrs import evolve
 
 from integration_sdk._answers import Quota
+from integration_sdk._sansio.origin import check_base_url, check_proxy
 from integration_sdk._sansio.requests import Request, Safety
 from integration_sdk._sansio.responses import Response, read_error
 from integration_sdk._sansio.throttling.gate import Refusal
-from integration_sdk._sansio.throttling.origin import check_base_url, check_proxy
 from integration_sdk._sansio.throttling.quota import read_quota
 from integration_sdk._sansio.throttling.retry import (
     KEPT_REFUSAL,
@@ -42,7 +42,7 @@ from integration_sdk._sansio.throttling.retry import (
 from integration_sdk._sansio.throttling.throttle import Throttle
 from integration_sdk._session.call import BeforeSending, Call, CallInfo, CallOptions, SessionStats
 from integration_sdk._session.call_log import CallLog, Outcome
-from integration_sdk._session.key import ApiKey, Hidden, Source, hide
+from integration_sdk._session.key import ApiKey, ApiKeySource, Hidden, hide
 from integration_sdk._session.room import Room
 from integration_sdk._session.transport import (
     CONNECTIONS,
@@ -67,27 +67,28 @@ _log = logging.getLogger("integration_sdk.session")
 
 
 class Session:
-    """Carries requests to one service, for any number of tasks.
+    """Sends requests to one service, for any number of tasks.
 
     Args:
-        base_url: Where the service is; ``https://`` unless it is this machine.
-        api_key: The key, or a callable, async or not, that returns it: asked with the first call,
-            and once more when the service answers 401.
-        rate: Requests per second at most; None leaves it to what the service answers.
-        per_company: Requests under way for one company, at most.
-        connections: Requests under way at most, and connections for reads and writes each.
+        base_url: The service's URL; ``https://`` unless it runs on this machine.
+        api_key: The key, or a callable, async or not, that returns it: called before the first
+            call, and again when the service answers 401.
+        rate: Maximum number of requests per second; None adapts to what the service answers.
+        per_company: Maximum number of requests under way for one company.
+        connections: Maximum number of requests under way, and of connections for reads and
+            for writes.
         refuses_with_503: `Dialect.refuses_with_503`.
         proxy, ssl, session: See `Client`, and `Transport`.
         middlewares, trace_configs: Passed to aiohttp.
         on_call: Called with a `CallInfo` after every call.
         jitter: Draws a number between 0 and its argument.
-        transport: In place of one made of the settings above.
+        transport: Used instead of one made from the settings above.
 
     Attributes:
-        quota: What the service last said of the account's limits; None until it does.
+        quota: The account's rate limits, as the service last reported them; None until it does.
 
     Raises:
-        ConfigurationError: A setting that cannot work.
+        ConfigurationError: A setting cannot work.
     """
 
     base_url = ""
@@ -98,7 +99,7 @@ class Session:
         self,
         *,
         base_url: str,
-        api_key: Source,
+        api_key: ApiKeySource,
         rate: float | None = None,
         per_company: int = 10,
         connections: int = CONNECTIONS,
@@ -142,7 +143,7 @@ class Session:
         return f"<Session of {self.base_url}, {state}>"
 
     def calls(self) -> AbstractContextManager[list[CallInfo]]:
-        """Collect a `CallInfo` of every call made inside the block, its tasks included."""
+        """Collect a `CallInfo` of every call made inside the block, also by tasks begun in it."""
         return self._call_log.collect()
 
     def stats(self) -> SessionStats:
@@ -169,11 +170,11 @@ class Session:
         return self._room
 
     async def aclose(self, *, drain: float | None = None) -> None:
-        """Close; later calls get `ClientClosed`. Closing twice is closing once.
+        """Close; later calls raise `ClientClosed`. Closing twice does no harm.
 
         Args:
-            drain: Seconds that calls under way, and in line, may take to end; None ends
-                them at once: with `AnswerLost` if their request may have left, else with
+            drain: Seconds that calls under way or waiting may take to end; None ends them
+                at once, with `AnswerLost` if their request may have left, else with
                 `ClientClosed`.
         """
         room = None if self._closed else self._room_here()
@@ -190,17 +191,17 @@ class Session:
         *,
         before_sending: BeforeSending | None = None,
     ) -> Response:
-        """Carry *request* and return its answer, whatever the status.
+        """Send *request* and return its answer, whatever the status.
 
         Args:
-            request: What to ask.
-            options: For how long and how often.
+            request: What to send.
+            options: Timeout, retries and priority.
             before_sending: Awaited when its turn has come, right before each transmission.
 
         Raises:
             NotSent: Nothing left this process.
-            AnswerLost: It may have left, and there is no complete answer.
-            MalformedResponse: The answer is no HTTP.
+            AnswerLost: The request may have left, and there is no complete answer.
+            MalformedResponse: The answer is not HTTP.
             ResponseTooLarge: The answer is over the request's limit.
             TooManyRequests, ServiceUnavailable: Not sent (``attempts`` is 0), because the
                 service has asked everybody to stay away for longer than *options* allow.
@@ -217,7 +218,7 @@ class Session:
             self._call_log.over(call, outcome, room.loop.time() - call.began)
         if isinstance(outcome, Response):
             return outcome
-        raise outcome  # outside of any handler: nothing of aiohttp's is chained to it
+        raise outcome  # outside of any handler, so that no exception of aiohttp is chained to it
 
     async def _within_deadline(self, room: Room, call: Call) -> Outcome:
         try:
@@ -344,7 +345,7 @@ class Session:
             if call.request.safety is Safety.READ:
                 raise
             _log.warning("%s was refused, and %s", call, error)
-            return False  # it was sent, and its answer is what is to be told
+            return False  # the request was sent, so its 401 is what the caller is told
 
     async def _ask_for_api_key(self, room: Room, refused: Hidden | None) -> Hidden:
         async with room.asking:
@@ -373,7 +374,7 @@ class Session:
         why = (
             "the client was closed"
             if self._closed
-            else f"the time-out of {call.options.timeout:g} s passed"
+            else f"the timeout of {call.options.timeout:g} s expired"
         )
         if call.may_have_left:
             return lost(call.request, why, attempts=call.attempts)
@@ -384,7 +385,7 @@ class Session:
         closed_by = self._throttle.closed_by(call.ticket)
         if closed_by is not None:
             return self._turned_away(call, closed_by)
-        return NotSent(f"{call} was not sent: {why} in line for its turn", **call.facts)
+        return NotSent(f"{call} was not sent: {why} while it waited for its turn", **call.facts)
 
 
 def _said(call: Call, last: Response | Failure, pause: float) -> str:

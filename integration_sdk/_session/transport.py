@@ -342,7 +342,7 @@ def _failure(
         where = _no_way(error, why, service, proxy)
         return Failure(Phase.NEVER_LEFT, NotSent(f"{call} was not sent: {where}", **facts))
     if isinstance(error, _MALFORMED):
-        message = f"{call} was answered by something that is no HTTP ({why})"
+        message = f"{call} was answered by something that is not HTTP ({why})"
         return Failure(Phase.MAY_HAVE_LEFT, MalformedResponse(message, **facts))
     return Failure(Phase.MAY_HAVE_LEFT, lost(request, why))
 

@@ -1,8 +1,8 @@
-"""Test kit: a pytest plugin, virtual time and an aioresponses that works.
+"""Test kit: a pytest plugin, virtual time and a repaired aioresponses.
 
-Copy this into a test file; there is nothing to import or configure. (Under pytest-asyncio's
-strict mode put ``@pytest.mark.asyncio`` on the tests, under anyio ``@pytest.mark.anyio`` and
-a fixture ``anyio_backend`` that returns ``"asyncio"``.)
+Copy this into a test file; there is nothing to import or configure. (In pytest-asyncio's
+strict mode, mark the tests with ``@pytest.mark.asyncio``; under anyio, mark them with
+``@pytest.mark.anyio`` and add a fixture ``anyio_backend`` that returns ``"asyncio"``.)
 
 ::
 
@@ -31,22 +31,23 @@ a fixture ``anyio_backend`` that returns ``"asyncio"``.)
 
         assert operation.status == "Success"
 
-Installed with the SDK, the plugin is there in every pytest run and costs nothing until
-it is asked for:
+The plugin is installed with the SDK, so pytest always loads it, but it does nothing until you
+use one of these:
 
 * ``integration_sandbox``: a running `integration_sdk.sandbox.Sandbox`, fresh for each test.
   The marker ``integration_sandbox(...)`` takes its options, ``integration_faults(name, ...)``
   calls that method of ``sandbox.faults`` before the test and may be repeated.
 * ``integration_client``: an `integration_sdk.Client` connected to that sandbox.
-* ``integration_aioresponses``: an ``aioresponses`` mock, repaired for aiohttp 3.14. A list is
-  asked for with ``?page=1&pageSize=100``; what is not mocked is logged.
+* ``integration_aioresponses``: an ``aioresponses`` mock, repaired for aiohttp 3.14. Lists are
+  requested with ``?page=1&pageSize=100``; requests that are not mocked are logged.
 * ``@pytest.mark.virtual_time``: the test and its fixtures run on a `VirtualTimeLoop`.
 
-They work under pytest-asyncio (0.24 or newer; for virtual time 1.4) in strict and in auto mode
-and under anyio's plugin, which wants the other's strict mode, on the loop of the test whatever
-its scope; the mock needs neither of them.
-`run_virtual` and `patched_aioresponses` do the same outside of pytest. Where nothing is to be
-sent at all, ``unittest.mock.create_autospec(Client, instance=True)`` stands in for the client.
+They work under pytest-asyncio (0.24 or newer, 1.4 for virtual time) in strict and auto mode, and
+under anyio's plugin (with pytest-asyncio in strict mode, if it is installed). They run on the
+loop of the test, whatever its scope. The mock needs neither plugin.
+
+`run_virtual` and `patched_aioresponses` do the same outside of pytest. If nothing should be sent
+at all, use ``unittest.mock.create_autospec(Client, instance=True)`` as the client.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use: a pytest run that uses none of this must not pay for it."""
+    """Import on first use, because every pytest run loads this package."""
     from importlib import import_module  # noqa: PLC0415
 
     home = "_aioresponses" if name == "patched_aioresponses" else "_virtual_time"

@@ -1,20 +1,20 @@
 """Virtual time: an event loop whose clock jumps instead of sleeping.
 
-The loop is asyncio's own selector loop with one change. Where it would sleep until
-the next timer, it moves its clock to that timer and goes on at once, so a test of
-three hours of polling takes as long as its work does, and sees the same times every run.
+The loop is asyncio's own selector loop with one change. Instead of sleeping until the
+next timer, it moves its clock to that timer and goes on at once, so a test of three
+hours of polling takes only as long as its work, and sees the same times in every run.
 
 Real sockets keep working, since server and client live in the same loop: on Linux a byte
 written to a loopback socket is readable before ``send`` returns, so "nothing is readable
 now" means that nothing is on its way. What the loop cannot see is counted instead, and
 the clock stands still until it is done: a connection attempt, a name look-up, any job of
-`run_in_executor` or `asyncio.to_thread`. A thread of one's own that answers through
+`run_in_executor` or `asyncio.to_thread`. A thread of your own that answers through
 ``call_soon_threadsafe``, a subprocess or a remote host cannot be counted; timers do not
 wait for them.
 
-A test that waits for what never comes would hang for ever, or race through the years on
-some repeating timer. Here it gets `VirtualTimeStalled`, after *patience* real seconds or at
-the *horizon*, which says which task waits where.
+A test that waits for something that never comes would hang for ever, or race through the
+years on some repeating timer. Instead it gets `VirtualTimeStalled`, after *patience* real
+seconds or at the *horizon*; the message says which task waits where.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ TEN_YEARS: Final = 10 * 365 * 86_400.0
 
 
 class VirtualTimeStalled(RuntimeError):
-    """Something is waited for that never comes; the message names each task and its place."""
+    """The test waits for something that never comes; the message says which task waits where."""
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """An asyncio event loop that never sleeps; `time` is virtual seconds since *start*.
 
     Args:
-        start: What `time` says at first, in seconds.
+        start: What `time` returns at first, in seconds.
         patience: Real seconds to wait for work outside the loop, or for anything at
-            all when no timer is set, before `VirtualTimeStalled` is raised.
+            all if no timer is set, before `VirtualTimeStalled` is raised.
         horizon: Virtual seconds since *start* after which it is raised, too.
     """
 

@@ -1,7 +1,7 @@
-"""A description made ready: what each property admits, worked out once.
+"""The service's description, prepared for use: what each property accepts, worked out once.
 
-The check, the JSON Schema and the form read the same tree of `Field`, so they
-cannot disagree about what a property admits.
+The check, the JSON Schema and the form read the same tree of `Field`, so they cannot
+disagree about what a property accepts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Kind:
 
 
 def _calendar() -> str:
-    """Every day that exists, for a pattern is all that JSON Schema can say of one."""
+    """A pattern of all days that exist; JSON Schema has no other way to say it."""
     long, short = "(?:0[13578]|1[02])-(?:[0-2][0-9]|3[01])", "(?:0[469]|11)-(?:[0-2][0-9]|30)"
     february = "02-(?:[01][0-9]|2[0-8])"
     fours = "(?:0[48]|[2468][048]|[13579][26])"

@@ -14,7 +14,7 @@ from integration_sdk._sansio.options.fields import OBJECT, Field
 
 
 class ControlKind(StrEnum):
-    """What to draw."""
+    """The kind of control to draw."""
 
     TEXT = "text"
     NUMBER = "number"
@@ -36,13 +36,13 @@ class FormControl:
 
     Attributes:
         kind: What to draw.
-        name: The member to submit.
-        path: Where it stands in the record, such as ``lineItems[].quantity``.
-        label: What to call it.
-        help: What it is for.
-        required: Must be filled in, if the group around it is.
+        name: Name of the field in the record.
+        path: Where the field is in the record, such as ``lineItems[].quantity``.
+        label: Text to show beside the control.
+        help: What the field is for.
+        required: Must be filled in if the group around it is.
         choices: ``(value, label)``: show the label, submit the value.
-        rules: What else the platform asks for, in words.
+        rules: Further rules of the platform, in plain words.
         controls: The controls inside a group, or of one entry of a list.
     """
 

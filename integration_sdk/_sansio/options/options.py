@@ -25,22 +25,22 @@ from integration_sdk.models import PropertyDescription
 
 
 class ProblemCode(StrEnum):
-    """What kind of problem."""
+    """What is wrong, as a code for programs."""
 
     REQUIRED = "required"
     """A required property is missing, null or empty."""
     NOT_A_CHOICE = "not_a_choice"
-    """The value is none of those listed."""
+    """The value is not one of those listed."""
     WRONG_TYPE = "wrong_type"
     """The value is not of the property's type."""
     UNLISTED = "unlisted"
     """The options do not list the property; the platform may drop it."""
     RULE = "rule"
-    """A rule in words, such as a length bound, is broken."""
+    """A rule in plain words, such as a maximum length, is broken."""
 
 
 class Severity(StrEnum):
-    """Whether the push would be refused, or may surprise."""
+    """Whether the push would be refused, or only its result may surprise."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -48,10 +48,10 @@ class Severity(StrEnum):
 
 @frozen
 class Problem:
-    """Something about a record that the options do not allow, or warn of.
+    """Something in a record that the push options do not allow or warn of.
 
     Attributes:
-        path: Where, such as ``lineItems[2].quantity``; empty for the record itself.
+        path: Where it is, such as ``lineItems[2].quantity``; empty for the record itself.
         code: See `ProblemCode`.
         message: A sentence that says what would be right.
         severity: See `Severity`.
@@ -64,7 +64,7 @@ class Problem:
 
     @property
     def is_error(self) -> bool:
-        """Whether the record cannot be right, as opposed to a warning."""
+        """Whether this is an error, not only a warning."""
         return self.severity is Severity.ERROR
 
     def __str__(self) -> str:
@@ -77,7 +77,7 @@ def refuse(problems: list[Problem]) -> None:
     if errors:
         told = "; ".join(str(problem).removesuffix(".") for problem in errors[:5])
         more = f"; and {len(errors) - 5} more" if len(errors) > 5 else ""
-        raise InvalidRecord(f"not sent, the options do not allow it: {told}{more}", problems=errors)
+        raise InvalidRecord(f"not sent: the options do not allow it: {told}{more}", problems=errors)
 
 
 @frozen(kw_only=True)
@@ -98,15 +98,14 @@ class PushOptions(PropertyDescription):
         return read_fields(self)
 
     def check(self, record: Any) -> list[Problem]:
-        """Return the problems and warnings of *record*, in the record's order.
+        """Return the errors and warnings about *record*; an empty list if all is well.
 
-        What is missing follows what is there, object by object. The record is
-        judged as the JSON it would be sent as: it may hold Decimals and dates, or be
-        an instance of an attrs class, dataclass, pydantic model or Struct, by the service's names.
+        They come in the order of the record, each object's missing fields after those that are
+        there. The record is checked in the form it would be sent in, so it may hold Decimals
+        and dates, or be an instance of an attrs class, dataclass, pydantic model or Struct.
 
         Returns:
-            Nothing for a record that conforms. One with ``is_error`` cannot be
-            pushed with success; the others may.
+            Problems. A push fails if one of them ``is_error``; warnings do not stop it.
 
         Source: "Push options description", rules 1 to 3.
         """
@@ -121,9 +120,9 @@ class PushOptions(PropertyDescription):
     def json_schema(self) -> dict[str, Any]:
         """Return a JSON Schema (Draft 2020-12) that refuses what `check` calls an error.
 
-        Warnings are no part of it; rules in words are in the descriptions.
-        A DateTime has a ``pattern`` and no ``format``, for ``date-time`` would
-        refuse the plain days and unqualified times that the service takes.
+        It leaves warnings out; rules in plain words are in the descriptions. A DateTime has a
+        ``pattern`` and no ``format``, because ``date-time`` would refuse the plain dates and
+        the times without an offset that the service accepts.
         """
         return render_schema(self._fields)
 

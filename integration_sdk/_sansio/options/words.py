@@ -1,4 +1,4 @@
-"""How the check words a problem: a sentence that says what would be right."""
+"""The sentences that the check describes problems with: they say what would be right."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""A class of yours, read at the speed of msgspec.
+"""The user's classes, read at the speed of msgspec.
 
-Where the class is one that msgspec reads by itself and whose fields are the
-JSON's (a Struct, a TypedDict), it is used as it stands. Any other gets a twin: a
-Struct with the JSON's names (``due_date`` is read from ``dueDate``), which msgspec
-fills, and a generated function that hands the values to your class' own
-``__init__``. So validators and converters run, and an item costs about what a dict
-does, a fifth of what cattrs takes.
+If msgspec reads the class by itself and its fields have the JSON's names (a Struct,
+a TypedDict), it is used as it is. Any other gets a twin: a Struct with the JSON's
+names (``due_date`` is read from ``dueDate``), which msgspec fills, and a generated
+function that passes the values to the class's own ``__init__``. So validators and
+converters run, and an item costs about as much as a dict, a fifth of what cattrs
+takes.
 
 ::
 
@@ -13,11 +13,11 @@ does, a fifth of what cattrs takes.
         due_date: datetime        f0 (dueDate): datetime       Invoice(due_date=utc(t.f0),
         line_items: list[Line]    f1 (lineItems): list[...]    line_items=[build_Line(x) ...])
 
-Classes may stand inside each other, in containers and in unions. Where one stands in
-something that has no twin, the model is refused: msgspec alone would read it by the
-wrong names, and fill what it does not find with defaults.
+Classes may be nested in each other, in containers and in unions. If one is in something
+that has no twin, the model is refused: msgspec alone would read it under the wrong
+names, and fill what it does not find with defaults.
 
-A pydantic model reads itself; it has no twin, and stands in no class that has one.
+A pydantic model reads itself; it has no twin, and cannot be inside a class that has one.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def shape_of(model: Any) -> Shape:
     """Return how *model* is read.
 
     Raises:
-        ConfigurationError: It is none of attrs class, dataclass, TypedDict or
-            Struct, or has a field that JSON cannot fill.
+        ConfigurationError: It is not an attrs class, dataclass, TypedDict or Struct, or has
+            a field that JSON cannot fill.
     """
     with _refusing(model):
         _check_kind(model)
@@ -92,7 +92,7 @@ def shape_of(model: Any) -> Shape:
 
 
 def pydantic_reader(model: Any, *, exact: bool) -> Callable[[bytes], Any]:
-    """Return what reads an item's bytes into *model*, a pydantic model.
+    """Return a function that reads the bytes of an item into *model*, a pydantic model.
 
     Args:
         model: The class.
@@ -147,7 +147,7 @@ class _Twins:
             return self._made[model]
         if model in self._making:
             raise TypeError(
-                f"{name_of(model)} holds itself; only a "
+                f"{name_of(model)} contains itself; only a "
                 'msgspec Struct with the JSON\'s names (rename="camel") may'
             )
         self._making.add(model)
@@ -180,7 +180,7 @@ class _Twins:
             return _Day, f"day({value})"
         if is_pydantic(kind):
             raise TypeError(
-                f"it holds {name_of(kind)}, a pydantic model, which only pydantic models may hold"
+                f"it contains {name_of(kind)}, a pydantic model; only pydantic models may do so"
             )
         if has_fields(kind) and needs_twin(kind):
             shape = self.twin(kind)
@@ -204,8 +204,8 @@ class _Twins:
             twin, expression = self._container(origin, arguments, value, known)
         if expression == value and needs_twin(kind):
             raise TypeError(
-                f"{kind} holds a class with names of its own; such may stand in a list, tuple, "
-                "set, dict, Sequence, Mapping or union"
+                f"{kind} contains a class whose fields are renamed; that works only "
+                "inside a list, tuple, set, dict, Sequence, Mapping or union"
             )
         return (kind if expression == value else twin), expression
 

@@ -65,12 +65,12 @@ _ENVELOPE_NAMES: Final = frozenset({"results", "pageNumber", "pageSize", "totalR
 
 @frozen(kw_only=True)
 class Sheet:
-    """One page as it arrived: its facts read, its items not yet handed out.
+    """One page as it arrived: its envelope is read, its items are still bytes.
 
     Attributes:
-        number, size, total: As answered; None where the answer does not say.
-        doubtful_total: ``totalResults`` as answered, where it is no count.
-        links: As answered.
+        number, size, total: From the envelope; None if it does not say.
+        doubtful_total: ``totalResults`` as it came, if that is not a count.
+        links: From the envelope.
         raws: The bytes of its items.
         extra: Envelope fields that the document does not name, if asked for.
     """
@@ -103,10 +103,10 @@ class ItemReader:
     """Reads pages, and items of one kind.
 
     Attributes:
-        decode: An item's bytes to what msgspec makes of them.
-        build: Makes the item of that; None where it is the item.
-        has_model: Whether items have fields with types, of which some may be dates.
-        reason: What an error of theirs says of the item.
+        decode: Decodes the bytes of an item.
+        build: Makes the item of what `decode` returns; None if that is the item.
+        has_model: Whether items have fields with types, some of which may be dates.
+        reason: Tells from an exception of these two what is wrong, and where.
     """
 
     decode: Callable[[Any], Any]
@@ -118,11 +118,11 @@ class ItemReader:
     def of(
         cls, model: Any = None, decode: Decode | None = None, *, exact: bool = False
     ) -> ItemReader:
-        """Return a reader of *model*, or of plain values where it is None.
+        """Return a reader of *model*, or of plain values if it is None.
 
         Args:
             model: A pydantic model, or see `shape_of`.
-            decode: The caller's own reading of an item's bytes, in place of *model*.
+            decode: The caller's own function of an item's bytes, instead of *model*.
             exact: Whether fractions without an annotation become Decimal.
 
         Raises:
@@ -142,7 +142,7 @@ class ItemReader:
         """Return the page that *body* holds; its *extra* fields cost a second look.
 
         Raises:
-            MalformedResponse: It is no page envelope.
+            MalformedResponse: It is not a page envelope.
         """
         if self.has_model:
             body = body.replace(_NO_END, _NO_END[:-1])
@@ -160,7 +160,7 @@ class ItemReader:
             )
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise MalformedResponse(
-                f"the answer is no page that can be read: {error}", status=200
+                f"the answer is not a valid page: {error}", status=200
             ) from None
 
     def value(self, raw: Raw) -> Any:
@@ -219,7 +219,7 @@ class Feed:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Build many objects without the collector walking them; others' wishes are kept."""
+    """Pause the garbage collector while many objects are built, unless it is off already."""
     paused = gc.isenabled()
     gc.disable()
     try:

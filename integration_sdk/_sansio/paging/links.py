@@ -1,11 +1,11 @@
 """What a ``next`` link asks for: its query, and nothing else of it.
 
-A link is text from the service's answer. Only its query is ever used, on the
-request that the caller made, so a link can lead neither the request nor the key
-it carries to another host or path. One that tries is an error that says so.
+A link is text from the service's answer. Only its query is used, on the caller's own
+request, so a link cannot lead the request, and the key in it, to another host or path. A
+link that tries raises `UnsafeLink`.
 
-A query that holds more than a place and the caller's own filter may be anything (a
-token of bytes, a flag without a value): it goes back as it came.
+A query that has more in it than a place and the caller's own filter may be anything (a
+token of bytes, a flag without a value), so it is sent back as it came.
 """
 
 from __future__ import annotations

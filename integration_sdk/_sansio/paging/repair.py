@@ -148,7 +148,9 @@ class RepairWalk(Walk):
 
     def _resize(self, ask: Ask, size: int) -> None:
         if not SMALLEST <= size < (ask.size or 0):
-            raise self.error(f"pageSize {ask.size} was asked for and {size} answered", ask.number)
+            raise self.error(
+                f"pageSize {ask.size} was requested, but {size} was returned", ask.number
+            )
         self.size = size
         self.line.start_over(self._plan(self._reached))
 

@@ -1,4 +1,4 @@
-"""What a list says of itself while it is read."""
+"""What is known about a list while it is being read."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class ListProgress:
     """How far a list has been read.
 
     Attributes:
-        done: Items handed out, those before the cursor included.
-        total: ``totalResults`` as last answered, or fewer by ``limit=``; None before the
-            first answer.
-        rate: Items a second of this run; 0.0 before the first.
-        eta: Seconds to `total` at this rate; None where it cannot be told.
+        done: Items yielded, including those before the cursor.
+        total: Items to read in all: ``totalResults`` of the last answer, or ``limit=`` if that
+            is less. None before the first answer.
+        rate: Items per second in this run; 0.0 before the first.
+        eta: Seconds left at this rate; None if that cannot be said.
     """
 
     done: int
@@ -47,16 +47,16 @@ class Drift:
 
 @define(kw_only=True)
 class ListReport:
-    """What reading a list took and showed.
+    """Statistics of reading a list.
 
     Attributes:
         pages: Pages opened.
-        items: Items handed out.
-        requests: Requests sent, those for pages ahead and repeated ones included.
-        waits: Seconds lost to repetitions and to waiting for a turn.
-        duplicates: Items that were seen twice.
+        items: Items yielded.
+        requests: Requests sent, including pages fetched ahead and retries.
+        waits: Seconds spent waiting for rate limits and between retries.
+        duplicates: Items that came twice.
         invalid: Items that did not fit the model.
-        drift: Signs that the list changed meanwhile, in order.
+        drift: Signs that the list changed while it was read, in order.
     """
 
     pages: int = 0

@@ -1,4 +1,4 @@
-"""What every walk along a list has: a start, a line of pages to come, and a count."""
+"""What all walks along a list share: a start, a line of pages to come, and a count."""
 
 from __future__ import annotations
 
@@ -113,9 +113,9 @@ class Walk(ABC):
             self.limit += 1
 
     def check_number(self, ask: Ask, number: int | None) -> None:
-        """Refuse a page that answers with another *number* than it was asked for by."""
+        """Raise if the page that came has another *number* than the one that was requested."""
         if None not in {ask.number, number} and ask.number != number:
-            what = f"page {ask.number} was asked for and page {number} answered"
+            what = f"page {ask.number} was requested, but page {number} was returned"
             raise self.error(what, ask.number)
 
     def error(

@@ -26,7 +26,8 @@ from typing import Any, Final
 import backoff
 from attrs import Attribute, Factory, define, field, frozen
 
-from integration_sdk._sansio.requests import Phase, Request, Safety, is_number
+from integration_sdk._sansio.arguments import is_number
+from integration_sdk._sansio.requests import Phase, Request, Safety
 from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.shapes import read_error_body
 from integration_sdk.errors import ConfigurationError
@@ -93,10 +94,10 @@ class RetryPolicy:
     """How one call is repeated.
 
     Attributes:
-        attempts: How often to send it at most; 1 for once only.
-        base: The longest first pause, in seconds; each further one may be twice as long.
+        attempts: Maximum number of transmissions; 1 for no retries.
+        base: Longest first pause, in seconds; the limit doubles with each further one.
         throttled_base: The same after a 429 or 503.
-        cap: The longest pause of all, unless the service asks for more.
+        cap: Longest pause of all, unless the service asks for more.
 
     Pauses are drawn between 0 and their limit ("full jitter"), and never end before
     ``Retry-After``.
@@ -109,7 +110,7 @@ class RetryPolicy:
 
     @classmethod
     def never(cls) -> RetryPolicy:
-        """Exactly one transmission."""
+        """A policy without retries."""
         return cls(attempts=1)
 
 

@@ -1,9 +1,9 @@
-"""Objects of your classes as JSON has them: dicts, by the names that the service knows.
+"""Objects of the user's classes become plain dicts, under the service's names.
 
 What a list reads from ``supplierName`` into ``supplier_name`` is pushed as ``supplierName``
 again: an attrs class, a dataclass or a Struct is written by the names that it is read by, alone
-or inside others. A pydantic model is written by its aliases. A dict is sent as it stands, for its
-keys are the names.
+or inside others. A pydantic model is written by its aliases. A dict is sent as it is: its keys
+are the names.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from integration_sdk._sansio.model_fields import (
     camel,
     check_names,
     is_struct,
+    needs_renaming,
     service_name,
-    speaks_python,
 )
 from integration_sdk._sansio.pydantic_models import dumped, is_pydantic
 
@@ -31,7 +31,7 @@ _read_raw: Final = msgspec.json.Decoder(float_hook=Decimal).decode
 
 
 def to_plain(value: Any) -> Any:
-    """Return *value* with dicts and lists in the place of objects and other containers."""
+    """Return *value* with dicts and lists instead of objects and other containers."""
     kind: Any = type(value)
     write = _writer(kind)
     return value if write is None else write(value)
@@ -39,7 +39,7 @@ def to_plain(value: Any) -> Any:
 
 @lru_cache(1024)
 def _writer(kind: type) -> Callable[[Any], Any] | None:
-    """Return what writes objects of *kind* anew; None where they hold nothing."""
+    """Return the function that converts objects of *kind*; None if they are plain already."""
     if is_struct(kind):
         return partial(_of_struct, _struct_names(kind))
     check_names(kind)
@@ -57,8 +57,8 @@ def _writer(kind: type) -> Callable[[Any], Any] | None:
 
 
 def _names(kind: Any) -> list[tuple[str, str]]:
-    """Return each member's name here and at the service; a private one that the class makes
-    for itself is nobody's business.
+    """Return the name of each field here and at the service, without private ones that the
+    class fills in itself.
     """
     members = attrs.fields(kind) if attrs.has(kind) else dataclasses.fields(kind)
     return [
@@ -74,8 +74,8 @@ def _of_object(names: list[tuple[str, str]], value: Any) -> dict[str, Any]:
 
 
 def _struct_names(kind: Any) -> dict[str, str]:
-    """Return the names to change: none where the Struct says how it is written."""
-    changes = speaks_python(kind) and not kind.__struct_config__.array_like
+    """Return the names to change; none if the Struct itself says how it is written."""
+    changes = needs_renaming(kind) and not kind.__struct_config__.array_like
     return {name: camel(name) for name in kind.__struct_fields__} if changes else {}
 
 
@@ -97,5 +97,5 @@ def _of_items(value: Any) -> list[Any]:
 
 
 def _of_set(value: Any) -> list[Any]:
-    """In the same order in every process, for a reference stands for the record's very bytes."""
+    """Sorted, so that a record has the same bytes in every process: references depend on them."""
     return sorted(_of_items(value), key=msgspec.json.encode)

@@ -16,7 +16,7 @@ def check_base_url(text: object) -> str:
     """Return the base URL without a slash at its end.
 
     Raises:
-        ConfigurationError: It is no URL that a key can be sent to safely.
+        ConfigurationError: It is not a URL that a key can be sent to safely.
     """
     url = _http_url(text) if isinstance(text, str) else None
     if url is None:
@@ -39,7 +39,7 @@ def check_proxy(given: object, base_url: str) -> URL | None:
     """Return the proxy's URL, or None for no proxy.
 
     Raises:
-        ConfigurationError: It is no HTTP proxy's URL, or the proxy would be shown the key.
+        ConfigurationError: It is not the URL of an HTTP proxy, or the proxy would see the key.
     """
     if given is None:
         return None

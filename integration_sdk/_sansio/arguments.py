@@ -1,0 +1,44 @@
+"""Checks of arguments: the error names the argument and says what would be right.
+
+All of them raise `ConfigurationError`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TypeGuard
+
+from integration_sdk.errors import ConfigurationError
+
+
+def whole_number(name: str, value: object, low: int, high: int) -> int:
+    """Return *value* if it is an int from *low* to *high*."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ConfigurationError(
+            f"{name} must be a whole number from {low} to {high}, not {value!r}"
+        )
+    return value
+
+
+def true_or_false(name: str, value: object) -> None:
+    """Check that *value* is a bool: the string "false" would count as true."""
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{name} must be True or False, not {value!r}")
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether *value* is an int or float; True and False are not numbers here."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def seconds(name: str, value: object) -> None:
+    """Check that *value* is a number of seconds, or None."""
+    if value is not None and not (is_number(value) and 0 <= value < math.inf):
+        raise ConfigurationError(f"{name} must be 0 seconds or more, or None, not {value!r}")
+
+
+def one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    """Check that *value* is one of *allowed*, which are at least two."""
+    if value not in allowed:
+        *others, last = [repr(word) for word in allowed]
+        raise ConfigurationError(f"{name} must be {', '.join(others)} or {last}, not {value!r}")
