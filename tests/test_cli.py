@@ -103,8 +103,9 @@ def test_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.strip() == __version__
 
 
-async def test_sandbox_says_how_to_call_it_until_ctrl_c() -> None:
-    """The address and key it prints work, and Ctrl-C ends it in order."""
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+async def test_sandbox_says_how_to_call_it_until_ctrl_c(by: signal.Signals) -> None:
+    """The address and key it prints work, and Ctrl-C or SIGTERM ends it in order."""
     async with started("sandbox", "--port", "0", "--invoices", "10") as process:
         assert process.stdout is not None
         said = [(await process.stdout.readline()).decode().strip() for _ in range(3)]
@@ -117,7 +118,7 @@ async def test_sandbox_says_how_to_call_it_until_ctrl_c() -> None:
             session.get(f"{url}/companies") as answer,
         ):
             assert answer.status == 200
-        process.send_signal(signal.SIGINT)
+        process.send_signal(by)
         done = await ended(process)
     assert key
     assert curl.endswith(f"{url}/companies")

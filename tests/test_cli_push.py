@@ -191,3 +191,45 @@ async def test_a_journal_in_use_is_refused(
             await pushed(sandbox, books, source, journal=journal)
         done = await ended(owner, b"")
     assert done.code == 0
+
+
+# What stops a run that nobody watches
+
+
+async def test_a_run_ends_where_the_service_asks_for_more_than_max_pause(
+    sandbox: Sandbox, books: Connection, tmp_path: Path
+) -> None:
+    """With --max-pause a spent quota ends the command, which says when to come back."""
+    sandbox.faults.status(429, headers={"Retry-After": "3600"}, route="POST /push/")
+    source = written(tmp_path / "r.ndjson", map(invoice, range(5)))
+
+    done = await run("push", str(source), *to(books), "--max-pause", "60", sandbox=sandbox)
+
+    assert done.code == 1
+    assert "Stopped: " in done.stderr
+    assert "Not before " in done.stderr
+
+
+@pytest.mark.parametrize(
+    "content", [b"a,b\n1,2\n", b"[1,\n2]\n", b"\x1f\x8b\x08\n", b"\xff\xfe{\n"]
+)
+async def test_another_format_than_ndjson_is_named(
+    sandbox: Sandbox, books: Connection, tmp_path: Path, content: bytes
+) -> None:
+    """A file of another format is INVALID line by line, and the summary says what it has to be."""
+    source = tmp_path / "records"
+    source.write_bytes(content)
+
+    done = await pushed(sandbox, books, source)
+
+    assert (done.code, set(done.statuses)) == (1, {"INVALID"})
+    assert "The input has to be a JSON object a line (NDJSON)" in done.stderr
+
+
+async def test_a_line_that_is_no_object_is_shown_as_it_stands(
+    sandbox: Sandbox, books: Connection, tmp_path: Path
+) -> None:
+    """What a line holds in place of an object is shown as text, whatever its bytes."""
+    done = await pushed(sandbox, books, written(tmp_path / "r.ndjson", [[1, 2]]))
+
+    assert done.lines[0]["errors"] == ["line 1 is no JSON object, but [1, 2]"]

@@ -8,6 +8,7 @@ interrupted. Errors are one line on stderr; stdout carries what was asked for.
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -73,7 +74,7 @@ def sandbox(
     seed: int = 0,
     published: Flag = False,
 ) -> None:
-    """Serve a sandbox of the service until Ctrl-C.
+    """Serve a sandbox of the service until Ctrl-C or SIGTERM.
 
     Parameters
     ----------
@@ -90,6 +91,8 @@ def sandbox(
     published
         Speak today's public API in place of the interface document.
     """
+    # The first process of a container ignores SIGTERM unless it has a handler.
+    usual = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         server = Sandbox(
             companies=companies,
@@ -106,6 +109,8 @@ def sandbox(
         raise IntegrationError(error.strerror or str(error)) from None
     except KeyboardInterrupt:
         say(Stderr(), "Sandbox stopped.")
+    finally:
+        signal.signal(signal.SIGTERM, usual)
 
 
 @app.command
@@ -130,6 +135,7 @@ def push(
     max_open: int = 2000,
     exclusive: Flag = False,
     patience: float = 30,
+    max_pause: float | None = None,
     service: Service = _BY_ENVIRONMENT,
 ) -> int:
     """Push the records of an NDJSON file: outcomes on stdout, progress on stderr.
@@ -139,8 +145,8 @@ def push(
     reads no further and waits for what is open, unless the service holds all of it back; a
     second one leaves at once.
 
-    Exit codes: 0 all succeeded, 1 some did not, 2 wrong usage, 3 some are in doubt,
-    130 interrupted.
+    Exit codes: 0 all succeeded, 1 some did not or the service or journal could not be used,
+    2 wrong usage, 3 some are in doubt, 130 interrupted.
 
     Parameters
     ----------
@@ -174,6 +180,9 @@ def push(
         Nobody else pushes this type to this connection: finds lost pushes without their data.
     patience
         Seconds that the list is searched for a push whose answer was lost.
+    max_pause
+        Seconds that the service may ask to wait. If it asks for more, as when a daily quota is
+        used up, the command ends with exit code 1. Without it the command waits.
     service
         Which service.
     """
@@ -191,7 +200,12 @@ def push(
         plan=plan,
         journal=journal,
         checked=check == "options",
-        options={"max_open": max_open, "exclusive": exclusive, "patience": patience},
+        options={
+            "max_open": max_open,
+            "exclusive": exclusive,
+            "patience": patience,
+            "max_pause": max_pause,
+        },
     )
     results = Results.on_stdout()
     return asyncio.run(_pushing.push(service, job, results, Stderr()))

@@ -12,7 +12,7 @@ from attrs import Factory, define
 from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._sansio.codec import encode_value
 from integration_sdk.cli._display import discard
-from integration_sdk.cli._records import Line
+from integration_sdk.cli._records import Line, NoRecord
 from integration_sdk.errors import ConfigurationError, InvalidRecord, PushInDoubt
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
 
@@ -70,6 +70,7 @@ class Results:
         earlier: Of these, the ones that an earlier run had sent.
         doubts: The first few that are in doubt.
         settled: Bytes of the input that is done with.
+        unread: How many lines held no record.
         broken: Called with the error once the output cannot be written.
         alone: Whether outcomes are taken as they are heard of: the run has been left.
     """
@@ -80,6 +81,7 @@ class Results:
     earlier: int = 0
     doubts: list[PushInDoubt] = Factory(list)
     settled: int = 0
+    unread: int = 0
     alone: bool = False
     _sent: set[int] = Factory(set)
     _lines: dict[int, Line] = Factory(dict)
@@ -127,6 +129,7 @@ class Results:
     def refuse(self, line: Line, error: InvalidRecord) -> None:
         """Write and count a line that holds no record."""
         self.counts[OutcomeStatus.INVALID] += 1
+        self.unread += isinstance(error, NoRecord)
         self.settled += len(line.text)
         status = OutcomeStatus.INVALID
         self.write({"line": line.number, "status": status, "errors": [str(error)]})

@@ -29,6 +29,8 @@ from integration_sdk.errors import (
     ConfigurationError,
     Forbidden,
     InvalidRecord,
+    ServiceUnavailable,
+    TooManyRequests,
     Unauthorized,
 )
 from integration_sdk.models import OutcomeStatus, PushRequest
@@ -111,7 +113,7 @@ async def _push_lines(run: Run, lines: Lines, plan: Plan, pushes: Coordinator) -
             invalid = outcome.status is OutcomeStatus.INVALID
             joined = None if invalid else left.pop(outcome.reference, None)
             run.look_at(outcome, joined)
-    except (AccountExpired, ConfigurationError) as error:
+    except (AccountExpired, ConfigurationError, ServiceUnavailable, TooManyRequests) as error:
         run.stop(str(error))
     await _settle(run, left.values())
 

@@ -29,6 +29,7 @@ from integration_sdk.models import PushRequest
 
 AHEAD: Final = 256
 """Lines that are read before they are wanted."""
+FORMAT: Final = "a JSON object a line (NDJSON), in UTF-8 and not compressed"
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _decode: Final = msgspec.json.Decoder(float_hook=Decimal).decode
 _encode_sorted: Final = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
@@ -150,6 +151,10 @@ def _size(file: BinaryIO) -> int | None:
     return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
+class NoRecord(InvalidRecord):
+    """A line is no JSON object."""
+
+
 @define
 class Plan:
     """How a line becomes a push.
@@ -205,15 +210,16 @@ def decode(line: Line) -> dict[str, Any]:
     """Return the record of a line, its fractions exact.
 
     Raises:
-        InvalidRecord: It holds none.
+        NoRecord: It holds none.
     """
     text = line.text.removeprefix(_BYTE_ORDER_MARK) if line.number == 1 else line.text
     try:
         record = _decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidRecord(f"line {line.number} is no JSON: {error}") from None
+        raise NoRecord(f"line {line.number} is no JSON: {error}") from None
     if not isinstance(record, dict):
-        raise InvalidRecord(f"line {line.number} is no JSON object, but {text.strip()[:40]!r}")
+        shown = text.strip()[:40].decode(errors="replace")
+        raise NoRecord(f"line {line.number} is no JSON object, but {shown}")
     return record
 
 

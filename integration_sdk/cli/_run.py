@@ -26,7 +26,7 @@ from integration_sdk._coordinator.options import CoordinatorOptions
 from integration_sdk._coordinator.push import Push
 from integration_sdk.cli._display import Bar, Board, say
 from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT, Results
-from integration_sdk.cli._records import Lines
+from integration_sdk.cli._records import FORMAT, Lines
 from integration_sdk.errors import Forbidden, MethodNotAllowed, NotFound, Unauthorized
 from integration_sdk.models import OutcomeStatus, PushOutcome
 
@@ -130,8 +130,9 @@ class Run:
         self, *, checked: bool = False, **options: Unpack[CoordinatorOptions]
     ) -> AsyncIterator[Coordinator]:
         """A coordinator whose progress is shown."""
+        options |= {"journal": self.journal, "on_event": self.results.hear}
         # People see how long the service holds them back, and press Ctrl-C if they mind.
-        options |= {"journal": self.journal, "on_event": self.results.hear, "max_pause": None}
+        options.setdefault("max_pause", None)
         check: Literal["options"] | None = "options" if checked else None
         end = asyncio.timeout(None)
         try:
@@ -201,6 +202,11 @@ class Run:
         say(self.err, took if results.counts else "There was nothing to do.")
         if results.earlier:
             say(self.err, f"{results.earlier:,} of them had been sent in an earlier run.")
+        if results.unread:
+            say(
+                self.err,
+                f"Lines without a record: {results.unread:,}. The input has to be {FORMAT}.",
+            )
         self._show_doubts()
         if self.stopped:
             say(self.err, f"Stopped: {self.stopped}")
