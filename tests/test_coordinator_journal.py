@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from pathlib import Path
@@ -15,11 +16,12 @@ from attrs import evolve
 
 from integration_sdk._coordinator.coordinator import Coordinator
 from integration_sdk._journal import SqliteJournal
+from integration_sdk._sansio.pushing.intents import Intent
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import AnswerLost, ConfigurationError, JournalError, NotSent
-from integration_sdk.models import OutcomeStatus, PushRequest
+from integration_sdk.errors import AnswerLost, ConfigurationError, JournalError
+from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
 from tests.push_model import Model, error, request
 from tests.push_support import collect, coordinator, poller, requests
 
@@ -172,12 +174,46 @@ async def test_a_push_whose_row_the_disk_refuses_never_leaves(
     async with coordinator(model, journal=journal) as pushes:
         refuses = AsyncMock(side_effect=JournalError("full"))
         monkeypatch.setattr(SqliteJournal, "commit", refuses)
-        outcome = await (await pushes.submit(request(1)))
+        with pytest.raises(JournalError, match="full"):
+            await pushes.submit(request(1))
         monkeypatch.undo()
 
-    assert outcome.status is OutcomeStatus.REJECTED
-    assert isinstance(outcome.error, NotSent)
     assert posts(model) == 0
+
+
+async def test_a_full_disk_ends_the_run(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not each of a million records after the other; what was sent has its outcome first."""
+    model = Model(lambda _: 60.0)
+    commit = SqliteJournal.commit
+    pulled = 0
+
+    async def until_full(self: SqliteJournal, rows: Sequence[Intent]) -> None:
+        if posts(model) >= 20:
+            raise JournalError("full")
+        await commit(self, rows)
+
+    async def million() -> AsyncIterator[PushRequest]:
+        nonlocal pulled
+        for pulled in range(1_000_000):
+            yield request(pulled)
+
+    monkeypatch.setattr(SqliteJournal, "commit", until_full)
+    statuses: Counter[OutcomeStatus] = Counter()
+
+    async def count(run: AsyncIterator[PushOutcome]) -> None:
+        async for outcome in run:
+            statuses[outcome.status] += 1
+
+    async with asyncio.timeout(1000), coordinator(model, journal=journal) as pushes:
+        with pytest.raises(JournalError, match="full"):
+            await count(pushes.run(million()))
+        monkeypatch.undo()
+
+    sent = posts(model)
+    assert sent < 200
+    assert statuses[OutcomeStatus.SUCCESS] == sent
+    assert statuses.total() == pulled + 1 < 400
+    assert statuses.keys() == {OutcomeStatus.SUCCESS, OutcomeStatus.REJECTED}
 
 
 async def test_a_push_that_is_found_while_the_disk_is_full_has_its_outcome(

@@ -21,7 +21,7 @@ from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, Lane, St
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import AnswerLost, ClientClosed, ConfigurationError
+from integration_sdk.errors import AnswerLost, ClientClosed, ConfigurationError, JournalError
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
 from tests.push_model import Model, error, request
 from tests.push_support import collect, coordinator
@@ -323,11 +323,14 @@ async def test_what_an_account_that_ended_kept_from_being_sent_stays_unsent(jour
 
 
 async def test_a_journal_that_cannot_be_read_gives_an_outcome(journal: Path) -> None:
-    """Where the reference cannot be looked up nothing is sent, and the run goes on."""
+    """Where the reference cannot be looked up nothing is sent, and the run ends."""
     model = Model()
     async with coordinator(model, journal=journal) as pushes:
         await pushes._open().delivery.journal.close()
-        outcomes = await collect(pushes.run([RECORD]))
+        run = pushes.run([RECORD])
+        outcomes = [await anext(run)]
+        with pytest.raises(JournalError, match="is closed"):
+            await anext(run)
 
     assert [one.status for one in outcomes] == [OutcomeStatus.REJECTED]
     assert posts(model) == 0

@@ -339,6 +339,18 @@ def test_a_row_that_is_missing_is_noticed(path: Path) -> None:
         JournalFile(path)
 
 
+def test_a_file_that_is_no_journal_is_left_alone(path: Path) -> None:
+    """A mistyped path costs a file of records neither its mode nor its peace."""
+    path.write_text('{"invoiceNumber": "INV-1"}\n', encoding="utf-8")
+    path.chmod(0o644)
+
+    with pytest.raises(JournalError, match="is not a journal of this SDK"):
+        JournalFile(path)
+
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
+
+
 def test_a_payload_that_is_missing_or_astray_is_noticed(path: Path) -> None:
     """A record that was kept, and is gone or nobody's, is damage: its push could not be resent."""
     file = JournalFile(path)

@@ -176,7 +176,7 @@ async def test_a_source_of_keys_that_awaits_in_vain_has_failed() -> None:
         raw_server(always(answer())) as server,
         session_on(server, api_key=source) as session,
     ):
-        with pytest.raises(NotSent, match="source of the API key failed: CancelledError"):
+        with pytest.raises(NotSent, match="api_key function raised CancelledError"):
             await session.send(write(), ONE_CALL)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):

@@ -21,7 +21,7 @@ from typing import Final, Literal, Self, get_args
 from integration_sdk._coordinator import decisions, takeover
 from integration_sdk._coordinator.bulk import Bulk, PushRun, RaiseOn, checked
 from integration_sdk._coordinator.delivery import Delivery
-from integration_sdk._coordinator.desk import ENDS_ALL, Check, Desk
+from integration_sdk._coordinator.desk import Check, Desk, ends_all
 from integration_sdk._coordinator.options import CoordinatorOptions, Leave
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent
@@ -229,6 +229,7 @@ class Coordinator:
             ConfigurationError: *request* is no `PushRequest`, its ids or its reference cannot
                 be right, or *wait* is no number of seconds; nothing was sent.
             AccountExpired: The account has expired; nothing more is sent.
+            JournalError: The journal cannot be read or written; nothing more is sent.
             TooManyRequests, ServiceUnavailable: The service asks to wait for longer than
                 ``max_pause``; nothing more is sent.
             ClientClosed: The block has been left, or the client is closed.
@@ -245,7 +246,7 @@ class Coordinator:
         if outcome and outcome.status is OutcomeStatus.INVALID:
             outcome.raise_for_status()
         error = outcome.error if outcome and not push.key else None
-        if error and (isinstance(error, ENDS_ALL) or error is desk.stopped):
+        if error and (ends_all(error) or error is desk.stopped):
             raise error
         return push
 
@@ -281,6 +282,8 @@ class Coordinator:
                 outcome; the rest of *requests* is untouched.
             TooManyRequests, ServiceUnavailable: Likewise, if the service asks to wait for
                 longer than ``max_pause``; go on at ``retry_at``.
+            JournalError: Likewise, if the journal cannot be read or written; what was sent
+                before is waited for.
             ConfigurationError: *requests* gave something that is no `PushRequest`; raised
                 after the outcomes of those before.
             Exception: Whatever *requests* itself raised, likewise.

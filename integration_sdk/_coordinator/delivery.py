@@ -185,7 +185,7 @@ class Delivery:
         try:
             await self.drive(protocol.withdraw(self.ledger, intent))
         except JournalError as error:
-            logger.error("push %s was not sent, but a later run will: %s", intent.id, error)
+            logger.warning("push %s was not sent, but a later run sends it: %s", intent.id, error)
 
     async def close(self) -> None:
         """Stop looking for what is in doubt, and let go of the journal."""
@@ -315,7 +315,7 @@ class Delivery:
 
         async def leave() -> None:
             self._in_line.discard(task)
-            if self._abandoned:
+            if self._abandoned or self.closing.is_set():
                 raise NotSent(LEFT_BEHIND)
             await self._commit((row,))
 
@@ -329,8 +329,8 @@ class Delivery:
             return NotSent(LEFT_BEHIND)
         except (TransportError, ApiError, ClientClosed) as error:
             return error
-        except JournalError as error:
-            return NotSent(f"without a row in the journal nothing is sent: {error}")
+        except JournalError as error:  # without a row on record nothing is sent
+            return error
         except Exception as error:
             logger.exception("a push could not be sent to its end")
             kind = NotSent if task in self._in_line else AnswerLost

@@ -28,7 +28,7 @@ from integration_sdk._coordinator.push import Push, PushEvent, What
 from integration_sdk._coordinator.references import References
 from integration_sdk._coordinator.waits import Waits
 from integration_sdk._sansio.pushing import outcomes, submissions
-from integration_sdk._sansio.pushing.intents import Intent, State
+from integration_sdk._sansio.pushing.intents import Intent, RowRefused, State
 from integration_sdk._sansio.pushing.outcomes import Tally
 from integration_sdk._sansio.requests import Request
 from integration_sdk.dialect import Dialect
@@ -38,6 +38,7 @@ from integration_sdk.errors import (
     ConfigurationError,
     IntegrationError,
     InvalidRecord,
+    JournalError,
     NotSent,
 )
 from integration_sdk.models import OutcomeStatus, PushOperation, PushOutcome, PushRequest
@@ -47,8 +48,12 @@ T = TypeVar("T")
 
 Check = Callable[[PushRequest], Awaitable[None]]
 """Raises `InvalidRecord` where a request cannot be right."""
-ENDS_ALL = (AccountExpired, ClientClosed)
-"""Errors that every other push would meet as well."""
+
+
+def ends_all(error: IntegrationError) -> bool:
+    """Whether every other push would meet *error* as well."""
+    of_all = isinstance(error, AccountExpired | ClientClosed | JournalError)
+    return of_all and not isinstance(error, RowRefused)
 
 
 @define(eq=False)
@@ -183,17 +188,18 @@ class Desk:
             self.let_go()
 
     def _refused(self, push: Push, error: IntegrationError, *, for_all: bool = False) -> None:
-        if for_all or isinstance(error, ENDS_ALL):
+        if for_all or ends_all(error):
             self.stop(error)
         self.settle(push, outcomes.refused(push.request, error))
 
     def stop(self, error: IntegrationError) -> None:
-        """Pull, send and wait for nothing more: the account, client or quota has ended."""
+        """Pull and send nothing more: the account, client, quota or disk has come to its end."""
         if self.stopped is None:
             logger.error("nothing more is pushed: %s", error)
             self.stopped = error
             self.end_runs(error)
-            self.give_up(error)
+            if not isinstance(error, JournalError):  # else what is open can still be polled
+                self.give_up(error)
 
     def end_runs(self, error: IntegrationError) -> None:
         """Let each run that goes on pulling end with *error*."""
@@ -240,7 +246,7 @@ class Desk:
     def lost(self, key: str, error: IntegrationError) -> None:
         """A push cannot be followed: for all we know it is Pending."""
         push = self.open[key]
-        if isinstance(error, ENDS_ALL):
+        if ends_all(error):
             self.stop(error)
         self.settle(push, outcomes.pending(push.request, push.operation, error))
 

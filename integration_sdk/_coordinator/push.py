@@ -131,7 +131,7 @@ class Push:
     def _settle(self, outcome: PushOutcome) -> bool:
         """Take the outcome; the first one counts. Return whether this was it."""
         if self.outcome is not None:
-            self.wake()  # it was found later, and somebody may have waited for its reference
+            self._wake()  # it was found later, and somebody may have waited for its reference
             return False
         self.outcome = outcome
         self.operation = outcome.operation or self.operation

@@ -25,9 +25,10 @@ from pathlib import Path
 
 from integration_sdk._disk import sync_directory
 from integration_sdk._journal import _schema
-from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, Snapshot
+from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, RowRefused, Snapshot
 from integration_sdk.errors import JournalError
 
+_MAGIC = b"SQLite format 3\0"
 _LAST_COMMIT = struct.Struct(">QI")
 # Damaged text comes out of sqlite3 in its own errors' messages as well, undecoded.
 _UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
@@ -57,6 +58,7 @@ class JournalFile:
         self._store_payloads = store_payloads
         self._snapshots: dict[str, Snapshot] = {}
         self._broken: sqlite3.Error | None = None
+        _refuse_others(path)
         self._lock = _own_file(path.with_name(path.name + "-lock"))
         try:
             _lock_for_us(self._lock, path)
@@ -241,7 +243,7 @@ class JournalFile:
             self._db.execute("ROLLBACK TO one")
             self._snapshots.clear()
             claimed = "intents.key" in str(error)
-            return (KeyClaimed if claimed else JournalError)(f"Refused by the journal: {error}")
+            return (KeyClaimed if claimed else RowRefused)(f"Refused by the journal: {error}")
         finally:
             if self._db.in_transaction:
                 self._db.execute("RELEASE one")
@@ -337,6 +339,20 @@ def _refuse_strangers(path: Path) -> None:
         )
     if found.st_uid != os.geteuid():
         raise JournalError(f"{path} belongs to user {found.st_uid}: use a journal of your own.")
+
+
+def _refuse_others(path: Path) -> None:
+    """Leave a file alone that is no database at all, down to its mode."""
+    _refuse_strangers(path)
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(_MAGIC))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise JournalError(f"The journal {path} cannot be opened: {error.strerror}.") from error
+    if head and head != _MAGIC:
+        raise JournalError(f"{path} is not a journal of this SDK, and was left as it is.")
 
 
 def _lock_for_us(lock: int, path: Path) -> None:

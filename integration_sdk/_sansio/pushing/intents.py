@@ -97,7 +97,11 @@ class IllegalTransition(RuntimeError):
     """A step that the table of states does not have: a mistake of ours, never of the service."""
 
 
-class KeyClaimed(JournalError):
+class RowRefused(JournalError):
+    """The journal does not take this row; it goes on taking others."""
+
+
+class KeyClaimed(RowRefused):
     """The push key belongs to another intent already; nothing of this commit was recorded."""
 
 

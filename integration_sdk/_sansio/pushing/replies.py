@@ -18,6 +18,7 @@ from integration_sdk.errors import (
     ApiError,
     ClientClosed,
     IntegrationError,
+    JournalError,
     MalformedResponse,
     NotSent,
 )
@@ -57,7 +58,7 @@ def read(reply: Reply, *, began: float, unix_time: float, exact: bool = False) -
         )
         return Heard(answer, reply, operation)
     turned_away = isinstance(reply, ApiError) and not reply.attempts
-    unsent = turned_away or isinstance(reply, NotSent | ClientClosed)
+    unsent = turned_away or isinstance(reply, NotSent | ClientClosed | JournalError)
     phase = Phase.NEVER_LEFT if unsent else Phase.MAY_HAVE_LEFT
     wait = seconds_until(reply, unix_time)
     return Heard(Answer(phase, at=began, cause=str(reply), retry_after=wait), reply)
