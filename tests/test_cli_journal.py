@@ -134,7 +134,7 @@ def test_a_journal_that_is_none_is_refused(
     assert main(["pushes", "list", "--journal", str(path)]) == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert "cannot be trusted" in error
+    assert "is not a journal of this SDK" in error
 
 
 @pytest.mark.parametrize(
