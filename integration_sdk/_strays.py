@@ -1,7 +1,7 @@
 """Cancellations that are somebody else's.
 
-A middleware or a source of keys may await something shared, such as a token being renewed, that
-is cancelled. That is a failure like any other: taken for a cancellation of the call, it would
+What a task awaits may be cancelled: a token that a middleware renews for all, a page that was
+recalled. That is a failure like any other: taken for a cancellation of the task itself, it would
 silently end the tasks that push and poll, and whoever waits for them would wait for ever.
 """
 

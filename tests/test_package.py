@@ -68,29 +68,44 @@ def test_errors_are_there_without_an_import_of_their_own() -> None:
 
 def test_import_alone_loads_no_client() -> None:
     """A pytest run that merely has the SDK installed imports neither aiohttp nor cattrs."""
-    loaded = subprocess.run(
-        [sys.executable, "-c", "import integration_sdk, sys; print(*sys.modules)"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.split()
+    loaded = loaded_by("import integration_sdk")
 
-    assert not {"aiohttp", "cattrs", "msgspec", "integration_sdk._client"} & set(loaded)
+    assert not {"aiohttp", "cattrs", "msgspec", "integration_sdk._client"} & loaded
 
 
 def test_a_reading_client_loads_nothing_of_pushes() -> None:
     """What a program that streams records does not need, it does not wait for."""
-    program = (
-        "import sys; from integration_sdk import Client;"
+    loaded = loaded_by(
+        "from integration_sdk import Client;"
         "invoices = Client('key', 'https://api.example').company('c').data('invoices');"
-        "aiter(invoices.list()); print(*sys.modules)"
+        "aiter(invoices.list())"
     )
-    loaded = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    ).stdout.split()
 
     of_pushes = ("models", "_coordinator", "_sansio.options", "_sansio.polling", "_sansio.pushing")
-    assert not {"cattrs", "sqlite3", *(f"integration_sdk.{name}" for name in of_pushes)} & {*loaded}
+    assert not {"cattrs", "sqlite3", *(f"integration_sdk.{name}" for name in of_pushes)} & loaded
+
+
+def test_pydantic_is_never_imported_by_us() -> None:
+    """Who has no pydantic misses nothing, and who has it pays when they import it."""
+    loaded = loaded_by(
+        "from integration_sdk import *;"
+        "import integration_sdk._sansio.options.options, integration_sdk._coordinator.coordinator;"
+        "from integration_sdk._sansio.paging.items import ItemReader; ItemReader.of()"
+    )
+
+    assert "integration_sdk._sansio.pydantic_models" in loaded
+    assert not {name for name in loaded if name.startswith("pydantic")}
+
+
+def loaded_by(program: str) -> set[str]:
+    """Return the modules that *program* imports."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; {program}; print(*sys.modules)"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return set(done.stdout.split())
 
 
 def test_completion_on_a_push_offers_none_of_the_coordinators_verbs() -> None:

@@ -291,27 +291,28 @@ def test_options_judge_an_object_by_the_names_it_is_sent_under() -> None:
     assert problem.path == "supplierName"
 
 
-async def test_the_class_that_a_list_is_read_with_can_be_pushed() -> None:
+@pytest.mark.integration_sandbox(companies=1, push_seconds=(0.01, 0.05))
+async def test_the_class_that_a_list_is_read_with_can_be_pushed(
+    integration_sandbox: Sandbox, integration_client: Client
+) -> None:
     """Alone, compared with the options, and by a coordinator that looks for its natural key."""
-    async with (
-        Sandbox(companies=1, push_seconds=(0.01, 0.05)) as sandbox,
-        Client(sandbox.api_key, sandbox.base_url) as client,
-    ):
-        (held,) = sandbox.companies
-        company = client.company(held.id)
-        books = company.connection(held.connections[0].id)
-        read = await company.data("suppliers").list(model=Supplier).first()
-        assert read is not None
-        operation = await books.push("suppliers", attrs.evolve(read, supplier_name="Toft"))
-        ended = await client.wait(await books.push("suppliers", Supplier("Ash"), check="options"))
-        async with client.coordinator(check="options") as pushes:
-            request = PushRequest(
-                held.id, books.id, "suppliers", Supplier("Elm"), natural_key="supplierName"
-            )
-            outcome = await (await pushes.submit(request))
+    (held,) = integration_sandbox.companies
+    company = integration_client.company(held.id)
+    books = company.connection(held.connections[0].id)
+    read = await company.data("suppliers").list(model=Supplier).first()
+    assert read is not None
+    operation = await books.push("suppliers", attrs.evolve(read, supplier_name="Toft"))
+    ended = await integration_client.wait(
+        await books.push("suppliers", Supplier("Ash"), check="options")
+    )
+    async with integration_client.coordinator(check="options") as pushes:
+        request = PushRequest(
+            held.id, books.id, "suppliers", Supplier("Elm"), natural_key="supplierName"
+        )
+        outcome = await (await pushes.submit(request))
 
-        assert (await client.wait(operation)).status is PushStatus.SUCCESS
-        assert ended.data is not None
-        assert ended.data["supplierName"] == "Ash"
-        assert outcome.status is OutcomeStatus.SUCCESS
-        assert outcome.request.record == Supplier("Elm")
+    assert (await integration_client.wait(operation)).status is PushStatus.SUCCESS
+    assert ended.data is not None
+    assert ended.data["supplierName"] == "Ash"
+    assert outcome.status is OutcomeStatus.SUCCESS
+    assert outcome.request.record == Supplier("Elm")

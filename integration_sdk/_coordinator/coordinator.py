@@ -21,7 +21,7 @@ from typing import Final, Literal, Self, get_args
 from integration_sdk._coordinator import decisions, takeover
 from integration_sdk._coordinator.bulk import Bulk, PushRun, RaiseOn, checked
 from integration_sdk._coordinator.delivery import Delivery
-from integration_sdk._coordinator.desk import Check, Desk, ends_all
+from integration_sdk._coordinator.desk import Check, Desk
 from integration_sdk._coordinator.options import CoordinatorOptions, Leave
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent
@@ -34,6 +34,7 @@ from integration_sdk._sansio.arguments import (
     true_or_false,
     whole_number,
 )
+from integration_sdk._sansio.pushing import outcomes
 from integration_sdk._sansio.pushing.effects import Ledger, Policy
 from integration_sdk._sansio.pushing.outcomes import PushProgress
 from integration_sdk._sansio.throttling.retry import RetryPolicy
@@ -241,12 +242,12 @@ class Coordinator:
         if desk.stopped:
             self._places.release()
             raise desk.stopped
-        await desk.see_through(desk.push(push, wait))
+        await desk.tasks.see_through(desk.push(push, wait))
         outcome = push.outcome
         if outcome and outcome.status is OutcomeStatus.INVALID:
             outcome.raise_for_status()
         error = outcome.error if outcome and not push.key else None
-        if error and (ends_all(error) or error is desk.stopped):
+        if error and (outcomes.ends_all(error) or error is desk.stopped):
             raise error
         return push
 

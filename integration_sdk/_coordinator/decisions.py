@@ -23,7 +23,7 @@ async def bind(desk: Desk, intent_id: str, key: str) -> Push:
     if before is None or intent_id not in desk.doubted:
         raise ConfigurationError(f"intent {intent_id} is not in doubt here")
     await _check_key(desk, before, key)
-    return await desk.see_through(_bind(desk, intent_id, key))
+    return await desk.tasks.see_through(_bind(desk, intent_id, key))
 
 
 async def _bind(desk: Desk, intent_id: str, key: str) -> Push:
@@ -52,7 +52,7 @@ async def _check_key(desk: Desk, intent: Intent, key: str) -> None:
 
 async def abandon(desk: Desk, intent_id: str) -> None:
     """Leave a push in doubt."""
-    await desk.see_through(_abandon(desk, intent_id))
+    await desk.tasks.see_through(_abandon(desk, intent_id))
 
 
 async def _abandon(desk: Desk, intent_id: str) -> None:
@@ -71,7 +71,7 @@ async def resend(desk: Desk, intent_id: str) -> Push:
     exact = desk.poller.exact
     again = Push(push.request if push else submissions.from_record(before, exact=exact))
     desk.references.take(again, before)
-    return await desk.see_through(_resend(desk, before, again))
+    return await desk.tasks.see_through(_resend(desk, before, again))
 
 
 async def _resend(desk: Desk, before: Intent, again: Push) -> Push:

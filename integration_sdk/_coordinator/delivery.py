@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
@@ -20,6 +20,7 @@ from attrs import Factory, define, field, frozen
 from integration_sdk._coordinator.push import this_task
 from integration_sdk._coordinator.push_list import SNAPSHOT, PushList, unix_time
 from integration_sdk._coordinator.snapshots import Snapshots
+from integration_sdk._coordinator.tasks import Tasks
 from integration_sdk._journal import Journal
 from integration_sdk._sansio.pushing import outcomes, protocol, reconcile, replies, submissions
 from integration_sdk._sansio.pushing.effects import (
@@ -111,7 +112,7 @@ class Delivery:
     exact: bool = field(default=False, kw_only=True)
     changed: Callable[[Intent], None] = field(init=False)
     closing: asyncio.Event = Factory(asyncio.Event)
-    tasks: set[asyncio.Task[None]] = Factory(set)
+    tasks: Tasks = Factory(Tasks)
     _snapshots: Snapshots = Factory(lambda self: Snapshots(self._take_snapshot), takes_self=True)
     _sending: dict[str, _Sending] = Factory(dict)
     _reconciling: set[str] = Factory(set)
@@ -167,7 +168,7 @@ class Delivery:
         for company_id in found.companies:
             self.reconcile(company_id)
         for company_id in {intent.lane.company_id for intent in found.in_doubt}:
-            self._start(self._look(company_id))
+            self.tasks.start(self._look(company_id))
         return found
 
     async def recorded(self, reference: str) -> Intent | None:
@@ -209,7 +210,7 @@ class Delivery:
         """Find out what became of the company's pushes whose answers were lost."""
         if company_id not in self._reconciling and not self.closing.is_set():
             self._reconciling.add(company_id)
-            self._start(self._reconcile(company_id))
+            self.tasks.start(self._reconcile(company_id))
 
     async def _reconcile(self, company_id: str) -> None:
         try:
@@ -236,7 +237,7 @@ class Delivery:
             wait = max(0.0, self._looked.get(company, -math.inf) + every - now)
             if wait <= (every if company_id is None else 0.0) and not self.closing.is_set():
                 self._looked[company] = now + wait
-                self._start(self._look(company, wait))
+                self.tasks.start(self._look(company, wait))
 
     async def _look(self, company_id: str, wait: float = 0.0) -> None:
         if wait and await self._sleep(wait) is None:
@@ -246,11 +247,6 @@ class Delivery:
         except JournalError as error:
             logger.warning("what is in doubt stays so until the next look: %s", error)
         self._tell(company_id)
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work, name="integration_sdk delivery")
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
 
     # Effects
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -26,14 +26,14 @@ from integration_sdk._coordinator.delivery import Delivered, Delivery
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent, What
 from integration_sdk._coordinator.references import References
+from integration_sdk._coordinator.tasks import Tasks
 from integration_sdk._coordinator.waits import Waits
 from integration_sdk._sansio.pushing import outcomes, submissions
-from integration_sdk._sansio.pushing.intents import Intent, RowRefused, State
+from integration_sdk._sansio.pushing.intents import Intent, State
 from integration_sdk._sansio.pushing.outcomes import Tally
 from integration_sdk._sansio.requests import Request
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
-    AccountExpired,
     ClientClosed,
     ConfigurationError,
     IntegrationError,
@@ -48,12 +48,6 @@ T = TypeVar("T")
 
 Check = Callable[[PushRequest], Awaitable[None]]
 """Raises `InvalidRecord` where a request cannot be right."""
-
-
-def ends_all(error: IntegrationError) -> bool:
-    """Whether every other push would meet *error* as well."""
-    of_all = isinstance(error, AccountExpired | ClientClosed | JournalError)
-    return of_all and not isinstance(error, RowRefused)
 
 
 @define(eq=False)
@@ -87,7 +81,7 @@ class Desk:
     runs: set[Callable[[IntegrationError], None]] = Factory(set)
     over: bool = False
     idle: asyncio.Event = Factory(asyncio.Event)
-    tasks: set[asyncio.Task[Any]] = Factory(set)
+    tasks: Tasks = Factory(Tasks)
     waits: Waits = Factory(lambda self: Waits(self._expired), takes_self=True)
     _finals: list[tuple[Push, PushOperation]] = Factory(list)
     _numbers: Any = Factory(count)
@@ -188,7 +182,7 @@ class Desk:
             self.let_go()
 
     def _refused(self, push: Push, error: IntegrationError, *, for_all: bool = False) -> None:
-        if for_all or ends_all(error):
+        if for_all or outcomes.ends_all(error):
             self.stop(error)
         self.settle(push, outcomes.refused(push.request, error))
 
@@ -246,7 +240,7 @@ class Desk:
     def lost(self, key: str, error: IntegrationError) -> None:
         """A push cannot be followed: for all we know it is Pending."""
         push = self.open[key]
-        if ends_all(error):
+        if outcomes.ends_all(error):
             self.stop(error)
         self.settle(push, outcomes.pending(push.request, push.operation, error))
 
@@ -257,7 +251,7 @@ class Desk:
         self._finals.append((push, operation))
         if not self._recording:
             self._recording = True
-            self.start(self._record())
+            self.tasks.start(self._record())
 
     async def _record(self) -> None:
         try:
@@ -379,31 +373,9 @@ class Desk:
             self.poller.unfollow(key)
             self.settle(push, outcomes.pending(push.request, push.operation, error))
 
-    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Do *work* beside; the end of the block waits for it."""
-        task = asyncio.create_task(work, name="integration_sdk push")
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-        return task
-
-    async def see_through(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do *work*, to its end even if whoever awaits it is cancelled meanwhile."""
-        task = self.start(work)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            task.add_done_callback(_log_failure)
-            raise
-
     def _tell(self, what: What, push: Push) -> None:
         try:
             if self.on_event:
                 self.on_event(PushEvent(what, push))
         except Exception:
             logger.exception("on_event failed; pushing goes on")
-
-
-def _log_failure(task: asyncio.Task[Any]) -> None:
-    """Tell of an error that nobody awaits any more."""
-    if not task.cancelled() and (error := task.exception()):
-        logger.error("what a cancelled caller had begun failed: %r", error)

@@ -25,7 +25,7 @@ async def recover(desk: Desk) -> list[Push]:
         desk.follow(push, intent, submissions.recorded_operation(intent))
     sent = [_revived(desk, intent) for intent in found.send]
     for push, intent in zip(sent, found.send, strict=True):
-        desk.start(send(desk, push, intent))
+        desk.tasks.start(send(desk, push, intent))
     return [*desk.doubted.values(), *polled, *sent]
 
 

@@ -19,6 +19,7 @@ from integration_sdk._sansio.paging.report import ListReport
 from integration_sdk._sansio.paging.walk import Walk
 from integration_sdk._sansio.requests import MIB, Priority, Request
 from integration_sdk._sansio.responses import Fetch, Response, check
+from integration_sdk._strays import is_cancelled
 from integration_sdk.errors import IntegrationError, TooManyRequests
 
 LARGE_BLOCK = 32 * MIB - 64 * 1024
@@ -101,7 +102,7 @@ class Fetching:
         try:
             outcome = await page.task
         except asyncio.CancelledError:
-            if _is_being_cancelled():
+            if is_cancelled():
                 raise
             self.walk.line.failed(ask, throttled=False)
             return None
@@ -140,12 +141,6 @@ class Fetching:
 def _cancel_all(tasks: list[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
-
-
-def _is_being_cancelled() -> bool:
-    """Whether it is this task that is cancelled, not only the one that it waits for."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

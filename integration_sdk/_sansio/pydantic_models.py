@@ -92,11 +92,11 @@ def _number(text: str) -> float | Decimal:
     return near if Decimal(repr(near)) == exact else exact
 
 
-def reason(error: Exception) -> Reason:
+def reason(error: Any) -> Reason:
     """Return the first thing that pydantic, or a validator of the model, found wrong."""
     if not hasattr(error, "error_count"):
         return str(error), "$"
-    first, *others = error.errors()  # type: ignore[attr-defined]  # it is a ValidationError
+    first, *others = error.errors()
     more = f" (and {len(others)} more)" if others else ""
     return f"{first['msg']}{more}", "$" + "".join(map(_step, first["loc"]))
 

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from attrs import define, field
 
-from integration_sdk._session.strays import is_cancelled
+from integration_sdk._strays import is_cancelled
 from integration_sdk.errors import ConfigurationError, NotSent
 
 ApiKeySource = str | Callable[[], str | Awaitable[str]]

@@ -34,7 +34,7 @@ from yarl import URL
 from integration_sdk._sansio.requests import Phase, Request, Safety
 from integration_sdk._sansio.responses import Response
 from integration_sdk._session.key import ApiKey, Hidden
-from integration_sdk._session.strays import is_cancelled
+from integration_sdk._strays import is_cancelled
 from integration_sdk._version import __version__
 from integration_sdk.errors import (
     AnswerLost,

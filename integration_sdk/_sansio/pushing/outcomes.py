@@ -8,9 +8,17 @@ from typing import Final
 
 from attrs import Factory, define, frozen
 
-from integration_sdk._sansio.pushing.intents import Intent, State
+from integration_sdk._sansio.pushing.intents import Intent, RowRefused, State
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import IntegrationError, PushFailed, PushInDoubt, WaitExpired
+from integration_sdk.errors import (
+    AccountExpired,
+    ClientClosed,
+    IntegrationError,
+    JournalError,
+    PushFailed,
+    PushInDoubt,
+    WaitExpired,
+)
 from integration_sdk.models import (
     OutcomeStatus,
     PushOperation,
@@ -63,6 +71,12 @@ def reasons(operation: PushOperation) -> str | None:
     items = operation.validation.errors if operation.validation else ()
     said = "; ".join(map(str, items)) or operation.error_message or ""
     return (said if len(said) <= LONGEST_REASON else f"{said[: LONGEST_REASON - 3]}...") or None
+
+
+def ends_all(error: IntegrationError) -> bool:
+    """Whether every other push would meet *error* as well."""
+    of_all = isinstance(error, AccountExpired | ClientClosed | JournalError)
+    return of_all and not isinstance(error, RowRefused)
 
 
 def refused(request: PushRequest, error: IntegrationError) -> PushOutcome:
