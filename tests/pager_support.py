@@ -10,11 +10,23 @@ import msgspec
 from attrs import define, field
 
 from integration_sdk._pager.pager import Pager
+from integration_sdk._sansio.paging.items import ItemReader, Sheet
 from integration_sdk._sansio.requests import Priority, Request, list_page
 from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect
 
 BASE = "https://service.test"
+
+
+def open_page(reader: ItemReader, *pieces: bytes) -> Sheet:
+    """Read the page that *pieces* hold, to its end."""
+    opening = reader.open(pieces)
+    while True:
+        try:
+            next(opening)
+        except StopIteration as end:
+            sheet: Sheet = end.value
+            return sheet
 
 
 @define(slots=False)
@@ -25,6 +37,7 @@ class FakeService:
         latency: Seconds that a page takes, by its number.
         troubles: By page number: what comes instead of the next answers, a status or
             an exception each, first things first.
+        torn: Bytes of each piece that a body comes in; None for one piece.
         seen: Page number, page size and priority of every request, in order.
         in_flight, most_in_flight: Requests under way, now and at most.
     """
@@ -34,6 +47,7 @@ class FakeService:
     troubles: dict[int, list[int | Exception]] = field(factory=dict)
     records: Callable[[int], Any] = lambda index: {"id": index}
     total: Callable[[int], int] | None = None
+    torn: int | None = None
     seen: list[tuple[int, int, Priority]] = field(factory=list)
     most_in_flight: int = 0
     in_flight: int = 0
@@ -54,7 +68,8 @@ class FakeService:
             self.in_flight -= 1
         trouble = self.troubles.get(number, [])
         if not trouble:
-            return Response(status=200, body=self.body(number, size))
+            body = self.body(number, size)
+            return Response(status=200, body=in_pieces(body, self.torn) if self.torn else body)
         match trouble.pop(0):
             case Exception() as error:
                 raise error
@@ -78,6 +93,11 @@ class FakeService:
     def pager(self, page_size: Any = 100, **options: Any) -> Pager[Any]:
         request = list_page(Dialect.document(), "companies.list")
         return Pager(self.fetch, request, base_url=BASE, page_size=page_size, **options)
+
+
+def in_pieces(body: bytes, size: int) -> list[bytes]:
+    """Return *body* as it may be received, never in one piece."""
+    return [b"", *(body[at : at + size] for at in range(0, len(body), size))]
 
 
 def ids(*ranges: range) -> list[dict[str, int]]:

@@ -16,7 +16,7 @@ from integration_sdk._sansio.paging.cursor import Position, read_cursor, write_c
 from integration_sdk._sansio.requests import list_page
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError, IntegrationError
-from tests.pager_support import FakeService, ids
+from tests.pager_support import FakeService, ids, open_page
 from tests.paging_worlds import HOST, World, first_request, follow, honest_worlds
 from tests.test_paging import READER, walk_of
 
@@ -141,7 +141,7 @@ def read_some(
         if chance.random() < (0.1 if walk.current else 0.5) and walk.too_much():
             continue
         body = world.body(head.params)
-        sheet = READER.open(body)
+        sheet = open_page(READER, body)
         skip = walk.opened(sheet, len(body))
         if skip is None:
             continue

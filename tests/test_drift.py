@@ -16,6 +16,7 @@ from integration_sdk._sansio.paging.line import Ask, Line
 from integration_sdk._sansio.paging.repair import RepairWalk
 from integration_sdk._sansio.requests import MIB, Params
 from integration_sdk.errors import PaginationError, ResultSetChanged
+from tests.pager_support import open_page
 from tests.paging_worlds import World, first_request
 
 READER = ItemReader.of()
@@ -85,7 +86,7 @@ def read(
             ask = on_its_way.pop(listed.chance.randrange(len(on_its_way)))
             arrived[ask] = listed.answer(ask.params)
             walk.line.arrived(ask, len(arrived[ask]))
-        sheet = READER.open(arrived.pop(head))
+        sheet = open_page(READER, arrived.pop(head))
         skip = walk.opened(sheet, 100)
         on_its_way = [ask for ask in on_its_way if ask in walk.line.asks]
         arrived = {ask: body for ask, body in arrived.items() if ask in walk.line.asks}
@@ -176,7 +177,7 @@ def test_pages_that_come_short_do_not_end_a_repaired_list() -> None:
     walk = repair_walk(10, 2)
     seen: list[str] = []
     while (head := walk.head) is not None:
-        sheet = READER.open(world.body(head.params))
+        sheet = open_page(READER, world.body(head.params))
         cut = walk.opened(sheet, 100)
         seen += [item["id"] for item in READER.values(iter(sheet.raws[cut or 0 :]))]
 
@@ -188,7 +189,9 @@ def test_pages_that_come_short_do_not_end_a_repaired_list() -> None:
 
 def sheet(*keys: int, total: int | None = None, number: int = 2) -> Sheet:
     facts = {"pageNumber": number, "totalResults": total}
-    return READER.open(msgspec.json.encode({"results": [{"id": key} for key in keys], **facts}))
+    return open_page(
+        READER, msgspec.json.encode({"results": [{"id": key} for key in keys], **facts})
+    )
 
 
 def noticed(before: Sheet | None, after: Sheet, total: int | None = None) -> list[tuple[str, str]]:
@@ -229,7 +232,7 @@ def test_a_list_that_ends_early_or_late_is_noticed() -> None:
 def test_a_key_is_a_name_or_a_function(key: Any) -> None:
     """Both read the same; an item without one has None."""
     raws = sheet(1, 2).raws
-    other = READER.open(b'{"results":[{"name":1},[],{"id":[1]}]}').raws
+    other = open_page(READER, b'{"results":[{"name":1},[],{"id":[1]}]}').raws
 
     assert Keys.of(key, READER.value).read(raws) == [1, 2]
     assert Keys.of(key, READER.value).read(other) == [None, None, None]
@@ -240,8 +243,8 @@ def test_a_repaired_list_of_wrong_pages_is_an_error(fault: str) -> None:
     """A page of another number or size than asked for cannot be placed."""
     world = World(count=60, faults={2: frozenset({fault})})
     walk = repair_walk(10, 0)
-    walk.opened(READER.open(world.body(walk.line.asks[0].params)), 100)
-    second = READER.open(world.body(walk.line.asks[0].params))
+    walk.opened(open_page(READER, world.body(walk.line.asks[0].params)), 100)
+    second = open_page(READER, world.body(walk.line.asks[0].params))
 
     with pytest.raises(PaginationError, match=r"was requested, but (page )?\d was returned"):
         walk.opened(second, 100)

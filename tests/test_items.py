@@ -20,7 +20,7 @@ from integration_sdk._sansio.codec import encode_record
 from integration_sdk._sansio.model_fields import camel
 from integration_sdk._sansio.paging.items import Feed, ItemReader, collector_paused
 from integration_sdk.errors import ConfigurationError, InvalidItem
-from tests.pager_support import FakeService
+from tests.pager_support import FakeService, open_page
 
 INVOICE = {
     "id": "7",
@@ -340,7 +340,7 @@ def test_whole_numbers_of_any_size_are_exact() -> None:
 def test_items_are_counted_as_they_are_handed_out() -> None:
     """A feed knows how many are left, and what was skipped, at any moment."""
     reader = ItemReader.of()
-    feed = Feed.of(reader.open(b'{"results":[1,2,3,4]}'), reader, skip=1)
+    feed = Feed.of(open_page(reader, b'{"results":[1,2,3,4]}'), reader, skip=1)
 
     assert (next(feed.values), feed.taken, feed.left) == (2, 2, 2)
     assert list(feed.values) == [3, 4]

@@ -25,6 +25,7 @@ from integration_sdk._sansio.shapes import read_operation
 from integration_sdk._sansio.throttling.quota import read_quota
 from integration_sdk.models import OutcomeStatus, PushRequest
 from integration_sdk.sandbox._query import Query
+from tests.pager_support import open_page
 from tests.push_model import Held, Model
 from tests.push_support import coordinator, poller
 from tests.session_support import read
@@ -94,7 +95,7 @@ def test_the_last_moment_of_dotnet_is_read_by_every_model(zone: str) -> None:
 
     def only_item(model: Any) -> Any:
         reader = ItemReader.of(model)
-        (item,) = reader.values(iter(reader.open(body).raws))
+        (item,) = reader.values(iter(open_page(reader, body).raws))
         return item
 
     assert only_item(Loan) == Loan(LATEST)

@@ -16,6 +16,7 @@ from integration_sdk._sansio.paging.page_size import PageSize
 from integration_sdk._sansio.paging.page_walk import PageWalk
 from integration_sdk._sansio.requests import MIB
 from integration_sdk.errors import MalformedResponse, PaginationError, UnsafeLink
+from tests.pager_support import open_page
 from tests.paging_worlds import (
     HOST,
     Stuck,
@@ -60,7 +61,7 @@ def walked(world: World, walk: PageWalk, seed: int = 0, *, cuts: bool = False) -
                 arrived[ask] = world.body(ask.params)
                 walk.line.arrived(ask, len(arrived[ask]))
             body = arrived.pop(head)
-            sheet = READER.open(body)
+            sheet = open_page(READER, body)
             skip = walk.opened(sheet, len(body))
             if skip is not None:
                 items += [item["id"] for item in READER.values(iter(sheet.raws[skip:]))]
@@ -147,7 +148,7 @@ def test_nothing_is_asked_for_behind_a_page_that_failed(prefetch: int, failed: i
 def test_numbers_of_a_page_may_be_strings() -> None:
     """Assumed: some services write them so."""
     body = b'{"results":[],"pageNumber":"2","pageSize":"100","totalResults":250.0}'
-    sheet = READER.open(body)
+    sheet = open_page(READER, body)
 
     assert (sheet.number, sheet.size, sheet.total) == (2, 100, 250)
 
@@ -172,4 +173,4 @@ def test_numbers_of_a_page_may_be_strings() -> None:
 def test_what_is_no_page_is_an_error(body: bytes) -> None:
     """A body that is no page envelope never reads as an empty page."""
     with pytest.raises(MalformedResponse):
-        READER.open(body)
+        open_page(READER, body)

@@ -82,7 +82,7 @@ class Fetching:
             self.walk.line.failed(ask, throttled=isinstance(error, TooManyRequests))
             self.report.requests += error.attempts if isinstance(error, IntegrationError) else 1
             return error
-        self.walk.line.arrived(ask, len(response.body))
+        self.walk.line.arrived(ask, response.size)
         self.report.requests += response.attempts
         self.report.waits += response.waited
         return Fetched(response, self.clock() - began - response.waited)

@@ -233,19 +233,19 @@ class Stream(Generic[T]):
             answer = await self._fetching.answer(ask, self._goes_on_after)
             if had_to_wait:
                 self._turns.had_one()
+            sheet = await self._read(answer.response) if answer else None
             if self._stopped_at is not None:
                 raise PaginationError(
                     "another task closed this iterator while this one waited for an item"
                 )
-            if answer is not None and self._open(answer):
+            if answer and sheet and self._open(answer, sheet):
                 return True
         return False
 
-    def _open(self, answer: Fetched) -> bool:
-        """Make a page of *answer*; False if it is to be asked for again, in another size."""
+    def _open(self, answer: Fetched, sheet: Sheet) -> bool:
+        """Make *sheet* the page; False if it is to be asked for again, in another size."""
         before, total = self.sheet, self.walk.total
-        sheet = self._read(answer.response)
-        skip = self.walk.opened(sheet, len(answer.response.body), answer.seconds)
+        skip = self.walk.opened(sheet, answer.response.size, answer.seconds)
         self._fetching.keep_wanted()
         if skip is not None:
             self.sheet, self._feed = sheet, Feed.of(sheet, self.reader, skip)
@@ -257,9 +257,15 @@ class Stream(Generic[T]):
         self._tell_drift()
         return skip is not None
 
-    def _read(self, response: Response) -> Sheet:
+    async def _read(self, response: Response) -> Sheet:
+        opening = self.reader.open(response.pieces, extra=self.want_extra)
         try:
-            return self.reader.open(response.body, extra=self.want_extra)
+            while True:
+                next(opening)
+                await self._turns.breathe()
+        except StopIteration as end:
+            sheet: Sheet = end.value
+            return sheet
         except MalformedResponse as error:
             request, head = self.walk.request, self.walk.head
             page = f" for page {head.number}" if head and head.number else ""

@@ -6,7 +6,7 @@ proxy's page, say), the error is still that of the status, without details.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from integration_sdk.models import PushOperation
 
 
+def _pieces(body: bytes | Sequence[bytes]) -> Sequence[bytes]:
+    return (body,) if isinstance(body, bytes) else body
+
+
 @frozen(kw_only=True)
 class Response:
     """An answer, independent of who received it.
@@ -40,7 +44,8 @@ class Response:
     Attributes:
         status: HTTP status; it counts, whatever the body says.
         headers: The answer's headers; case-insensitive if the transport's are.
-        body: As received, decompressed, within the request's ``body_limit``.
+        pieces: Its body, one behind the other, as received, decompressed, within the request's
+            ``body_limit``. Only a large one comes in several.
         received_at: Unix time, in seconds; turns ``Retry-After`` into a moment.
         attempts: How many transmissions it took.
         waited: Seconds spent waiting for a turn and between attempts.
@@ -48,10 +53,20 @@ class Response:
 
     status: int
     headers: Mapping[str, str] = field(factory=dict, repr=False)
-    body: bytes = field(default=b"", repr=False)
+    pieces: Sequence[bytes] = field(default=b"", repr=False, alias="body", converter=_pieces)
     received_at: float = 0.0
     attempts: int = 1
     waited: float = 0.0
+
+    @property
+    def body(self) -> bytes:
+        """The whole body, put together."""
+        return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
+
+    @property
+    def size(self) -> int:
+        """How many bytes the body has."""
+        return sum(map(len, self.pieces))
 
     @property
     def ok(self) -> bool:

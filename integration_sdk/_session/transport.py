@@ -49,6 +49,8 @@ from integration_sdk.errors import (
 KIB: Final = 1024
 ERROR_LIMIT: Final = 64 * KIB
 """Bytes of an error answer that are kept; up to as many, any answer is searched for the key."""
+LARGE: Final = 1024 * KIB
+"""Bytes from which on a body is not put together, which takes a millisecond for each two MiB."""
 CONNECTIONS: Final = 100
 CONNECT_TIMEOUT: Final = 10.0
 READ_IDLE: Final = 30.0
@@ -293,7 +295,7 @@ class Transport:
         body, is_whole = await _read_capped(answer, limit)
         if not is_whole and not is_error:
             return _too_large(request, limit)
-        if len(body) <= ERROR_LIMIT:  # a page would take a millisecond to search
+        if isinstance(body, bytes) and len(body) <= ERROR_LIMIT:  # others would take too long
             body = self.key.redact(body)
         return Response(
             status=answer.status, headers=answer.headers, body=body, received_at=time.time()
@@ -308,9 +310,11 @@ def _not_to_add(request: Request) -> tuple[str, ...] | None:
     return (hdrs.CONTENT_TYPE,) if request.body is None and request.safety is Safety.WRITE else None
 
 
-async def _read_capped(answer: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bool]:
-    """Return up to *limit* bytes, unpacked, and whether that is all of them."""
-    pieces, size = [], 0
+async def _read_capped(
+    answer: aiohttp.ClientResponse, limit: int
+) -> tuple[bytes | list[bytes], bool]:
+    """Return up to *limit* bytes, unpacked, many in pieces, and whether that is all of them."""
+    pieces, size = list[bytes](), 0
     while not answer.content.at_eof():
         piece = await answer.content.readany()
         size += len(piece)
@@ -318,7 +322,9 @@ async def _read_capped(answer: aiohttp.ClientResponse, limit: int) -> tuple[byte
             pieces.append(piece[: limit - size])
             return b"".join(pieces), False
         pieces.append(piece)
-    return (pieces[0] if len(pieces) == 1 else b"".join(pieces)), True
+    if len(pieces) == 1:
+        return pieces[0], True
+    return (b"".join(pieces) if size < LARGE else pieces), True
 
 
 # Failures

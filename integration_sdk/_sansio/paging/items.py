@@ -10,8 +10,7 @@ the collector and the caches from some 20 records a page on: measured.)
 from __future__ import annotations
 
 import gc
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from operator import length_hint
@@ -23,41 +22,15 @@ from msgspec import Raw
 
 from integration_sdk._answers import Links
 from integration_sdk._sansio.paging.item_models import pydantic_reader, shape_of
+from integration_sdk._sansio.paging.splitting import LinkNames, Number, split
 from integration_sdk._sansio.pydantic_models import Reason, is_pydantic, reason
 from integration_sdk._sansio.requests import Request
 from integration_sdk.errors import InvalidItem, MalformedResponse
 
-Number = int | str | float | None
 Decode = Callable[[bytes], Any]
 
 
-class _Href(msgspec.Struct):
-    href: str | None = None
-
-
-class _LinkNames(msgspec.Struct):
-    self: _Href | None = None
-    current: _Href | None = None
-    next: _Href | None = None
-    previous: _Href | None = None
-
-
-_NO_LINKS: Final = _LinkNames()
-
-
-class _Envelope(msgspec.Struct, gc=False):
-    """Source: "Page envelope (list responses)". Assumed: numbers may come as strings."""
-
-    results: list[Raw]
-    page_number: Number = msgspec.field(name="pageNumber", default=None)
-    page_size: Number = msgspec.field(name="pageSize", default=None)
-    total_results: Number = msgspec.field(name="totalResults", default=None)
-    links: _LinkNames | None = msgspec.field(name="_links", default=None)
-
-
-_split: Final = msgspec.json.Decoder(_Envelope).decode
-_ESCAPE: Final = rb"(?s)\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>u[dD][89a-fA-F]..)|.)"
-"""An escape in a JSON string: a surrogate pair, half of one, or any other."""
+_NO_LINKS: Final = LinkNames()
 _NO_END: Final = b"9999-12-31T23:59:59.9999999"
 """The last moment there is in .NET. Msgspec would round it up, into the year 10000."""
 _ENVELOPE_NAMES: Final = frozenset({"results", "pageNumber", "pageSize", "totalResults", "_links"})
@@ -138,16 +111,17 @@ class ItemReader:
         shape = shape_of(model)
         return cls(msgspec.json.Decoder(shape.type, float_hook=numbers).decode, shape.build, True)
 
-    def open(self, body: bytes, *, extra: bool = False) -> Sheet:
-        """Return the page that *body* holds; its *extra* fields cost a second look.
+    def open(self, pieces: Sequence[bytes], *, extra: bool = False) -> Generator[None, None, Sheet]:
+        """Return the page that *pieces* hold, one behind the other; yields from time to time.
+
+        Its *extra* fields cost a second look.
 
         Raises:
             MalformedResponse: It is not a page envelope.
         """
-        if self.has_model:
-            body = body.replace(_NO_END, _NO_END[:-1])
+        mend = _end_in_time if self.has_model else _as_it_is
         try:
-            envelope = _envelope(body)
+            envelope = yield from split(pieces, mend)
             doubtful = _doubtful(envelope.total_results)
             return Sheet(
                 number=_whole_number("pageNumber", envelope.page_number),
@@ -156,7 +130,7 @@ class ItemReader:
                 doubtful_total=envelope.total_results if doubtful else None,
                 links=_links(envelope.links or _NO_LINKS),
                 raws=envelope.results,
-                extra=_extra(body) if extra else {},
+                extra=_extra(b"".join(pieces)) if extra else {},
             )
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise MalformedResponse(
@@ -229,20 +203,12 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _envelope(body: bytes) -> _Envelope:
-    """Split *body*; half a surrogate pair, which is no text, spoils its own record only."""
-    try:
-        return _split(body)
-    except msgspec.DecodeError:
-        mended = re.sub(_ESCAPE, lambda found: rb"\ufffd" if found["half"] else found[0], body)
-        if mended == body:
-            raise
-    envelope, end = _split(mended), 0
-    for index, raw in enumerate(envelope.results):
-        begin = mended.index(bytes(raw), end)
-        end = begin + len(bytes(raw))
-        envelope.results[index] = Raw(body[begin:end])
-    return envelope
+def _end_in_time(json: bytes | bytearray) -> bytes | bytearray:
+    return json.replace(_NO_END, _NO_END[:-1]) if _NO_END in json else json
+
+
+def _as_it_is(json: bytes | bytearray) -> bytes | bytearray:
+    return json
 
 
 def _whole_number(name: str, value: Number) -> int | None:
@@ -260,7 +226,7 @@ def _doubtful(total: Number) -> bool:
     return total == -1 or (isinstance(total, str) and total.strip() in {"", "-1"})
 
 
-def _links(names: _LinkNames) -> Links:
+def _links(names: LinkNames) -> Links:
     return Links(
         self_=names.self.href if names.self else None,
         current=names.current.href if names.current else None,

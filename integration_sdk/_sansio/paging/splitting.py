@@ -1,0 +1,128 @@
+"""A page's bytes are split into the bytes of its items, in pieces as they were received.
+
+msgspec splits a page in one call, which takes 10 ms for thousands of items: too long for an
+event loop. So a large page, which comes in pieces, is cut where an item seems to end and the
+next to begin. A cut is a guess. If what is before it is an array when put into brackets, it
+was right, since JSON can be read in one way only; if not, the page is split at once after all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+Number = int | str | float | None
+PIECE: Final = 512 * 1024
+"""Bytes that are split at a time, at least: less than a millisecond's work."""
+NEAR_END: Final = PIECE // 16
+"""How many of them a cut may leave to the next piece."""
+Mend = Callable[[bytes | bytearray], bytes | bytearray]
+
+
+class Href(msgspec.Struct):
+    """One link."""
+
+    href: str | None = None
+
+
+class LinkNames(msgspec.Struct):
+    """The links of a page."""
+
+    self: Href | None = None
+    current: Href | None = None
+    next: Href | None = None
+    previous: Href | None = None
+
+
+class Envelope(msgspec.Struct, gc=False):
+    """Source: "Page envelope (list responses)". Assumed: numbers may come as strings."""
+
+    results: list[Raw]
+    page_number: Number = msgspec.field(name="pageNumber", default=None)
+    page_size: Number = msgspec.field(name="pageSize", default=None)
+    total_results: Number = msgspec.field(name="totalResults", default=None)
+    links: LinkNames | None = msgspec.field(name="_links", default=None)
+
+
+_read_page: Final = msgspec.json.Decoder(Envelope).decode
+_read_items: Final = msgspec.json.Decoder(list[Raw]).decode
+_SCALAR: Final = rb'(?:"[^"\\]*"|[-+.\w]+)'
+_START: Final = re.compile(
+    rb'"results"\s*:\s*\[\s*(?=(\{\s*"\w+"\s*:\s*)' + _SCALAR + rb'(\s*,\s*"\w+"\s*:))'
+)
+"""Where the items begin, and the first two names of the first one."""
+_ESCAPE: Final = rb"(?s)\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>u[dD][89a-fA-F]..)|.)"
+"""An escape in a JSON string: a surrogate pair, half of one, or any other."""
+
+
+def split(pieces: Sequence[bytes], mend: Mend) -> Generator[None, None, Envelope]:
+    """Return the page that *pieces* hold, its items as bytes; yields from time to time.
+
+    Args:
+        pieces: The page, one behind the other.
+        mend: Applied to what is decoded.
+
+    Raises:
+        msgspec.DecodeError: It is not a page envelope.
+    """
+    envelope = None
+    if len(pieces) > 1:
+        with suppress(msgspec.DecodeError):  # a cut was wrong, or the page is
+            envelope = yield from _split_as_received(pieces, mend)
+    return envelope or _split_at_once(mend(b"".join(pieces)))
+
+
+def _split_as_received(
+    pieces: Sequence[bytes], mend: Mend
+) -> Generator[None, None, Envelope | None]:
+    """Return the page; None if there is nowhere to cut."""
+    received = iter(pieces)
+    buffer = _filled(b"", received)
+    start = _START.search(buffer)
+    if start is None:
+        return None
+    first, second = map(re.escape, start.groups())
+    next_item = re.compile(rb"\}\s*,\s*(?=" + first + _SCALAR + second + rb")")
+    head, rest = bytes(buffer[: start.end()]), buffer[start.end() :]
+    raws = _read_page(head + b"]}").results  # none: but is it the page's own list?
+    while len(buffer := _filled(b"[" + rest, received)) > PIECE:
+        cut = next_item.search(buffer, len(buffer) - NEAR_END) or next_item.search(buffer)
+        if cut is None:
+            return None
+        rest = buffer[cut.end() :]
+        buffer[cut.start() + 1 :] = b"]"
+        raws += _read_items(mend(buffer))
+        yield
+    envelope = _read_page(mend(head + buffer[1:]))
+    envelope.results[:0] = raws
+    return envelope
+
+
+def _filled(rest: bytes, received: Iterator[bytes]) -> bytearray:
+    """Return *rest* and as much of what was received as makes it large enough to be split."""
+    parts, size = [rest], len(rest)
+    while size <= PIECE and (piece := next(received, None)) is not None:
+        parts.append(piece)
+        size += len(piece)
+    return bytearray().join(parts)
+
+
+def _split_at_once(body: bytes | bytearray) -> Envelope:
+    """Split *body*; half a surrogate pair, which is no text, spoils its own record only."""
+    try:
+        return _read_page(body)
+    except msgspec.DecodeError:
+        mended = re.sub(_ESCAPE, lambda found: rb"\ufffd" if found["half"] else found[0], body)
+        if mended == body:
+            raise
+    envelope, end = _read_page(mended), 0
+    for index, raw in enumerate(envelope.results):
+        begin = mended.index(bytes(raw), end)
+        end = begin + len(bytes(raw))
+        envelope.results[index] = Raw(body[begin:end])
+    return envelope
