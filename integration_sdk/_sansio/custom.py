@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import date
 from decimal import Decimal
+from enum import Enum
 from typing import Any
 from urllib.parse import quote
 
@@ -39,7 +40,8 @@ def to_request(
 def _spelt(params: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """Spell parameters as JSON would; None is left out, a list repeats its name."""
     for name, given in params.items():
-        for value in given if isinstance(given, list | tuple) else (given,):
+        for member in given if isinstance(given, list | tuple) else (given,):
+            value = member.value if isinstance(member, Enum) else member
             if isinstance(value, bool):
                 yield name, str(value).lower()
             elif isinstance(value, str | int | float | Decimal):
