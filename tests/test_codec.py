@@ -222,6 +222,16 @@ def test_an_error_body_with_an_odd_detail_is_the_services_own(odd: dict[str, Any
     assert body.extra == odd
 
 
+def test_options_without_end_are_malformed() -> None:
+    """Not a RecursionError, which nobody expects of a service's answer."""
+    described: dict[str, Any] = {"type": "Object"}
+    for _ in range(2_000):
+        described = {"type": "Object", "properties": {"a": described}}
+
+    with pytest.raises(MalformedResponse, match="PropertyDescription"):
+        shapes.structure(described, PropertyDescription)
+
+
 def test_options_are_read_with_all_they_nest() -> None:
     """Properties nest, choices may lack a value, rules come in two kinds."""
     described = shapes.structure(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from integration_sdk.models import PushOperation, PushStatus
 
 T = TypeVar("T")
-_UNFIT: Final = (TypeError, ValueError, KeyError, AttributeError)
+_UNFIT: Final = (TypeError, ValueError, KeyError, AttributeError, RecursionError)
 """What cattrs and the hooks below raise of a value that does not fit."""
 _ASSUMED: Final = frozenset({"statusCode", "errorMessage", "changes"})
 """Of an operation, not in the document: no push is lost because one of them looks different."""
