@@ -25,6 +25,10 @@ def to_request(
     """
     if not all(isinstance(text, str) for text in (method, path)):
         raise ConfigurationError(f"method and path must be str, not {method!r} and {path!r}")
+    if not (method.isascii() and method.isalpha()):
+        raise ConfigurationError(f"method must be a word such as GET, not {method!r}")
+    if not isinstance(params, Mapping | None):
+        raise ConfigurationError(f"params must be a mapping, or None, not {params!r}")
     _check_custom_path(path)
     method = method.upper()
     return Request(
