@@ -265,7 +265,7 @@ def test_file_is_one_multipart_field() -> None:
     with pytest.raises(ConfigurationError):
         requests.with_file(bare, b"", filename='a"\r\nX: y', content_type="text/plain")
     with pytest.raises(ConfigurationError, match=r"^content_type must"):
-        requests.with_file(bare, b"", filename="a", content_type=None)  # type: ignore[arg-type]
+        requests.with_file(bare, b"", filename="a", content_type=5)  # type: ignore[arg-type]
 
 
 # The door for everything else
