@@ -82,7 +82,8 @@ class Connection:
         Raises:
             ConfigurationError: An argument cannot work, or the dialect has no idempotency keys.
             InvalidRecord: The record is invalid; nothing was sent.
-            AnswerLost: The push may have been carried out; see ``company.pushes.list()``.
+            AnswerLost, MalformedResponse: The push may have been carried out; see
+                ``company.pushes.list()``.
             ApiError: The service refused it. After a 5xx it may exist all the same, unless the
                 service itself answered 503.
 

@@ -76,11 +76,14 @@ class Company:
         """Records of one type that were read from the company's platform.
 
         Args:
-            data_type: For example ``invoices``.
+            data_type: For example ``invoices``. For ``bankAccounts``, which has been removed here,
+                use ``connection(id).bank_accounts``.
 
         Source: "Pagination", ``GET /companies/{companyId}/data/invoices``.
         """
         requests.segment("data_type", data_type)
+        if data_type == "bankAccounts":  # this path is a legacy endpoint
+            return self.legacy_bank_accounts
         return Listing(self._caller, "data.list", {**self._names, "dataType": data_type})
 
     @property

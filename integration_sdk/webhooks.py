@@ -22,13 +22,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from datetime import UTC, datetime
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
+from integration_sdk._sansio import arguments
 from integration_sdk._sansio.notifications import Inbox, Notification, Sign, Verdict
 from integration_sdk.errors import ConfigurationError
 
@@ -43,7 +53,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 AsgiApp = Callable[[Mapping[str, Any], Receive, Send], Awaitable[None]]
-_SECRET = re.compile(r"(whsec_)?([A-Za-z0-9+/]{4})*[A-Za-z0-9+/]{2,4}={0,2}")
+_SECRET = re.compile(r"whsec_([A-Za-z0-9+/]{4})*[A-Za-z0-9+/]{2,4}={0,2}")
 
 
 class Receiver:
@@ -65,7 +75,7 @@ class Receiver:
 
     Raises:
         ConfigurationError: Nothing to verify senders by, an unreadable secret, the extra is
-            not installed, or *notify* is not a plain function.
+            not installed, *notify* is not a plain function, or a number cannot work.
 
     Source: "Events". Assumed: proofs and shapes are those the service publishes.
     """
@@ -86,11 +96,17 @@ class Receiver:
             raise ConfigurationError("notify must be a plain function: it is called, not awaited")
         shared = _listed("authorization", authorization)
         signers = [_signer(secret) for secret in _listed("secrets", secrets)]
+        arguments.true_or_false("allow_unverified", allow_unverified)
         if bool(signers or shared) is allow_unverified:
             raise ConfigurationError(
                 "pass secrets=[...] or authorization=[...] to verify notifications, "
                 "or allow_unverified=True to accept them from anybody"
             )
+        # With NaN no timestamp would be too old.
+        if not (arguments.is_number(tolerance) and 0 <= tolerance < math.inf):
+            raise ConfigurationError(f"tolerance must be 0 seconds or more, not {tolerance!r}")
+        arguments.whole_number("max_body", max_body, 1, 2**31 - 1)
+        arguments.whole_number("remembers", remembers, 0, 2**31 - 1)
         self._inbox = Inbox(signers, shared, tolerance=tolerance, remembers=remembers)
         self._notify = notify
         self._max_body = max_body
@@ -116,7 +132,8 @@ class Receiver:
         async def app(scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
             if scope["type"] == "http":
                 status = await self._answer_asgi(scope, receive)
-                await send({"type": "http.response.start", "status": status, "headers": []})
+                headers = [(b"allow", b"POST")] if status == 405 else []
+                await send({"type": "http.response.start", "status": status, "headers": headers})
                 await send({"type": "http.response.body", "body": b""})
             elif scope["type"] == "lifespan":
                 await _live(receive, send)
@@ -171,7 +188,8 @@ def _is_plain(notify: object) -> bool:
 
 
 def _listed(name: str, values: Any) -> tuple[str, ...]:
-    listed: tuple[Any, ...] = (values,) if isinstance(values, str | None) else tuple(values)
+    several = isinstance(values, Iterable) and not isinstance(values, str)
+    listed = tuple(values) if several else (values,)
     # An empty value would match a missing header.
     if not all(isinstance(value, str) and value for value in listed):
         raise ConfigurationError(

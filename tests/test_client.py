@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import nullcontext
 from datetime import date
 from decimal import Decimal
+from enum import Enum
 from typing import Any
 
 import attrs
@@ -36,6 +37,10 @@ RECORD = {
     "status": "Submitted",
     "lineItems": [{"description": "Advice", "quantity": 1, "unitAmount": 10}],
 }
+
+
+class Sync(int, Enum):
+    DAILY = 24
 
 
 @pytest.fixture
@@ -342,7 +347,8 @@ async def test_bank_data_is_read_through_the_connection(sandbox: Sandbox, client
 
 async def test_removed_endpoints_name_their_replacement(sandbox: Sandbox, client: Client) -> None:
     """ "Versioning": the legacy endpoints answer 404, and the error says where to go."""
-    legacy = client.company(sandbox.companies[0].id).legacy_bank_accounts
+    company = client.company(sandbox.companies[0].id)
+    legacy = company.legacy_bank_accounts
 
     with pytest.raises(errors.EndpointRemoved, match=r"connections/{connectionId}/data/bankAcc"):
         await legacy.list()
@@ -350,6 +356,8 @@ async def test_removed_endpoints_name_their_replacement(sandbox: Sandbox, client
         await legacy.get("a")
     with pytest.raises(errors.EndpointRemoved, match="bankTransactions"):
         await legacy.transactions("a").list().collect()
+    with pytest.raises(errors.EndpointRemoved):
+        await company.data("bankAccounts").list()
 
 
 # Pushes
@@ -872,15 +880,15 @@ async def test_a_key_may_come_from_a_plain_callable(sandbox: Sandbox) -> None:
 
 
 async def test_parameters_are_spelt_as_the_service_would(sandbox: Sandbox, client: Client) -> None:
-    """None is left out, booleans are lower case, a list repeats its name."""
-    odd = {"a": None, "b": True, "c": [1, Decimal("2.5")], "d": date(2022, 1, 31)}
+    """None is left out, booleans are lower case, a list repeats its name, an enum has a value."""
+    odd = {"a": None, "b": True, "c": [1, Decimal("2.5")], "d": date(2022, 1, 31), "e": Sync.DAILY}
     with pytest.raises(errors.ConfigurationError, match="parameter x cannot be"):
         await client.request("GET", "/companies", params={"x": object()})
     await client.request("GET", "/companies", params=odd)
 
-    assert sandbox.requests[-1].query == {"b": "true", "c": "2.5", "d": "2022-01-31"}
+    assert sandbox.requests[-1].query == {"b": "true", "c": "2.5", "d": "2022-01-31", "e": "24"}
     spelt = custom.to_request("GET", "/companies", params=odd, json=None)
-    assert spelt.target == "/companies?b=true&c=1&c=2.5&d=2022-01-31"
+    assert spelt.target == "/companies?b=true&c=1&c=2.5&d=2022-01-31&e=24"
 
 
 @pytest.mark.parametrize("timeout", ["5", -1, float("nan"), True])

@@ -239,6 +239,18 @@ def test_deadline_that_is_no_number_of_minutes_is_refused(minutes: Any) -> None:
         requests.push(DOCUMENT, "c", "k", "invoices", {}, timeout_minutes=minutes)
 
 
+def test_an_update_is_forced_only_by_true() -> None:
+    """The text "false" would count as true and overwrite what somebody else has changed."""
+    where: Any = (DOCUMENT, "c", "k", "invoices", {})
+
+    assert requests.push(*where, record_id="r", force_update=True).params == (
+        ("forceUpdate", "true"),
+    )
+    assert requests.push(*where, record_id="r").params == ()
+    with pytest.raises(ConfigurationError, match="force must be True or False"):
+        requests.push(*where, record_id="r", force_update="false")  # type: ignore[arg-type]
+
+
 def test_file_is_one_multipart_field() -> None:
     """Bills have a path of their own; the file goes in the field ``file``."""
     bare = requests.attach(DOCUMENT, "c", "k", "bills", "r")
@@ -252,6 +264,8 @@ def test_file_is_one_multipart_field() -> None:
     assert request.content_type.startswith("multipart/form-data; boundary=")
     with pytest.raises(ConfigurationError):
         requests.with_file(bare, b"", filename='a"\r\nX: y', content_type="text/plain")
+    with pytest.raises(ConfigurationError, match=r"^content_type must"):
+        requests.with_file(bare, b"", filename="a", content_type=5)  # type: ignore[arg-type]
 
 
 # The door for everything else
@@ -266,6 +280,24 @@ def test_custom_paths_stay_below_the_base_url(path: str) -> None:
     """``client.request`` takes a plain path and nothing that could leave the origin."""
     with pytest.raises(ConfigurationError):
         custom.to_request("GET", path, params=None, json=None)
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "complaint"),
+    [
+        ("GET /a", None, "method must be a word"),
+        ("", None, "method must be a word"),
+        (None, None, "method and path must be str"),
+        ("GET", "page=1", "params must be a mapping"),
+        ("GET", [("page", 1)], "params must be a mapping"),
+    ],
+)
+def test_a_custom_call_that_cannot_be_sent_says_why(
+    method: Any, params: Any, complaint: str
+) -> None:
+    """Not an error of aiohttp's, or one about a missing attribute."""
+    with pytest.raises(ConfigurationError, match=f"^{complaint}"):
+        custom.to_request(method, "/a", params=params, json=None)
 
 
 def test_custom_reads_are_reads() -> None:

@@ -192,7 +192,9 @@ async def test_what_was_pushed_is_found_at_once() -> None:
     assert (before, after) == (0, 1)
 
 
-@pytest.mark.parametrize("params", [{"query": "colour=red"}, {"orderBy": "-colour"}])
+@pytest.mark.parametrize(
+    "params", [{"query": "colour=red"}, {"orderBy": "-colour"}, {"orderBy": 'a"'}]
+)
 async def test_unknown_names_are_bad_requests(params: dict[str, str]) -> None:
     """A misspelt property is an error, not an empty list, in every list."""
     async with serving() as http:

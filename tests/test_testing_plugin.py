@@ -213,6 +213,18 @@ def test_fixtures_follow_the_loop_of_the_test(tmp_path: Path) -> None:
             "integration_faults knows no None: give it one of add, ",
         ),
         (
+            "@pytest.mark.asyncio\n@pytest.mark.integration_faults('status', 503, rout='GET')\n"
+            "async def test_it(integration_sandbox): ...",
+            ["-p", "asyncio"],
+            "UsageError: the marker integration_faults cannot work: rout does not say when",
+        ),
+        (
+            "@pytest.mark.asyncio\n@pytest.mark.integration_sandbox(copmanies=1)\n"
+            "async def test_it(integration_sandbox): ...",
+            ["-p", "asyncio"],
+            "UsageError: the marker integration_sandbox cannot work: ",
+        ),
+        (
             "def test_it(integration_sandbox): ...",
             ["-p", "asyncio"],
             "integration_sandbox answers only while the test awaits: make test_it an async",

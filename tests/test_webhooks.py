@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
+from unittest.mock import AsyncMock
 
 import aiohttp
 import pytest
@@ -276,8 +277,12 @@ async def test_a_sender_who_hangs_up_is_no_error(
 
 
 async def test_asgi_answers_only_post(receiver: Receiver) -> None:
-    """A browser that looks at the address gets 405."""
+    """A browser that looks at the address gets 405, and what is allowed instead."""
     assert await call_asgi(receiver, {}, b"", method="GET") == (405, b"")
+
+    send, receive = AsyncMock(), AsyncMock()
+    await receiver.asgi({"type": "http", "method": "PUT", "headers": []}, receive, send)
+    assert send.await_args_list[0].args[0]["headers"] == [(b"allow", b"POST")]
 
 
 async def test_asgi_takes_part_in_lifespan(receiver: Receiver) -> None:
@@ -349,6 +354,8 @@ def test_asgi_is_what_servers_take_for_asgi_3(receiver: Receiver) -> None:
         {"secrets": "whsec_not base64"},
         {"secrets": "whsec_"},
         {"secrets": "whsec_AAAAA"},
+        {"secrets": "password"},
+        {"secrets": 5},
         {"secrets": SECRET, "allow_unverified": True},
     ],
 )
@@ -358,6 +365,24 @@ def test_a_receiver_without_a_clear_proof_is_refused(options: dict[str, Any]) ->
         Receiver(print, **options)
 
     assert "not base64" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"tolerance": float("nan")},
+        {"tolerance": None},
+        {"tolerance": -1},
+        {"max_body": 0},
+        {"max_body": "64k"},
+        {"remembers": None},
+        {"allow_unverified": "no"},
+    ],
+)
+def test_a_receiver_that_could_not_judge_is_refused(odd: dict[str, Any]) -> None:
+    """With a tolerance of NaN no delivery would be too old; the others would break on the first."""
+    with pytest.raises(ConfigurationError, match=f"^{next(iter(odd))} must be "):
+        Receiver(print, authorization=SHARED, **odd)
 
 
 async def wake(key: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import date
 from decimal import Decimal
+from enum import Enum
 from typing import Any
 from urllib.parse import quote
 
@@ -24,6 +25,10 @@ def to_request(
     """
     if not all(isinstance(text, str) for text in (method, path)):
         raise ConfigurationError(f"method and path must be str, not {method!r} and {path!r}")
+    if not (method.isascii() and method.isalpha()):
+        raise ConfigurationError(f"method must be a word such as GET, not {method!r}")
+    if not isinstance(params, Mapping | None):
+        raise ConfigurationError(f"params must be a mapping, or None, not {params!r}")
     _check_custom_path(path)
     method = method.upper()
     return Request(
@@ -39,7 +44,8 @@ def to_request(
 def _spelt(params: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """Spell parameters as JSON would; None is left out, a list repeats its name."""
     for name, given in params.items():
-        for value in given if isinstance(given, list | tuple) else (given,):
+        for member in given if isinstance(given, list | tuple) else (given,):
+            value = member.value if isinstance(member, Enum) else member
             if isinstance(value, bool):
                 yield name, str(value).lower()
             elif isinstance(value, str | int | float | Decimal):

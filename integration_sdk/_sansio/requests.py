@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from attrs import evolve, field, frozen
 
-from integration_sdk._sansio.arguments import whole_number
+from integration_sdk._sansio.arguments import true_or_false, whole_number
 from integration_sdk._sansio.codec import encode_record, encode_value
 from integration_sdk.dialect import Dialect, Route
 from integration_sdk.errors import ConfigurationError
@@ -249,6 +249,7 @@ def push(
     Source: "Push a record (create)". Assumed: update path and the parameters'
     names, which the document does not show.
     """
+    true_or_false("force", force_update)
     creates = record_id is None
     return _on_route(
         dialect,
@@ -337,8 +338,10 @@ def with_file(request: Request, content: bytes, *, filename: str, content_type: 
     """Return *request* with one file as its multipart body, in the field ``file``."""
     if not isinstance(content, bytes):
         raise ConfigurationError(f"content must be bytes, not {type(content).__name__}")
-    if any(char in filename + content_type for char in '"\r\n'):
-        raise ConfigurationError("filename and content_type must not hold quotes or line breaks")
+    texts: dict[str, object] = {"filename": filename, "content_type": content_type}
+    for name, text in texts.items():
+        if not isinstance(text, str) or not text or set(text) & set('"\r\n'):
+            raise ConfigurationError(f"{name} must have no quotes or line breaks, not be {text!r}")
     boundary = sha256(content).hexdigest()
     head = (
         f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{filename}"\r\n'

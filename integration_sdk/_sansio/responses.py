@@ -125,8 +125,9 @@ def _placed(
     try:
         return read(*args, **kw)
     except MalformedResponse as error:
+        todo = f". {_LOOK}" if request.safety is Safety.WRITE else ""
         raise MalformedResponse(
-            f"{request.method} {request.path} answered {response.status}, but {error}",
+            f"{request.method} {request.path} answered {response.status}, but {error}{todo}",
             status=response.status,
             **_facts(request, response),
         ) from None
@@ -157,7 +158,7 @@ def read_error(request: Request, response: Response, *, sent: bool = True) -> Ap
         facts["replacement"] = request.replacement
     what = _what_happened(request, response, body, sent=sent)
     if sent and _may_exist(request, response.status, is_documented=body is not None):
-        todo = "It may have been carried out; look before you repeat it."
+        todo = _LOOK
     else:
         todo = _what_to_do(kind, request, response.status, retry_at, is_documented=body is not None)
     return kind(f"{what}. {todo}", **facts)
@@ -237,6 +238,7 @@ _ADVICE_OF_KIND: Final[Mapping[type[ApiError], str]] = {
 }
 
 
+_LOOK: Final = "It may have been carried out; look before you repeat it."
 _QUOTE: Final = "Quote the correlation id to the service's support."
 _ASK: Final = "Try again later; if it stays so, look at what stands between you and the service."
 

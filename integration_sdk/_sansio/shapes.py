@@ -5,7 +5,7 @@ cattrs builds them: strictly, and keeping what it does not know. Records are non
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from integration_sdk.models import PushOperation, PushStatus
 
 T = TypeVar("T")
-_UNFIT: Final = (TypeError, ValueError, KeyError, AttributeError)
+_UNFIT: Final = (TypeError, ValueError, KeyError, AttributeError, RecursionError)
 """What cattrs and the hooks below raise of a value that does not fit."""
+_ASSUMED: Final = frozenset({"statusCode", "errorMessage", "changes"})
+"""Of an operation, not in the document: no push is lost because one of them looks different."""
 
 
 def structure(value: Json, model: type[T]) -> T:
@@ -56,7 +58,27 @@ def read_operation(value: Json) -> PushOperation:
     if named.get("dataConnectionId") is None:
         named["dataConnectionId"] = connection
     named["rawStatus"] = named.get("status")
-    return structure(named, PushOperation)
+    return _what_fits(named, PushOperation, _ASSUMED)
+
+
+def _what_fits(value: Mapping[str, Any], model: type[T], loose: Collection[str]) -> T:
+    """Return *value* as *model*; a *loose* member that does not fit is kept in ``extra``."""
+    try:
+        return structure(value, model)
+    except MalformedResponse:
+        firm = {name: member for name, member in value.items() if name not in loose}
+        odd = {n: value[n] for n in value if n in loose and not _fits({**firm, n: value[n]}, model)}
+        read: Any = structure({n: member for n, member in value.items() if n not in odd}, model)
+        whole: T = attrs.evolve(read, extra={**read.extra, **odd})
+        return whole
+
+
+def _fits(value: Json, model: Any) -> bool:
+    try:
+        structure(value, model)
+    except MalformedResponse:
+        return False
+    return True
 
 
 def read_error_body(body: bytes) -> ErrorBody | None:
@@ -65,17 +87,7 @@ def read_error_body(body: bytes) -> ErrorBody | None:
         value = decode_json(body)
     except MalformedResponse:
         return None
-    if not is_error_body(value):
-        return None
-    try:
-        return structure(value, ErrorBody)
-    except MalformedResponse:  # one of its details is not as documented
-        error = value.get("error")
-        return ErrorBody(
-            correlation_id=value["correlationId"],
-            error=error if isinstance(error, str) else None,
-            extra=value,
-        )
+    return _what_fits(value, ErrorBody, value.keys()) if is_error_body(value) else None
 
 
 def is_error_body(value: object) -> bool:

@@ -30,7 +30,8 @@ Test = Callable[[Row], bool]
 Value = bool | Decimal | datetime | str
 
 LONGEST = 2048
-_COMPARISON = re.compile(r"\s*([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)\s*(>=|<=|!=|=|~|>|<)([^&|{}]*)")
+_NAME = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
+_COMPARISON = re.compile(rf"\s*({_NAME})\s*(>=|<=|!=|=|~|>|<)([^&|{{}}]*)")
 _MARK = re.compile(r"\s*(&&|\|\||\{|\})")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _ABSENT: Any = object()
@@ -154,6 +155,8 @@ class Chooser:
     def __init__(self, query: str | None, order_by: str | None) -> None:
         self._query = Query(query) if query else None
         self._name = order_by.removeprefix("-") if order_by else None
+        if self._name is not None and not re.fullmatch(_NAME, self._name):
+            raise bad_request("orderBy", f"{self._name!r} is no property", "Query")
         self._descending = bool(order_by and order_by.startswith("-"))
         names = list(self._query.names) if self._query else []
         self._read = _reader(names + ([self._name] if self._name else []))

@@ -8,7 +8,7 @@ variant made for it: ``_on_anyio_*`` below, ``_on_asyncio_*_loop_*`` in `_asynci
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from inspect import isasyncgenfunction, iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any
@@ -205,7 +205,7 @@ async def running_sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandb
 
     marker = request.node.get_closest_marker("integration_sandbox")
     args, options = (marker.args, marker.kwargs) if marker else ((), {})
-    async with Sandbox(*args, **options) as sandbox:
+    async with _as_marked("integration_sandbox", Sandbox, *args, **options) as sandbox:
         for fault in reversed(list(request.node.iter_markers("integration_faults"))):
             _add_fault(sandbox, *fault.args, **fault.kwargs)
         yield sandbox
@@ -217,7 +217,14 @@ def _add_fault(sandbox: Sandbox, name: str | None = None, /, *args: Any, **optio
         raise pytest.UsageError(
             f"integration_faults knows no {name!r}: give it one of {', '.join(faults)}"
         )
-    getattr(sandbox.faults, name)(*args, **options)
+    _as_marked("integration_faults", getattr(sandbox.faults, name), *args, **options)
+
+
+def _as_marked(marker: str, make: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    try:
+        return make(*args, **options)
+    except (TypeError, ValueError) as error:
+        raise pytest.UsageError(f"the marker {marker} cannot work: {error}") from None
 
 
 @asynccontextmanager
