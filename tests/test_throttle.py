@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from integration_sdk._sansio.requests import Priority
 from integration_sdk._sansio.responses import Response
-from integration_sdk._sansio.throttling.gate import Refusal
-from integration_sdk._sansio.throttling.throttle import Throttle
+from integration_sdk._sansio.throttling.gate import PROBE_PATIENCE, Refusal
+from integration_sdk._sansio.throttling.throttle import MOST_TRUST, Throttle
 from integration_sdk._sansio.throttling.turns import MOST_IDLE, Ticket
 from tests.session_support import least, most, refusal
 
@@ -181,8 +181,41 @@ def test_one_too_many_closes_no_gate() -> None:
     throttle.refused(some[1], refusal(), 1.0)
     assert throttle.gate.is_open
     assert throttle.window.places < places
-    throttle.refused(some[2], refusal(503), 1.0)
+    throttle.refused(some[2], refusal(503, floor=1), 1.0)
     assert not throttle.gate.is_open
+
+
+def test_a_503_among_answers_closes_no_gate() -> None:
+    """It takes more of them than answers, and one that names a time is believed at once."""
+    throttle = Throttle(least, limit=100)
+    some = [ticket() for _ in range(20)]
+    for one in some:
+        throttle.enter(one, 0.0)
+
+    for one in some[:MOST_TRUST]:
+        throttle.refused(one, refusal(503), 1.0)
+    throttle.answered(some[-1], 1.0)
+    throttle.refused(some[-2], refusal(503), 1.0)
+    assert (throttle.gate.is_open, throttle.window.places) == (True, 20)
+    throttle.refused(some[-3], refusal(503), 1.0)
+    assert not throttle.gate.is_open
+
+
+def test_who_is_alone_with_a_503_takes_it_for_the_service() -> None:
+    """Nobody else is there to say otherwise; neither does anybody while the gate is closed."""
+    throttle = Throttle(least, limit=100)
+    one, two = ticket(), ticket()
+    throttle.enter(one, 0.0)
+    throttle.refused(one, refusal(503), 1.0)
+    assert not throttle.gate.is_open
+
+    throttle.enter(one, 1.0)
+    throttle.enter(two, 1.0)
+    opens_at = throttle.gate.opens_at
+    (probe,) = throttle.ready(opens_at)
+    throttle.ready(opens_at + PROBE_PATIENCE)
+    throttle.refused(probe, refusal(503), opens_at + PROBE_PATIENCE)
+    assert throttle.gate.opens_at < opens_at + 2 * PROBE_PATIENCE, "the next pause has begun"
 
 
 def test_a_closed_gate_names_its_answer_to_those_who_cannot_wait() -> None:

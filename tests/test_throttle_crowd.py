@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import random
 from collections import Counter
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -225,6 +226,43 @@ async def test_a_closed_gate_costs_one_request_a_pause() -> None:
 
     first = 20
     assert service.sent(0, 60) <= first + 60 / 1.0
+    await session.aclose()
+
+
+@pytest.mark.parametrize("status", [500, 503])
+@pytest.mark.parametrize("seed", range(3))
+async def test_one_stumbling_backend_holds_up_nobody(status: int, seed: int) -> None:
+    """One answer in five is an error that names no time: 200 calls take half a second or so."""
+    chance = random.Random(seed)
+    service = VirtualService(
+        lambda *_: (status, {}) if chance.random() < 0.2 else None, latency=0.02
+    )
+    session = virtual_session(service)
+
+    statuses = await asyncio.gather(
+        *(outcome_of(session, read(), CallOptions(timeout=60)) for _ in range(200))
+    )
+
+    assert Counter(statuses)[200] >= 195
+    assert now() <= 0.6
+    await session.aclose()
+
+
+@pytest.mark.parametrize("begin", [0.0, 0.5])
+async def test_a_service_that_goes_away_is_spared(begin: float) -> None:
+    """200 tasks at work: those under way are refused, a few more go, then one probe a pause."""
+    service = VirtualService(offline(begin, 60, (503, {})))
+    session = virtual_session(service)
+
+    async def works() -> None:
+        while now() < 60:
+            await outcome_of(session, read(), CallOptions(timeout=80))
+
+    await asyncio.gather(*(works() for _ in range(200)))
+
+    under_way, forgiven = session.stats().window, 10
+    assert service.sent(begin, begin + 0.2) <= under_way + forgiven + 1
+    assert service.sent(begin + 0.2, 60) <= 60 / 1.0
     await session.aclose()
 
 

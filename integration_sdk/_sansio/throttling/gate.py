@@ -10,7 +10,8 @@ While it is closed nobody sends, so a crowd of tasks costs the service one reque
 pause and not one each. What was answered is remembered: a call whose deadline ends
 before the gate can open is told at once what the service said.
 
-Answers to requests that were sent before the gate closed neither open it nor make the
+A 503 that names no time, from a service that serves others meanwhile, closes nothing: see
+`Throttle`. Answers to requests that were sent before the gate closed neither open it nor make the
 next pause longer; they can only name a later time.
 """
 

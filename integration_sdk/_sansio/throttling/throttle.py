@@ -7,7 +7,9 @@ all may is said in `turns`.
 
 A refusal is a lesson, and which one depends on who else was refused. When all that were
 under way were, the service limits the rate: the pace learns it, the window stays. When
-the others were served, it limits how many come at once: the window shrinks.
+the others were served, it limits how many come at once: the window shrinks. A 503 teaches
+nothing. While most calls are served it is one backend's of several, and closes no gate
+unless it names a time.
 
 After the gate has opened, tickets leave at small random distances until the window is
 used, not all at once.
@@ -35,6 +37,8 @@ NOBODY: Final = -1
 FIRST_WINDOW: Final = 20.0
 """Requests under way at first, until the service's answers tell more; where a company alone may
 have more, as many as that."""
+MOST_TRUST: Final = 10
+"""503s beyond the number of answers that are put down to one backend of several."""
 LONGEST_STAGGER: Final = 0.01
 """Seconds between two that leave after the gate has opened, at most."""
 
@@ -90,6 +94,7 @@ class Throttle:
     _turns: Turns = field(init=False)
     _shut: set[Share] = field(init=False, factory=set)
     _answered_at: float = field(init=False, default=0.0)
+    _trust: int = field(init=False, default=MOST_TRUST)
     _served_late: int = field(init=False, default=0)
     _refused_late: int = field(init=False, default=0)
 
@@ -139,6 +144,7 @@ class Throttle:
         """*ticket* is back with an answer: the service is there and does not mind."""
         share = self._turns.of(ticket)
         self._answered_at = now
+        self._trust = min(MOST_TRUST, self._trust + 1)
         self.window.answered(self.in_flight)
         share.window.answered(share.in_flight)
         if self.gate.answered(ticket.sent_at):
@@ -155,7 +161,7 @@ class Throttle:
         share = self._turns.of(ticket)
         if refusal.blames_crowd:
             self._shrink(share, refusal, ticket.sent_at, now)
-        if not self._was_one_too_many(ticket, refusal):
+        if not self._concerns_one(ticket, refusal):
             self._close(share, refusal, ticket.sent_at, now)
         self._leave(share)
 
@@ -221,10 +227,20 @@ class Throttle:
         self._stagger.left = 0
         self._served_late = self._refused_late = 0
 
-    def _was_one_too_many(self, ticket: Ticket, refusal: Refusal) -> bool:
-        """Others were answered meanwhile, so the service is open; it only took one less."""
-        asked = refusal.floor is not None or not refusal.blames_crowd
-        return not asked and self._answered_at > ticket.sent_at
+    def _concerns_one(self, ticket: Ticket, refusal: Refusal) -> bool:
+        """Return whether the service is there for others, and named no time to stay away."""
+        if refusal.floor is not None:
+            return False
+        if refusal.blames_crowd:  # and others were answered meanwhile: it was one too many
+            return self._answered_at > ticket.sent_at
+        return self._is_a_stumble()
+
+    def _is_a_stumble(self) -> bool:
+        """Of late more calls were served than got a 503; who is alone cannot tell."""
+        if not self.gate.is_open or self.in_flight == 1 or not self._trust:
+            return False
+        self._trust -= 1
+        return True
 
     def _close(self, share: Share, refusal: Refusal, sent_at: float, now: float) -> None:
         if refusal.company_only:
