@@ -169,6 +169,70 @@ def test_a_companys_own_429_stops_nobody_else() -> None:
     assert throttle.closed_by(one) is None
 
 
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(
+    ("says", "closed"), [(None, "a"), (True, "a"), (False, "everybody")], ids=str
+)
+def test_the_only_company_that_is_refused_has_itself_to_blame(
+    status: int, says: bool | None, closed: str
+) -> None:
+    """Unless the answer says otherwise; once another one is refused, it is the service again."""
+    throttle = Throttle(least, limit=100)
+    one, two, others = ticket("a"), ticket("b"), [ticket("b") for _ in range(4)]
+    for who in (one, two, *others):
+        throttle.enter(who, 0.0)
+    throttle.refused(one, refusal(status, floor=5, company_only=True), 1.0)
+    for other in others:
+        throttle.answered(other, 1.1)
+    throttle.enter(one, 6.0)
+
+    throttle.refused(one, refusal(status, floor=5, company_only=says), 6.1)
+    assert throttle.gate.is_open is (closed == "a")
+    throttle.refused(two, refusal(status, floor=5), 6.1)
+    assert not throttle.gate.is_open
+
+
+def test_a_refusal_that_concerns_no_company_is_the_services() -> None:
+    """However many are served that do concern one."""
+    throttle = Throttle(least, limit=100)
+    account, others = ticket(), [ticket("b") for _ in range(5)]
+    for who in (account, *others):
+        throttle.enter(who, 0.0)
+    for other in others:
+        throttle.answered(other, 1.0)
+
+    throttle.refused(account, refusal(floor=5), 1.1)
+    assert not throttle.gate.is_open
+
+
+def test_a_probe_that_a_company_refuses_is_followed_at_once() -> None:
+    """It says nothing about the service, so somebody else's has not to wait for it."""
+    throttle = Throttle(least, limit=100)
+    one, two = ticket("a"), ticket("b")
+    throttle.enter(one, 0.0)
+    throttle.refused(one, refusal(floor=1), 0.5)
+    throttle.enter(one, 0.5)
+    (probe,) = throttle.ready(1.5)
+    throttle.enter(two, 1.5)
+
+    throttle.refused(probe, refusal(floor=1, company_only=True), 1.6)
+    assert throttle.ready(1.6) == [two]
+
+
+def test_another_company_probes() -> None:
+    """A probe that the company refused before would not tell whether others are served."""
+    throttle = Throttle(least, limit=100)
+    first, same, other = ticket("a"), ticket("a"), ticket("b", Priority.PUSH)
+    throttle.enter(first, 0.0)
+    throttle.refused(first, refusal(floor=1), 0.5)
+    throttle.enter(same, 0.5)
+    throttle.enter(other, 0.5)
+
+    assert throttle.ready(1.5) == [other]
+    throttle.answered(other, 1.6)
+    assert set(throttle.ready(1.6)) == {same}
+
+
 def test_one_too_many_closes_no_gate() -> None:
     """A 429 without a time, while others are being answered, only takes a place away."""
     throttle = Throttle(least, limit=100)
@@ -294,10 +358,10 @@ class Turns(RuleBasedStateMachine):
         data=st.data(),
         status=st.sampled_from([429, 503]),
         floor=st.sampled_from([None, 0.5, 7.0]),
-        company_only=st.booleans(),
+        company_only=st.sampled_from([None, True, False]),
     )
     def is_refused(
-        self, data: st.DataObject, status: int, floor: float | None, company_only: bool
+        self, data: st.DataObject, status: int, floor: float | None, company_only: bool | None
     ) -> None:
         one = self.under_way.pop(data.draw(st.integers(0, len(self.under_way) - 1)))
         self.throttle.refused(one, refusal(status, floor, company_only=company_only), self.now)

@@ -248,6 +248,48 @@ async def test_one_stumbling_backend_holds_up_nobody(status: int, seed: int) -> 
     await session.aclose()
 
 
+async def test_the_calls_of_a_refused_company_share_its_probes() -> None:
+    """None is sent until it has no attempt left while others have not been sent once."""
+    own = {"X-Rate-Limit-Remaining": "50"}
+    service = VirtualService(offline(0, 10, (429, own)))
+    session = virtual_session(service, per_company=1)
+
+    statuses = await asyncio.gather(
+        *(outcome_of(session, read(company_id="a"), CallOptions()) for _ in range(20))
+    )
+
+    assert Counter(statuses) == {200: 20}
+    await session.aclose()
+
+
+@pytest.mark.parametrize("rate", [5, 0.001])
+@pytest.mark.parametrize("answer", [(429, {"Retry-After": "1"}), (429, {}), (503, {})], ids=str)
+async def test_one_refused_company_holds_up_no_other(
+    answer: tuple[int, dict[str, str]], rate: float
+) -> None:
+    """Though the answers do not say whose limit it is: the others keep nine tenths at least."""
+    bucket = Bucket(rate, 5)
+
+    def rule(service: VirtualService, request: Request, at: float) -> Verdict:
+        refused = request.company_id == "a" and bucket(service, request, at)
+        return answer if refused else None
+
+    service = VirtualService(rule)
+    session = virtual_session(service)
+    served: Counter[str] = Counter()
+
+    async def works(company: str) -> None:
+        while now() < 10:
+            outcome = await outcome_of(session, read(company_id=company), CallOptions())
+            served[company] += outcome == 200
+
+    await asyncio.gather(*(works(company) for company in "abcde" for _ in range(20)))
+
+    assert sum(served[company] for company in "bcde") >= 0.9 * 7000
+    assert service.count(429) <= 500
+    await session.aclose()
+
+
 @pytest.mark.parametrize("begin", [0.0, 0.5])
 async def test_a_service_that_goes_away_is_spared(begin: float) -> None:
     """200 tasks at work: those under way are refused, a few more go, then one probe a pause."""

@@ -2,8 +2,9 @@
 
 A turn needs the service's gate open, a place in the service's window, the pace kept, and
 the gate and window of the company's share as well: each has its own, of 10 places, so
-neither one company's bulk nor one company's 429 holds up another. Who goes next when not
-all may is said in `turns`.
+neither one company's bulk nor one company's 429 holds up another. A refusal is a company's
+own where the answer says so, or where it alone is refused while others are served. Who goes
+next when not all may is said in `turns`.
 
 A refusal is a lesson, and which one depends on who else was refused. When all that were
 under way were, the service limits the rate: the pace learns it, the window stays. When
@@ -23,7 +24,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from integration_sdk._sansio.requests import Priority
 from integration_sdk._sansio.responses import Response
@@ -67,6 +68,30 @@ class Stagger:
 
 
 @define
+class Blame:
+    """Whether one company alone is refused.
+
+    Attributes:
+        company: Who was refused last.
+    """
+
+    company: str | None = None
+    _refused: int = 0
+    _others_served: int = 0
+
+    def answered(self, company: str | None) -> None:
+        """A request for *company* was served."""
+        self._others_served += company != self.company
+
+    def refused(self, company: str | None) -> bool:
+        """Return whether others were served as often since *company* became the only one."""
+        if company != self.company:
+            self.company, self._refused, self._others_served = company, 0, 0
+        self._refused += 1
+        return company is not None and self._others_served >= self._refused
+
+
+@define
 class Throttle:
     """Decides who may send, and when to look again.
 
@@ -95,6 +120,7 @@ class Throttle:
     _shut: set[Share] = field(init=False, factory=set)
     _answered_at: float = field(init=False, default=0.0)
     _trust: int = field(init=False, default=MOST_TRUST)
+    _blame: Blame = field(init=False, factory=Blame)
     _served_late: int = field(init=False, default=0)
     _refused_late: int = field(init=False, default=0)
 
@@ -145,6 +171,7 @@ class Throttle:
         share = self._turns.of(ticket)
         self._answered_at = now
         self._trust = min(MOST_TRUST, self._trust + 1)
+        self._blame.answered(ticket.company)
         self.window.answered(self.in_flight)
         share.window.answered(share.in_flight)
         if self.gate.answered(ticket.sent_at):
@@ -159,6 +186,8 @@ class Throttle:
     def refused(self, ticket: Ticket, refusal: Refusal, now: float) -> None:
         """*ticket* is back with a 429 or 503."""
         share = self._turns.of(ticket)
+        if self._blame.refused(ticket.company) and refusal.company_only is None:
+            refusal = evolve(refusal, company_only=True)
         if refusal.blames_crowd:
             self._shrink(share, refusal, ticket.sent_at, now)
         if not self._concerns_one(ticket, refusal):
@@ -246,6 +275,7 @@ class Throttle:
         if refusal.company_only:
             self._shut.add(share)
             share.gate.refused(refusal, sent_at, now, self._jitter)
+            self.gate.unused(sent_at, now)  # it says nothing about the service
             return
         if self.gate.is_open:
             self._note_closing(now)
@@ -265,7 +295,7 @@ class Throttle:
     def _next(self, now: float, least: Priority) -> Ticket | None:
         if self.gate.is_open:
             return self._turns.next(now, least)
-        return self._turns.volunteer(now)
+        return self._turns.volunteer(now, self._blame.company)
 
     def _go(self, ticket: Ticket, share: Share, now: float) -> None:
         ticket.sent_at = now
