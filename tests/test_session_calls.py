@@ -107,6 +107,8 @@ async def test_the_base_url_may_have_a_path() -> None:
         ("ftp://api.example.com", "https://"),
         ("https://", "https://"),
         ("https://api.example.com:99999", "https://"),
+        ("https://api example.com", "https://"),
+        ("https://api\u00a0.example.com", "https://"),
         ("http://api.example.com", "unencrypted"),
         ("http://127.0.0.1.example.com", "unencrypted"),
         ("http://192.168.1.1", "unencrypted"),
@@ -130,6 +132,13 @@ def test_a_base_url_that_cannot_be_right_is_refused(url: Any, says: str) -> None
 def test_a_base_url_that_is_right_is_taken(url: str) -> None:
     """TLS anywhere, plain HTTP on this machine; a slash at the end makes no difference."""
     assert check_base_url(url) == check_base_url(url + "/") == url
+
+
+@pytest.mark.parametrize("end", [" ", "\n", "/ ", "/\r\n"])
+def test_what_surrounds_a_base_url_is_left_out(end: str) -> None:
+    """As it comes with a line of a file; a space would be part of the host, or of each path."""
+    assert check_base_url(f" https://api.example.com/v1{end}") == "https://api.example.com/v1"
+    assert check_base_url(f"https://api.example.com{end}") == "https://api.example.com"
 
 
 @given(st.text(max_size=60))
