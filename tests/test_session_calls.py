@@ -16,7 +16,13 @@ from integration_sdk._sansio.origin import check_base_url
 from integration_sdk._sansio.requests import Priority, Safety
 from integration_sdk._session import CallInfo, CallOptions, RetryPolicy
 from integration_sdk._session.call import Call
-from integration_sdk.errors import AnswerLost, ConfigurationError, IntegrationError, NotSent
+from integration_sdk.errors import (
+    AnswerLost,
+    ConfigurationError,
+    IntegrationError,
+    NotSent,
+    ResponseTooLarge,
+)
 from tests.session_support import (
     KEY,
     ONE_CALL,
@@ -384,6 +390,29 @@ async def test_middlewares_and_traces_are_passed_through() -> None:
 
     assert seen == [("test", 1), "middleware", ("test", 2), "middleware"]
     assert all(b"X-Tenant: t" in request for request in server.requests)
+
+
+@pytest.mark.parametrize("body", [b'{"a": 1}', b""])
+async def test_a_middleware_may_read_the_answer(body: bytes) -> None:
+    """As one that writes it to a log does: the caller gets it all the same, within the limit."""
+    seen = []
+
+    async def looks(request: Any, handler: Any) -> Any:
+        response = await handler(request)
+        seen.append(await response.read())
+        return response
+
+    async with (
+        raw_server(always(answer(200, body))) as server,
+        session_on(server, middlewares=[looks]) as session,
+    ):
+        for request in (read(), write()):
+            assert (await session.send(request, ONE_CALL)).body == body
+        if body:
+            with pytest.raises(ResponseTooLarge):
+                await session.send(read(body_limit=len(body) - 1), ONE_CALL)
+
+    assert set(seen) == {body}
 
 
 async def test_opentelemetry_sees_each_call() -> None:

@@ -310,6 +310,9 @@ def _not_to_add(request: Request) -> tuple[str, ...] | None:
 
 async def _read_capped(answer: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bool]:
     """Return up to *limit* bytes, unpacked, and whether that is all of them."""
+    if answer.content.at_eof():  # it is empty, or a middleware has read it
+        body = await answer.read()
+        return body[:limit], len(body) <= limit
     pieces, size = [], 0
     while not answer.content.at_eof():
         piece = await answer.content.readany()
