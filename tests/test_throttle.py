@@ -265,6 +265,16 @@ def test_a_503_among_answers_closes_no_gate() -> None:
     assert not throttle.gate.is_open
 
 
+def test_who_sends_one_by_one_is_not_alone() -> None:
+    """Those in line can tell as well as those under way."""
+    throttle, first = full()
+    second = ticket()
+    throttle.enter(second, 0.0)
+
+    throttle.refused(first, refusal(503), 1.0)
+    assert throttle.ready(1.0) == [second]
+
+
 def test_who_is_alone_with_a_503_takes_it_for_the_service() -> None:
     """Nobody else is there to say otherwise; neither does anybody while the gate is closed."""
     throttle = Throttle(least, limit=100)

@@ -266,7 +266,8 @@ class Throttle:
 
     def _is_a_stumble(self) -> bool:
         """Of late more calls were served than got a 503; who is alone cannot tell."""
-        if not self.gate.is_open or self.in_flight == 1 or not self._trust:
+        is_alone = self.in_flight + self.waiting == 1
+        if is_alone or not self.gate.is_open or not self._trust:
             return False
         self._trust -= 1
         return True
