@@ -16,7 +16,13 @@ from integration_sdk._sansio.origin import check_base_url
 from integration_sdk._sansio.requests import Priority, Safety
 from integration_sdk._session import CallInfo, CallOptions, RetryPolicy
 from integration_sdk._session.call import Call
-from integration_sdk.errors import AnswerLost, ConfigurationError, IntegrationError, NotSent
+from integration_sdk.errors import (
+    AnswerLost,
+    ConfigurationError,
+    IntegrationError,
+    NotSent,
+    ResponseTooLarge,
+)
 from tests.session_support import (
     KEY,
     ONE_CALL,
@@ -107,6 +113,8 @@ async def test_the_base_url_may_have_a_path() -> None:
         ("ftp://api.example.com", "https://"),
         ("https://", "https://"),
         ("https://api.example.com:99999", "https://"),
+        ("https://api example.com", "https://"),
+        ("https://api\u00a0.example.com", "https://"),
         ("http://api.example.com", "unencrypted"),
         ("http://127.0.0.1.example.com", "unencrypted"),
         ("http://192.168.1.1", "unencrypted"),
@@ -130,6 +138,13 @@ def test_a_base_url_that_cannot_be_right_is_refused(url: Any, says: str) -> None
 def test_a_base_url_that_is_right_is_taken(url: str) -> None:
     """TLS anywhere, plain HTTP on this machine; a slash at the end makes no difference."""
     assert check_base_url(url) == check_base_url(url + "/") == url
+
+
+@pytest.mark.parametrize("end", [" ", "\n", "/ ", "/\r\n"])
+def test_what_surrounds_a_base_url_is_left_out(end: str) -> None:
+    """As it comes with a line of a file; a space would be part of the host, or of each path."""
+    assert check_base_url(f" https://api.example.com/v1{end}") == "https://api.example.com/v1"
+    assert check_base_url(f"https://api.example.com{end}") == "https://api.example.com"
 
 
 @given(st.text(max_size=60))
@@ -375,6 +390,29 @@ async def test_middlewares_and_traces_are_passed_through() -> None:
 
     assert seen == [("test", 1), "middleware", ("test", 2), "middleware"]
     assert all(b"X-Tenant: t" in request for request in server.requests)
+
+
+@pytest.mark.parametrize("body", [b'{"a": 1}', b""])
+async def test_a_middleware_may_read_the_answer(body: bytes) -> None:
+    """As one that writes it to a log does: the caller gets it all the same, within the limit."""
+    seen = []
+
+    async def looks(request: Any, handler: Any) -> Any:
+        response = await handler(request)
+        seen.append(await response.read())
+        return response
+
+    async with (
+        raw_server(always(answer(200, body))) as server,
+        session_on(server, middlewares=[looks]) as session,
+    ):
+        for request in (read(), write()):
+            assert (await session.send(request, ONE_CALL)).body == body
+        if body:
+            with pytest.raises(ResponseTooLarge):
+                await session.send(read(body_limit=len(body) - 1), ONE_CALL)
+
+    assert set(seen) == {body}
 
 
 async def test_opentelemetry_sees_each_call() -> None:

@@ -223,6 +223,18 @@ async def test_a_private_ca_is_trusted_on_demand() -> None:
         assert len(server.requests) == 3
 
 
+async def test_a_certificate_that_is_not_trusted_is_looked_at_once() -> None:
+    """The next try would see the same one."""
+    async with (
+        raw_server(always(answer()), ssl=of_the_server()) as server,
+        session_on(server) as session,
+    ):
+        error = await outcome_of(session)
+
+    assert isinstance(error, NotSent)
+    assert error.attempts == 1
+
+
 @pytest.mark.parametrize("given", [None, 1, "ca.pem", object()])
 def test_what_is_no_tls_context_is_refused(given: Any) -> None:
     """Before anything is sent."""

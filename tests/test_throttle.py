@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from integration_sdk._sansio.requests import Priority
 from integration_sdk._sansio.responses import Response
-from integration_sdk._sansio.throttling.gate import Refusal
-from integration_sdk._sansio.throttling.throttle import Throttle
+from integration_sdk._sansio.throttling.gate import PROBE_PATIENCE, Refusal
+from integration_sdk._sansio.throttling.throttle import MOST_TRUST, Throttle
 from integration_sdk._sansio.throttling.turns import MOST_IDLE, Ticket
 from tests.session_support import least, most, refusal
 
@@ -169,6 +169,70 @@ def test_a_companys_own_429_stops_nobody_else() -> None:
     assert throttle.closed_by(one) is None
 
 
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(
+    ("says", "closed"), [(None, "a"), (True, "a"), (False, "everybody")], ids=str
+)
+def test_the_only_company_that_is_refused_has_itself_to_blame(
+    status: int, says: bool | None, closed: str
+) -> None:
+    """Unless the answer says otherwise; once another one is refused, it is the service again."""
+    throttle = Throttle(least, limit=100)
+    one, two, others = ticket("a"), ticket("b"), [ticket("b") for _ in range(4)]
+    for who in (one, two, *others):
+        throttle.enter(who, 0.0)
+    throttle.refused(one, refusal(status, floor=5, company_only=True), 1.0)
+    for other in others:
+        throttle.answered(other, 1.1)
+    throttle.enter(one, 6.0)
+
+    throttle.refused(one, refusal(status, floor=5, company_only=says), 6.1)
+    assert throttle.gate.is_open is (closed == "a")
+    throttle.refused(two, refusal(status, floor=5), 6.1)
+    assert not throttle.gate.is_open
+
+
+def test_a_refusal_that_concerns_no_company_is_the_services() -> None:
+    """However many are served that do concern one."""
+    throttle = Throttle(least, limit=100)
+    account, others = ticket(), [ticket("b") for _ in range(5)]
+    for who in (account, *others):
+        throttle.enter(who, 0.0)
+    for other in others:
+        throttle.answered(other, 1.0)
+
+    throttle.refused(account, refusal(floor=5), 1.1)
+    assert not throttle.gate.is_open
+
+
+def test_a_probe_that_a_company_refuses_is_followed_at_once() -> None:
+    """It says nothing about the service, so somebody else's has not to wait for it."""
+    throttle = Throttle(least, limit=100)
+    one, two = ticket("a"), ticket("b")
+    throttle.enter(one, 0.0)
+    throttle.refused(one, refusal(floor=1), 0.5)
+    throttle.enter(one, 0.5)
+    (probe,) = throttle.ready(1.5)
+    throttle.enter(two, 1.5)
+
+    throttle.refused(probe, refusal(floor=1, company_only=True), 1.6)
+    assert throttle.ready(1.6) == [two]
+
+
+def test_another_company_probes() -> None:
+    """A probe that the company refused before would not tell whether others are served."""
+    throttle = Throttle(least, limit=100)
+    first, same, other = ticket("a"), ticket("a"), ticket("b", Priority.PUSH)
+    throttle.enter(first, 0.0)
+    throttle.refused(first, refusal(floor=1), 0.5)
+    throttle.enter(same, 0.5)
+    throttle.enter(other, 0.5)
+
+    assert throttle.ready(1.5) == [other]
+    throttle.answered(other, 1.6)
+    assert set(throttle.ready(1.6)) == {same}
+
+
 def test_one_too_many_closes_no_gate() -> None:
     """A 429 without a time, while others are being answered, only takes a place away."""
     throttle = Throttle(least, limit=100)
@@ -181,8 +245,51 @@ def test_one_too_many_closes_no_gate() -> None:
     throttle.refused(some[1], refusal(), 1.0)
     assert throttle.gate.is_open
     assert throttle.window.places < places
-    throttle.refused(some[2], refusal(503), 1.0)
+    throttle.refused(some[2], refusal(503, floor=1), 1.0)
     assert not throttle.gate.is_open
+
+
+def test_a_503_among_answers_closes_no_gate() -> None:
+    """It takes more of them than answers, and one that names a time is believed at once."""
+    throttle = Throttle(least, limit=100)
+    some = [ticket() for _ in range(20)]
+    for one in some:
+        throttle.enter(one, 0.0)
+
+    for one in some[:MOST_TRUST]:
+        throttle.refused(one, refusal(503), 1.0)
+    throttle.answered(some[-1], 1.0)
+    throttle.refused(some[-2], refusal(503), 1.0)
+    assert (throttle.gate.is_open, throttle.window.places) == (True, 20)
+    throttle.refused(some[-3], refusal(503), 1.0)
+    assert not throttle.gate.is_open
+
+
+def test_who_sends_one_by_one_is_not_alone() -> None:
+    """Those in line can tell as well as those under way."""
+    throttle, first = full()
+    second = ticket()
+    throttle.enter(second, 0.0)
+
+    throttle.refused(first, refusal(503), 1.0)
+    assert throttle.ready(1.0) == [second]
+
+
+def test_who_is_alone_with_a_503_takes_it_for_the_service() -> None:
+    """Nobody else is there to say otherwise; neither does anybody while the gate is closed."""
+    throttle = Throttle(least, limit=100)
+    one, two = ticket(), ticket()
+    throttle.enter(one, 0.0)
+    throttle.refused(one, refusal(503), 1.0)
+    assert not throttle.gate.is_open
+
+    throttle.enter(one, 1.0)
+    throttle.enter(two, 1.0)
+    opens_at = throttle.gate.opens_at
+    (probe,) = throttle.ready(opens_at)
+    throttle.ready(opens_at + PROBE_PATIENCE)
+    throttle.refused(probe, refusal(503), opens_at + PROBE_PATIENCE)
+    assert throttle.gate.opens_at < opens_at + 2 * PROBE_PATIENCE, "the next pause has begun"
 
 
 def test_a_closed_gate_names_its_answer_to_those_who_cannot_wait() -> None:
@@ -261,10 +368,10 @@ class Turns(RuleBasedStateMachine):
         data=st.data(),
         status=st.sampled_from([429, 503]),
         floor=st.sampled_from([None, 0.5, 7.0]),
-        company_only=st.booleans(),
+        company_only=st.sampled_from([None, True, False]),
     )
     def is_refused(
-        self, data: st.DataObject, status: int, floor: float | None, company_only: bool
+        self, data: st.DataObject, status: int, floor: float | None, company_only: bool | None
     ) -> None:
         one = self.under_way.pop(data.draw(st.integers(0, len(self.under_way) - 1)))
         self.throttle.refused(one, refusal(status, floor, company_only=company_only), self.now)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import random
 from collections import Counter
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -225,6 +226,85 @@ async def test_a_closed_gate_costs_one_request_a_pause() -> None:
 
     first = 20
     assert service.sent(0, 60) <= first + 60 / 1.0
+    await session.aclose()
+
+
+@pytest.mark.parametrize("status", [500, 503])
+@pytest.mark.parametrize("seed", range(3))
+async def test_one_stumbling_backend_holds_up_nobody(status: int, seed: int) -> None:
+    """One answer in five is an error that names no time: 200 calls take half a second or so."""
+    chance = random.Random(seed)
+    service = VirtualService(
+        lambda *_: (status, {}) if chance.random() < 0.2 else None, latency=0.02
+    )
+    session = virtual_session(service)
+
+    statuses = await asyncio.gather(
+        *(outcome_of(session, read(), CallOptions(timeout=60)) for _ in range(200))
+    )
+
+    assert Counter(statuses)[200] >= 195
+    assert now() <= 0.6
+    await session.aclose()
+
+
+async def test_the_calls_of_a_refused_company_share_its_probes() -> None:
+    """None is sent until it has no attempt left while others have not been sent once."""
+    own = {"X-Rate-Limit-Remaining": "50"}
+    service = VirtualService(offline(0, 10, (429, own)))
+    session = virtual_session(service, per_company=1)
+
+    statuses = await asyncio.gather(
+        *(outcome_of(session, read(company_id="a"), CallOptions()) for _ in range(20))
+    )
+
+    assert Counter(statuses) == {200: 20}
+    await session.aclose()
+
+
+@pytest.mark.parametrize("rate", [5, 0.001])
+@pytest.mark.parametrize("answer", [(429, {"Retry-After": "1"}), (429, {}), (503, {})], ids=str)
+async def test_one_refused_company_holds_up_no_other(
+    answer: tuple[int, dict[str, str]], rate: float
+) -> None:
+    """Though the answers do not say whose limit it is: the others keep nine tenths at least."""
+    bucket = Bucket(rate, 5)
+
+    def rule(service: VirtualService, request: Request, at: float) -> Verdict:
+        refused = request.company_id == "a" and bucket(service, request, at)
+        return answer if refused else None
+
+    service = VirtualService(rule)
+    session = virtual_session(service)
+    served: Counter[str] = Counter()
+
+    async def works(company: str) -> None:
+        while now() < 10:
+            outcome = await outcome_of(session, read(company_id=company), CallOptions())
+            served[company] += outcome == 200
+
+    await asyncio.gather(*(works(company) for company in "abcde" for _ in range(20)))
+
+    assert sum(served[company] for company in "bcde") >= 0.9 * 7000
+    assert service.count(429) <= 500
+    await session.aclose()
+
+
+@pytest.mark.parametrize("begin", [0.0, 0.5])
+async def test_a_service_that_goes_away_is_spared(begin: float) -> None:
+    """200 tasks at work: those under way are refused, a few more go, then one probe a pause."""
+    service = VirtualService(offline(begin, 60, (503, {})))
+    session = virtual_session(service)
+
+    async def works() -> None:
+        while now() < 60:
+            await outcome_of(session, read(), CallOptions(timeout=80))
+
+    await asyncio.gather(*(works() for _ in range(200)))
+
+    under_way, forgiven = session.stats().window, 10
+    assert service.sent(begin, begin + 0.2) <= under_way + forgiven + 1
+    assert service.sent(begin + 0.2, 60) <= 60 / 1.0
     await session.aclose()
 
 

@@ -60,8 +60,9 @@ def check_proxy(given: object, base_url: str) -> URL | None:
 def _http_url(given: str | URL) -> URL | None:
     """Return the URL, if it names an HTTP server."""
     try:
-        url = URL(given)
-        names_server = bool(url.host) and url.port is not None and url.scheme in {"http", "https"}
+        url = URL(given.strip() if isinstance(given, str) else given)
+        has_host = bool(url.host) and " " not in str(url.host)
+        names_server = has_host and url.port is not None and url.scheme in {"http", "https"}
     except ValueError:
         return None
     return url if names_server else None

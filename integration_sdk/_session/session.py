@@ -324,13 +324,14 @@ class Session:
 
     def _affordable_pause(self, room: Room, call: Call, last: Response | Failure) -> float | None:
         """A refused call waits at the gate; any other pauses by itself, on the budget."""
-        throttled = isinstance(last, Response) and last.status in NOT_NOW
-        if throttled and self._throttle.closed_by(call.ticket) is not None:
+        status = last.status if isinstance(last, Response) else None
+        refused = status in NOT_NOW
+        if refused and self._throttle.closed_by(call.ticket) is not None:
             return 0.0
-        pause = call.pauses.draw(self._jitter, throttled=throttled)
+        pause = call.pauses.draw(self._jitter, throttled=status == 429)
         if room.loop.time() + pause >= call.deadline:
             return None
-        return pause if throttled or self._budget.spend() else None
+        return pause if refused or self._budget.spend() else None
 
     async def _has_new_api_key(self, room: Room, call: Call, answer: Response) -> bool:
         """After a rotation the first 401 fetches the new key, for all; a second one is final."""

@@ -314,6 +314,9 @@ async def _read_capped(
     answer: aiohttp.ClientResponse, limit: int
 ) -> tuple[bytes | list[bytes], bool]:
     """Return up to *limit* bytes, unpacked, many in pieces, and whether that is all of them."""
+    if answer.content.at_eof():  # it is empty, or a middleware has read it
+        body = await answer.read()
+        return body[:limit], len(body) <= limit
     pieces, size = list[bytes](), 0
     while not answer.content.at_eof():
         piece = await answer.content.readany()
@@ -346,7 +349,9 @@ def _failure(
     # Until then it was only the proxy that was spoken to, and it may say no in any way.
     if not transmission.may_have_left and (proxy or isinstance(error, _NEVER_LEFT)):
         where = _no_way(error, why, service, proxy)
-        return Failure(Phase.NEVER_LEFT, NotSent(f"{call} was not sent: {where}", **facts))
+        not_sent = NotSent(f"{call} was not sent: {where}", **facts)
+        untrusted = isinstance(error, aiohttp.ClientConnectorCertificateError)
+        return Failure(Phase.NEVER_LEFT, not_sent, repeatable=not untrusted)
     if isinstance(error, _MALFORMED):
         message = f"{call} was answered by something that is not HTTP ({why})"
         return Failure(Phase.MAY_HAVE_LEFT, MalformedResponse(message, **facts))

@@ -10,7 +10,8 @@ While it is closed nobody sends, so a crowd of tasks costs the service one reque
 pause and not one each. What was answered is remembered: a call whose deadline ends
 before the gate can open is told at once what the service said.
 
-Answers to requests that were sent before the gate closed neither open it nor make the
+A 503 that names no time, from a service that serves others meanwhile, closes nothing: see
+`Throttle`. Answers to requests that were sent before the gate closed neither open it nor make the
 next pause longer; they can only name a later time.
 """
 
@@ -43,22 +44,22 @@ class Refusal:
         answer: As received; shown to those who cannot wait until the gate opens.
         floor: Seconds to stay away, as the answer asks; None where it does not.
         base: Seconds that the first pause lasts at most where it does not.
-        company_only: Whether it concerns the company alone.
+        company_only: Whether it concerns the company alone; None if it does not say.
     """
 
     answer: Response
     floor: float | None = None
     base: float = 1.0
-    company_only: bool = False
+    company_only: bool | None = None
 
     @classmethod
     def of(cls, answer: Response, quota: Quota | None, *, of_company: bool, base: float) -> Self:
         """Return what a 429 or 503 means; *of_company* tells whether one was asked about.
 
         Assumed: a 429 that says ``X-Rate-Limit-Remaining`` above 0 is the company's own
-        limit, since the account's is not used up.
+        limit, since the account's is not used up, and one that says 0 is not.
         """
-        has_quota_left = quota is not None and bool(quota.remaining)
+        left = quota.remaining if of_company and answer.status == 429 and quota else None
         floor = retry_after(
             answer.headers.get("Retry-After"), service_time(answer.headers, answer.received_at)
         )
@@ -66,7 +67,7 @@ class Refusal:
             answer=answer,
             floor=floor or None,
             base=base,
-            company_only=of_company and answer.status == 429 and has_quota_left,
+            company_only=None if left is None else left > 0,
         )
 
     @property

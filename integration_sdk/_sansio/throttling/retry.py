@@ -96,7 +96,7 @@ class RetryPolicy:
     Attributes:
         attempts: Maximum number of transmissions; 1 for no retries.
         base: Longest first pause, in seconds; the limit doubles with each further one.
-        throttled_base: The same after a 429 or 503.
+        throttled_base: The same after a 429, and after a 503 that holds all calls back.
         cap: Longest pause of all, unless the service asks for more.
 
     Pauses are drawn between 0 and their limit ("full jitter"), and never end before

@@ -2,12 +2,15 @@
 
 A turn needs the service's gate open, a place in the service's window, the pace kept, and
 the gate and window of the company's share as well: each has its own, of 10 places, so
-neither one company's bulk nor one company's 429 holds up another. Who goes next when not
-all may is said in `turns`.
+neither one company's bulk nor one company's 429 holds up another. A refusal is a company's
+own where the answer says so, or where it alone is refused while others are served. Who goes
+next when not all may is said in `turns`.
 
 A refusal is a lesson, and which one depends on who else was refused. When all that were
 under way were, the service limits the rate: the pace learns it, the window stays. When
-the others were served, it limits how many come at once: the window shrinks.
+the others were served, it limits how many come at once: the window shrinks. A 503 teaches
+nothing. While most calls are served it is one backend's of several, and closes no gate
+unless it names a time.
 
 After the gate has opened, tickets leave at small random distances until the window is
 used, not all at once.
@@ -21,7 +24,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from integration_sdk._sansio.requests import Priority
 from integration_sdk._sansio.responses import Response
@@ -35,6 +38,8 @@ NOBODY: Final = -1
 FIRST_WINDOW: Final = 20.0
 """Requests under way at first, until the service's answers tell more; where a company alone may
 have more, as many as that."""
+MOST_TRUST: Final = 10
+"""503s beyond the number of answers that are put down to one backend of several."""
 LONGEST_STAGGER: Final = 0.01
 """Seconds between two that leave after the gate has opened, at most."""
 
@@ -60,6 +65,30 @@ class Stagger:
         if self.left > 0:
             self.left -= 1
             self.next_at = now + self._jitter(LONGEST_STAGGER)
+
+
+@define
+class Blame:
+    """Whether one company alone is refused.
+
+    Attributes:
+        company: Who was refused last.
+    """
+
+    company: str | None = None
+    _refused: int = 0
+    _others_served: int = 0
+
+    def answered(self, company: str | None) -> None:
+        """A request for *company* was served."""
+        self._others_served += company != self.company
+
+    def refused(self, company: str | None) -> bool:
+        """Return whether others were served as often since *company* became the only one."""
+        if company != self.company:
+            self.company, self._refused, self._others_served = company, 0, 0
+        self._refused += 1
+        return company is not None and self._others_served >= self._refused
 
 
 @define
@@ -90,6 +119,8 @@ class Throttle:
     _turns: Turns = field(init=False)
     _shut: set[Share] = field(init=False, factory=set)
     _answered_at: float = field(init=False, default=0.0)
+    _trust: int = field(init=False, default=MOST_TRUST)
+    _blame: Blame = field(init=False, factory=Blame)
     _served_late: int = field(init=False, default=0)
     _refused_late: int = field(init=False, default=0)
 
@@ -139,6 +170,8 @@ class Throttle:
         """*ticket* is back with an answer: the service is there and does not mind."""
         share = self._turns.of(ticket)
         self._answered_at = now
+        self._trust = min(MOST_TRUST, self._trust + 1)
+        self._blame.answered(ticket.company)
         self.window.answered(self.in_flight)
         share.window.answered(share.in_flight)
         if self.gate.answered(ticket.sent_at):
@@ -153,9 +186,11 @@ class Throttle:
     def refused(self, ticket: Ticket, refusal: Refusal, now: float) -> None:
         """*ticket* is back with a 429 or 503."""
         share = self._turns.of(ticket)
+        if self._blame.refused(ticket.company) and refusal.company_only is None:
+            refusal = evolve(refusal, company_only=True)
         if refusal.blames_crowd:
             self._shrink(share, refusal, ticket.sent_at, now)
-        if not self._was_one_too_many(ticket, refusal):
+        if not self._concerns_one(ticket, refusal):
             self._close(share, refusal, ticket.sent_at, now)
         self._leave(share)
 
@@ -221,15 +256,27 @@ class Throttle:
         self._stagger.left = 0
         self._served_late = self._refused_late = 0
 
-    def _was_one_too_many(self, ticket: Ticket, refusal: Refusal) -> bool:
-        """Others were answered meanwhile, so the service is open; it only took one less."""
-        asked = refusal.floor is not None or not refusal.blames_crowd
-        return not asked and self._answered_at > ticket.sent_at
+    def _concerns_one(self, ticket: Ticket, refusal: Refusal) -> bool:
+        """Return whether the service is there for others, and named no time to stay away."""
+        if refusal.floor is not None:
+            return False
+        if refusal.blames_crowd:  # and others were answered meanwhile: it was one too many
+            return self._answered_at > ticket.sent_at
+        return self._is_a_stumble()
+
+    def _is_a_stumble(self) -> bool:
+        """Of late more calls were served than got a 503; who is alone cannot tell."""
+        is_alone = self.in_flight + self.waiting == 1
+        if is_alone or not self.gate.is_open or not self._trust:
+            return False
+        self._trust -= 1
+        return True
 
     def _close(self, share: Share, refusal: Refusal, sent_at: float, now: float) -> None:
         if refusal.company_only:
             self._shut.add(share)
             share.gate.refused(refusal, sent_at, now, self._jitter)
+            self.gate.unused(sent_at, now)  # it says nothing about the service
             return
         if self.gate.is_open:
             self._note_closing(now)
@@ -249,7 +296,7 @@ class Throttle:
     def _next(self, now: float, least: Priority) -> Ticket | None:
         if self.gate.is_open:
             return self._turns.next(now, least)
-        return self._turns.volunteer(now)
+        return self._turns.volunteer(now, self._blame.company)
 
     def _go(self, ticket: Ticket, share: Share, now: float) -> None:
         ticket.sent_at = now

@@ -65,8 +65,14 @@ class Share:
         return self.window.has_room(self.in_flight, urgent=urgent) and self.gate.admits(now)
 
     def first(self, priority: int) -> Ticket | None:
-        """Return who is first in line; those who left the line are dropped."""
+        """Return who is first in line, or had the fewest turns where it is to probe.
+
+        Those who left the line are dropped.
+        """
         line = self.lines[priority]
+        if not self.gate.is_open:
+            waiting = (ticket for ticket in line if ticket.waiting)
+            return min(waiting, key=lambda one: (one.used, one.order), default=None)
         while line and not line[0].waiting:
             heappop(line)
         return line[0] if line else None
@@ -159,11 +165,14 @@ class Turns:
                 return ticket
         return None
 
-    def volunteer(self, now: float) -> Ticket | None:
-        """Return who probes: had the fewest turns, so that no call spends them all on it."""
+    def volunteer(self, now: float, refused: str | None) -> Ticket | None:
+        """Return who probes: of another company than *refused*, which may have been its own fault.
+
+        Among those whoever had the fewest turns, so that no call spends them all on it.
+        """
         return min(
             self._candidates(now),
-            key=lambda ticket: (ticket.used, ticket.priority, ticket.order),
+            key=lambda one: (one.company == refused, one.used, one.priority, one.order),
             default=None,
         )
 
