@@ -269,7 +269,8 @@ def resume(
     patience
         As it was given to push.
     max_pause
-        As it was given to push.
+        Seconds that the service may ask to wait before what never left is sent. If it asks for
+        more, the command ends with exit code 1. What is only waited for is waited for.
     service
         Which service.
     """
