@@ -13,6 +13,10 @@ waiting for the push, coordinators look for pushes whose answers were lost. Poll
 a fallback, so nothing depends on a notification arriving. With ``notified=True`` polling waits
 for notifications from the start; otherwise it learns from the first ones.
 
+A server that shuts down hears nothing more, so an end may then be noticed up to a minute late.
+To leave sooner, give handlers a time-out, as in ``client.wait(operation, timeout=5)``, and the
+coordinator a journal and ``leave="detach"``: the next run goes on with what is open.
+
 The sender gets an empty answer at once: 204 if the delivery is accepted (duplicates and events
 that are not about pushes included), 401 if it has no valid signature or authorization, 400 if
 it is too large or not a JSON object. The reason is logged to ``integration_sdk.webhooks``.

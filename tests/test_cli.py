@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from integration_sdk import __main__, __version__
+from integration_sdk import __main__, __version__, cli
 from integration_sdk.cli import main
 from integration_sdk.sandbox import Sandbox
 from tests.cli_support import ended, run, started
@@ -57,6 +57,8 @@ def test_without_the_extra_one_line_says_what_to_install(
         (["demo", "--base-url", "http://127.0.0.1:9"], "INTEGRATION_SDK_API_KEY"),
         (["demo", "--page-size", "5001"], "page_size"),
         (["sandbox", "--port", "65536"], "port must be at most 65535"),
+        (["sandbox", "--push-seconds", "3", "1"], "push_seconds must be (least, most) seconds"),
+        (["sandbox", "--faults", "none.json"], "cannot read none.json: No such file or directory"),
     ],
     ids=lambda one: one if isinstance(one, str) else "",
 )
@@ -123,6 +125,62 @@ async def test_sandbox_says_how_to_call_it_until_ctrl_c(by: signal.Signals) -> N
     assert key
     assert curl.endswith(f"{url}/companies")
     assert (done.code, done.stderr) == (0, "Sandbox stopped.\n")
+
+
+def test_sandbox_goes_wrong_as_a_file_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--faults and --push-seconds give programs in any language what Python's tests have."""
+    told: list[object] = []
+
+    async def look(sandbox: Sandbox) -> None:
+        connection = sandbox.companies[0].connections[0]
+        async with sandbox, aiohttp.ClientSession(sandbox.base_url) as session:
+            async with session.get("/companies") as answer:
+                told.append(answer.status)
+            push = sandbox.push(connection, "suppliers", {"supplierName": "A", "status": "Active"})
+            for _ in range(2):
+                sandbox.clock.advance(seconds=45)
+                told.append(next(one.status for one in sandbox.pushes if one.key == push.key))
+
+    monkeypatch.setattr(cli, "serve", look)
+    faults = tmp_path / "faults.json"
+    faults.write_text(
+        '[{"fault": "latency", "seconds": [0, 0.01]},'
+        ' {"fault": "html_from_proxy", "status": 500, "route": "PUT"},'
+        ' {"fault": "html_from_proxy", "status": 504, "route": "GET"}]'
+    )
+    options = ["--port", "0", "--push-seconds", "60", "80", "--faults", str(faults)]
+
+    assert main(["sandbox", "--invoices", "1", *options]) == 0
+
+    assert told == [504, "Pending", "Success"]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('[{"fault": "latency", "seconds": 1}, {"fault": "lag"}]', "fault 2: there is no fault 'l"),
+        ('[{"seconds": 1}]', "fault 1: there is no fault None: give one of add, cap_page_size, "),
+        ('[{"fault": "status"}]', "fault 1: Faults.status() missing 1 required positional"),
+        ('[{"fault": "status", "code": "503"}]', "fault 1: code: Expected `int`, got `str`"),
+        ('[{"fault": "latency", "seconds": "1"}]', "fault 1: seconds: Expected `float | array`"),
+        ('[{"fault": "latency", "seconds": 1, "rout": "GET"}]', "fault 1: rout does not say when"),
+        ('[{"fault": "latency", "seconds": 1, "times": 0}]', "fault 1: times must be a whole"),
+        ('{"fault": "latency", "seconds": 1}', 'faults are a JSON list such as [{"fault": '),
+        ("\udcff", "faults are a JSON list such as"),
+    ],
+)
+def test_a_fault_that_is_none_is_named(
+    text: str, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file of faults is refused in a line with its name and the number of the fault."""
+    faults = tmp_path / "faults.json"
+    faults.write_bytes(text.encode(errors="surrogateescape"))
+
+    assert main(["sandbox", "--port", "0", "--faults", str(faults)]) == 2
+
+    said = capsys.readouterr().err
+    assert said.startswith(f"integration-sdk: {faults}: {complaint}")
+    assert said.count("\n") == 1
 
 
 async def test_a_port_in_use_is_one_line() -> None:

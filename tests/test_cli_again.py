@@ -172,7 +172,23 @@ async def test_a_push_in_doubt_exits_with_3_until_it_is_resolved(
     assert first.statuses == ["IN_DOUBT", "SUCCESS", "SUCCESS"] == again.statuses
     assert later.statuses == ["IN_DOUBT"]
     assert posts(sandbox) == 3
+    intent = next(line["intent"] for line in first.lines if "intent" in line)
+    assert f"decide about intent {intent}" in first.stderr
     assert "pushes resolve INTENT" in first.stderr
+
+
+async def test_doubt_without_a_journal_says_what_is_left_to_do(
+    sandbox: Sandbox, books: Connection, tmp_path: Path
+) -> None:
+    """No command is named that needs a journal where there is none."""
+    sandbox.faults.status(502, "a proxy's page", times=1, route="POST /push/")
+
+    done = await pushed(sandbox, books, written(tmp_path / "r", [invoice(1)]))
+
+    assert (done.code, done.statuses) == (3, ["IN_DOUBT"])
+    assert "There is no --journal to decide in" in done.stderr
+    assert "decide(" not in done.stderr + done.stdout
+    assert "resolve" not in done.stderr
 
 
 async def test_what_turns_up_late_is_found_by_resume(

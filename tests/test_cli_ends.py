@@ -242,6 +242,14 @@ async def test_without_stdout_nothing_is_pushed(
     assert "standard output is closed" in done.stderr
 
 
+async def test_without_stdin_there_is_nothing_to_push(sandbox: Sandbox, books: Connection) -> None:
+    """A closed stdin is wrong usage, in one line."""
+    done = await run("push", "-", *to(books), sandbox=sandbox, redirect="<&-")
+
+    assert (done.code, sandbox.requests) == (2, [])
+    assert done.stderr == "integration-sdk: cannot read standard input: it is closed\n"
+
+
 @full_device
 async def test_a_list_that_cannot_be_written_is_one_line(
     sandbox: Sandbox, books: Connection, tmp_path: Path

@@ -172,6 +172,8 @@ def test_a_decision_is_on_record(
         (["aa", "--abandon"], "2 pushes of this journal have an intent that begins 'aa'"),
         (["zz", "--abandon"], "no push that is not settled in this journal has an intent that"),
         (["aa1", "--bind", "a/../b"], "bind 'a/../b' cannot be part of a path"),
+        (["aa1", "--bind", ""], "bind must be a non-empty string"),
+        (["aa1", "--abandon", "--bind", ""], "give one of"),
         (["aa1", "--bind", " "], "bind must be a non-empty string"),
         (["dd1", "--abandon"], "no push that is not settled"),
         (["cc1", "--resend"], "only what is ABSENT or UNRESOLVED can be decided"),
@@ -189,6 +191,18 @@ def test_a_decision_that_cannot_be_made_changes_nothing(
     assert main(["pushes", "resolve", *arguments, "--journal", journal]) == 2
 
     assert complaint in capsys.readouterr().err
+    assert asyncio.run(read(journal)) == before
+
+
+def test_no_intent_is_not_the_only_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty variable of a script decides about nothing, though one push alone is in doubt."""
+    journal = str(tmp_path / "one.db")
+    asyncio.run(write(Path(journal), [intent("aa1")]))
+    before = asyncio.run(read(journal))
+
+    assert main(["pushes", "resolve", "", "--abandon", "--journal", journal]) == 2
+
+    assert "an intent that begins ''" in capsys.readouterr().err
     assert asyncio.run(read(journal)) == before
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from integration_sdk._journal import SqliteJournal
+from integration_sdk._sansio.pushing.intents import Lane, new_intent
 from integration_sdk.errors import ConfigurationError, JournalError, NotSent, Unauthorized
 from integration_sdk.sandbox import Connection, Sandbox
 from tests.cli_support import (
@@ -207,6 +209,24 @@ async def test_a_run_ends_where_the_service_asks_for_more_than_max_pause(
 
     assert done.code == 1
     assert "Stopped: " in done.stderr
+    assert "Not before " in done.stderr
+
+
+async def test_resume_ends_where_the_service_asks_for_more_than_max_pause(
+    sandbox: Sandbox, books: Connection, tmp_path: Path
+) -> None:
+    """With --max-pause `pushes resume` tries once what never left, and says when to come back."""
+    journal = tmp_path / "j.db"
+    kept = await SqliteJournal.open(journal)
+    lane = Lane(books.company_id, books.id, "invoices")
+    await kept.commit([new_intent(lane, b"{}", id="aa1", reference="INV-1")])
+    await kept.close()
+    sandbox.faults.status(429, headers={"Retry-After": "3600"}, route="POST /push/")
+    pause = ("--journal", str(journal), "--max-pause", "60")
+
+    done = await run("pushes", "resume", *pause, sandbox=sandbox)
+
+    assert (done.code, len(done.lines), sandbox.count("POST")) == (1, 1, 1)
     assert "Not before " in done.stderr
 
 

@@ -391,6 +391,17 @@ async def test_failed_push_is_returned(sandbox: Sandbox, client: Client) -> None
     assert "amount must be positive" in str(operation.validation.errors[0])
 
 
+async def test_the_end_of_a_large_push_is_seen(sandbox: Sandbox, client: Client) -> None:
+    """An operation brings its record along: the answer about one of 9 MB is read like any other."""
+    connection = sandbox.companies[0].connections[0]
+    large = {"supplierName": "x" * 9_000_000, "status": "Active"}
+    push = sandbox.push(connection, "suppliers", large)
+
+    operation = await client.wait(push.key, company_id=connection.company_id, timeout=30)
+
+    assert operation.status == "Success"
+
+
 async def test_synchronous_platform_needs_no_poll(sandbox: Sandbox, client: Client) -> None:
     """ "States", (none) to Success: the push answer is the last word."""
     operation = await client.wait(await books(client, sandbox, platform=1).push("invoices", RECORD))

@@ -216,7 +216,7 @@ async def test_what_was_abandoned_says_so(journal: Path) -> None:
 
     assert outcome.status is OutcomeStatus.IN_DOUBT
     assert "abandoned" in str(outcome.error)
-    assert "decide(" not in str(outcome.error)
+    assert "decide" not in str(outcome.error)
     assert posts(model) == 1
 
 

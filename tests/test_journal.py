@@ -525,8 +525,9 @@ async def test_files_of_others_are_refused(path: Path, monkeypatch: pytest.Monke
 
 
 async def test_a_directory_that_is_not_there_is_said(tmp_path: Path) -> None:
-    """The path is named, and what the system said."""
-    with pytest.raises(JournalError, match=r"cannot be opened: No such file or directory"):
+    """The path is named, what the system said, and the directory, but no file beside."""
+    why = r"pushes\.db cannot be opened: No such file or directory: .*missing\.$"
+    with pytest.raises(JournalError, match=why):
         await SqliteJournal.open(tmp_path / "missing" / "pushes.db")
 
 

@@ -204,25 +204,49 @@ def test_fixtures_follow_the_loop_of_the_test(tmp_path: Path) -> None:
             "@pytest.mark.asyncio\n@pytest.mark.integration_faults('rate_limits')\n"
             "async def test_it(integration_sandbox): ...",
             ["-p", "asyncio"],
-            "integration_faults knows no 'rate_limits': give it one of add, ",
+            "integration_faults: there is no fault 'rate_limits': give one of add, ",
         ),
         (
             "@pytest.mark.asyncio\n@pytest.mark.integration_faults()\n"
             "async def test_it(integration_sandbox): ...",
             ["-p", "asyncio"],
-            "integration_faults knows no None: give it one of add, ",
+            "integration_faults: there is no fault None: give one of add, ",
+        ),
+        (
+            "@pytest.mark.asyncio\n@pytest.mark.integration_faults('status', rout='GET')\n"
+            "async def test_it(integration_sandbox): ...",
+            ["-p", "asyncio"],
+            "UsageError: integration_faults: Faults.status() missing 1 required positional",
+        ),
+        (
+            "@pytest.mark.asyncio\n@pytest.mark.integration_sandbox(companys=1)\n"
+            "async def test_it(integration_client): ...",
+            ["-p", "asyncio"],
+            "UsageError: integration_sandbox: Sandbox.__init__() got an unexpected keyword",
+        ),
+        (
+            "@pytest.mark.asyncio\n@pytest.mark.integration_sandbox(companies=-1)\n"
+            "async def test_it(integration_client): ...",
+            ["-p", "asyncio"],
+            "UsageError: integration_sandbox: companies must be a whole number",
+        ),
+        (
+            "@pytest.mark.integration_faults('status', 503)\ndef test_it(): ...",
+            [],
+            "integration_faults has no effect without the fixture integration_sandbox or "
+            "integration_client: make it an argument of test_it",
+        ),
+        (
+            "@pytest.mark.asyncio\n@pytest.mark.integration_sandbox(companies=1)\n"
+            "async def test_it(): ...",
+            ["-p", "asyncio"],
+            "integration_sandbox has no effect without the fixture",
         ),
         (
             "@pytest.mark.asyncio\n@pytest.mark.integration_faults('status', 503, rout='GET')\n"
             "async def test_it(integration_sandbox): ...",
             ["-p", "asyncio"],
-            "UsageError: the marker integration_faults cannot work: rout does not say when",
-        ),
-        (
-            "@pytest.mark.asyncio\n@pytest.mark.integration_sandbox(copmanies=1)\n"
-            "async def test_it(integration_sandbox): ...",
-            ["-p", "asyncio"],
-            "UsageError: the marker integration_sandbox cannot work: ",
+            "UsageError: integration_faults: rout does not say when",
         ),
         (
             "def test_it(integration_sandbox): ...",
@@ -264,6 +288,38 @@ def test_a_mistake_is_explained(
 
     assert complaint in " ".join(output.split()), output
     assert "passed" not in output
+
+
+def test_a_mark_of_many_tests_may_be_idle_in_some(tmp_path: Path) -> None:
+    """A marked class or module may hold tests without it, and fixtures may ask for it later."""
+    (tmp_path / "test_it.py").write_text(
+        textwrap.dedent("""
+            import pytest
+
+            pytestmark = pytest.mark.integration_sandbox(companies=1)
+
+            @pytest.fixture
+            def mine(request):
+                return request.getfixturevalue("integration_sandbox")
+
+            @pytest.mark.integration_faults("status", 503)
+            class TestIt:
+                def test_alone(self): ...
+                async def test_client(self, integration_client): ...
+
+            @pytest.mark.integration_faults("latency", 0)
+            async def test_mine(mine):
+                assert len(mine.companies) == 1 == len(list(mine.faults))
+
+            @pytest.mark.integration_faults("status", 503)
+            def test_skipped():
+                pytest.skip("for once")
+        """)
+    )
+
+    output = run_pytest(tmp_path, "-p", "asyncio", "--asyncio-mode=auto")
+
+    assert "= 3 passed, 1 skipped" in output, output
 
 
 def test_a_test_without_its_virtual_loop_fails_alone(tmp_path: Path) -> None:

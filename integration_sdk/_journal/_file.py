@@ -347,8 +347,11 @@ def _refuse_others(path: Path) -> None:
     try:
         with path.open("rb") as file:
             head = file.read(len(_MAGIC))
-    except FileNotFoundError:
-        return
+    except FileNotFoundError as error:
+        if path.parent.is_dir():
+            return
+        why = f"{error.strerror}: {path.parent}"
+        raise JournalError(f"The journal {path} cannot be opened: {why}.") from error
     except OSError as error:
         raise JournalError(f"The journal {path} cannot be opened: {error.strerror}.") from error
     if head and head != _MAGIC:

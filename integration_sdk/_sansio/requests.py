@@ -93,7 +93,7 @@ class Request:
     safety: Safety = Safety.READ
     company_id: str | None = None
     priority: Priority = Priority.INTERACTIVE
-    body_limit: int = 8 * MIB
+    body_limit: int = 64 * MIB
     replacement: str | None = None
 
     @property
@@ -225,7 +225,7 @@ def list_page(
         dialect.query_parameter: query or None,
         dialect.order_by_parameter: order_by or None,
     }
-    return _on_route(dialect, operation, names, params=_present(params), body_limit=64 * MIB)
+    return _on_route(dialect, operation, names, params=_present(params))
 
 
 def push(

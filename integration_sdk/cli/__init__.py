@@ -11,6 +11,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter
@@ -26,6 +27,7 @@ from integration_sdk.cli._records import Plan
 from integration_sdk.cli._service import Flag, Service
 from integration_sdk.errors import ConfigurationError, IntegrationError
 from integration_sdk.sandbox import Sandbox, serve
+from integration_sdk.sandbox._named_faults import add_listed
 
 app = App(
     name="integration-sdk",
@@ -72,6 +74,8 @@ def sandbox(
     companies: int = 3,
     invoices: int = 20_000,
     seed: int = 0,
+    push_seconds: tuple[float, float] = (0.05, 0.3),
+    faults: Path | None = None,
     published: Flag = False,
 ) -> None:
     """Serve a sandbox of the service until Ctrl-C or SIGTERM.
@@ -87,7 +91,13 @@ def sandbox(
     invoices
         Invoices in each company's books.
     seed
-        The same seed gives the same books and identifiers.
+        The same seed gives the same books, identifiers and faults.
+    push_seconds
+        Least and most seconds that asynchronous platforms take for a push.
+    faults
+        A file of what goes wrong, in JSON: [{"fault": "rate_limit", "per_second": 20}, {"fault":
+        "status", "code": 503, "route": "GET", "probability": 0.1}]. Names and arguments are
+        those of the methods of integration_sdk.sandbox.Faults; [1, 3] seconds is a span.
     published
         Speak today's public API in place of the interface document.
     """
@@ -98,10 +108,13 @@ def sandbox(
             companies=companies,
             invoices=invoices,
             seed=seed,
+            push_seconds=push_seconds,
             host=host,
             port=port,
             dialect="published" if published else "document",
         )
+        if faults:
+            _add_faults(server, faults)
         asyncio.run(serve(server))
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
@@ -111,6 +124,15 @@ def sandbox(
         say(Stderr(), "Sandbox stopped.")
     finally:
         signal.signal(signal.SIGTERM, usual)
+
+
+def _add_faults(server: Sandbox, file: Path) -> None:
+    try:
+        add_listed(server.faults, file.read_bytes())
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {file}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigurationError(f"{file}: {error}") from None
 
 
 @app.command
@@ -231,6 +253,7 @@ def resume(
     journal: str,
     exclusive: Flag = False,
     patience: float = 30,
+    max_pause: float | None = None,
     service: Service = _BY_ENVIRONMENT,
 ) -> int:
     """Go on with what a journal holds: send what never left, look for what was lost, wait.
@@ -245,11 +268,18 @@ def resume(
         As it was given to push.
     patience
         As it was given to push.
+    max_pause
+        Seconds that the service may ask to wait before what never left is sent. If it asks for
+        more, the command ends with exit code 1. What is only waited for is waited for.
     service
         Which service.
     """
     results, err = Results.on_stdout(), Stderr()
-    options: CoordinatorOptions = {"exclusive": exclusive, "patience": patience}
+    options: CoordinatorOptions = {
+        "exclusive": exclusive,
+        "patience": patience,
+        "max_pause": max_pause,
+    }
     return asyncio.run(_pushing.resume(service, journal, results, err, options))
 
 
@@ -278,7 +308,7 @@ def resolve(
         Key of the push that it is.
     """
     chosen: dict[_journals.Decision, object] = {"resend": resend, "abandon": abandon, "bind": bind}
-    given = [decision for decision, value in chosen.items() if value]
+    given = [decision for decision, value in chosen.items() if value not in {None, False}]
     if len(given) != 1:
         raise ConfigurationError("give one of --resend, --abandon and --bind KEY")
     asyncio.run(_journals.resolve(journal, intent, Console(), decision=given[0], key=bind))

@@ -147,7 +147,7 @@ async def resolve(
 
 
 def _chosen(rows: Iterable[Intent], intent: str) -> Intent:
-    found = [row for row in rows if row.id.startswith(intent)]
+    found = [row for row in rows if intent and row.id.startswith(intent)]
     if len(found) > 1:
         raise ConfigurationError(
             f"{len(found)} pushes of this journal have an intent that begins {intent!r}: "

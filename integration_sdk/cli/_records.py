@@ -70,6 +70,8 @@ class Lines:
     def _opened(self, source: str) -> BinaryIO:
         try:
             if source == "-":
+                if not sys.stdin:
+                    raise ConfigurationError("cannot read standard input: it is closed")
                 return open(sys.stdin.fileno(), "rb", closefd=False)  # no path
             return Path(source).open("rb")
         except OSError as error:

@@ -221,6 +221,8 @@ class Run:
         if self.results.doubts and self.journal:
             resolve = f"integration-sdk pushes resolve INTENT --journal {self.journal}"
             say(self.err, f"{resolve} --resend | --abandon | --bind KEY")
+        elif self.results.doubts:
+            say(self.err, "There is no --journal to decide in: push those anew that you miss.")
 
 
 @contextmanager

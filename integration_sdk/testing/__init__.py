@@ -36,7 +36,8 @@ use one of these:
 
 * ``integration_sandbox``: a running `integration_sdk.sandbox.Sandbox`, fresh for each test.
   The marker ``integration_sandbox(...)`` takes its options, ``integration_faults(name, ...)``
-  calls that method of ``sandbox.faults`` before the test and may be repeated.
+  calls that method of ``sandbox.faults`` before the test and may be repeated; a test with
+  either that does not use the sandbox is an error.
 * ``integration_client``: an `integration_sdk.Client` connected to that sandbox.
 * ``integration_aioresponses``: an ``aioresponses`` mock, repaired for aiohttp 3.14. Lists are
   requested with ``?page=1&pageSize=100``; requests that are not mocked are logged.
@@ -62,6 +63,7 @@ from integration_sdk.testing._plugin import (
     on_anyio_sandbox,
     pytest_configure,
     pytest_generate_tests,
+    pytest_runtest_call,
     pytest_runtest_setup,
 )
 
@@ -84,6 +86,7 @@ __all__ = [
     "patched_aioresponses",
     "pytest_configure",
     "pytest_generate_tests",
+    "pytest_runtest_call",
     "pytest_runtest_setup",
     "run_virtual",
 ]

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from inspect import isasyncgenfunction, iscoroutinefunction, signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
     from integration_sdk import Client
     from integration_sdk.sandbox import Sandbox
 
+T = TypeVar("T")
 MARKERS = (
     "virtual_time: run this async test and its fixtures on a loop that jumps instead of sleeping",
     "integration_sandbox(**options): make this test's integration_sandbox with these options",
     "integration_faults(name, *args, **options): call sandbox.faults.<name> before the test; "
     "may be repeated",
 )
+_OF_SANDBOX = {"integration_sandbox", "integration_faults"}
+_HAS_SANDBOX = pytest.StashKey[bool]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -74,6 +78,19 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         raise pytest.UsageError(
             "virtual_time works where pytest-asyncio 1.4 or newer, or anyio, runs the test"
         )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Refuse a mark of the test's own that had no effect; its class or module may have others."""
+    result = yield
+    for marker in item.own_markers:
+        if marker.name in _OF_SANDBOX and _HAS_SANDBOX not in item.stash:
+            raise pytest.UsageError(
+                f"{marker.name} has no effect without the fixture integration_sandbox or "
+                f"integration_client: make it an argument of {item.name}"
+            )
+    return result
 
 
 class _Offer:
@@ -202,29 +219,23 @@ def integration_aioresponses() -> Iterator[aioresponses]:
 async def running_sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
     """Start the sandbox that the test's markers describe."""
     from integration_sdk.sandbox import Sandbox  # noqa: PLC0415 - on use
+    from integration_sdk.sandbox._named_faults import add_fault  # noqa: PLC0415 - on use
 
     marker = request.node.get_closest_marker("integration_sandbox")
-    args, options = (marker.args, marker.kwargs) if marker else ((), {})
-    async with _as_marked("integration_sandbox", Sandbox, *args, **options) as sandbox:
-        for fault in reversed(list(request.node.iter_markers("integration_faults"))):
-            _add_fault(sandbox, *fault.args, **fault.kwargs)
+    request.node.stash[_HAS_SANDBOX] = True
+    sandbox = _called(Sandbox, marker) if marker else Sandbox()
+    for fault in reversed(list(request.node.iter_markers("integration_faults"))):
+        _called(partial(add_fault, sandbox.faults), fault)
+    async with sandbox:
         yield sandbox
 
 
-def _add_fault(sandbox: Sandbox, name: str | None = None, /, *args: Any, **options: Any) -> None:
-    faults = [fault for fault in dir(sandbox.faults) if not fault.startswith("_")]
-    if name not in faults:
-        raise pytest.UsageError(
-            f"integration_faults knows no {name!r}: give it one of {', '.join(faults)}"
-        )
-    _as_marked("integration_faults", getattr(sandbox.faults, name), *args, **options)
-
-
-def _as_marked(marker: str, make: Callable[..., Any], *args: Any, **options: Any) -> Any:
+def _called(make: Callable[..., T], marker: pytest.Mark) -> T:
+    """Return what *make* makes of a marker's arguments."""
     try:
-        return make(*args, **options)
+        return make(*marker.args, **marker.kwargs)
     except (TypeError, ValueError) as error:
-        raise pytest.UsageError(f"the marker {marker} cannot work: {error}") from None
+        raise pytest.UsageError(f"{marker.name}: {error}") from None
 
 
 @asynccontextmanager

@@ -116,7 +116,7 @@ def _cause(intent: Intent) -> str:
 def _undecided(intent: Intent) -> str:
     if intent.state is State.AMBIGUOUS:
         return "It is not sent again by itself, and still searched for"
-    return f"It is not sent again by itself; look, and decide({intent.id!r}, ...)"
+    return f"It is not sent again by itself; look, and decide about intent {intent.id}"
 
 
 def pending(
