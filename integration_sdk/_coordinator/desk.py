@@ -87,6 +87,7 @@ class Desk:
     _numbers: Any = Factory(count)
     _recording: bool = False
     _busy: int = 0
+    _like: PushOperation | None = None
 
     def __attrs_post_init__(self) -> None:
         self.idle.set()
@@ -168,16 +169,15 @@ class Desk:
         self._delivered(push, done)
 
     def _delivered(self, push: Push, done: Delivered) -> None:
-        error = done.error or NotSent("not sent")
         if done.operation is not None:
             self._tell("sent", push)
             self.follow(push, done.intent, done.operation)
         elif done.intent.state is State.AMBIGUOUS:
-            what = (done.intent.id, done.intent.reference, error)
+            what = (done.intent.id, done.intent.reference, done.error)
             logger.warning("push %s (%s) may exist; the list is searched: %s", *what)
             self._doubt(push, done.intent)
         else:
-            self._refused(push, error, for_all=done.held_back)
+            self._refused(push, done.error or NotSent("not sent"), for_all=done.held_back)
         if self.over:
             self.let_go()
 
@@ -205,7 +205,7 @@ class Desk:
     def follow(self, push: Push, intent: Intent, operation: PushOperation) -> None:
         """Follow a push whose key is known to its end."""
         kept = self.delivery.ledger.get(intent.id)
-        push._acknowledged(kept.id if kept else None, operation)
+        self._like = push._acknowledged(kept.id if kept else None, operation, self._like)
         if operation.is_final:
             self.poller.remember(operation)
             self._conclude(push, operation)

@@ -1,20 +1,28 @@
 """`Push`: one record on its way, as the coordinator hands it out.
 
 Ten thousand of them may be open, so a push is a few slots and no task. A future comes into
-being only for those who await one.
+being only for those who await one, and an operation of its own only for those who look: until
+then it has that of another push, which the service described likewise.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Generator
-from typing import Any, Literal
+from datetime import datetime
+from operator import attrgetter
+from typing import Any, Final, Literal
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, fields, frozen
 
 from integration_sdk.models import PushOperation, PushOutcome, PushRequest
 
 What = Literal["sent", "doubted", "changed", "ended", "found"]
+_LANE: Final = ("company_id", "data_connection_id", "data_type")
+_OWN: Final = ("push_operation_key", "requested_on_utc", *_LANE)
+"""What differs from one acknowledged push to the next."""
+_lane = attrgetter(*_LANE)
+_all_else = attrgetter(*(one.name for one in fields(PushOperation) if one.name not in _OWN))
 
 
 @define(eq=False)
@@ -23,7 +31,7 @@ class Push:
 
     Attributes:
         request: What was asked for.
-        operation: Last state seen; None until the service has answered, and if it refused.
+        key: The ``pushOperationKey``; None if the service has given none.
         outcome: None until the push has one.
         number: Its place in the input of `Coordinator.run`, from 0.
         intent: Its id for `Coordinator.decide`; without a journal it has one only while it is
@@ -32,18 +40,35 @@ class Push:
     """
 
     request: PushRequest
-    operation: PushOperation | None = None
+    key: str | None = None
     outcome: PushOutcome | None = None
     number: int = field(default=0, repr=False)
     intent: str | None = field(default=None, repr=False)
     twins: list[Push] | None = field(default=None, repr=False)
     _on_outcome: Callable[[Push], None] | None = field(default=None, repr=False)
     _waiters: list[asyncio.Future[None]] | None = field(default=None, repr=False)
+    _seen: PushOperation | None = field(default=None, repr=False)
+    _requested: datetime | None = field(default=None, repr=False)
 
     @property
-    def key(self) -> str | None:
-        """The ``pushOperationKey``; None if the service has given none."""
-        return self.operation.push_operation_key if self.operation else None
+    def operation(self) -> PushOperation | None:
+        """Last state seen; None until the service has answered, and if it refused."""
+        seen, asked = self._seen, self.request
+        if seen is not None and seen.push_operation_key != self.key:
+            self._seen = evolve(
+                seen,
+                push_operation_key=str(self.key),
+                requested_on_utc=self._requested,
+                company_id=asked.company_id,
+                data_connection_id=asked.connection_id,
+                data_type=asked.data_type,
+            )
+        return self._seen
+
+    @operation.setter
+    def operation(self, operation: PushOperation | None) -> None:
+        self.key = operation.push_operation_key if operation else None
+        self._seen = operation
 
     def __await__(self) -> Generator[object, None, PushOutcome]:
         """Wait for the outcome; cancelling the wait does not touch the push."""
@@ -82,10 +107,20 @@ class Push:
 
     # For the coordinator
 
-    def _acknowledged(self, intent: str | None, operation: PushOperation) -> None:
-        """Take the service's key; *intent* is what its end goes on record under."""
+    def _acknowledged(
+        self, intent: str | None, operation: PushOperation, like: PushOperation | None
+    ) -> PushOperation:
+        """Take the service's key; *intent* is what its end goes on record under.
+
+        Keep *like*, if that says the same of another push. Return which was kept.
+        """
         self.intent, self.operation = intent, operation
+        asked = (self.request.company_id, self.request.connection_id, self.request.data_type)
+        if like is None or _lane(operation) != asked or not _say_the_same(operation, like):
+            like = operation
+        self._seen, self._requested = like, operation.requested_on_utc
         self._share()
+        return like
 
     def _doubted(self, intent: str) -> None:
         """Its answer was lost: *intent* is searched for."""
@@ -94,7 +129,7 @@ class Push:
 
     def _changed(self, operation: PushOperation) -> bool:
         """Take a state that is not final; return whether it is another one."""
-        if self.operation is not None and self.operation.raw_status == operation.raw_status:
+        if self._seen is not None and self._seen.raw_status == operation.raw_status:
             return False
         self.operation = operation
         self._share()
@@ -157,6 +192,13 @@ class PushEvent:
 
     what: What
     push: Push
+
+
+def _say_the_same(one: PushOperation, other: PushOperation) -> bool:
+    """Whether two operations are the same but for what is each push's own."""
+    if one.data or one.extra or one.changes or one.validation is not other.validation:
+        return False  # JSON that is equal may differ: 1 and true
+    return bool(_all_else(one) == _all_else(other))
 
 
 def this_task() -> asyncio.Task[Any]:

@@ -9,7 +9,7 @@ an answer holds goes the long way, through `codec.read_operation`.
 from __future__ import annotations
 
 from decimal import Decimal
-from sys import intern
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -127,6 +127,7 @@ class _Usual(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fields=Tru
 _NO_ITEMS: Final = Validation()
 _NO_EXTRA: Final[dict[str, Any]] = {}
 """Shared by all operations without any, since ten thousand of them may be open."""
+_kept = lru_cache(4096)(str)
 _read_usual: Final = msgspec.json.Decoder(_Usual).decode
 _read_exact: Final = msgspec.json.Decoder(_Usual, float_hook=Decimal).decode
 
@@ -148,7 +149,7 @@ def _operation(usual: _Usual) -> PushOperation:
     own, other = usual.data_connection_id, usual.data_connection_key
     return PushOperation(
         push_operation_key=usual.push_operation_key,
-        company_id=intern(usual.company_id),
+        company_id=_kept(usual.company_id),
         data_connection_id=_shared(other if own is None else own),
         data_type=_shared(usual.data_type),
         status=usual.status,
@@ -175,4 +176,4 @@ def _change(usual: _Change) -> PushChange:
 
 def _shared(name: str | None) -> str | None:
     """Ten thousand operations name a few lanes: each name is kept once."""
-    return None if name is None else intern(name)
+    return None if name is None else _kept(name)
