@@ -140,3 +140,96 @@ async def test_a_chunk_size_that_is_refused_starts_no_reading() -> None:
         pager.chunks(0)
 
     assert (pager.cursor, pager.report) == (cursor, report)
+
+
+# Repair
+
+
+@pytest.mark.parametrize("total", [60, 61, 75, 1000])
+async def test_a_total_that_is_too_high_ends_a_repaired_list(total: int) -> None:
+    """Where neither a link nor an item says that there is more, that is the end, and reported."""
+    service = FakeService(50, total=lambda _: total)
+    pager = service.pager(10, on_drift="repair")
+
+    assert await pager.collect() == ids(range(50))
+    assert [drift.kind for drift in pager.report.drift] == ["count"]
+    assert len(service.seen) < 15
+
+
+@pytest.mark.parametrize("page_size", [100, 5000, "auto"])
+async def test_a_repaired_list_that_times_out_gives_up_as_others_do(page_size: Any) -> None:
+    """After two smaller tries the error is raised."""
+    trouble: list[int | Exception] = [AnswerLost("too slow") for _ in range(3)]
+    service = FakeService(50_000, troubles={1: trouble})
+    iterator = aiter(service.pager(page_size, on_drift="repair"))
+
+    with pytest.raises(AnswerLost):
+        await anext(iterator)
+    assert len(service.seen) == 3
+    assert await anext(iterator) == {"id": 0}
+    await iterator.aclose()
+    await settle()
+
+
+@pytest.mark.parametrize("place", ["after=20", "page=p20"])
+async def test_a_link_is_no_place_to_repair_from(place: str) -> None:
+    """It would be read as page 1: items would come twice."""
+
+    async def fetch(request: Request) -> Response:
+        page = {"results": [{"id": 1}, {"id": 2}], "_links": {"next": {"href": f"?{place}"}}}
+        return Response(status=200, body=msgspec.json.encode(page))
+
+    def pager(**options: Any) -> Pager[Any]:
+        request = list_page(Dialect.document(), "companies.list")
+        return Pager(fetch, request, base_url=BASE, **options)
+
+    first_page = await pager()
+    with pytest.raises(ConfigurationError, match="repair"):
+        pager(cursor=first_page.cursor, on_drift="repair")
+    assert len(await pager(cursor=first_page.cursor).collect(limit=2)) == 2
+
+
+async def test_an_item_that_does_not_fit_is_repaired_around() -> None:
+    """``key=`` as a function of the item cannot be asked about it; ``on_invalid`` is."""
+
+    @attrs.frozen
+    class Fussy:
+        id: int
+
+        def __attrs_post_init__(self) -> None:
+            if self.id % 20 == 15:
+                raise ValueError("fifteen")
+
+    unfit: list[str] = []
+    pager = FakeService(50).pager(
+        10,
+        model=Fussy,
+        on_drift="repair",
+        key=lambda item: item.id,
+        on_invalid=lambda error: unfit.append(str(error)),
+    )
+
+    assert [item.id for item in await pager.collect()] == [i for i in range(50) if i % 20 != 15]
+    assert ["fifteen" in text for text in unfit] == [True, True]
+
+
+async def test_a_key_function_that_fails_is_no_error_of_the_list() -> None:
+    """It is asked only to count duplicates; where it has to tell items apart, the error says so."""
+
+    def key(_: Any) -> Any:
+        raise ZeroDivisionError
+
+    service = FakeService(50, total=lambda page: 50 if page < 3 else 51)
+    assert len(await service.pager(10, key=key).collect()) == 50
+    with pytest.raises(PaginationError, match="key="):
+        await service.pager(10, key=key, on_drift="repair").collect()
+
+
+@pytest.mark.parametrize(("limit", "requests"), [(50, 1), (150, 2), (250, 3), (1000, 11)])
+async def test_a_limit_saves_requests_of_a_repaired_list_too(limit: int, requests: int) -> None:
+    """No page is fetched ahead that holds none of the items wanted."""
+    service = FakeService(100_000)
+    pager = service.pager(100, limit=limit, on_drift="repair", prefetch=8)
+
+    assert await pager.collect() == ids(range(limit))
+    assert len(service.seen) == requests
