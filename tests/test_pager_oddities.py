@@ -233,3 +233,41 @@ async def test_a_limit_saves_requests_of_a_repaired_list_too(limit: int, request
 
     assert await pager.collect() == ids(range(limit))
     assert len(service.seen) == requests
+
+
+# Links
+
+
+async def test_a_page_number_of_thousands_of_digits_is_a_token() -> None:
+    """It is sent as it came, and not taken for a number, which Python would refuse."""
+    digits = "9" * 5000
+    seen: list[str] = []
+
+    async def fetch(request: Request) -> Response:
+        seen.append(dict(request.params)["page"])
+        links = {"next": {"href": f"?page={digits}"}} if len(seen) == 1 else {}
+        page = {"results": [{"id": len(seen)}], "_links": links}
+        return Response(status=200, body=msgspec.json.encode(page))
+
+    pager: Pager[Any] = Pager(fetch, list_page(Dialect.document(), "companies.list"), base_url=BASE)
+
+    assert await pager.collect() == ids(range(1, 3))
+    assert seen == ["1", digits]
+
+
+async def test_a_link_may_spell_an_id_in_another_case() -> None:
+    """Services that normalise ids do; only the link's query is used anyway."""
+    company = "8A210B68-6988-11ED-A1EB-0242AC120002"
+    seen: list[str] = []
+
+    async def fetch(request: Request) -> Response:
+        seen.append(request.path)
+        links = {"next": {"href": f"{request.path.lower()}?page=2&pageSize=100"}}
+        page = {"results": [{"id": 0}], "_links": links if len(seen) == 1 else {}}
+        return Response(status=200, body=msgspec.json.encode(page))
+
+    request = list_page(Dialect.document(), "data.list", companyId=company, dataType="invoices")
+    pager: Pager[Any] = Pager(fetch, request, base_url=BASE)
+
+    assert len(await pager.collect()) == 2
+    assert seen == [request.path, request.path]
