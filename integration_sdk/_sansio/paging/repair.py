@@ -216,7 +216,8 @@ class RepairWalk(Walk):
     def _is_last(self, ask: Ask, sheet: Sheet) -> bool:
         end = (ask.offset or 0) + (ask.size or 0)
         more = sheet.total is not None and end < sheet.total
-        return not more and (sheet.count < (ask.size or 0) or sheet.links.next is None)
+        short = sheet.total is not None and sheet.count < (ask.size or 0)
+        return not more and (short or sheet.links.next is None)
 
     def _is_end(self, ask: Ask, sheet: Sheet) -> bool:
         """Whether nothing but ``totalResults`` says that there is more."""
