@@ -184,6 +184,22 @@ def test_pages_that_come_short_do_not_end_a_repaired_list() -> None:
     assert seen == [str(index) for index in range(60) if index not in world.hidden]
 
 
+def test_a_short_page_with_a_link_does_not_end_a_repaired_list_without_a_total() -> None:
+    """The service says that there is more, and there is."""
+    hidden = frozenset({3, 17, 31, 45})
+    world = World(
+        count=60, hidden=hidden, faults=dict.fromkeys(range(1, 70), frozenset({"no_total"}))
+    )
+    walk = repair_walk(10, 2)
+    seen: list[str] = []
+    while (head := walk.head) is not None:
+        sheet = READER.open(world.body(head.params))
+        cut = walk.opened(sheet, 100)
+        seen += [item["id"] for item in READER.values(iter(sheet.raws[cut or 0 :]))]
+
+    assert seen == [str(index) for index in range(60) if index not in hidden]
+
+
 # What is noticed
 
 

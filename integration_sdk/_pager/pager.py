@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any, Generic, Literal, TypedDict, TypeVar
 
@@ -25,7 +26,7 @@ from integration_sdk._pager.checkpoint import Checkpoint
 from integration_sdk._pager.readings import Chunks, Items, ListPage, Pages, save
 from integration_sdk._pager.stream import OnDrift, OnInvalid, Stream
 from integration_sdk._sansio.arguments import one_of, whole_number
-from integration_sdk._sansio.paging.cursor import Position, read_cursor, write_cursor
+from integration_sdk._sansio.paging.cursor import Position, is_numbered, read_cursor, write_cursor
 from integration_sdk._sansio.paging.drift import DriftWatch, Keys
 from integration_sdk._sansio.paging.items import Decode, ItemReader
 from integration_sdk._sansio.paging.line import Line
@@ -165,7 +166,8 @@ class Pager(Generic[T]):
 
     def chunks(self, size: int) -> Chunks[T]:
         """Iterate over lists of *size* items; the last one may be shorter."""
-        return Chunks(self._read(), whole_number("size", size, 1, 2**31 - 1))
+        whole_number("size", size, 1, 2**31 - 1)
+        return Chunks(self._read(), size)
 
     def __await__(self) -> Generator[Any, None, ListPage[T]]:
         """Return the first page."""
@@ -262,6 +264,15 @@ class Pager(Generic[T]):
         return self._stream.position if self._stream else self._start
 
     def _starting_position(self) -> Position:
+        position = self._saved_position()
+        if self._on_drift == "repair" and not is_numbered(self._request, position):
+            raise ConfigurationError(
+                'on_drift="repair" continues from page numbers only, and this cursor holds a link; '
+                "continue with another on_drift"
+            )
+        return position
+
+    def _saved_position(self) -> Position:
         if self._cursor is not None:
             return read_cursor(self._request, self._cursor)
         place = self._checkpoint
@@ -297,6 +308,9 @@ def _check_callbacks(key: object, on_invalid: object, decode: object) -> None:
     for name, function in (("on_invalid", on_invalid), ("decode", decode)):
         if not (function is None or callable(function)):
             raise ConfigurationError(f"{name} must be a function, or None, not {function!r}")
+    for name, function in (("key", key), ("on_invalid", on_invalid), ("decode", decode)):
+        if iscoroutinefunction(function):
+            raise ConfigurationError(f"{name} must be a plain function; it is not awaited")
 
 
 def _check_limit(limit: object) -> None:

@@ -107,6 +107,7 @@ class Stream(Generic[T]):
         It decodes each item when it is taken. Pass what that raises to `unfit`.
         """
         with self._one_at_a_time():
+            self._check_slice()
             await self._turns.breathe()
             while not self._left:
                 if not await self._open_next():
@@ -119,12 +120,14 @@ class Stream(Generic[T]):
         with self._one_at_a_time():
             if self._page is None:
                 began = self.position
-                if not await self._open_next():
+                # A page is open already if drift was raised when it was opened.
+                if not (self._left or await self._open_next()):
                     return None
                 self._held_at, self._page = began, []
             while self._left:
-                await self._turns.breathe()
                 self.collect(self._page, self._next_slice())
+                self._check_slice()
+                await self._turns.breathe()
             items, self._held_at, self._page = self._page, None, None
             return items
 
@@ -222,6 +225,11 @@ class Stream(Generic[T]):
         self._turns.handing(size)
         return islice(self._feed.values, size)
 
+    def _check_slice(self) -> None:
+        """Treat an item whose model raised StopIteration, which ends a slice silently, as unfit."""
+        if self._feed is not None and self._feed.lost:
+            self.unfit(RuntimeError("its model raised StopIteration"))
+
     async def _open_next(self) -> bool:
         """Make the next page the current one; False at the end of the list."""
         while self._stopped_at is None:
@@ -235,9 +243,7 @@ class Stream(Generic[T]):
                 self._turns.had_one()
             sheet = await self._read(answer.response) if answer else None
             if self._stopped_at is not None:
-                raise PaginationError(
-                    "another task closed this iterator while this one waited for an item"
-                )
+                break
             if answer and sheet and self._open(answer, sheet):
                 return True
         return False
@@ -328,8 +334,11 @@ class Stream(Generic[T]):
                 "an iterator of its own, or pass items on through an asyncio.Queue"
             )
         self._busy = True
+        was_open = self._stopped_at is None
         try:
             yield
+            if was_open:
+                self._check_open()
         except IntegrationError as error:
             error.cursor = error.cursor or self.cursor
             self._fetching.recall()
@@ -339,6 +348,12 @@ class Stream(Generic[T]):
             raise
         finally:
             self._busy = False
+
+    def _check_open(self) -> None:
+        if self._stopped_at is not None:
+            raise PaginationError(
+                "another task closed this iterator while this one waited for an item"
+            )
 
     def stop(self) -> None:
         """End the reading where it is: cancel requests, drop pages. Never raises."""

@@ -64,9 +64,7 @@ class _Token(msgspec.Struct, array_like=True, frozen=True):
 
 def write_cursor(request: Request, position: Position) -> str:
     """Return *position* in the list of *request* as a token."""
-    place = {name: value for name, value in position.params if name in PLACE}
-    page, size = place.get("page"), place.get("pageSize")
-    plain = same_query(request.with_params(page=page, pageSize=size).params, position.params)
+    page, size, plain = _place(request, position)
     token = _Token(
         of=_fingerprint(request),
         page=page if plain else None,
@@ -101,6 +99,20 @@ def read_cursor(request: Request, cursor: str) -> Position:
         total=token.total,
         marks=token.marks,
     )
+
+
+def is_numbered(request: Request, position: Position) -> bool:
+    """Whether *position* is a page number, and not a link that only the service can read."""
+    page, size, plain = _place(request, position)
+    return plain and f"{page or 1}{size or 1}".isdecimal()
+
+
+def _place(request: Request, position: Position) -> tuple[str | None, str | None, bool]:
+    """Return ``page`` and ``pageSize`` of *position*, and whether its query says nothing else."""
+    place = {name: value for name, value in position.params if name in PLACE}
+    page, size = place.get("page"), place.get("pageSize")
+    plain = same_query(request.with_params(page=page, pageSize=size).params, position.params)
+    return page, size, plain
 
 
 def _params(request: Request, token: _Token) -> Params:

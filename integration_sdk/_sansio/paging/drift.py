@@ -44,7 +44,7 @@ class Keys:
             values: Makes an item of its bytes, for the function.
         """
         if callable(key):
-            return cls(lambda raw: key(values(raw)))
+            return cls(lambda raw: _called(key, values, raw))
         keyed = msgspec.defstruct(
             "Keyed", [("key", Any, msgspec.field(name=key, default=None))], gc=False
         )
@@ -59,9 +59,18 @@ class Keys:
         try:
             key = self.of_raw(raw)
             hash(key)
-        except (msgspec.MsgspecError, TypeError, LookupError, AttributeError):
+        except Exception:  # a key function may raise anything
             return None
         return key if key is None or isinstance(key, Hashable) else None
+
+
+def _called(key: Callable[[Any], Any], values: Callable[[Any], Any], raw: Raw) -> Any:
+    """Return what *key* says of an item; one that does not fit its model is known by its text."""
+    try:
+        item = values(raw)
+    except Exception:  # `unfit` tells the caller when it is the item's turn
+        return bytes(raw)
+    return key(item)
 
 
 def mark(key: Hashable) -> int:

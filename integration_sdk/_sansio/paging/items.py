@@ -13,6 +13,7 @@ import gc
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
+from itertools import compress, repeat
 from operator import length_hint
 from typing import Any, Final
 
@@ -158,12 +159,15 @@ class Feed:
     values: Iterator[Any]
     _source: Iterator[Any]
     _reader: ItemReader
+    _to_come: Iterator[bool]
+    _unfit: int = field(init=False, default=0)
 
     @classmethod
     def of(cls, sheet: Sheet, reader: ItemReader, skip: int = 0) -> Feed:
         """Return the items of *sheet* from the one at *skip* on."""
         source = iter(sheet.raws[skip:] if skip else sheet.raws)
-        return cls(sheet, reader.values(source), source, reader)
+        to_come = repeat(True, length_hint(source))
+        return cls(sheet, compress(reader.values(source), to_come), source, reader, to_come)
 
     @property
     def left(self) -> int:
@@ -175,8 +179,14 @@ class Feed:
         """Position in the page of the next item."""
         return self.sheet.count - self.left
 
+    @property
+    def lost(self) -> bool:
+        """Whether an item was taken that did not come, and `invalid` does not know of it."""
+        return length_hint(self._to_come) - self.left > self._unfit
+
     def invalid(self, error: Exception, request: Request) -> InvalidItem:
         """Return what to raise when *error* came of decoding the item taken last."""
+        self._unfit += 1
         index, page = self.taken - 1, self.sheet.number
         what, path = self._reader.reason(error)
         return InvalidItem(

@@ -84,8 +84,10 @@ class LinkReader:
         return read_query(link.query)
 
     def _same_path(self, link: SplitResult, base: SplitResult) -> bool:
-        path = unquote(link.path).rstrip("/")
-        return path in {unquote(base.path + self.request.path), unquote(self.request.path)}
+        # The service may write an id in another case than the caller.
+        path = unquote(link.path).rstrip("/").casefold()
+        own = unquote(self.request.path).casefold()
+        return path in {unquote(base.path).casefold() + own, own}
 
 
 def _same_host(link: SplitResult, base: SplitResult) -> bool:

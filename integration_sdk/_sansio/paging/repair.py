@@ -33,6 +33,7 @@ from integration_sdk._sansio.paging.cursor import Position
 from integration_sdk._sansio.paging.drift import Keys, mark
 from integration_sdk._sansio.paging.items import Sheet
 from integration_sdk._sansio.paging.line import Ask
+from integration_sdk._sansio.paging.page_size import MOST_CUTS
 from integration_sdk._sansio.paging.report import Drift
 from integration_sdk._sansio.paging.walk import Walk
 from integration_sdk.errors import ResultSetChanged
@@ -69,6 +70,7 @@ class RepairWalk(Walk):
     """What a cursor knows its place by."""
     _from_start: bool = field(init=False, default=False)
     """Whether the place of a cursor is looked for page by page."""
+    _cuts: int = field(init=False, default=0)
     _page_keys: list[Hashable] = field(init=False, factory=list)
     _cut: int = field(init=False, default=0)
 
@@ -86,7 +88,10 @@ class RepairWalk(Walk):
     def beyond(self, tail: Ask) -> Ask | None:
         """Return the page behind *tail*, if all goes well."""
         end = (tail.offset or 0) + (tail.size or 0)
-        return None if self.total is None or end >= self.total else self._plan(end)
+        last = self.total or 0
+        if self.limit is not None:
+            last = min(last, self._reached + self.limit - self.offered)
+        return None if end >= last else self._plan(end)
 
     def _plan(self, reached: int) -> Ask:
         """Return the page that overlaps what was *reached* and leads furthest beyond."""
@@ -108,8 +113,9 @@ class RepairWalk(Walk):
 
     def too_much(self) -> bool:
         """Ask for less at once, because a page timed out; False if that is no use."""
-        if self.size <= SMALLEST:
+        if self.size <= SMALLEST or self._cuts == MOST_CUTS:
             return False
+        self._cuts += 1
         self.size = max(self.size // 2, SMALLEST)
         self.line.start_over(self._plan(self._reached))
         return True
@@ -125,6 +131,7 @@ class RepairWalk(Walk):
         """
         ask = self.line.asks[0]
         self.check_number(ask, sheet.number)
+        self._cuts = 0
         self._check_patience(ask)
         if sheet.size not in {None, ask.size}:
             self._resize(ask, sheet.size or 0)
@@ -149,7 +156,9 @@ class RepairWalk(Walk):
     def _resize(self, ask: Ask, size: int) -> None:
         if not SMALLEST <= size < (ask.size or 0):
             raise self.error(
-                f"pageSize {ask.size} was requested, but {size} was returned", ask.number
+                f"pageSize {ask.size} was requested, but {size} was returned, and "
+                'on_drift="repair" needs pages of the size that it requests',
+                ask.number,
             )
         self.size = size
         self.line.start_over(self._plan(self._reached))
@@ -197,7 +206,7 @@ class RepairWalk(Walk):
         self._overlap = max(self._overlap // 2, 1)
 
     def _go_on(self, ask: Ask, sheet: Sheet) -> None:
-        if self._is_last(ask, sheet):
+        if self._is_last(ask, sheet) or self._is_end(ask, sheet):
             self.line.start_over()
             return
         following = self._plan(self._reached)
@@ -207,7 +216,17 @@ class RepairWalk(Walk):
     def _is_last(self, ask: Ask, sheet: Sheet) -> bool:
         end = (ask.offset or 0) + (ask.size or 0)
         more = sheet.total is not None and end < sheet.total
-        return not more and (sheet.count < (ask.size or 0) or sheet.links.next is None)
+        short = sheet.total is not None and sheet.count < (ask.size or 0)
+        return not more and (short or sheet.links.next is None)
+
+    def _is_end(self, ask: Ask, sheet: Sheet) -> bool:
+        """Whether nothing but ``totalResults`` says that there is more."""
+        has_new = self._cut < sheet.count
+        if has_new or sheet.links.next is not None or sheet.count >= (ask.size or 0):
+            return False
+        text = f"the list ended here, and totalResults says {sheet.total}"
+        self.notes.append(Drift(kind="count", page=ask.number, detail=text))
+        return True
 
     def _step(self, ask: Ask, sheet: Sheet) -> None:
         """Look for the place where the list goes on: back, and for a cursor then from the start."""
