@@ -193,7 +193,7 @@ def test_a_short_page_with_a_link_does_not_end_a_repaired_list_without_a_total()
     walk = repair_walk(10, 2)
     seen: list[str] = []
     while (head := walk.head) is not None:
-        sheet = READER.open(world.body(head.params))
+        sheet = open_page(READER, world.body(head.params))
         cut = walk.opened(sheet, 100)
         seen += [item["id"] for item in READER.values(iter(sheet.raws[cut or 0 :]))]
 
