@@ -17,8 +17,10 @@ from integration_sdk.errors import (
     ApiError,
     ClientClosed,
     Forbidden,
+    MalformedResponse,
     NotFound,
     PollingStopped,
+    ServiceUnavailable,
     Unauthorized,
     WaitExpired,
 )
@@ -144,6 +146,35 @@ async def test_an_expired_wait_says_so_and_the_push_goes_on() -> None:
     assert now() - began == 10
     assert caught.value.operation is None or not caught.value.operation.is_final
     assert (await polls.wait("company", key)).status is PushStatus.SUCCESS
+
+
+async def test_a_push_that_cannot_be_read_is_not_called_pending(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Where no answer can be read, the end of the wait says why, and one warning goes before."""
+
+    def odd(request: Request) -> Response | None:
+        body = b'{"pushOperationKey": 1, "status": "Success"}'
+        return None if request.operation == "pushes.list" else Response(status=200, body=body)
+
+    model = Model(lambda _: 1.0, answer=odd)
+    polls, key = poller(model), held(model).key
+    with pytest.raises(WaitExpired, match=f"push {key} has no known end .last poll: ") as caught:
+        await polls.wait("company", key, timeout=30)
+
+    assert isinstance(caught.value.__cause__, MalformedResponse)
+    assert model.counts["pushes.get"] > 1
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+async def test_a_trouble_that_is_over_is_forgotten() -> None:
+    """A push that was read again since is Pending, whatever failed before."""
+    model = Model(lambda _: 100.0)
+    model.answer = lambda _: ServiceUnavailable("away", status=503) if now() < 5 else None
+    with pytest.raises(WaitExpired, match="still Pending") as caught:
+        await poller(model).wait("company", held(model).key, timeout=60)
+
+    assert caught.value.__cause__ is None
 
 
 async def test_an_unknown_push_is_not_found() -> None:

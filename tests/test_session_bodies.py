@@ -171,3 +171,14 @@ async def test_a_body_in_single_bytes_arrives_whole() -> None:
 
     async with raw_server(slow) as server, session_on(server) as session:
         assert (await session.send(read(), ONE_CALL)).body == body
+
+
+async def test_a_large_record_is_sent_whole_and_without_a_warning() -> None:
+    """Nine megabytes leave as they are; aiohttp would warn of so many bytes in one piece."""
+    body = b"[" + b"7" * (9 * MIB) + b"]"
+    async with raw_server(always(answer())) as server, session_on(server) as session:
+        assert (await session.send(write(body=body), ONE_CALL)).status == 200
+
+    head, _, sent = server.requests[0].partition(b"\r\n\r\n")
+    assert f"Content-Length: {len(body)}".encode() in head
+    assert sent == body

@@ -188,18 +188,44 @@ async def test_a_401_asks_for_the_key_again_once() -> None:
     assert asked == ["one", "two"]
 
 
-async def test_an_answer_shows_neither_the_first_key_nor_the_one_after_it() -> None:
+async def test_an_error_shows_neither_the_first_key_nor_the_one_after_it() -> None:
     """Whichever is in use when a service echoes it."""
-    _, source = keys("one", "two")
+    first, second = "the-first-key", "the-second-key"
+    _, source = keys(first, second)
     async with (
         raw_server(
-            in_turn(answer(200, b"one"), answer(401, error_body(401)), answer(200, b"two"))
+            in_turn(
+                answer(400, first.encode()),
+                answer(401, error_body(401)),
+                answer(400, second.encode()),
+            )
         ) as server,
         session_on(server, api_key=source) as session,
     ):
         bodies = [(await session.send(read(), ONE_CALL)).body for _ in range(2)]
 
     assert bodies == [b"<hidden>", b"<hidden>"]
+
+
+@pytest.mark.parametrize("key", ["test", "the-first-key"])
+async def test_data_is_never_altered(key: str) -> None:
+    """A record that holds the word that is also the key comes as it is."""
+    body = json.dumps({"name": f"my {key} company"}).encode()
+    async with (
+        raw_server(always(answer(200, body))) as server,
+        session_on(server, api_key=key) as session,
+    ):
+        assert (await session.send(read(), ONE_CALL)).body == body
+
+
+async def test_a_word_is_no_secret_that_an_error_would_be_spoilt_for() -> None:
+    """With a toy key, as tests have it, errors are read like any other."""
+    body = error_body(400)
+    async with (
+        raw_server(always(answer(400, body))) as server,
+        session_on(server, api_key="e") as session,
+    ):
+        assert (await session.send(read(), ONE_CALL)).body == body
 
 
 async def test_a_key_that_stays_wrong_is_told() -> None:

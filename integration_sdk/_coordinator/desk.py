@@ -284,9 +284,10 @@ class Desk:
             self.references.inherit(holder, heir)
             holders[name] = heir
         if key:
+            trouble = self.poller.trouble(key)
             if heir is None:
                 self.poller.unfollow(key)
-            self.settle(push, outcomes.expired(push.request, push.operation, waited))
+            self.settle(push, outcomes.expired(push.request, push.operation, waited, trouble))
         else:
             self._leave_in_doubt(push, self.delivery.ledger.get(intent))
 

@@ -27,14 +27,16 @@ from integration_sdk.errors import (
     ConfigurationError,
     IntegrationError,
     MalformedResponse,
+    ResponseTooLarge,
     TransportError,
 )
 from integration_sdk.models import PushOperation, PushStatus
 
 logger = logging.getLogger("integration_sdk.pushes")
-
 NEWBORN: Final = 60.0
 """Seconds in which a push that was acknowledged may still be unknown to the service."""
+UNREADABLE: Final = (MalformedResponse, ResponseTooLarge)
+"""Errors that asking again may not cure, so that somebody should know."""
 
 
 class Audience(Protocol):
@@ -67,6 +69,7 @@ class Looks:
         exact: Whether fractions are read as Decimal.
         never_told: Final states of which the service does not say more when it
             is asked for the push alone.
+        troubles: Why the last look failed, by push, or by company where a list was read.
     """
 
     send: SendRequest
@@ -75,6 +78,7 @@ class Looks:
     audience: Audience
     exact: bool = field(default=False, kw_only=True)
     never_told: set[PushStatus] = Factory(set)
+    troubles: dict[str, IntegrationError] = Factory(dict)
 
     async def look(self, look: Look) -> None:
         """Carry out *look* and report it to the schedule."""
@@ -107,7 +111,7 @@ class Looks:
         if operation.is_final and _lacks_details(operation):
             self.never_told.add(operation.status)
         self.audience.tell(look.push, operation)
-        self.schedule.finish(look, _now())
+        self._succeeded(look)
 
     def _read_own(self, answer: Response, key: str) -> PushOperation:
         operation = rows.read_full(answer.body, exact=self.exact)
@@ -143,7 +147,7 @@ class Looks:
             except MalformedResponse as error:
                 self._failed(look, error)
                 return
-        self.schedule.finish(look, _now())
+        self._succeeded(look)
         self.audience.listed(look.company.id)
 
     def _page(self, look: ListLook) -> Request:
@@ -196,16 +200,32 @@ class Looks:
             self._refused(look, error)
         return None
 
+    def _succeeded(self, look: Look) -> None:
+        self.troubles.pop(_target(look), None)
+        self.schedule.finish(look, _now())
+
     def _failed(self, look: Look, error: IntegrationError, answer: Response | None = None) -> None:
         """Come back later: at the service's word, else after a growing while."""
-        logger.debug("a poll failed: %s", error)
+        target = _target(look)
+        is_news = not isinstance(self.troubles.get(target), UNREADABLE)
+        level = logging.WARNING if is_news and isinstance(error, UNREADABLE) else logging.DEBUG
+        logger.log(level, "polling %s failed, and is repeated: %s", target, error)
+        self.troubles[target] = error
         wait = seconds_until(error, answer.received_at if answer else unix_time())
         self.schedule.failed(look, _now(), wait=wait or 0.0)
+
+    def trouble(self, push: OpenPush) -> IntegrationError | None:
+        """Return why the last look at *push* failed; None if it did not."""
+        return self.troubles.get(push.key) or self.troubles.get(push.group.company.id)
 
     def _refused(self, look: Look, error: IntegrationError) -> None:
         """The account, its key or the client is no good: nobody's push can be followed."""
         self.audience.lose_all(error)
         self.schedule.finish(look, _now())
+
+
+def _target(look: Look) -> str:
+    return look.push.key if isinstance(look, SingleLook) else look.company.id
 
 
 def _lacks_details(operation: PushOperation) -> bool:

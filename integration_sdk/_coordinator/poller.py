@@ -23,6 +23,7 @@ from integration_sdk._coordinator.looks import Looks
 from integration_sdk._coordinator.push_list import SendRequest
 from integration_sdk._sansio.polling.open_pushes import Follower, Look, OpenPush
 from integration_sdk._sansio.polling.polling import Schedule
+from integration_sdk._sansio.pushing import outcomes
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     ClientClosed,
@@ -148,7 +149,8 @@ class Poller:
             async with asyncio.timeout(timeout):
                 return await future
         except TimeoutError:
-            raise self._expired(key, timeout) from None
+            expired = self._expired(key, timeout)
+            raise expired from expired.__cause__
         finally:
             self._leave(key, future)
 
@@ -175,10 +177,11 @@ class Poller:
 
     def _expired(self, key: str, timeout: float | None) -> WaitExpired:
         waiters = self._waiters.get(key)
-        return WaitExpired(
-            f"push {key} is still Pending after {timeout:g} seconds of waiting; it goes on, "
-            "wait for it again or look at it later",
+        return outcomes.wait_expired(
+            f"push {key}",
+            timeout or 0.0,
             operation=waiters.last if waiters else None,
+            trouble=self.trouble(key),
         )
 
     # Following
@@ -195,6 +198,11 @@ class Poller:
         push.follower = None
         if key not in self._waiters:
             self._forget(key)
+
+    def trouble(self, key: str) -> IntegrationError | None:
+        """Return why the last poll of push *key* failed; None if it did not."""
+        push = self._schedule.pushes.get(key)
+        return self._looks.trouble(push) if push else None
 
     def remember(self, operation: PushOperation) -> None:
         """Keep a final state for those who ask late; the first one counts."""
@@ -242,6 +250,7 @@ class Poller:
 
     def _forget(self, key: str) -> None:
         self._schedule.forget(key)
+        self._looks.troubles.pop(key, None)
         if not self._schedule.pushes:
             self._wake.set()
 
@@ -314,6 +323,7 @@ class Poller:
 
     def _end(self, push: OpenPush, operation: PushOperation) -> None:
         self._schedule.ended(push, self._now(), _took(operation))
+        self._looks.troubles.pop(push.key, None)
         self.remember(operation)
         if push.follower is not None:
             push.follower.ended(push.key, operation)

@@ -20,6 +20,8 @@ from integration_sdk.errors import ConfigurationError, NotSent
 ApiKeySource = str | Callable[[], str | Awaitable[str]]
 MASK = "<hidden>"
 MASKED = MASK.encode()
+SHORTEST = 8
+"""Characters from which on a key is looked for in errors; ``test`` is a word like any other."""
 
 
 class Hidden(str):
@@ -109,7 +111,7 @@ class ApiKey:
     def _use(self, key: Hidden) -> Hidden:
         """Take *key* into use and return the header. Source: "Authentication", 2."""
         encoded = b64encode(key.encode())
-        self._secrets = encoded, key.encode()
+        self._secrets = tuple(one for one in (encoded, key.encode()) if len(one) >= SHORTEST)
         self.header = Hidden(f"Basic {encoded.decode()}")
         return self.header
 
@@ -125,7 +127,7 @@ class ApiKey:
             raise NotSent(f"the api_key function raised {type(error).__name__}") from error
 
     def redact(self, body: bytes) -> bytes:
-        """Return *body* without the key, in case the service echoed it."""
+        """Return the *body* of an error without the key, in case the service echoes it."""
         for secret in self._secrets:
             body = body.replace(secret, MASKED)
         return body

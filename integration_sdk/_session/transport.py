@@ -21,6 +21,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
+from io import BytesIO
 from typing import Any, Final, Protocol
 from urllib.request import getproxies, proxy_bypass
 
@@ -48,7 +49,7 @@ from integration_sdk.errors import (
 
 KIB: Final = 1024
 ERROR_LIMIT: Final = 64 * KIB
-"""Bytes of an error answer that are kept; up to as many, any answer is searched for the key."""
+"""Bytes of an error answer that are kept."""
 LARGE: Final = 1024 * KIB
 """Bytes from which on a body is not put together, which takes a millisecond for each two MiB."""
 CONNECTIONS: Final = 100
@@ -271,7 +272,7 @@ class Transport:
             answer = await session.request(
                 request.method,
                 URL(self.base_url + request.target, encoded=True),
-                data=request.body,
+                data=_payload(request.body),
                 headers=self._headers_of(request, key),
                 allow_redirects=False,
                 raise_for_status=False,
@@ -295,11 +296,16 @@ class Transport:
         body, is_whole = await _read_capped(answer, limit)
         if not is_whole and not is_error:
             return _too_large(request, limit)
-        if isinstance(body, bytes) and len(body) <= ERROR_LIMIT:  # others would take too long
+        if is_error and isinstance(body, bytes):  # else it is data, and the caller's alone
             body = self.key.redact(body)
         return Response(
             status=answer.status, headers=answer.headers, body=body, received_at=time.time()
         )
+
+
+def _payload(body: bytes | None) -> bytes | BytesIO | None:
+    """Return a large *body* as a file, since aiohttp warns of others."""
+    return BytesIO(body) if body is not None and len(body) >= LARGE else body
 
 
 def _not_to_add(request: Request) -> tuple[str, ...] | None:

@@ -128,15 +128,36 @@ def pending(
     )
 
 
-def expired(request: PushRequest, operation: PushOperation | None, waited: float) -> PushOutcome:
-    """Return the outcome of a push whose wait has ended."""
+def expired(
+    request: PushRequest,
+    operation: PushOperation | None,
+    waited: float,
+    trouble: IntegrationError | None,
+) -> PushOutcome:
+    """Return the outcome of a push whose wait has ended; *trouble*: of the last poll."""
     key = operation.push_operation_key if operation else "(no key)"
-    error = WaitExpired(
-        f"{_name(request)} is still Pending as push {key} after {waited:g} seconds of waiting; "
-        "it goes on",
-        operation=operation,
+    error = wait_expired(
+        f"{_name(request)} (push {key})", waited, operation=operation, trouble=trouble
     )
     return pending(request, operation, error)
+
+
+def wait_expired(
+    name: str,
+    waited: float,
+    *,
+    operation: PushOperation | None,
+    trouble: IntegrationError | None,
+) -> WaitExpired:
+    """Return the error of a wait that has ended before the push; *trouble*: of the last poll."""
+    seen = "is still Pending" if trouble is None else f"has no known end (last poll: {trouble})"
+    error = WaitExpired(
+        f"{name} {seen} after {waited:g} seconds of waiting; it goes on, wait for it again or "
+        "look at it later",
+        operation=operation,
+    )
+    error.__cause__ = trouble
+    return error
 
 
 def _name(request: PushRequest) -> str:
