@@ -256,23 +256,45 @@ def test_a_503_among_answers_closes_no_gate() -> None:
     for one in some:
         throttle.enter(one, 0.0)
 
-    for one in some[:MOST_TRUST]:
+    for one in some[:6]:
+        throttle.answered(one, 1.0)
+    places = throttle.window.places
+    for one in some[6:12]:
         throttle.refused(one, refusal(503), 1.0)
-    throttle.answered(some[-1], 1.0)
-    throttle.refused(some[-2], refusal(503), 1.0)
-    assert (throttle.gate.is_open, throttle.window.places) == (True, 20)
-    throttle.refused(some[-3], refusal(503), 1.0)
+    assert (throttle.gate.is_open, throttle.window.places) == (True, places)
+    throttle.refused(some[12], refusal(503), 1.0)
+    assert not throttle.gate.is_open
+
+
+def test_many_answers_are_no_credit_for_a_long_row_of_503s() -> None:
+    """After a good day the first ten are borne, no more."""
+    throttle = Throttle(least, limit=100)
+    for _ in range(50):
+        one = ticket()
+        throttle.enter(one, 0.0)
+        throttle.answered(one, 0.0)
+    some = [ticket() for _ in range(MOST_TRUST + 2)]
+    for one in some:
+        throttle.enter(one, 1.0)
+
+    for one in some[:MOST_TRUST]:
+        throttle.refused(one, refusal(503), 2.0)
+    assert throttle.gate.is_open
+    throttle.refused(some[MOST_TRUST], refusal(503), 2.0)
     assert not throttle.gate.is_open
 
 
 def test_who_sends_one_by_one_is_not_alone() -> None:
     """Those in line can tell as well as those under way."""
     throttle, first = full()
-    second = ticket()
+    second, third = ticket(), ticket()
     throttle.enter(second, 0.0)
+    throttle.answered(first, 0.5)
+    assert throttle.ready(0.5) == [second]
+    throttle.enter(third, 0.5)
 
-    throttle.refused(first, refusal(503), 1.0)
-    assert throttle.ready(1.0) == [second]
+    throttle.refused(second, refusal(503), 1.0)
+    assert throttle.ready(1.0) == [third]
 
 
 def test_who_is_alone_with_a_503_takes_it_for_the_service() -> None:

@@ -232,7 +232,10 @@ async def test_a_closed_gate_costs_one_request_a_pause() -> None:
 @pytest.mark.parametrize("status", [500, 503])
 @pytest.mark.parametrize("seed", range(3))
 async def test_one_stumbling_backend_holds_up_nobody(status: int, seed: int) -> None:
-    """One answer in five is an error that names no time: 200 calls take half a second or so."""
+    """One answer in five is an error that names no time: 200 calls take seconds at most.
+
+    The first few 503s may close the gate, until enough answers have come.
+    """
     chance = random.Random(seed)
     service = VirtualService(
         lambda *_: (status, {}) if chance.random() < 0.2 else None, latency=0.02
@@ -244,7 +247,7 @@ async def test_one_stumbling_backend_holds_up_nobody(status: int, seed: int) -> 
     )
 
     assert Counter(statuses)[200] >= 195
-    assert now() <= 0.6
+    assert now() <= (0.6 if status == 500 else 5.0)
     await session.aclose()
 
 

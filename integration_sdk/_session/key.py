@@ -20,8 +20,6 @@ from integration_sdk.errors import ConfigurationError, NotSent
 ApiKeySource = str | Callable[[], str | Awaitable[str]]
 MASK = "<hidden>"
 MASKED = MASK.encode()
-SHORTEST = 8
-"""Characters from which on a key is looked for in errors; ``test`` is a word like any other."""
 
 
 class Hidden(str):
@@ -111,7 +109,7 @@ class ApiKey:
     def _use(self, key: Hidden) -> Hidden:
         """Take *key* into use and return the header. Source: "Authentication", 2."""
         encoded = b64encode(key.encode())
-        self._secrets = tuple(one for one in (encoded, key.encode()) if len(one) >= SHORTEST)
+        self._secrets = encoded, key.encode()
         self.header = Hidden(f"Basic {encoded.decode()}")
         return self.header
 
@@ -126,8 +124,12 @@ class ApiKey:
                 raise
             raise NotSent(f"the api_key function raised {type(error).__name__}") from error
 
-    def redact(self, body: bytes) -> bytes:
-        """Return the *body* of an error without the key, in case the service echoes it."""
+    def redact(self, body: bytes, *, shortest: int) -> bytes:
+        """Return *body* without the key, in case the service echoes it.
+
+        A key of fewer than *shortest* characters stays: ``test`` is a word like any other.
+        """
         for secret in self._secrets:
-            body = body.replace(secret, MASKED)
+            if len(secret) >= shortest:
+                body = body.replace(secret, MASKED)
         return body

@@ -49,7 +49,10 @@ from integration_sdk.errors import (
 
 KIB: Final = 1024
 ERROR_LIMIT: Final = 64 * KIB
-"""Bytes of an error answer that are kept."""
+"""Bytes of an error answer that are kept; up to as many, any answer is searched for the key."""
+SHORTEST_IN_ERRORS: Final = 8
+SHORTEST_IN_DATA: Final = 16
+"""Characters of a key that is searched for: a shorter one may be a word of somebody's record."""
 LARGE: Final = 1024 * KIB
 """Bytes from which on a body is not put together, which takes a millisecond for each two MiB."""
 CONNECTIONS: Final = 100
@@ -296,8 +299,9 @@ class Transport:
         body, is_whole = await _read_capped(answer, limit)
         if not is_whole and not is_error:
             return _too_large(request, limit)
-        if is_error and isinstance(body, bytes):  # else it is data, and the caller's alone
-            body = self.key.redact(body)
+        if isinstance(body, bytes) and len(body) <= ERROR_LIMIT:  # others would take too long
+            shortest = SHORTEST_IN_ERRORS if is_error else SHORTEST_IN_DATA
+            body = self.key.redact(body, shortest=shortest)
         return Response(
             status=answer.status, headers=answer.headers, body=body, received_at=time.time()
         )

@@ -39,7 +39,7 @@ FIRST_WINDOW: Final = 20.0
 """Requests under way at first, until the service's answers tell more; where a company alone may
 have more, as many as that."""
 MOST_TRUST: Final = 10
-"""503s beyond the number of answers that are put down to one backend of several."""
+"""503s in a row, after as many answers, that are put down to one backend of several."""
 LONGEST_STAGGER: Final = 0.01
 """Seconds between two that leave after the gate has opened, at most."""
 
@@ -119,7 +119,7 @@ class Throttle:
     _turns: Turns = field(init=False)
     _shut: set[Share] = field(init=False, factory=set)
     _answered_at: float = field(init=False, default=0.0)
-    _trust: int = field(init=False, default=MOST_TRUST)
+    _trust: int = field(init=False, default=0)
     _blame: Blame = field(init=False, factory=Blame)
     _served_late: int = field(init=False, default=0)
     _refused_late: int = field(init=False, default=0)
