@@ -1,4 +1,4 @@
-"""What one streamed record costs, beside the least that it can cost.
+"""What one streamed record costs, compared with the least that it can cost.
 
 The limit is a blocking socket and msgspec: receive a page, split it into its records, decode
 each. "aiohttp + msgspec" is what aiohttp alone leaves possible: a page at a time, decoded by
