@@ -64,7 +64,7 @@ async def cut(quick: bool) -> Result:
 
 
 def _is_broken(case: proof_cut.Case) -> bool:
-    """Whether the connection breaks; a decorator on ``ClientError`` does not notice a hang."""
+    """Whether the cut closes the connection; a decorator on ``ClientError`` misses a hang."""
     return case.cut is not None and case.cut.how in {"FIN", "RST"}
 
 
