@@ -14,7 +14,7 @@ from benchmarks._runner import ask, summary
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do as told; 1 where ``--check`` finds a goal missed."""
+    """Run the command line; return 1 if ``--check`` finds a goal missed."""
     told = _parser().parse_args(arguments)
     known = questions()
     if not told.names and not told.readme:

@@ -1,4 +1,4 @@
-"""Every question there is: a module of this package plugs in by having `QUESTIONS`."""
+"""All questions: those in the `QUESTIONS` of the modules of this package."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def questions() -> dict[str, Question]:
     """Return all questions by name, in the order of their modules' names.
 
     Raises:
-        ValueError: Two have the same name.
+        ValueError: Two questions have the same name.
     """
     found: dict[str, Question] = {}
     for question in _in_all_modules():

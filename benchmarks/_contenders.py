@@ -1,4 +1,4 @@
-"""Who answers the questions: this SDK, what people use today, and the machine's limits."""
+"""The contenders: this SDK, what people use today, and the machine's limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DLT_CLIENT = Peer("dlt RESTClient", "dlt_rest_client", DLT, share=0.25)
 LENDING = Peer("codat-lending", "vendor_lending", CODAT, share=0.125)
 READERS = (RAW_SOCKET, SDK, AIOHTTP_MSGSPEC, AIOHTTP, HTTPX_JSON, DLT_CLIENT, LENDING)
 
-# Pushers, who report when each push was known to be final
+# Pushers, which report when each push was known to be final
 
 COORDINATOR = Peer("integration_sdk", "sdk_pushing")
 POSTS = Peer("aiohttp POSTs alone", "aiohttp_posts")

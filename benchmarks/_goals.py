@@ -1,7 +1,7 @@
-"""The figures that are to be reached, in one table; ``--check`` holds every run against it.
+"""The goals, in one table; ``--check`` compares every run with it.
 
-A goal names the row and the figure that it judges, so the same figure of everybody else in
-the run stands beside it, the machine's own limit among them where a contender shows it.
+A goal names the row and the figure that it judges, so that the same figure of the other
+contenders can be shown beside it, and the machine's limit if a contender measures it.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ Measured = Callable[[Rows], float]
 
 
 def at_most(what: str, bound: float, of: Measured, *, full: bool = True, limit: str = "") -> Goal:
-    """A figure that must not exceed *bound*; *full* if small sizes say nothing of it."""
+    """Return a goal: a figure that must not exceed *bound*; *full*: judge it at full size only."""
     return Goal(what, "<=", bound, of, needs_full=full, limit=limit)
 
 
 def headline(goal: Goal) -> Goal:
-    """Show it in README."""
+    """Return the same goal, to be shown in README."""
     return evolve(goal, headline=True)
 
 
 def at_least(what: str, bound: float, of: Measured, *, full: bool = True) -> Goal:
-    """A figure that must reach *bound*."""
+    """Return a goal: a figure that must reach *bound*."""
     return Goal(what, ">=", bound, of, needs_full=full)
 
 
 def _beyond(setting: str, contender: str, figure: str, base: str) -> Measured:
-    """Return what *contender* takes more than *base*."""
+    """Return by how much the figure of *contender* exceeds that of *base*."""
 
     def measured(rows: Rows) -> float:
         return rows.median(setting, contender, figure) - rows.median(setting, base, figure)
@@ -45,7 +45,7 @@ def _beyond(setting: str, contender: str, figure: str, base: str) -> Measured:
 
 
 def _ratio(setting: str, figure: str, one: str, other: str) -> Measured:
-    """Return a figure of *one* over that of *other*, where the rest of the run is no rival."""
+    """Return the ratio of a figure of *one* to that of *other*, without showing other rows."""
 
     def measured(rows: Rows) -> float:
         return rows.median(setting, one, figure) / rows.median(setting, other, figure)

@@ -1,4 +1,4 @@
-"""What the figures were made on, and how processes share its cores."""
+"""The machine on which figures are measured, and how processes share its cores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def facts() -> dict[str, str]:
-    """Return what matters of this machine, in words."""
+    """Return the relevant facts about this machine."""
     return {
         "processor": _processor(),
         "cores": str(len(os.sched_getaffinity(0))),
@@ -26,18 +26,18 @@ def facts() -> dict[str, str]:
 
 
 def quiet() -> bool:
-    """Whether little else runs; figures in seconds need that."""
+    """Whether the machine is otherwise idle, as figures in seconds require."""
     return os.getloadavg()[0] < 0.5 * len(os.sched_getaffinity(0))
 
 
 def pinned_to_last_core() -> None:
-    """Keep this process on the last core: servers; contenders stay on the first one."""
+    """Keep this process, a server, on the last core; contenders stay on the first one."""
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
 def cpu_seconds(process: int) -> float:
     """Return the CPU seconds that another *process* has spent."""
-    # Behind the name in brackets: state is field 3, user and system ticks are 14 and 15.
+    # After the name in brackets: state is field 3, user and system ticks are 14 and 15.
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 

@@ -1,9 +1,9 @@
-"""A page server that costs nothing, for benchmarks: every answer is ready in memory.
+"""A cheap page server for benchmarks: every answer is ready in memory.
 
-It runs in a process of its own, on the machine's last core where there are two, so that
-what the client's process spends is the client's. Pages differ in number, links and first
-record; the other records are shared. *latency* passes before each answer. Every path is a
-list of the same records; its links are those of the interface document, "Page envelope".
+It runs in a process of its own, on the machine's last core if there are two, so that the
+client's process measures only the client. Pages differ in number, links and first record;
+the other records are shared. Each answer is delayed by *latency*. Every path is a list of
+the same records; its links are those of the interface document, "Page envelope".
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks._servers import in_own_process
 
 
 def invoice(index: int) -> dict[str, Any]:
-    """A record of 26 fields and about 2.1 KB, in the manner of an invoice."""
+    """Return a record of 26 fields and about 2.1 KB, similar to an invoice."""
     moment = f"2023-0{1 + index % 9}-1{index % 10}T08:30:00Z"
     return {
         "id": f"{index:08d}-b0a1-4b5e-9d3c-5f1e2a7c9b10",
@@ -69,7 +69,7 @@ def _line(index: int, position: int) -> dict[str, Any]:
 
 @frozen
 class PageServer:
-    """Where the server is, and what it has answered."""
+    """The server's address, and the requests that it has answered."""
 
     base_url: str
     process: int
@@ -77,7 +77,7 @@ class PageServer:
 
     @property
     def requests(self) -> int:
-        """Requests answered since it was asked last."""
+        """Requests answered since this property was last read."""
         self._pipe.send("count")
         return int(self._pipe.recv())
 
@@ -139,7 +139,7 @@ class _Server:
 
 
 class _Connection(asyncio.Protocol):
-    """HTTP, as far as a GET without a body needs it."""
+    """The part of HTTP that a GET without a body needs."""
 
     def __init__(self, server: _Server) -> None:
         self.server = server

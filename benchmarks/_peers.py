@@ -1,8 +1,8 @@
 """Contenders as processes, and their environments.
 
 What a contender needs beyond the project's own environment is installed into a virtual
-environment under ``results/environments``, made on first use. Where that fails, the table
-says so in place of figures.
+environment under ``results/environments``, made on first use. If that fails, the table says so
+instead of showing figures.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Peer:
     """A contender.
 
     Attributes:
-        name: In tables.
+        name: Its name in tables.
         script: Its module in ``benchmarks.peers``.
-        packages: What it needs beside the project's environment, with versions.
-        share: How much of the work it is given; less for the slow, figures are per item.
-        told: What its job says beside everybody's.
+        packages: What it needs beyond the project's environment, with versions.
+        share: Its share of the work; less for slow ones, since figures are per item.
+        told: Additional fields of its job.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Peer:
         """Run the script with *job* and return what it printed.
 
         Raises:
-            ContenderFailedError: It cannot be run, failed, or took too long.
+            ContenderFailedError: The script cannot be run, failed, or took too long.
         """
         command = [python_with(self.packages), "-m", f"benchmarks.peers.{self.script}"]
         told = json.dumps({**job, **self.told, "started": time.time()})
@@ -73,17 +73,17 @@ class Peer:
 
 
 def as_installed() -> dict[str, str]:
-    """Return an environment in which modules are compiled once, as those of a package are."""
+    """Return environment variables with which modules are compiled once, like installed ones."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, "PYTHONPYCACHEPREFIX": str(RESULTS / "bytecode")}
 
 
 @cache
 def python_with(packages: tuple[str, ...]) -> str:
-    """Return a Python that has *packages*; this one for none.
+    """Return a Python that has *packages*; without any, this one.
 
     Raises:
-        ContenderFailedError: They cannot be installed.
+        ContenderFailedError: The packages cannot be installed.
     """
     if not packages:
         return sys.executable
@@ -114,7 +114,7 @@ def _install(folder: Path, python: Path, packages: Sequence[str]) -> None:
 
 
 def _reason(text: str) -> str:
-    """Return the line of *text* that names the error: the last of that look, or the last."""
+    """Return the last line of *text* that looks like an error, or else the last line."""
     named = [line for line in text.splitlines() if "rror: " in line or "ERROR" in line]
     return _last_line("\n".join(named) or text).strip()
 
@@ -129,5 +129,5 @@ PeerTurn = Callable[[Peer], Mapping[str, float]]
 
 
 def peers_in_turn(setting: str, peers: Iterable[Peer], turn: PeerTurn, *, rounds: int) -> list[Row]:
-    """Let *peers* take turns; one that fails has a row that says so."""
+    """Let *peers* take turns; the row of one that fails says so."""
     return interleaved(setting, {peer.name: partial(turn, peer) for peer in peers}, rounds=rounds)

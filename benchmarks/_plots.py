@@ -1,7 +1,7 @@
-"""Pictures of answers; without matplotlib there are none, and a line says so."""
+"""Plots of answers, if matplotlib is installed."""
 
 # mypy: disable-error-code="import-not-found"
-# It is an extra.
+# matplotlib is an extra.
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Points = Sequence[tuple[float, float]]
 
 
 def can_draw() -> bool:
-    """Whether matplotlib is there."""
+    """Whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
 
 

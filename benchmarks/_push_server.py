@@ -1,4 +1,4 @@
-"""The sandbox in a process of its own, on the machine's last core, for who pushes."""
+"""The sandbox in a process of its own, on the machine's last core, to push to."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Served:
     """What the server has seen.
 
     Attributes:
-        requests: Answered.
+        requests: Number of requests answered.
         ended: When each push ended, in seconds since 1970, by key.
     """
 
@@ -31,7 +31,7 @@ class Served:
 
 @frozen
 class PushServer:
-    """Where the server is."""
+    """The server's address."""
 
     base_url: str
     api_key: str
@@ -40,7 +40,7 @@ class PushServer:
     _pipe: Connection
 
     def served(self) -> Served:
-        """Ask it what it has seen."""
+        """Return what the server has seen so far."""
         self._pipe.send("served")
         return Served(*self._pipe.recv())
 
@@ -52,7 +52,7 @@ def push_server(
     *,
     dialect: Literal["document", "published"] = "published",
 ) -> Iterator[PushServer]:
-    """Serve *companies* with a platform that takes *seconds* for a push, between two times."""
+    """Serve *companies* whose platform takes between the two *seconds* for a push."""
     settings = {"companies": companies, "push_seconds": seconds, "dialect": dialect}
     with in_own_process(_serve, settings) as (pipe, process):
         base_url, api_key, lanes = pipe.recv()

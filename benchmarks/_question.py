@@ -1,7 +1,7 @@
-"""What a benchmark is: a question, the rows it was answered with, and goals to judge them by.
+"""The parts of a benchmark: a question, rows that answer it, and goals that judge them.
 
-A module plugs in by one value, `Question`. Its ``run`` gives rows, one for each contender in
-each setting; a goal picks a number out of them and holds it to a bound.
+Each `Question` has a ``run`` that returns rows, one for each contender in each setting. A goal
+picks a number from the rows and compares it with a bound.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from attrs import Factory, evolve, field, frozen
 
 
 class NotMeasuredError(LookupError):
-    """A goal asks for a figure that no row has."""
+    """A goal needs a figure that no row has."""
 
 
 @frozen
 class Figure:
-    """A figure, measured some times over."""
+    """A figure that was measured once or several times."""
 
     values: tuple[float, ...] = field(converter=tuple[float, ...])
 
     @property
     def median(self) -> float:
-        """The middle one."""
+        """The median of the measured values."""
         return statistics.median(self.values)
 
     @property
     def spread(self) -> float:
-        """From the least to the greatest, as a part of the median."""
+        """The range of the measured values, divided by the median."""
         middle = abs(self.median)
         return (max(self.values) - min(self.values)) / middle if middle else 0.0
 
 
 @frozen
 class Row:
-    """How one contender did in one setting.
+    """The figures of one contender in one setting.
 
     Attributes:
         setting: For example ``5,000 a page``.
-        contender: Who.
+        contender: Its name.
         figures: By name with unit, for example ``CPU us/item``.
-        note: What else is to be known; why there are no figures.
+        note: A remark, or why there are no figures.
         series: Points (x, y) by name, for plots; not part of the table.
     """
 
@@ -56,7 +56,7 @@ class Row:
 
 
 def row(setting: str, contender: str, note: str = "", **figures: float) -> Row:
-    """A row of figures measured once; underscores in their names stand for spaces."""
+    """Return a row of figures measured once; underscores in names become spaces."""
     named = {name.replace("_", " "): Figure((value,)) for name, value in figures.items()}
     return Row(setting, contender, named, note)
 
@@ -68,10 +68,10 @@ class Rows:
     rows: tuple[Row, ...] = field(converter=tuple[Row, ...])
 
     def median(self, setting: str, contender: str, figure: str) -> float:
-        """Return one figure.
+        """Return the median of one figure.
 
         Raises:
-            NotMeasuredError: There is none.
+            NotMeasuredError: No row has it.
         """
         for one in self.rows:
             if (one.setting, one.contender) == (setting, contender) and figure in one.figures:
@@ -79,7 +79,7 @@ class Rows:
         raise NotMeasuredError(f"no {figure!r} of {contender!r} at {setting!r}")
 
     def ratio(self, setting: str, contender: str, figure: str, to: str) -> float:
-        """Return how many times the figure of *to* that of *contender* is."""
+        """Return the figure of *contender* divided by that of *to*."""
         return self.median(setting, contender, figure) / self.median(setting, to, figure)
 
     def settings(self) -> list[str]:
@@ -89,7 +89,7 @@ class Rows:
 
 @frozen
 class Pick:
-    """One figure of one row; as a ratio, where *over* names another contender."""
+    """One figure of one row, or its ratio to that of the contender *over*, if given."""
 
     setting: str
     contender: str
@@ -97,17 +97,17 @@ class Pick:
     over: str = ""
 
     def __call__(self, rows: Rows) -> float:
-        """Return it.
+        """Return the figure or ratio.
 
         Raises:
-            NotMeasuredError: There is none.
+            NotMeasuredError: No row has it.
         """
         if self.over:
             return rows.ratio(self.setting, self.contender, self.figure, self.over)
         return rows.median(self.setting, self.contender, self.figure)
 
     def of_others(self, rows: Rows) -> dict[str, float]:
-        """Return the same of everybody else in the same setting."""
+        """Return the same for all other contenders in the setting."""
         return {
             row.contender: evolve(self, contender=row.contender)(rows)
             for row in rows.rows
@@ -122,11 +122,11 @@ class Goal:
 
     Attributes:
         what: The figure in words.
-        relation: How it must stand to *bound*.
+        relation: How it must compare with *bound*.
         bound: In the unit that *what* names.
-        measured: Picks the figure out of the rows.
-        needs_full: Whether it says nothing at the smaller sizes of ``--quick``.
-        limit: The contender who does only what nobody can leave out: the machine's limit.
+        measured: Picks the figure from the rows.
+        needs_full: Whether it is not judged at the smaller sizes of ``--quick``.
+        limit: The contender that does only the unavoidable work: the machine's limit.
         headline: Whether README shows it.
     """
 
@@ -141,10 +141,10 @@ class Goal:
 
 @frozen
 class Verdict:
-    """What became of a goal; *value* is None where it was not measured.
+    """The result of a goal; *value* is None if it was not measured.
 
     Attributes:
-        beside: The same figure of others in the same run, by name.
+        beside: The same figure of the other contenders in the run, by name.
     """
 
     goal: Goal
@@ -154,12 +154,12 @@ class Verdict:
 
     @property
     def limit(self) -> float | None:
-        """What the machine allowed in the same run, where a contender showed it."""
+        """The machine's limit in the same run, if a contender measured it."""
         return self.beside.get(self.goal.limit)
 
     @property
     def is_met(self) -> bool:
-        """Whether it was measured, and within the bound."""
+        """Whether the figure was measured and is within the bound."""
         if self.value is None:
             return False
         if self.goal.relation == "<=":
@@ -168,12 +168,12 @@ class Verdict:
 
     @property
     def is_missed(self) -> bool:
-        """Whether it should have been met and was not."""
+        """Whether the goal should have been met but was not."""
         return not self.skipped and not self.is_met
 
     @property
     def word(self) -> str:
-        """One word for it."""
+        """The result in one word."""
         if self.skipped:
             return "skipped"
         return "met" if self.is_met else "MISSED" if self.value is not None else "NOT MEASURED"
@@ -181,16 +181,16 @@ class Verdict:
 
 @frozen
 class Question:
-    """Something worth knowing.
+    """One benchmark.
 
     Attributes:
-        name: What the command line calls it.
+        name: Its name on the command line.
         asks: The question, in words.
-        run: Answers it; told whether small sizes will do.
-        goals: What the answer is held to.
+        run: Answers it; the argument says whether to use small sizes.
+        goals: The goals for the answer.
         compare: (figure, contender): every row gets its ratio to that contender's figure.
         plot: Draws the rows into a folder; returns the files.
-        on_request: Whether it is asked by name only, since it takes long.
+        on_request: Whether it is asked only by name, since it takes long.
     """
 
     name: str

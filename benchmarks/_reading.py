@@ -1,6 +1,6 @@
-"""What a turn is for those who read a long list, and what is measured of it.
+"""The turn of a contender that reads a long list, and its figures.
 
-Everybody reads invoices of 26 fields and 2.1 KB from one page server on another core.
+All contenders read invoices of 26 fields and 2.1 KB from one page server on another core.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ BUSY = "server busy %"
 
 
 def reading(server: PageServer, items: int, **job: Any) -> PeerTurn:
-    """Return what a turn is: read up to *items*, and say what it took."""
+    """Return a turn that reads up to *items* and returns its figures."""
 
     def turn(peer: Peer) -> Mapping[str, float]:
         wanted = min(items, max(round(items * peer.share), job["page_size"]))
-        _ = server.requests  # forget those of the turn before
+        _ = server.requests  # reset the count of the turn before
         busy = cpu_seconds(server.process)
         told = peer.work({"base_url": server.base_url, "limit": wanted, **job})
         busy = cpu_seconds(server.process) - busy
@@ -47,12 +47,12 @@ def reading(server: PageServer, items: int, **job: Any) -> PeerTurn:
 
 
 def pages_of(page_size: int) -> str:
-    """Return how tables call a page size."""
+    """Return the name of a page size in tables."""
     return f"{page_size:,} a page"
 
 
 def only(rows: list[Row], *names: str) -> Rows:
-    """Return *rows* with the figures that are asked for."""
+    """Return *rows* with only the figures in *names*."""
     return Rows(
         Row(
             row.setting,

@@ -1,6 +1,6 @@
-"""README's table of figures, written from the answers that were kept: it cannot go stale.
+"""Writes README's table of figures from the stored answers.
 
-The table stands between two comments; what stands between them before is replaced.
+The table replaces the text between two comments.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from benchmarks._table import number
 
 BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
 SHOWN = 6
-"""Others beside a figure, at most."""
+"""Maximum number of other contenders shown beside a figure."""
 PLOT = "prefetch.png"
 
 
 def write(readme: Path, results: Path, names: Sequence[str]) -> str:
-    """Put the table into *readme*, the plot beside the benchmarks; return a line about it.
+    """Write the table into *readme*, and the plot beside the benchmarks; return a message.
 
     Args:
-        readme: Holds the two comments, each on a line of its own.
-        results: Where answers were kept.
-        names: Of questions, in the table's order; those without an answer are left out.
+        readme: A file with the two comments, each on a line of its own.
+        results: Where the answers are stored.
+        names: The questions, in the table's order; those without an answer are left out.
     """
     text = readme.read_text(encoding="utf-8")
     if BEGIN not in text or END not in text:
@@ -76,7 +76,7 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _others(goal: Mapping[str, Any]) -> str:
-    """Name the limit first, then those who are nearest."""
+    """Return the figures of others: the limit first, then the nearest ones."""
     others = sorted(
         goal["beside"].items(), key=lambda one: one[1], reverse=goal["relation"] == ">="
     )

@@ -15,7 +15,7 @@ from benchmarks._table import as_json, table, verdicts
 
 
 def ask(questions: Sequence[Question], *, quick: bool, results: Path = RESULTS) -> list[Verdict]:
-    """Ask *questions* one after the other; return what became of all their goals."""
+    """Ask *questions* one after the other; return the verdicts on all their goals."""
     machine = _machine.facts()
     print(_machine.describe(machine))
     if not _machine.quiet():

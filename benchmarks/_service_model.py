@@ -1,6 +1,6 @@
-"""A model of the service without sockets, for a million pushes: it answers, counts and is small.
+"""A small model of the service without sockets, for a million pushes; it counts requests.
 
-A push is 16 bytes here, when it began and when it ends; all else follows from its key.
+A push takes 16 bytes: when it began and when it ends. All else follows from its key.
 """
 
 from __future__ import annotations

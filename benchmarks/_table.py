@@ -1,4 +1,4 @@
-"""Rows as people read them, and as programs do."""
+"""Rows as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks._question import Figure, Question, Row, Rows, Verdict
 
 
 def table(question: Question, rows: Rows) -> str:
-    """Return the rows as a table: medians, spread where measured often, and ratios."""
+    """Return the rows as a table: medians, spreads of repeated measurements, and ratios."""
     names = list(dict.fromkeys(name for row in rows.rows for name in row.figures))
     ratio = [_ratio_name(question.compare)] if question.compare else []
     lines = [["setting", "contender", *names, *ratio]]
@@ -82,7 +82,7 @@ def _cell(figure: Figure | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return *value* with as many digits as matter."""
+    """Return *value* with its significant digits."""
     if value is None:
         return "-"
     if abs(value) >= 100 or value == int(value):

@@ -1,4 +1,4 @@
-"""Turns taken one by one, so that what slows the machine for a while slows all contenders."""
+"""Contenders take turns, so that a temporary slowdown of the machine affects all of them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from attrs import define, field
 from benchmarks._question import Figure, Row
 
 Turn = Callable[[], Mapping[str, float]]
-"""What a contender does, and the figures it came to."""
+"""Runs a contender once and returns its figures."""
 
 
 class ContenderFailedError(RuntimeError):
-    """A contender could not be installed, or broke; the message is for the table."""
+    """A contender could not be installed, or failed; the message is shown in the table."""
 
 
 @define
@@ -42,7 +42,7 @@ class _Score:
 def interleaved(setting: str, turns: Mapping[str, Turn], *, rounds: int) -> list[Row]:
     """Let contenders take their *turns*, and return a row for each, by name.
 
-    Each round begins with another of them. One that fails is not asked again.
+    Each round begins with another contender. One that fails gets no more turns.
     """
     order = list(turns)
     scores = {name: _Score() for name in order}

@@ -2,7 +2,7 @@
 
     python -m benchmarks call_overhead
 
-One task calls a server in another process again and again; the answer is small and ready.
+One task repeatedly calls a server in another process, whose small answer is ready in memory.
 Contenders take turns in rounds, and the median of the rounds counts.
 """
 
@@ -32,7 +32,7 @@ GET, POST = "GET, small answer", "POST, small record"
 
 
 class Ready(asyncio.Protocol):
-    """Answers each request that arrives in one piece, unread."""
+    """Sends an answer for each piece of data, which is taken for a request and not parsed."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -54,12 +54,12 @@ def _run_server(pipe: Connection) -> None:
 
 @contextmanager
 def ready_server() -> Iterator[str]:
-    """A base URL with a server behind it, in a process of its own."""
+    """Run the server in a process of its own; yield its base URL."""
     with in_own_process(_run_server) as (pipe, _):
         yield f"http://127.0.0.1:{pipe.recv()}"
 
 
-# The contenders: each opens and gives a function that makes one call
+# The contenders: each yields a function that makes one call
 
 Call = Callable[[], Awaitable[object]]
 

@@ -1,12 +1,12 @@
-"""What a crowd costs a service with limits, and what the service costs the crowd.
+"""How a service with a rate limit and a crowd of calls affect each other.
 
     python -m benchmarks crowd
 
 A thousand calls at once go to a real server, in a process of its own, that takes 100 a
 second (a bucket of 100 tokens, ``Retry-After: 1``). Three clients try: this SDK, a loop in
-which every task obeys ``Retry-After`` by itself, and ``backoff.on_exception`` as it is
-usually put around a call. Counts are the server's. The ideal time is calls / rate; the full
-bucket would allow a second less.
+which every task obeys ``Retry-After`` by itself, and ``backoff.on_exception`` with its usual
+settings. The server counts the requests. The ideal time is calls / rate; the full bucket
+would allow a second less.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BUSY = {"statusCode": 429, "error": "Too many requests", "correlationId": "c"}
 
 @define
 class Limited:
-    """A token bucket before an empty list."""
+    """An empty list with a rate limit (a token bucket)."""
 
     rate: float
     tokens: float
@@ -85,7 +85,7 @@ class Service:
     _pipe: Connection
 
     def counts(self) -> Mapping[int, int]:
-        """Stop it and return how often it gave which answer."""
+        """Stop the server and return the number of answers by status."""
         self._pipe.send(None)
         answers: dict[int, int] = self._pipe.recv()
         return answers
@@ -116,7 +116,7 @@ async def ours(base_url: str, calls: int) -> int:
 
 
 async def private_retry_after(base_url: str, calls: int) -> int:
-    """What most hand-written clients do: each task waits as long as it was told."""
+    """Do as most hand-written clients: each task waits for its own ``Retry-After``."""
     async with aiohttp.ClientSession() as session:
 
         async def call() -> int:
@@ -132,7 +132,7 @@ async def private_retry_after(base_url: str, calls: int) -> int:
 
 
 async def bare_backoff(base_url: str, calls: int) -> int:
-    """`backoff.on_exception` around a call, with its usual settings."""
+    """Wrap each call in `backoff.on_exception`, with its usual settings."""
     async with aiohttp.ClientSession(raise_for_status=True) as session:
 
         @backoff.on_exception(backoff.expo, aiohttp.ClientError, max_tries=1 + RETRIES)

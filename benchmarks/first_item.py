@@ -1,4 +1,4 @@
-"""How long from the start of a process to the first record.
+"""How long it takes from the start of a process to the first record.
 
 python -m benchmarks first_item
 """

@@ -1,8 +1,8 @@
 """How long the import takes, in a fresh process.
 
-"both" is what a program waits for that makes a `Client`: aiohttp and all that reading takes.
-The coordinator comes with the first block, cattrs with the first push operation or error. The
-package alone loads nothing until one of its names is asked for.
+"both" is what a program that makes a `Client` waits for: aiohttp and everything for reading.
+The coordinator is loaded by the first block, cattrs by the first push operation or error. The
+package itself loads nothing until one of its names is used.
 
     python -m benchmarks import_time
 """
@@ -33,7 +33,7 @@ MODULES = (
     Peer("dlt RESTClient", "import dlt.sources.helpers.rest_client", DLT),
     Peer("codat-lending", "from codat_lending import CodatLending", CODAT),
 )
-"""Here a peer's script is the import."""
+"""Peers whose script is the import statement."""
 MS = "import ms of CPU"
 PROGRAM = "import time; t=time.process_time(); {}; print((time.process_time()-t)*1e3)"
 

@@ -1,9 +1,9 @@
-"""What it costs to have every push on disk before it leaves, and its end after.
+"""What it costs to record every push on disk before it leaves, and its end afterwards.
 
-A push is put on record three times: before it is sent, with its key, and final. Beside the
-journal stands bare sqlite3 with the same three commits and the same promise to the disk; and
-all of the client, with a journal and without, 64 pushes in flight to a sandbox next door.
-A row is written when a push has its turn, so with fewer turns the disk's latency shows.
+A push is recorded three times: before it is sent, with its key, and when it is final. The journal
+is compared with bare sqlite3 doing the same three durable commits; and the whole client with a
+journal is compared with the client without, with 64 pushes in flight to a sandbox in another
+process. A row is written when a push has its turn, so with fewer turns the disk's latency shows.
 
     python -m benchmarks journal_cost
 """
@@ -38,7 +38,7 @@ Work = Callable[[Path, int], Coroutine[Any, Any, None]]
 
 
 def _steps(number: int) -> tuple[Intent, ...]:
-    """A push as it is recorded, step by step."""
+    """Return the recorded states of a push, in order."""
     lane = Lane(f"company-{number % 10}", "connection", "invoices")
     intent = new_intent(lane, PAYLOAD, id=f"push-{number}")
     sending = intent.to(State.SENDING, attempts=1)
@@ -110,7 +110,7 @@ WORK: Mapping[str, tuple[Work, float]] = {
     "journal, 1,000 at once": (_on_disk(1000), 1.0),
     "in memory": (_in_memory, 1.0),
 }
-"""What is done, and with what part of the pushes: one by one takes its time."""
+"""The work, and the share of the pushes it is done for: one at a time is slow."""
 
 
 def journal_cost(quick: bool) -> Rows:
@@ -136,7 +136,7 @@ def _compared(all_work: Mapping[str, tuple[Work, float]], pushes: int, rounds: i
 
 
 def _turn(work: Work, count: int) -> Mapping[str, float]:
-    # In the project's folder, since a temporary one may be memory that no sync reaches.
+    # In the project's folder, since a temporary one may be in memory, where syncs cost nothing.
     with TemporaryDirectory(dir=RESULTS) as folder:
         cpu, wall = time.process_time(), time.perf_counter()
         asyncio.run(work(Path(folder), count))

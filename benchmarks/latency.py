@@ -1,4 +1,4 @@
-"""How many records a second arrive when every answer takes its time.
+"""How many records a second arrive if every answer has some latency.
 
 python -m benchmarks latency
 """

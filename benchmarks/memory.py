@@ -1,4 +1,4 @@
-"""How much memory a million records take, and whether it grows on the way.
+"""How much memory reading a million records takes, and whether it grows meanwhile.
 
 python -m benchmarks memory
 """
@@ -24,7 +24,7 @@ def memory(quick: bool) -> Rows:
             for items in (many // 4, many):
                 setting = f"{pages_of(page_size)}, {items:,} items"
                 turn = reading(server, items, page_size=page_size, prefetch=prefetch)
-                # The others hold a page at a time, however many there are: once will do.
+                # The others hold one page at a time, so one size of list is enough.
                 once = (page_size, items) == (5000, many // 4)
                 readers = (SDK, AIOHTTP, HTTPX_JSON) if once else (SDK,)
                 rows += peers_in_turn(setting, readers, turn, rounds=1)

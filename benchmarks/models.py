@@ -1,4 +1,4 @@
-"""What it costs to get objects in place of dicts.
+"""What it costs to get objects instead of dicts.
 
 python -m benchmarks models
 """

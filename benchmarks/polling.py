@@ -1,8 +1,8 @@
 """What polling costs, and how late the end of a push is known.
 
 In virtual time, against a model of the service without sockets: counts are exact, the same on
-every machine, and take seconds for hours of polling. Beside the coordinator's schedule stand
-a list polled whenever a push's age has grown by a tenth, and every push polled for itself at
+every machine, and hours of polling take seconds. The coordinator's schedule is compared with
+polling a list whenever a push's age has grown by a tenth, and with polling every push singly at
 the same ages.
 
     python -m benchmarks polling
@@ -36,7 +36,7 @@ class Setting:
     rate: float | None = None
 
     def measured(self, *, part: int) -> Measured:
-        """Push a *part*-th of it, of as many fewer companies."""
+        """Measure with 1/*part* of the pushes and of the companies."""
         return measure(
             self.pushes // part,
             max(1, self.companies // part),

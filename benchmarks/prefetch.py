@@ -22,7 +22,7 @@ WALKS: Mapping[str, tuple[int, int, float, tuple[int, ...]]] = {
     "64 pages of 1,000, 100 ms": (64, 1000, 0.1, (0, 8)),
     "400 pages of 10, 100 ms": (400, 10, 0.1, (0, 32)),
 }
-"""Pages, their size, latency in seconds, and how many pages ahead are tried."""
+"""Number of pages, their size, latency in seconds, and the numbers of pages ahead to try."""
 FASTER, AT_BEST = "x faster", "x at best"
 
 
@@ -34,7 +34,7 @@ def prefetch(quick: bool) -> Rows:
 def _walk(name: str, rounds: int) -> list[Row]:
     pages, size, latency, aheads = WALKS[name]
     readers = [Peer(_ahead(pages), SDK.script, told={"prefetch": pages}) for pages in aheads]
-    # One by one is all waiting: its time hardly varies, and 400 pages of it take 40 seconds.
+    # One page at a time is all waiting: it hardly varies, and 400 pages take 40 seconds.
     rounds = 1 if pages > 100 else rounds
     with page_server(pages * size, latency=latency) as server:
         rows = peers_in_turn(
@@ -56,7 +56,7 @@ def _compared(row: Row, slow: Row) -> Row:
 
 
 def _at_best(pages: int, ahead: int) -> float:
-    """Return how many times as fast it can be: page 1 alone, then the rest, so many at a time."""
+    """Return the best possible speedup: page 1 alone, then the rest, *ahead* at a time."""
     return pages / (1 + ceil((pages - 1) / (ahead + 1)))
 
 

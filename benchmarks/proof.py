@@ -3,7 +3,7 @@
     python -m benchmarks.proof cut      a cut at every byte of request and answer
     python -m benchmarks.proof kill     a process killed 1,000 times while it pushes
     python -m benchmarks.proof audit    1,000 POSTs: the intent on disk before the first byte
-    python -m benchmarks.proof all      all of them (the default); 1 where anything is violated
+    python -m benchmarks.proof all      all of them (the default); exits with 1 on a violation
 
 The suite runs a part of each (``tests/test_proof_*.py``); cases and judges are the same.
 """
@@ -27,17 +27,17 @@ ENOUGH_CASES, ENOUGH_KILLS, ENOUGH_POSTS = 2_000, 1_000, 1_000
 RECORDS = 40
 AT_ONCE = 4
 SHOWN = 20
-"""Violations that are printed of each proof."""
+"""Maximum number of violations printed for each proof."""
 
 
 @frozen
 class Result:
-    """What a proof came to.
+    """The result of a proof.
 
     Attributes:
         rows: What was done, how often, and how often it went wrong.
         violations: In words.
-        notes: What else is to be known.
+        notes: Remarks.
     """
 
     rows: Sequence[tuple[str, int, int]]
@@ -46,7 +46,7 @@ class Result:
 
 
 async def cut(quick: bool) -> Result:
-    """Break the connection at every byte; beside it a retry decorator, which is no part of us."""
+    """Cut the connection at every byte; do the same with a retry decorator, for comparison."""
     cases = await (proof_cut.sample(200, seed=1) if quick else proof_cut.every_byte())
     report = proof_cut.Report()
     await proof_cut.run_cases(cases, report)
@@ -64,12 +64,12 @@ async def cut(quick: bool) -> Result:
 
 
 def _is_broken(case: proof_cut.Case) -> bool:
-    """A decorator on ``ClientError`` does not see a line that hangs."""
+    """Whether the cut closes the connection; a decorator on ``ClientError`` misses a hang."""
     return case.cut is not None and case.cut.how in {"FIN", "RST"}
 
 
 async def kill(quick: bool) -> Result:
-    """Kill a pushing process at labelled points and random times, restart it until it is done."""
+    """Kill a pushing process at labelled points and random times; restart it until it is done."""
     report = proof_kill.Report()
     kills = 30 if quick else ENOUGH_KILLS
     with tempfile.TemporaryDirectory() as folder:
@@ -82,7 +82,7 @@ async def kill(quick: bool) -> Result:
 
 
 async def audit(quick: bool) -> Result:
-    """Watch the system calls of a process that pushes; then seed the fault that must show."""
+    """Audit the system calls of a process that pushes; then seed a fault that must be found."""
     posts = 100 if quick else ENOUGH_POSTS
     with tempfile.TemporaryDirectory() as folder:
         seen = await proof_audit.audit(Path(folder), posts)
@@ -126,7 +126,7 @@ def table(name: str, result: Result, seconds: float) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the proofs that are named; 1 where one of them fails."""
+    """Run the proofs in *arguments*; return 1 if one of them fails."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.proof", description=__doc__)
     parser.add_argument("proof", nargs="?", default="all", choices=[*PROOFS, "all"])
     parser.add_argument("--quick", action="store_true", help="a part of the cases")

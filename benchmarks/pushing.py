@@ -1,8 +1,8 @@
 """What it takes to push many records and to know how each ended.
 
-A sandbox on another core takes about two seconds for each push. Everybody pushes the same
-invoices to the same companies and reports when each push was known to be final; the sandbox
-says when it was. "aiohttp POSTs alone" sends the same and asks nothing: the machine's limit.
+A sandbox on another core takes about two seconds for each push. All contenders push the same
+invoices to the same companies and report when each push was known to be final; the sandbox
+says when it was. "aiohttp POSTs alone" only sends the same records: the machine's limit.
 
     python -m benchmarks pushing
 """
@@ -24,7 +24,7 @@ from benchmarks._turns import ContenderFailedError
 
 COMPANIES = 10
 TAKES = (1.5, 2.5)
-"""Seconds of a push, between two times."""
+"""Minimum and maximum seconds of a push."""
 
 REQUESTS = "requests/push"
 DELAY = "delay p50 s"

@@ -1,10 +1,10 @@
 """A hundred million records over many workers: what breaks first, and at which size.
 
-A scale model of a listing, in virtual time: the real client against the real sandbox, every
-request and page in full number, each record standing for a thousand. The service answers in
-100 ms and holds to its published limit of 1,000 requests a minute; decoding a page of 5,000
-takes the one core that all workers share. Memory is what pages that arrived and were not yet
-used would weigh.
+A scale model of a listing, in virtual time: the real client against the real sandbox, with the
+full number of requests and pages, but each record standing for a thousand. The service answers
+in 100 ms and enforces its published limit of 1,000 requests a minute; decoding a page of 5,000
+occupies the one core that all workers share. Memory is the size of pages that have arrived and
+are not used yet.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PER_MINUTE = 1000
 PER_COMPANY = 1000
 MIB_A_PAGE = PAGE_SIZE * 2.1 / 1024
 SECONDS_A_PAGE = PAGE_SIZE * 5.5e-6
-"""CPU, at the figure of the question `streaming`."""
+"""CPU seconds, from the figure of the question `streaming`."""
 
 
 @define
@@ -40,7 +40,7 @@ class Tally:
     """What the workers see.
 
     Attributes:
-        held: Pages that are there and were not used yet, by path of their list.
+        held: Pages that have arrived and are not used yet, by path of their list.
         failed: Lists that ended with an error, by its name.
     """
 
@@ -57,14 +57,14 @@ class Tally:
             self.most_held = max(self.most_held, self.held.total())
 
     async def page_used(self, path: str, items: int) -> None:
-        """Decode a page, on the core that all share."""
+        """Decode a page on the shared core."""
         async with self.core:
             await asyncio.sleep(SECONDS_A_PAGE)
         self.held[path] -= 1
         self.items += items * STANDS_FOR
 
     def list_ended(self, path: str) -> None:
-        """Let go of pages that nobody will use."""
+        """Drop pages that will not be used."""
         del self.held[path]
 
 

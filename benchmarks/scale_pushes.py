@@ -1,9 +1,9 @@
 """A day of pushes in virtual time: how many requests, how late, and what breaks first.
 
-The coordinator and its polling loop work against a model of the service that
-answers, counts, and knows when each push ended. What it counts is held against the published
-limits of an account of 1,000 companies. Companies do not know of each other, so a day of some
-of them tells of all; `scale_million` simulates every one, without the model's own memory.
+The coordinator and its polling loop run against a model of the service that answers, counts
+requests, and knows when each push ended. The counts are compared with the published limits of an
+account of 1,000 companies. Companies do not affect each other, so some of them stand for all;
+`scale_million` simulates every one. The model's own memory is subtracted.
 
     python -m benchmarks scale_pushes
     python -m benchmarks scale_million           takes long; not part of `all`
@@ -37,15 +37,15 @@ from integration_sdk.testing import run_virtual
 DAY = 86_400.0
 COMPANIES = 1000
 SOME = 20
-"""Companies that stand for all."""
+"""Number of companies that stand for all."""
 USUAL, SPREAD = 20.0, 1.0
-"""Seconds that half of all pushes take, and how far the logarithm strays from that."""
+"""Median seconds of a push, and the standard deviation of the logarithm."""
 STUCK = 0.002
-"""Share of pushes that wait for somebody's computer to be switched on, for hours."""
+"""Share of pushes that wait for hours until somebody's computer is switched on."""
 PER_MINUTE = 1000
 """Published limit of requests a minute."""
 PER_COMPANY = 1000
-"""Published limit of requests a day, for each company and once more."""
+"""Published limit of requests a day: this many for each company, and as many once more."""
 RECORD = record(17)
 DELAY = "delay p50 s"
 GROWN = "MiB grown"
@@ -54,12 +54,12 @@ GROWN = "MiB grown"
 # How pushes arrive
 
 Arrivals = Iterator[tuple[float, int]]
-"""When and for which company, in order of time."""
+"""The time and company of each push, in order of time."""
 
 
 @frozen
 class Plan:
-    """A day: so many companies, each pushing so many records."""
+    """A day: the number of companies, and of records that each pushes."""
 
     companies: int
     each: int
@@ -67,18 +67,18 @@ class Plan:
 
     @property
     def pushes(self) -> int:
-        """All of them."""
+        """The total number of pushes."""
         return self.companies * self.each
 
     def evenly(self) -> Arrivals:
-        """Somebody somewhere saves an invoice: three times as often at noon as at night."""
+        """Yield single pushes, three times as often at noon as at midnight."""
         chance = random.Random(self.seed)
         moments = array("d", (_busy_hour(chance) * 3600 for _ in range(self.pushes)))
         for at in sorted(moments):
             yield at, chance.randrange(self.companies)
 
     def in_batches(self) -> Arrivals:
-        """Ten times a day a company pushes all that came up since."""
+        """Yield batches: each company pushes ten times a day what has accumulated."""
         chance = random.Random(self.seed)
         starts = sorted(
             (_busy_hour(chance) * 3600, company)
@@ -115,10 +115,10 @@ def _takes(chance: random.Random) -> float:
 
 @frozen
 class Day:
-    """What became of a day.
+    """The result of a day.
 
     Attributes:
-        delays: Seconds from a push's end to its outcome, for each that settled.
+        delays: Seconds from a push's end to its outcome, for each push that has one.
         rss: Memory of this process at the start and after each quarter, in MiB, less
             what the model of the service keeps.
         cpu: Seconds, the service's model included.
@@ -131,7 +131,7 @@ class Day:
 
 
 async def push_day(plan: Plan, arrivals: Arrivals) -> Day:
-    """Push for a day and wait for what is open at its end."""
+    """Push for a day, then wait for the pushes that are still open."""
     service = Service(partial(_takes, random.Random(plan.seed)))
     dialect = Dialect.document()
     poller = Poller(service.send, dialect, chance=random.Random(plan.seed).random)
@@ -163,11 +163,11 @@ def _resident() -> float:
     return resident_mib()
 
 
-# What it says of an account
+# What it means for an account
 
 
 def simulate(plan: Plan, pattern: str) -> Row:
-    """Simulate a day and hold it against the limits of an account of 1,000 companies."""
+    """Simulate a day and compare it with the limits of an account of 1,000 companies."""
     day = run_virtual(push_day(plan, PATTERNS[pattern](plan)))
     kinds, all_of_them = day.service.kinds, COMPANIES / plan.companies
     quota = kinds.total() * all_of_them / (PER_COMPANY * (1 + COMPANIES))
@@ -194,7 +194,7 @@ def simulate(plan: Plan, pattern: str) -> Row:
 
 
 def _first_to_break(plan: Plan, quota: float, pace: float) -> str:
-    """Say which limit is nearest. The quota grows with the companies, the pace does not."""
+    """Return the nearest limit. The quota grows with the companies, the pace does not."""
     pushes = COMPANIES * plan.each
     if quota >= max(pace, 1):
         return f"{plan.each:,} each are too many for the day's quota, however few companies"

@@ -1,9 +1,8 @@
 """Whether memory stays flat while a million requests flow through ``run``.
 
-An async generator makes the requests, ``run(max_open=2000)`` pulls and settles them, in
-virtual time, against a model of the service: each push takes about two seconds there. The
-coordinator, its polling and its schedule are the real ones. What the model itself keeps is
-taken off.
+An async generator makes the requests, ``run(max_open=2000)`` pulls and pushes them, in virtual
+time, against a model of the service in which a push takes about two seconds. The coordinator,
+its polling and its schedule are the real ones. The model's own memory is subtracted.
 
     python -m benchmarks scale_run           takes minutes; not part of `all`
 """
@@ -61,7 +60,7 @@ async def _flow(count: int) -> Row:
 
 
 def scale_run(quick: bool) -> Rows:
-    """Push them all."""
+    """Push all requests and measure memory."""
     return Rows([run_virtual(_flow(10_000 if quick else 1_000_000))])
 
 

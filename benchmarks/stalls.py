@@ -1,7 +1,7 @@
 """How long reading keeps the rest of a service waiting.
 
-A timer that should run every millisecond runs beside the reader; counted is how late it is,
-and every tick that a stall hides.
+A timer that should fire every millisecond runs beside the reader. What counts is how late it is,
+including the ticks that a stall suppresses.
 
     python -m benchmarks stalls
 """

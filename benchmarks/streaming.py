@@ -1,9 +1,9 @@
-"""What one streamed record costs, beside the least that it can cost.
+"""What one streamed record costs, compared with the least that it can cost.
 
 The limit is a blocking socket and msgspec: receive a page, split it into its records, decode
-each. "aiohttp + msgspec" is what aiohttp alone leaves possible: a page at a time, decoded by
-the faster of the two ways, nothing else. "aiohttp + json" is what most people write. "receive
-only" looks at nothing: the server's own limit.
+each. "aiohttp + msgspec" is the best that aiohttp allows: a page at a time, decoded by the faster
+of the two ways, nothing else. "aiohttp + json" is what most people write. "receive only" decodes
+nothing: the server's own limit.
 
     python -m benchmarks streaming
 """

@@ -1,5 +1,5 @@
-"""One small script per contender, each going about its work as its users would.
+"""One small script per contender, each written as its users would write it.
 
-A script runs in a process of its own, some of them in an environment of their own, and
-prints one line of JSON (`_frame`). So this package imports nothing but the standard library.
+A script runs in a process of its own, some in an environment of their own, and prints one line
+of JSON (`_frame`). So this package imports only the standard library.
 """

@@ -1,8 +1,8 @@
-"""What every contender's script shares: it takes a job, is measured, and prints one line.
+"""Shared by the contenders' scripts: take a job, measure the work, print one line.
 
-Measured is the work alone: imports are over, and one item was read to warm up. CPU seconds
-are this process' own, memory is the growth of its peak over what it held before, and the
-event loop's stalls are seen by a timer that should run every millisecond.
+Only the work is measured, after imports and after reading one item to warm up. CPU seconds are
+those of this process, memory is the growth of its peak over what it held before, and stalls of
+the event loop are detected by a timer that should fire every millisecond.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Job:
-    """What a script is asked to do.
+    """The job of a script.
 
     Attributes:
-        base_url: Of the server.
-        api_key: What the server takes.
+        base_url: The server's base URL.
+        api_key: The key that the server accepts.
         started: When the process was started, in seconds since 1970.
-        limit: Items to read, at most.
-        page_size: Items a page.
-        prefetch: Pages ahead, for who can.
-        watch_loop: Whether stalls are looked for; that costs CPU.
+        limit: Maximum number of items to read.
+        page_size: Items per page.
+        prefetch: Pages to fetch ahead, if the contender can.
+        watch_loop: Whether to detect stalls, which costs CPU.
         first_only: Whether reading ends with the first item.
         lanes: (company, connection) pairs to push to.
         pushes: Records to push.
-        model: Class to read records into, by name; for who can.
+        model: Name of the class to read records into, if the contender can.
     """
 
     base_url: str
@@ -69,7 +69,7 @@ Known = dict[str, float]
 
 
 def record(number: int) -> dict[str, Any]:
-    """An invoice as a client would push it."""
+    """Return an invoice as a client would push it."""
     return {
         "invoiceNumber": f"INV-{number:06d}",
         "customerRef": {"id": "C-17", "companyName": "Customer 17 Ltd"},
@@ -157,7 +157,7 @@ def pushes_async(push: Callable[[Job], Awaitable[Known]]) -> None:
 
 
 def take_job() -> Job:
-    """Return the job that the command line holds, and stay on the first core."""
+    """Return the job on the command line, and stay on the first core."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     told = json.loads(sys.argv[1])
@@ -208,9 +208,9 @@ async def _watched(work: Any, *, watch: bool) -> tuple[Any, list[float]]:
 
 
 def stall_figures(late: list[float]) -> dict[str, float]:
-    """Return p99 and worst of how late a timer ran, in milliseconds.
+    """Return p99 and maximum of how late a timer fired, in milliseconds.
 
-    A stall hides the ticks that would have come during it; they are counted as late, too.
+    Ticks that a stall suppressed count as late too.
     """
     if not late:
         return {}
@@ -225,7 +225,7 @@ def resident_mib() -> float:
 
 
 def _memory(field: str) -> int:
-    """Return a field of this process' status in bytes; 0 where there is none."""
+    """Return a field of this process' status in bytes; 0 if there is none."""
     status = Path("/proc/self/status")
     if not status.exists():
         return 0

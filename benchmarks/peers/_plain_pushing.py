@@ -1,4 +1,4 @@
-"""The calls that those share who push with plain aiohttp."""
+"""Calls shared by the contenders that push with plain aiohttp."""
 
 from __future__ import annotations
 

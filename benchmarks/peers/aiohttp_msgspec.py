@@ -1,4 +1,4 @@
-"""What aiohttp alone leaves possible: a page at a time, decoded the faster way, nothing else."""
+"""The best that aiohttp allows: a page at a time, decoded the faster way, nothing else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 from benchmarks.peers._frame import COMPANY, Job, reads_async
 
 SPLIT_BYTES = 256 * 1024
-"""Below this a page is decoded whole, with the collector paused; above, record by record."""
+"""A smaller page is decoded whole, with the collector paused; a larger one record by record."""
 
 
 class Split(msgspec.Struct):

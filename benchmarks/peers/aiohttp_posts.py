@@ -1,4 +1,4 @@
-"""aiohttp POSTs of records that are bytes already, and nothing else: nobody asks how they ended."""
+"""aiohttp POSTs of records that are already encoded, without asking how they ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Push everything with gather; then sleep a second, ask for all that is open, again and again."""
+"""Push everything with gather; then, every second, read all pushes that are still open."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from benchmarks.peers._frame import COMPANY, Job, reads
 
 
 class Envelope(msgspec.Struct):
-    """What a reader needs of a page."""
+    """The parts of a page that a reader needs."""
 
     total: int = msgspec.field(name="totalResults")
     results: list[msgspec.Raw]

@@ -1,4 +1,4 @@
-"""The server's own limit: receive every page and look at none of it."""
+"""The server's own limit: receive every page without decoding it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`integration_sdk`, handing out objects in place of dicts."""
+"""`integration_sdk`, yielding objects instead of dicts."""
 
 from __future__ import annotations
 

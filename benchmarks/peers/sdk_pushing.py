@@ -10,7 +10,7 @@ from benchmarks.peers._frame import IN_FLIGHT, Job, Known, pushes_async
 from integration_sdk import Client, Coordinator, Dialect, PushRequest
 
 LOADED = (aiohttp, Coordinator)
-"""What the SDK imports on first use: imports are not measured, of nobody."""
+"""What the SDK imports on first use; imports are not measured for any contender."""
 
 
 async def push(job: Job) -> Known:

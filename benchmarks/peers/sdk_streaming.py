@@ -13,7 +13,7 @@ from integration_sdk._pager.pager import Pager
 
 @asynccontextmanager
 async def reading(job: Job) -> AsyncIterator[Pager[dict[str, Any]]]:
-    # More pages ahead than a company takes requests at a time would only wait.
+    # More pages ahead than the requests allowed per company would only wait.
     at_once = max(job.prefetch, 10)
     async with Client(job.api_key, job.base_url, per_company=at_once) as client:
         invoices = client.company(COMPANY).data("invoices")

@@ -1,4 +1,4 @@
-"""The vendor's SDKs in a loop: one to push, the other to ask what became of it."""
+"""The vendor's SDKs in a loop: one to push, the other to poll."""
 
 # mypy: disable-error-code="import-not-found"
 # They live in an environment of their own.

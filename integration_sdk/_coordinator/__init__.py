@@ -1,10 +1,13 @@
 """Many pushes, one polling loop.
 
-``coordinator`` is what people hold, ``options`` what it is told, ``bulk`` feeds it lazily,
-``push`` is one push in somebody's hand. ``desk`` is the life of one push: ``references`` says who
-has its reference, ``delivery`` drives the push protocol, ``snapshots`` knows what was there
-before, ``waits`` ends waits, ``takeover`` goes on with what an earlier run left, and ``decisions``
-carries out what the caller decides of a doubt; ``tasks`` are what these begin. ``poller`` follows
-open pushes for everybody; ``looks`` makes its requests. ``push_list`` reads a company's pushes for
-the protocol.
+* ``coordinator``: the public class; ``options``: its options; ``bulk``: its `run` method.
+* ``push``: the handle of one push.
+* ``desk``: takes each push from submission to outcome.
+* ``references``: which push holds which reference.
+* ``delivery``: drives the push protocol; ``push_list`` and ``snapshots`` read the service's list
+  of pushes for it.
+* ``waits``: ends bounded waits; ``tasks``: background tasks.
+* ``takeover``: continues what an earlier run left in the journal.
+* ``decisions``: carries out the caller's decisions about pushes in doubt.
+* ``poller``: polls open pushes for everybody; ``looks`` makes its requests.
 """

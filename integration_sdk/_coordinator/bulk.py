@@ -1,9 +1,9 @@
-"""A run of many pushes: senders that pull, outcomes that come out.
+"""`Coordinator.run`: pull requests, send them, yield outcomes.
 
-A sender takes a place first, then the next request, then sends it. So never more is pulled
-than can be sent, and what stops a run (an early exit, an exception in the input, an expired
-account, the end of the block) stops it between two requests. A place (``max_open``) is freed by
-the outcome; a second semaphore bounds the outcomes that nobody has taken yet.
+A sender first takes a place, then pulls a request, then sends it. So a run never pulls more than
+it can send, and whatever stops it (an early exit, an exception in the input, an expired account,
+the end of the block) stops it between two requests. A place (one of ``max_open``) is freed by the
+outcome; a second semaphore bounds the outcomes that have not been consumed yet.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Requests = Iterable[PushRequest] | AsyncIterable[PushRequest]
 
 
 def checked(request: PushRequest) -> PushRequest:
-    """Return *request*, if it is one.
+    """Return *request* unchanged.
 
     Raises:
-        ConfigurationError: It is not.
+        ConfigurationError: It is not a `PushRequest`.
     """
     if not isinstance(request, PushRequest):
         raise ConfigurationError(
@@ -45,8 +45,8 @@ def checked(request: PushRequest) -> PushRequest:
 class PushRun(AsyncIterator[PushOutcome]):
     """The outcomes of one call of `Coordinator.run`: loop over it, or await ``anext()``.
 
-    Each loop has an iterator that nobody else holds, so that leaving the loop is noticed even
-    while the run itself is kept.
+    Each loop gets an iterator of its own, so that leaving the loop is noticed even while the
+    run itself is kept.
     """
 
     def __init__(self, bulk: Bulk, requests: Requests) -> None:
@@ -60,12 +60,12 @@ class PushRun(AsyncIterator[PushOutcome]):
         return self._outcomes.__anext__()
 
     async def aclose(self) -> None:
-        """Pull nothing more, and drop the outcomes that nobody has taken."""
+        """Stop pulling requests, and drop outcomes that have not been consumed."""
         await self._outcomes.aclose()
 
 
 class _Loop(AsyncIterator[PushOutcome]):
-    """One loop over a run; when it is left, nothing more is pulled."""
+    """One loop over a run; leaving it stops the run from pulling requests."""
 
     __slots__ = ("_bulk", "_outcomes")
 
@@ -81,7 +81,7 @@ class _Loop(AsyncIterator[PushOutcome]):
 
 
 class Bulk:
-    """What one call of `Coordinator.run` does."""
+    """The state of one call of `Coordinator.run`."""
 
     def __init__(
         self,
@@ -105,8 +105,8 @@ class Bulk:
         self._handed_out = 0  # outcomes given to the caller
         self._senders_left = 0
         self._home: asyncio.AbstractEventLoop | None = None  # set by the start
-        self._input_ended = False  # used up, broken, or not wanted any more
-        self._abandoned = False  # nobody will take the outcomes
+        self._input_ended = False  # exhausted, failed, or stopped
+        self._abandoned = False  # nobody will consume the outcomes
         self._failure: BaseException | None = None
         self._turn = asyncio.Lock()
         self._idle: set[asyncio.Task[None]] = set()
@@ -116,7 +116,7 @@ class Bulk:
         self._told = self._take  # one bound method for all pushes
 
     async def outcomes(self, requests: Requests) -> AsyncGenerator[PushOutcome, None]:
-        """Yield outcomes until the input is used up and everything has one."""
+        """Yield outcomes until the input is exhausted and every request has its outcome."""
         if self._desk.stopped:
             raise self._desk.stopped
         first: Exception | None = None
@@ -163,13 +163,13 @@ class Bulk:
         return True
 
     def loop_left(self) -> None:
-        """A loop over the run is garbage, which any thread may collect at any time."""
+        """Stop pulling; may be called by the garbage collector, from any thread."""
         if self._home is not None and not self._home.is_closed():
             self._input_ended = True
             self._home.call_soon_threadsafe(self.stop)
 
     def stop(self, error: Exception | None = None) -> None:
-        """Pull nothing more; what is being sent is sent to its end, then *error* is raised."""
+        """Stop pulling; once the pushes being sent have finished, raise *error* to the caller."""
         if not self._input_ended:
             self._failure = self._failure or error
         self._input_ended = True
@@ -177,7 +177,7 @@ class Bulk:
             sender.cancel()
 
     def _leave(self) -> None:
-        """Nobody takes the outcomes that are still to come."""
+        """Stop the run and drop all outcomes, present and future."""
         self._abandoned = True
         self._ready.clear()
         self._early.clear()
@@ -202,10 +202,10 @@ class Bulk:
             await self._desk.push(push, self._wait)
 
     async def _next(self, input_: AsyncIterator[PushRequest]) -> tuple[int, PushRequest] | None:
-        """Return the next request, with a place for it; None where there is none."""
-        if self._input_ended:  # nobody frees places for a run that was stopped
+        """Take a place and return the next request; None if there is no more."""
+        if self._input_ended:  # a stopped run may never get a place
             return None
-        self._idle.add(this_task())  # no local: a cancelled task would hold itself, and the input
+        self._idle.add(this_task())  # no local: it would keep a cancelled task alive
         try:
             await self._untaken.acquire()
             await self._places.acquire()

@@ -1,9 +1,8 @@
-"""The push coordinator: many records out, one outcome each, for the price of a few polls.
+"""The push coordinator: sends many records and polls for their outcomes together.
 
-A push is sent once (`delivery`), then left with the poller, which tells it how it ended
-(`desk`). What comes back is a value: an outcome is not an exception, whatever the
-service decided. `Coordinator.run` adds the crowd (`bulk`): a few senders that pull from the
-caller's iterable as places get free.
+A push is sent once (`delivery`), then handed to the poller, which reports its final state to the
+`desk`. An outcome is a value, not an exception, whatever the service decided. `Coordinator.run`
+(`bulk`) adds a few senders that pull from the caller's iterable as places become free.
 """
 
 from __future__ import annotations
@@ -170,14 +169,14 @@ class Coordinator:
 
     async def _close(self, desk: Desk, leave: Leave, *, abandon: bool) -> None:
         desk.stopped = desk.stopped or ClientClosed("this coordinator's block has been left")
-        desk.end_runs(desk.stopped)  # those that have begun since
+        desk.end_runs(desk.stopped)  # runs that have begun since
         desk.delivery.closing.set()
         if abandon:
             desk.delivery.abandon()
         try:
             while working := desk.tasks | desk.delivery.tasks:
                 await asyncio.wait(working)
-        finally:  # cancelled or not: everything has an outcome, and the journal is let go of
+        finally:  # even if cancelled: give everything an outcome and close the journal
             if leave != "cancel":
                 self.detached += tuple(desk.open)
             if abandon and self.detached:

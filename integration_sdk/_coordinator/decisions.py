@@ -1,7 +1,7 @@
-"""What the caller decides about a push that is IN_DOUBT: send it again, leave it, or name it.
+"""The caller's decisions about a push that is IN_DOUBT: resend, abandon or bind.
 
-A decision is on record before anything follows from it. Once it is being recorded it is carried
-out to its end, even if the caller is cancelled.
+A decision is recorded before it takes effect. Once recording has begun, the decision is carried
+out even if the caller is cancelled.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from integration_sdk.errors import ClientClosed, ConfigurationError
 
 
 async def bind(desk: Desk, intent_id: str, key: str) -> Push:
-    """Follow a push in doubt under the key that the caller gives it."""
+    """Follow the push in doubt under *key*, which the caller has found."""
     requests.segment("bind", key)
     before = desk.delivery.ledger.get(intent_id)
     if before is None or intent_id not in desk.doubted:
@@ -42,7 +42,7 @@ async def _bind(desk: Desk, intent_id: str, key: str) -> Push:
 
 
 async def _check_key(desk: Desk, intent: Intent, key: str) -> None:
-    """A decision is final, so a mistyped key is told before it is made."""
+    """Reject a mistyped key before the decision, which is final, is recorded."""
     found = await desk.delivery.pushes.read_singly(intent.lane.company_id, (key,))
     if not found:
         raise ConfigurationError(f"push {key} cannot be read at the service; nothing is decided")
@@ -51,7 +51,7 @@ async def _check_key(desk: Desk, intent: Intent, key: str) -> None:
 
 
 async def abandon(desk: Desk, intent_id: str) -> None:
-    """Leave a push in doubt."""
+    """Give up a push in doubt; it stays IN_DOUBT."""
     await desk.tasks.see_through(_abandon(desk, intent_id))
 
 
@@ -61,7 +61,7 @@ async def _abandon(desk: Desk, intent_id: str) -> None:
 
 
 async def resend(desk: Desk, intent_id: str) -> Push:
-    """Send a push in doubt once more; nobody else gets its reference meanwhile."""
+    """Send a push in doubt once more; it keeps its reference throughout."""
     before = desk.delivery.ledger.get(intent_id)
     if before is None:
         raise ConfigurationError(f"intent {intent_id} is not in doubt here")
@@ -102,7 +102,7 @@ def _check_open(desk: Desk) -> None:
 
 
 def _forget(desk: Desk, decided: Intent) -> None:
-    """Search for it no longer; where that had only begun, it stays IN_DOUBT."""
+    """Stop searching for the push; if it has no outcome yet, it becomes IN_DOUBT."""
     push = desk.doubted.pop(decided.id, None)
     if push is not None:
         desk.settle(push, outcomes.in_doubt(push.request, decided))

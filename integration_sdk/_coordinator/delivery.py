@@ -1,9 +1,8 @@
-"""Deliveries: the push protocol, driven over the session and a journal.
+"""Drives the push protocol with the session and a journal.
 
-The machines of `_sansio.pushing` (``protocol`` and ``reconcile``) decide; this carries out their
-effects. Nothing here chooses: a transmission is reported as it went, and what that proves is
-the rules' to say. A delivery is never cut short from within: whoever stops waiting for one
-leaves it to end by itself, so that its outcome gets on record.
+The machines of `_sansio.pushing` (``protocol`` and ``reconcile``) make all decisions; this module
+carries out their effects and reports how each went. A delivery runs to its end even if nobody
+waits for it any more, so that its outcome is recorded.
 """
 
 from __future__ import annotations
@@ -54,17 +53,17 @@ logger = logging.getLogger("integration_sdk.pushes")
 T = TypeVar("T")
 
 SWEEP: Final = 30.0
-"""Seconds between two searches for what is in doubt, where polling goes on anyway."""
+"""Minimum seconds between two searches for pushes in doubt that a listing triggers."""
 NUDGE: Final = 1.0
-"""The same where notifications tell of pushes that nobody follows."""
+"""The same for searches that a notification of an unknown push triggers."""
 LEFT_BEHIND: Final = "not sent: the coordinator's block was left before its turn came"
 
 
 @define
 class _Sending:
-    """A push on its way.
+    """A push being sent.
 
-    call: What is sent. heard: What the last transmission came to, once there was one.
+    call: The request. heard: The result of the last transmission, if there was one.
     """
 
     call: Request
@@ -73,12 +72,12 @@ class _Sending:
 
 @frozen
 class Delivered:
-    """What became of a push that was to be sent.
+    """The result of a delivery.
 
-    intent: As it stands now.
-    operation: The push at the service, where it is known.
-    error: Why there is none, or none that is known.
-    held_back: Whether the service asks everybody to stay away for longer than is waited.
+    intent: Its current state.
+    operation: The push at the service, if known.
+    error: Why there is no known operation.
+    held_back: Whether the service asked for a pause longer than the policy allows.
     """
 
     intent: Intent
@@ -94,14 +93,14 @@ class Delivery:
     Args:
         pushes: The service's lists of pushes, and how to send to it.
         journal: Where intents are kept.
-        policy: How patient to be.
+        policy: Limits of retries and waits.
         chance: Returns a number from 0 to 1, for jitter.
         ledger: What is known of intents that are not settled.
         exact: Whether fractions in answers become Decimal.
 
     Attributes:
-        changed: Called with each intent as it is on record, and again after a look for those
-            in doubt; the desk sets it.
+        changed: Called with each intent once it is recorded, and with those in doubt after each
+            search for them; set by the desk.
     """
 
     pushes: PushList
@@ -123,7 +122,7 @@ class Delivery:
     # What the coordinator asks for
 
     async def deliver(self, intent: Intent, call: Request) -> Delivered:
-        """Send *intent* and return what came of it."""
+        """Send *intent* and return the result."""
         sending = self._sending[intent.id] = _Sending(call)
         try:
             done = await self._send(intent)
@@ -156,7 +155,7 @@ class Delivery:
         return await self.drive(protocol.take_snapshot(company_id, newest=SNAPSHOT))
 
     async def settle(self, finals: Iterable[tuple[str, PushOperation]]) -> None:
-        """Put the final states of many intents on record, in one commit."""
+        """Record the final states of many intents in one commit."""
         polled = [(one, operation, outcomes.reasons(operation)) for one, operation in finals]
         await self.drive(protocol.settle(self.ledger, polled))
 
@@ -172,24 +171,24 @@ class Delivery:
         return found
 
     async def recorded(self, reference: str) -> Intent | None:
-        """Return the push that *reference* stands for."""
+        """Return the push recorded under *reference*, if any."""
         found = await self.journal.rows(references=[reference])
         row = next((row for row in found if not row.is_superseded), None)
         return row and (self.ledger.get(row.id) or self.ledger.unrecorded.get(row.id) or row)
 
     async def replace(self, before: Intent, intent: Intent) -> Intent:
-        """Put *intent* on record in the place of one that does not exist at the service."""
+        """Record *intent* in place of *before*, which does not exist at the service."""
         return await self.drive(protocol.replace(self.ledger, before, intent))
 
     async def withdraw(self, intent: Intent) -> None:
-        """Give up *intent*, which waits to be sent: a later run does not send it either."""
+        """Give up *intent*, which waits to be sent; a later run will not send it either."""
         try:
             await self.drive(protocol.withdraw(self.ledger, intent))
         except JournalError as error:
             logger.warning("push %s was not sent, but a later run sends it: %s", intent.id, error)
 
     async def close(self) -> None:
-        """Stop looking for what is in doubt, and let go of the journal."""
+        """Stop searching for pushes in doubt, and close the journal."""
         self.closing.set()
         if self.tasks:
             await asyncio.wait(self.tasks)
@@ -199,7 +198,7 @@ class Delivery:
             await self.journal.close()
 
     def abandon(self) -> None:
-        """Send nothing any more: what has not left by now stays here."""
+        """Cancel all pushes that have not left yet."""
         self._abandoned = True
         for task in self._in_line:
             task.cancel()
@@ -207,7 +206,7 @@ class Delivery:
     # Doubts
 
     def reconcile(self, company_id: str) -> None:
-        """Find out what became of the company's pushes whose answers were lost."""
+        """Start searching the company's list for pushes whose answers were lost."""
         if company_id not in self._reconciling and not self.closing.is_set():
             self._reconciling.add(company_id)
             self.tasks.start(self._reconcile(company_id))
@@ -220,15 +219,15 @@ class Delivery:
         self._tell(company_id)
 
     def _tell(self, company_id: str) -> None:
-        """Tell how things stand after a look: what the disk refused is known all the same."""
+        """Report intents in doubt, and those whose outcome could not be written to disk."""
         for intent in (*self.ledger.doubted(company_id), *self.ledger.unrecorded.values()):
             self.changed(intent)
 
     def look_again(self, company_id: str | None) -> None:
-        """Look for what is in doubt at a company, unless that was done a moment ago.
+        """Search a company's list for pushes in doubt, unless that was done within `SWEEP`.
 
-        None stands for a notification of a push that nobody follows: each company with
-        something in doubt is looked at, one that was a moment ago a little later.
+        None means that a notification named an unknown push: every company with pushes in doubt
+        is searched; one that was searched within `NUDGE` is searched again after it.
         """
         now = asyncio.get_running_loop().time()
         every = SWEEP if company_id is not None else NUDGE
@@ -251,7 +250,7 @@ class Delivery:
     # Effects
 
     async def drive(self, machine: Machine[T]) -> T:
-        """Carry out what *machine* asks for until it returns."""
+        """Carry out the effects that *machine* yields, and return its result."""
         step: Callable[[Any], Effect] = machine.send
         report: object = None
         while True:
@@ -325,7 +324,7 @@ class Delivery:
             return NotSent(LEFT_BEHIND)
         except (TransportError, ApiError, ClientClosed) as error:
             return error
-        except JournalError as error:  # without a row on record nothing is sent
+        except JournalError as error:  # not recorded, so not sent
             return error
         except Exception as error:
             logger.exception("a push could not be sent to its end")

@@ -1,14 +1,14 @@
-"""The life of one push: checked, sent, followed, given its outcome.
+"""The life of one push: it is checked, sent, followed and given its outcome.
 
 ::
 
     push --> INVALID                               the record cannot be right
-         --> deliver --> REJECTED                  nobody took it
+         --> deliver --> REJECTED                  it was refused, or never left
                      --> followed by the poller --> SUCCESS FAILED TIMED_OUT, PENDING
                      --> in doubt --> followed     the list shows it
                                   --> IN_DOUBT     the list does not; may be found later
 
-Final states are put on record before anybody hears of them, many in one commit.
+Final states are recorded before they are reported, many in one commit.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ logger = logging.getLogger("integration_sdk.pushes")
 T = TypeVar("T")
 
 Check = Callable[[PushRequest], Awaitable[None]]
-"""Raises `InvalidRecord` where a request cannot be right."""
+"""Raises `InvalidRecord` if a request cannot be right."""
 
 
 @define(eq=False)
 class Desk:
-    """What a coordinator does with one push after the other.
+    """Takes each push of a coordinator from submission to outcome.
 
     Attributes:
-        stopped: Why nothing more is sent; None while pushes are.
+        stopped: The error because of which nothing more is sent; None while sending.
         open: Followed pushes, by key.
         doubted: Pushes whose answer was lost, by intent.
-        references: Who has which reference.
-        runs: What stops each run that goes on pulling, given the error to end it with.
+        references: Which push holds which reference.
+        runs: For each run that still pulls, a callback that stops it with an error.
         over: Whether the block has been left.
-        idle: Set while no push lacks an outcome.
-        waits: Ends the waits for pushes that are bounded.
+        idle: Set while every push has an outcome.
+        waits: Ends bounded waits.
     """
 
     poller: Poller
@@ -96,7 +96,7 @@ class Desk:
     # Sending
 
     async def push(self, push: Push, wait: float | None) -> None:
-        """Check and send *push*; afterwards it has an outcome, or will have one."""
+        """Check and send *push*, and see to it that it gets an outcome."""
         self.enter()
         if self.stopped:
             self._refused(push, self.stopped)
@@ -122,7 +122,7 @@ class Desk:
             self.tally.sending -= 1
 
     async def _take_up(self, push: Push, intent: Intent) -> Intent | None:
-        """Return what the push's reference stands for; None where another push has it."""
+        """Return the intent to deliver; None if *push* joined another of the same reference."""
         reference = push.request.reference
         if not self.durable or reference is None:
             if self.check:
@@ -136,19 +136,19 @@ class Desk:
         known = before and submissions.take_up(before, intent)
         if known:
             return known
-        if self.check:  # not before: what is on record is past all checks
+        if self.check:  # only now: what is on record has passed it already
             await self.check(push.request)
         return intent if before is None else await self.delivery.replace(before, intent)
 
     def new_names(self) -> tuple[str, str | None]:
-        """Return a new intent's id, and the same as its idempotency key, if it has one."""
+        """Return a new intent id, and an idempotency key (the same id, or None)."""
         if self.dialect.idempotency_header:
             key = str(uuid4())
             return key, key
         return (uuid4().hex if self.durable else f"push-{next(self._numbers)}"), None
 
     async def _go_on(self, push: Push, call: Request, intent: Intent) -> None:
-        """Take *intent* on from where it is: a reference may be of an earlier run."""
+        """Continue *intent* from its current state: an earlier run may have begun it."""
         if outcome := submissions.recorded_outcome(push.request, intent, self.dialect):
             self.settle(push, outcome)
         elif intent.key is not None:
@@ -159,7 +159,7 @@ class Desk:
             await self.deliver(push, call, intent)
 
     async def deliver(self, push: Push, call: Request, intent: Intent) -> None:
-        """Send *push* in its turn, and follow it."""
+        """Send *push*, then follow it."""
         async with self.sending_slots:
             if self.stopped:
                 await self.delivery.withdraw(intent)
@@ -187,7 +187,7 @@ class Desk:
         self.settle(push, outcomes.refused(push.request, error))
 
     def stop(self, error: IntegrationError) -> None:
-        """Pull and send nothing more: the account, client, quota or disk has come to its end."""
+        """Stop pulling and sending: the account, client, quota or disk allows no more."""
         if self.stopped is None:
             logger.error("nothing more is pushed: %s", error)
             self.stopped = error
@@ -196,14 +196,14 @@ class Desk:
                 self.give_up(error)
 
     def end_runs(self, error: IntegrationError) -> None:
-        """Let each run that goes on pulling end with *error*."""
+        """End each run that still pulls with *error*."""
         for stop in tuple(self.runs):
             stop(error)
 
     # Following
 
     def follow(self, push: Push, intent: Intent, operation: PushOperation) -> None:
-        """Follow a push whose key is known to its end."""
+        """Follow a push with a known key until it is final."""
         kept = self.delivery.ledger.get(intent.id)
         self._like = push._acknowledged(kept.id if kept else None, operation, self._like)
         if operation.is_final:
@@ -228,24 +228,24 @@ class Desk:
         holder._join(twin)
 
     def changed(self, key: str, operation: PushOperation) -> None:
-        """The poller has seen a push; tell of another status."""
+        """Called by the poller when it has seen a push; report a new status."""
         push = self.open[key]
         if push._changed(operation):
             self._tell("changed", push)
 
     def ended(self, key: str, operation: PushOperation) -> None:
-        """A push is final, says the poller."""
+        """Called by the poller when a push is final."""
         self._conclude(self.open[key], operation)
 
     def lost(self, key: str, error: IntegrationError) -> None:
-        """A push cannot be followed: for all we know it is Pending."""
+        """Called by the poller when a push cannot be followed; its outcome is PENDING."""
         push = self.open[key]
         if outcomes.ends_all(error):
             self.stop(error)
         self.settle(push, outcomes.pending(push.request, push.operation, error))
 
     def _conclude(self, push: Push, operation: PushOperation) -> None:
-        """A push is final: record it, then tell; nobody's wait ends meanwhile."""
+        """Record the final state, then report it; no wait for the push ends in between."""
         for each in push._crowd:
             self.waits.forget(each)
         self._finals.append((push, operation))
@@ -275,7 +275,7 @@ class Desk:
             self._tell("found", push)
 
     def _expired(self, push: Push, waited: float) -> None:
-        """The wait for *push* alone has ended: those it shares its key or doubt with wait on."""
+        """End the wait for *push* alone; pushes that share its key or doubt wait on."""
         key, intent = push.key or "", push.intent or ""
         holders, name = (self.open, key) if key else (self.doubted, intent)
         holder = holders[name]
@@ -302,15 +302,15 @@ class Desk:
             self.intent_changed(now)
 
     def listed(self, company_id: str | None) -> None:
-        """The poller has listed a company: a good moment to look for what is in doubt there.
+        """Search for pushes in doubt of a company that the poller has just listed.
 
-        None: a notification told of a push that nobody follows, which may be one in doubt.
+        None: a notification named an unknown push, which may be one in doubt.
         """
         if self.doubted:
             self.delivery.look_again(company_id)
 
     def intent_changed(self, intent: Intent) -> None:
-        """An intent is on record; where it was in doubt, a listing may have shown its push."""
+        """Called when an intent is recorded; if it was in doubt, its push may have been found."""
         push = self.doubted.get(intent.id)
         if push is None or self.over or intent.state in {State.SENDING, State.AMBIGUOUS}:
             return
@@ -322,17 +322,17 @@ class Desk:
             self._leave_in_doubt(push, intent)
 
     def _leave_in_doubt(self, push: Push, intent: Intent | None) -> None:
-        """Nobody waits for *push* any longer; it may still be found."""
+        """Give *push* the outcome IN_DOUBT; it may still be found later."""
         if intent is not None and push.outcome is None:
             self.settle(push, outcomes.in_doubt(push.request, intent))
 
     def again(self, request: PushRequest) -> Push:
-        """Return another push of *request*, counted among those that lack an outcome."""
+        """Return a new push of *request*, counted as without an outcome."""
         self.enter()
         return Push(request)
 
     def let_go(self) -> None:
-        """Give an outcome to all that the block leaves, or a delivery that outlives its end."""
+        """Give every remaining push an outcome, also those of deliveries that end late."""
         self.over = True
         self.give_up(ClientClosed("the block was left while this push was Pending; it goes on"))
         for intent_id, push in self.doubted.items():
@@ -341,12 +341,12 @@ class Desk:
     # Ending
 
     def enter(self) -> None:
-        """Count one more push to give an outcome."""
+        """Count one more push without an outcome."""
         self._busy += 1
         self.idle.clear()
 
     def settle(self, push: Push, outcome: PushOutcome) -> None:
-        """Give a push its outcome, unless it has one, and those that joined it theirs."""
+        """Give *push*, and those that joined it, the outcome, unless it has one."""
         key = outcome.key or push.key
         if key is not None and self.open.get(key) is push:
             del self.open[key]
@@ -369,7 +369,7 @@ class Desk:
             self.settle(twin, evolve(outcome, request=twin.request))
 
     def give_up(self, error: IntegrationError) -> None:
-        """Follow nothing any more; what is open gets the outcome PENDING."""
+        """Stop following; open pushes get the outcome PENDING."""
         for key, push in list(self.open.items()):
             self.poller.unfollow(key)
             self.settle(push, outcomes.pending(push.request, push.operation, error))

@@ -1,4 +1,4 @@
-"""What a coordinator is told."""
+"""The options of a coordinator."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""`Push`: one record on its way, as the coordinator hands it out.
+"""`Push`: the handle of one record being pushed.
 
-Ten thousand of them may be open, so a push is a few slots and no task. A future comes into
-being only for those who await one, and an operation of its own only for those who look: until
-then it has that of another push, which the service described likewise.
+Ten thousand of them may be open, so a push is a few slots and no task. It creates a future only
+when awaited, and an operation of its own only when asked for one: until then it shares that of
+another push which the service described in the same words.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from integration_sdk.models import PushOperation, PushOutcome, PushRequest
 What = Literal["sent", "doubted", "changed", "ended", "found"]
 _LANE: Final = ("company_id", "data_connection_id", "data_type")
 _OWN: Final = ("push_operation_key", "requested_on_utc", *_LANE)
-"""What differs from one acknowledged push to the next."""
+"""Fields in which acknowledged pushes always differ."""
 _lane = attrgetter(*_LANE)
 _all_else = attrgetter(*(one.name for one in fields(PushOperation) if one.name not in _OWN))
 
@@ -110,9 +110,9 @@ class Push:
     def _acknowledged(
         self, intent: str | None, operation: PushOperation, like: PushOperation | None
     ) -> PushOperation:
-        """Take the service's key; *intent* is what its end goes on record under.
+        """Set the service's key, and the *intent* that the final state is recorded under.
 
-        Keep *like*, if that says the same of another push. Return which was kept.
+        Share *like*, the operation of another push, if it says the same. Return the one kept.
         """
         self.intent, self.operation = intent, operation
         asked = (self.request.company_id, self.request.connection_id, self.request.data_type)
@@ -123,12 +123,12 @@ class Push:
         return like
 
     def _doubted(self, intent: str) -> None:
-        """Its answer was lost: *intent* is searched for."""
+        """Note that the answer was lost and *intent* is searched for."""
         self.intent = intent
         self._share()
 
     def _changed(self, operation: PushOperation) -> bool:
-        """Take a state that is not final; return whether it is another one."""
+        """Set a state that is not final; return whether it differs from the last one."""
         if self._seen is not None and self._seen.raw_status == operation.raw_status:
             return False
         self.operation = operation
@@ -136,18 +136,18 @@ class Push:
         return True
 
     def _join(self, twin: Push) -> None:
-        """Share what becomes of it with *twin* and its crowd; they get outcomes of their own."""
+        """Add *twin* and its twins to those that share the result of this push."""
         self.twins = [*(self.twins or ()), *twin._crowd]
         twin.twins = None
         self._share()
 
     @property
     def _crowd(self) -> list[Push]:
-        """It, and its twins."""
+        """Return this push and its twins."""
         return [self, *(self.twins or ())]
 
     def _part(self, one: Push) -> Push | None:
-        """Let *one* of the crowd go; return who of those left has the others as twins now."""
+        """Remove *one* of the crowd; return the push that holds the others as twins now."""
         left = [each for each in self._crowd if each is not one]
         self.twins = None
         if not left:
@@ -164,7 +164,7 @@ class Push:
                 twin._changed(self.operation)
 
     def _settle(self, outcome: PushOutcome) -> bool:
-        """Take the outcome; the first one counts. Return whether this was it."""
+        """Set the outcome unless there is one; return whether it was set."""
         if self.outcome is not None:
             self._wake()  # it was found later, and somebody may have waited for its reference
             return False
@@ -195,7 +195,7 @@ class PushEvent:
 
 
 def _say_the_same(one: PushOperation, other: PushOperation) -> bool:
-    """Whether two operations are the same but for what is each push's own."""
+    """Whether two operations are equal apart from the fields in `_OWN`."""
     if one.data or one.extra or one.changes or one.validation is not other.validation:
         return False  # JSON that is equal may differ: 1 and true
     return bool(_all_else(one) == _all_else(other))

@@ -1,6 +1,6 @@
-"""Reading a company's pushes for the push protocol: keys, and in full what may be new.
+"""Reads a company's pushes for the push protocol: only keys, but in full what may be new.
 
-Fractions are read exactly, whatever the client reads: records are told apart by every digit.
+Fractions are always read exactly, since records are told apart by every digit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from integration_sdk.models import PushOperation
 logger = logging.getLogger("integration_sdk.pushes")
 
 SNAPSHOT: Final = 200
-"""Keys of a company that are remembered before its first push is sent."""
+"""Most recent keys of a company that are remembered before its first push is sent."""
 PAGE: Final = 500
 MOST_PAGES: Final = 200
 
@@ -44,14 +44,14 @@ class SendRequest(Protocol):
 
         Raises:
             TransportError: There is none.
-            ApiError: Nothing was sent: others were told to stay away for too long.
+            ApiError: Nothing was sent: an earlier answer asked for too long a pause.
         """
         ...
 
 
 @frozen
 class _Known:
-    """A push that was there before: its key is all that matters."""
+    """A push that was there before; only its key matters."""
 
     push_operation_key: str
     data_connection_id: ClassVar[str | None] = None
@@ -69,9 +69,9 @@ class PushList:
     dialect: Dialect
 
     async def read(self, asked: List) -> ListedPushes | None:
-        """List a company's pushes as *asked*; None where that is not to be had now.
+        """List a company's pushes as *asked*; None if that fails.
 
-        What a middleware raises is logged: it is no reason to search no more.
+        An exception from a middleware is logged and counts as a failure too.
         """
         known, found = asked.known, dict[str, Operation]()
         size, most = (SNAPSHOT, 1) if known is None else (PAGE, MOST_PAGES)
@@ -107,7 +107,7 @@ class PushList:
             return None
 
     async def read_singly(self, company_id: str, keys: Collection[str]) -> list[PushOperation]:
-        """Return those of these pushes that can be read."""
+        """Read pushes one by one; return those that could be read."""
         found = []
         for key in keys:
             names = {"companyId": company_id, "pushOperationKey": key}
@@ -122,12 +122,12 @@ class PushList:
 
 
 def unix_time() -> float:
-    """Return the time of day, in seconds; it turns a named moment into a wait."""
+    """Return the current Unix time; it turns a ``Retry-After`` date into a wait."""
     return time.time()
 
 
 def _in_full(page: rows.Rows, old: frozenset[str]) -> dict[int, PushOperation]:
-    """Decode what may be new of a page, by its row."""
+    """Decode the operations of a page that may be new, by row index."""
     indexes = [index for index, row in enumerate(page.rows) if row.key not in old]
     operations = page.operations(indexes, exact=True) if indexes else []
     return {index: one for index, one in zip(indexes, operations, strict=True) if one}

@@ -1,8 +1,8 @@
-"""One push per reference at a time, so that no record is sent by two.
+"""One push per reference at a time, so that no record is sent twice.
 
-A push holds its reference from before the journal is asked about it until its outcome; what
-was recovered holds its references from the start. A second push of the same record joins the
-holder and shares what becomes of it. One of another record waits, or is refused.
+A push takes its reference before the journal is asked about it, and holds it until its outcome;
+recovered pushes hold theirs from the start. A second push of the same record joins the holder
+and shares its result. A push of another record waits, or is refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from integration_sdk._sansio.pushing.intents import Intent
 
 
 class Holder(NamedTuple):
-    """The push that a reference stands for now, and what it asks for."""
+    """The push that holds a reference, and the intent of that push."""
 
     push: Push
     asks: tuple[object, ...]
@@ -26,23 +26,23 @@ class Holder(NamedTuple):
 
 @define
 class References:
-    """The references that are taken."""
+    """The references in use."""
 
     _by_reference: dict[str, Holder] = Factory(dict)
 
     def take(self, push: Push, intent: Intent) -> None:
-        """Let *push* have the reference of *intent*, if that has one."""
+        """Give *push* the reference of *intent*, if it has one."""
         if intent.reference is not None:
             self._by_reference[intent.reference] = Holder(push, intent.asks)
 
     def inherit(self, push: Push, heir: Push) -> None:
-        """Let *heir* have the reference in the place of *push*, if that has it."""
+        """Pass the reference that *push* holds, if any, to *heir*."""
         reference = self._held_by(push)
         if reference is not None:
             self._by_reference[reference] = self._by_reference[reference]._replace(push=heir)
 
     def let_go(self, push: Push) -> None:
-        """Let go of the reference of *push*, if that has it."""
+        """Release the reference that *push* holds, if any."""
         reference = self._held_by(push)
         if reference is not None:
             del self._by_reference[reference]
@@ -52,18 +52,18 @@ class References:
         return push.request.reference if holder is not None and holder.push is push else None
 
     def holder(self, reference: str | None) -> Holder | None:
-        """Return who has *reference*; nobody has what is no text."""
+        """Return the holder of *reference*; None if it is free or no string."""
         return self._by_reference.get(reference) if isinstance(reference, str) else None
 
     async def take_or_join(
         self, push: Push, intent: Intent, doubted: Container[str]
     ) -> Push | None:
-        """Return the push that has the reference for this very record; None once *push* has it.
+        """Take the reference and return None, or return its holder if that pushes this record.
 
-        Another record waits until it is clear whether the holder's exists.
+        If the holder pushes another record, wait until it is clear whether that one exists.
 
         Raises:
-            ConfigurationError: The reference is that of another record, which may exist.
+            ConfigurationError: The reference belongs to another record, which may exist.
         """
         while holder := self.holder(intent.reference):
             if holder.asks == intent.asks:

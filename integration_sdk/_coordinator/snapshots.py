@@ -1,7 +1,7 @@
-"""What a company's list of pushes held before more were sent there.
+"""Snapshots: what a company's list of pushes held before more were sent.
 
-A snapshot serves all pushes of the company for some minutes: the list is asked for once, by the
-first of them, and those that come meanwhile wait for the same answer.
+A snapshot serves all pushes of the company for some minutes. The first push requests the list;
+those that arrive in the meantime wait for the same answer.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from attrs import Factory, define
 from integration_sdk._sansio.pushing.intents import Snapshot
 
 SNAPSHOT_AGE: Final = 600.0
-"""Seconds after which a company is listed anew before pushes are sent."""
+"""Seconds after which a company is listed again before pushes are sent."""
 NO_SNAPSHOT_AGE: Final = 30.0
-"""The same where it could not be listed: what is sent until then can only be IN_DOUBT."""
+"""The same after a failed listing; without a snapshot a push in doubt cannot be resolved."""
 SNAPSHOT_PUSHES: Final = 25_000
-"""Pushes of all companies after which likewise: `KeyJournal` remembers what was sent since."""
+"""Pushes (of all companies) after which likewise; `KeyJournal` remembers that many keys."""
 
 
 @define
 class _Taken:
-    """A company's snapshot, and when to take a new one: by time, or by pushes sent since."""
+    """A company's snapshot, and the time and push count after which to take a new one."""
 
     until: float
     until_push: int
@@ -34,10 +34,10 @@ class _Taken:
 
 @define(eq=False)
 class Snapshots:
-    """The snapshots in use, those taken first in front.
+    """The snapshots in use, oldest first.
 
     Args:
-        take: Lists a company's pushes; None where the list is not to be had.
+        take: Lists a company's pushes; returns None if that fails.
     """
 
     take: Callable[[str], Coroutine[Any, Any, Snapshot | None]]
@@ -45,7 +45,7 @@ class Snapshots:
     _pushes: int = 0
 
     async def before_push(self, company_id: str) -> Snapshot | None:
-        """Return what was there before the push that is to be sent now."""
+        """Return a snapshot for a push about to be sent, taking a new one if needed."""
         now = asyncio.get_running_loop().time()
         self._pushes += 1
         taken = self._taken.get(company_id)
@@ -63,7 +63,7 @@ class Snapshots:
         return taken
 
     def _forget_old(self, company_id: str, now: float) -> None:
-        """A thousand companies' snapshots are 25 MiB; those of use are of ten minutes."""
+        """Drop outdated snapshots: those of a thousand companies take 25 MiB."""
         self._taken.pop(company_id, None)
         while self._taken and next(iter(self._taken.values())).until < now:
             self._taken.popitem(last=False)

@@ -1,7 +1,7 @@
-"""What an earlier run left in the journal: this one goes on with it.
+"""Continues what an earlier run left in the journal.
 
-What was sent is followed or searched for, what never left is sent, and each has its reference
-from the start.
+Pushes that were sent are followed or searched for, those that never left are sent, and each
+holds its reference from the start.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from integration_sdk.errors import ConfigurationError, InvalidRecord
 
 
 async def recover(desk: Desk) -> list[Push]:
-    """Go on with what an earlier run left, and return its pushes."""
+    """Continue what an earlier run left, and return its pushes."""
     found = await desk.delivery.recover()
     for intent in desk.delivery.ledger.doubted():
         desk.doubted[intent.id] = _revived(desk, intent)
@@ -37,7 +37,7 @@ def _revived(desk: Desk, intent: Intent) -> Push:
 
 
 async def send(desk: Desk, push: Push, intent: Intent) -> None:
-    """Send an intent that is on record already."""
+    """Send an intent that has already been recorded."""
     try:
         call = submissions.to_request(desk.dialect, push.request, {}, intent.idempotency_key)
     except (InvalidRecord, ConfigurationError) as error:

@@ -1,4 +1,4 @@
-"""Work beside the callers', which the end of the block waits for."""
+"""Background tasks, which the end of the block waits for."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ T = TypeVar("T")
 
 
 class Tasks(set[asyncio.Task[Any]]):
-    """Tasks that are running; each leaves when it ends."""
+    """The running tasks; each removes itself when done."""
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Do *work* beside."""
+        """Run *work* in a background task."""
         task = asyncio.create_task(work, name="integration_sdk push")
         self.add(task)
         task.add_done_callback(self.discard)
         return task
 
     async def see_through(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do *work*, to its end even if whoever awaits it is cancelled meanwhile."""
+        """Await *work*, which runs to its end even if the caller is cancelled."""
         task = self.start(work)
         try:
             return await asyncio.shield(task)
@@ -32,6 +32,6 @@ class Tasks(set[asyncio.Task[Any]]):
 
 
 def _log_failure(task: asyncio.Task[Any]) -> None:
-    """Tell of an error that nobody awaits any more."""
+    """Log the error of a task that nobody awaits any more."""
     if not task.cancelled() and (error := task.exception()):
         logger.error("what a cancelled caller had begun failed: %r", error)

@@ -1,4 +1,4 @@
-"""Waits that end: how long each push is waited for, from the service's answer or its loss."""
+"""Bounds on the time a push is waited for, counted from its answer or the loss of it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from integration_sdk._sansio.pushing import outcomes
 
 @define(eq=False)
 class Waits:
-    """The bounds of pushes that are not awaited for ever; a push itself knows nothing of them.
+    """The bounded waits.
 
     Attributes:
-        expired: Called with a push, and how many seconds were waited, when its wait ends.
+        expired: Called with the push and the seconds waited when a wait ends.
     """
 
     expired: Callable[[Push, float], None]
@@ -26,12 +26,12 @@ class Waits:
     _context: Context = Factory(Context)
 
     def bound(self, push: Push, seconds: float | None) -> None:
-        """Let the wait for *push* end so many seconds after it starts; None sets no bound."""
+        """End the wait for *push* this many *seconds* after it starts; None sets no bound."""
         if seconds is not None:
             self._bounds[push] = seconds
 
     def start(self, push: Push) -> None:
-        """*push* was answered, or its answer lost: its wait begins, and that of all who joined."""
+        """Start the waits for *push* and its twins: it was answered, or its answer was lost."""
         for each in push._crowd:
             seconds = outcomes.longest_wait(each.request, self._bounds.pop(each, None))
             if seconds is not None and each.outcome is None and each not in self._timers:
@@ -40,7 +40,7 @@ class Waits:
                 )
 
     def forget(self, push: Push) -> None:
-        """*push* has an outcome."""
+        """End the wait for *push*: it has an outcome."""
         self._bounds.pop(push, None)
         timer = self._timers.pop(push, None)
         if timer is not None:

@@ -1,15 +1,15 @@
 """Where intents are kept: in a file (`SqliteJournal`), or nowhere, if the caller names none.
 
-A journal knows no protocol. It takes rows as the rules in ``_sansio`` made them, all of one
-commit or none, and guards what must hold whatever the rules do: a push key has one owner, a
-reference stands for one push, what an intent sends and a final row never change. A file keeps
+A journal does not know the protocol. It stores the rows that the rules in ``_sansio`` make, all
+of a commit or none, and enforces what must always hold: a push key has one owner, a reference
+stands for one push, and neither a final row nor what an intent sends ever changes. A file keeps
 every row for good; it refuses to delete one.
 
-* ``_sqlite``: the asyncio face of a journal file; one thread, commits in groups.
-* ``_file``: the file itself: who may open it, how it is written and read, how damage shows.
-* ``_schema``: its tables, and a row as it is stored.
-* ``_keys``: what is left of a journal where the caller wants none: the owner of each push key.
-* ``_memory``: a file's guards over dictionaries that forget what is old, for tests and benchmarks.
+* ``_sqlite``: the asyncio interface of a journal file; one thread, commits in groups.
+* ``_file``: the file itself: opening, locking, writing, reading, detecting damage.
+* ``_schema``: its tables, and how a row is stored.
+* ``_keys``: used if the caller names no file; keeps only the owner of each push key.
+* ``_memory``: dictionaries with a file's checks that forget old rows, for tests and benchmarks.
 """
 
 from collections.abc import Collection, Sequence
@@ -24,14 +24,14 @@ __all__ = ["Journal", "KeyJournal", "MemoryJournal", "SqliteJournal"]
 
 
 class Journal(Protocol):
-    """What the coordinator needs of a journal."""
+    """What the coordinator needs from a journal."""
 
     async def commit(self, rows: Sequence[Intent]) -> None:
         """Make all of these rows durable, or none.
 
         Raises:
-            KeyClaimed: A push key of theirs belongs to another intent.
-            JournalError: Not written: nothing may be sent on its account.
+            KeyClaimed: One of their push keys belongs to another intent.
+            JournalError: The rows were not written; what they describe must not be sent.
         """
 
     async def rows(self, *, references: Collection[str] | None = None) -> list[Intent]:
@@ -44,4 +44,4 @@ class Journal(Protocol):
         """Return which of these push keys have an owner."""
 
     async def close(self) -> None:
-        """Finish what was handed in and let go of the file."""
+        """Finish pending work and close the file."""

@@ -1,14 +1,14 @@
-"""A journal file: who may open it, how it is written and read, how damage shows. Synchronous.
+"""A journal file: opening, locking, writing, reading, detecting damage. Synchronous.
 
 SQLite in WAL mode with ``synchronous=FULL``: a commit returns once it is on stable storage.
 What SQLite does not promise is added here:
 
 * Only the owner's own regular files, mode 0600; no symbolic links.
-* One owner at a time: ``flock`` on ``<name>-lock``, which a killed process lets go of.
-* A damaged file is refused whole, and left as it is. The structure is checked by SQLite, each
-  row by a checksum, their number by a tally. A damaged tail of the WAL would look like a torn
-  write that never was committed, so the number of the last commit is written to the lock file
-  *after* the commit is durable: a file that falls short of it has lost something.
+* One owner at a time: ``flock`` on ``<name>-lock``, which the death of a process releases.
+* A damaged file is refused as a whole, and left as it is. SQLite checks the structure, a checksum
+  each row, a tally their number. A damaged tail of the WAL looks like a torn write that was
+  never committed, so the number of the last commit is written to the lock file *after* the
+  commit is durable: a file with fewer commits has lost some.
 """
 
 import fcntl
@@ -30,14 +30,14 @@ from integration_sdk.errors import JournalError
 
 _MAGIC = b"SQLite format 3\0"
 _LAST_COMMIT = struct.Struct(">QI")
-# Damaged text comes out of sqlite3 in its own errors' messages as well, undecoded.
+# Messages of sqlite3's errors may contain damaged text that cannot be decoded.
 _UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
 _UNCERTAIN = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _AT_ONCE = 64
-"""Rows of one statement: between two, this thread waits for the loop's, up to 5 ms."""
+"""Rows per statement: after each, this thread may wait up to 5 ms for the GIL."""
 _READ = "SELECT * FROM intents LEFT JOIN payloads USING (number)"
 _SNAPSHOTS = 256
-"""Snapshots after which those that nobody needs any more are dropped, here and on disk."""
+"""Number of snapshots at which unused ones are dropped, from memory and from disk."""
 _DROP_SNAPSHOTS = (
     "DELETE FROM snapshots WHERE digest NOT IN "
     "(SELECT snapshot FROM intents WHERE snapshot IS NOT NULL)"
@@ -50,7 +50,7 @@ class JournalFile:
     """An open journal file; belongs to the thread that opened it.
 
     Raises:
-        JournalError: It is not ours to open, in use, not a journal, or damaged.
+        JournalError: The file is somebody else's, in use, not a journal, or damaged.
     """
 
     def __init__(self, path: Path, *, store_payloads: bool = True) -> None:
@@ -80,7 +80,7 @@ class JournalFile:
             raise self._unusable(str(error)) from error
 
     def _is_blank(self) -> bool:
-        """Whether nothing was ever in it: no bytes, or a database's header alone."""
+        """Whether the file was never used: it is empty, or holds only a database header."""
         wal = self._path.with_name(self._path.name + "-wal")
         if (wal.exists() and wal.stat().st_size) or self._last_commit():
             return False
@@ -92,9 +92,9 @@ class JournalFile:
         return not (application or things)
 
     def _make(self) -> None:
-        """Make the tables in a file beside, which then takes the place of the blank one.
+        """Create the tables in a second file, which then replaces the blank one.
 
-        Whoever dies halfway leaves the blank file behind, and the next to open begins anew.
+        After a crash halfway the blank file is still there, and the next open starts again.
         """
         unborn = self._path.with_name(self._path.name + "-new")
         for suffix in ("", "-wal", "-shm", "-journal"):
@@ -131,7 +131,7 @@ class JournalFile:
         )
 
     def _gone(self) -> JournalError:
-        """Return the error of a file that had commits and has nothing now."""
+        """Return the error for a file that had commits and is empty now."""
         return JournalError(
             f"The journal {self._path} cannot be trusted: it is gone, or empty, and it had "
             f"{self._last_commit()} commits. Nothing was sent: restore it from a copy; or, to "
@@ -141,8 +141,8 @@ class JournalFile:
     def _checked(self) -> int:
         """Check everything and return the number of commits.
 
-        Read-only: closing a connection that may write folds the WAL into the file, and what is
-        damaged stays as it is.
+        Read-only, because closing a writable connection checkpoints the WAL, and a damaged file
+        must stay as it is.
         """
         wal = self._path.with_name(self._path.name + "-wal")
         if not self._path.stat().st_size and not wal.exists():
@@ -175,7 +175,7 @@ class JournalFile:
         return int(commits)
 
     def _check_rows(self, db: sqlite3.Connection) -> list[int]:
-        """Check every row and every snapshot they need; count rows, and those with a payload."""
+        """Check all rows and their snapshots; return counts of rows and of rows with a payload."""
         snapshot = self._snapshot_of(db)
         rows = payloads = 0
         for row in _named(db.execute(_READ)):
@@ -194,9 +194,9 @@ class JournalFile:
         return number if zlib.crc32(record[:8]) == checksum else 0
 
     def write(self, commits: Sequence[Sequence[Intent]]) -> list[JournalError | None]:
-        """Write the commits in one transaction; say of each why it was refused, if it was.
+        """Write the commits in one transaction; return for each its error, or None.
 
-        When this returns, what was not refused is on stable storage.
+        On return, every commit without an error is on stable storage.
         """
         if self._broken is not None:
             return [self._not_written(self._broken) for _ in commits]
@@ -209,8 +209,8 @@ class JournalFile:
             self._db.execute("UPDATE tally SET commits = commits + 1")
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
-            # A full disk or a lock refuses for certain. A failed write or sync may have worked,
-            # so nothing more is written until the journal is opened and read again.
+            # After a full disk or a lock, nothing was written. A failed write or sync may have
+            # worked, so nothing more is written until the journal is opened and read again.
             if (error.sqlite_errorcode & 0xFF) in _UNCERTAIN:
                 self._broken = error
             self._roll_back()
@@ -298,7 +298,7 @@ class JournalFile:
             raise self._unusable(str(error)) from error
 
     def close(self) -> None:
-        """Drop snapshots nobody needs any more, fold the WAL into the file, unlock."""
+        """Drop unused snapshots, checkpoint the WAL, unlock."""
         try:
             self._drop_snapshots()
             self._db.close()
@@ -314,7 +314,7 @@ def _named(cursor: sqlite3.Cursor) -> Iterator[dict[str, object]]:
 
 
 def _own_file(path: Path) -> int:
-    """Open or create a file that is ours alone; return its descriptor."""
+    """Open or create a file that only its owner can access; return its descriptor."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         _refuse_strangers(path)
@@ -342,7 +342,7 @@ def _refuse_strangers(path: Path) -> None:
 
 
 def _refuse_others(path: Path) -> None:
-    """Leave a file alone that is no database at all, down to its mode."""
+    """Refuse a file that is not a database, before anything of it is changed, even its mode."""
     _refuse_strangers(path)
     try:
         with path.open("rb") as file:

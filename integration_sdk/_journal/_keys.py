@@ -1,4 +1,4 @@
-"""What stands in for a journal where the caller wants none: whose each push key is."""
+"""What replaces a journal if the caller names no file: a record of who owns which push key."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -9,27 +9,27 @@ from integration_sdk._sansio.pushing.intents import DOUBTED, Intent, KeyClaimed,
 
 @define
 class KeyJournal:
-    """Guards that no push key gets two owners, and keeps no row.
+    """Ensures that no push key gets two owners; keeps no rows.
 
-    The rules know every intent by themselves until it is acknowledged or settled; from then on
-    only its key matters, since a listing goes on to show it.
+    The ledger knows every intent until it is acknowledged or settled. From then on only its key
+    matters, because listings still show it.
 
-    remember: How many of the latest keys to remember; up to twice as many are, and all while a
-        push is in doubt. Older ones do not matter as long as they are in every snapshot that is
-        compared with a list, and a snapshot is 25,000 pushes old at most.
+    remember: How many of the latest keys to remember at least; up to twice as many are kept, and
+        all of them while a push is in doubt. Older keys do not matter: every snapshot compared
+        with a list contains them, and a snapshot is at most 25,000 pushes old.
     """
 
     remember: int = 50_000
     _open: dict[str, str] = field(factory=dict)
-    _settled: dict[str, None] = field(factory=dict)  # a set of as many is twice the size
+    _settled: dict[str, None] = field(factory=dict)  # half the size of a set
     _settled_before: dict[str, None] = field(factory=dict)
     _doubted: set[str] = field(factory=set)
 
     async def commit(self, rows: Sequence[Intent]) -> None:
-        """Take the keys of these rows, or of none.
+        """Record the keys of all of these rows, or of none.
 
         Raises:
-            KeyClaimed: A push key of theirs belongs to another intent.
+            KeyClaimed: One of their push keys belongs to another intent.
         """
         claims = {row.key: row.id for row in rows if row.key}
         for row in rows:
@@ -58,11 +58,11 @@ class KeyJournal:
             self._open[row.key] = row.id
 
     async def rows(self, *, references: Collection[str] | None = None) -> list[Intent]:
-        """Return nothing: no row is kept."""
+        """Return an empty list: no rows are kept."""
         return []
 
     async def unsettled(self) -> list[Intent]:
-        """Return nothing: there is nothing to take over."""
+        """Return an empty list: no rows are kept."""
         return []
 
     async def owners(self, keys: Collection[str]) -> Collection[str]:
@@ -70,4 +70,4 @@ class KeyJournal:
         return {key for key in keys if key in self._open or self._is_settled(key)}
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""

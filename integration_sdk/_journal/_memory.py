@@ -1,4 +1,4 @@
-"""A journal for tests and benchmarks: the same guards as a file's, no disk."""
+"""A journal for tests and benchmarks: the same checks as a file's, without a disk."""
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
@@ -18,8 +18,8 @@ _what_it_is = attrgetter(*WRITTEN_ONCE)
 class MemoryJournal:
     """Keeps rows in dictionaries; nothing outlives the process.
 
-    remember: Settled rows kept, the latest; older ones are forgotten, so that a stream of a
-        million pushes stays flat. They serve references and owners of keys, nothing else.
+    remember: How many of the latest settled rows are kept, so that memory stays bounded over a
+        million pushes. They are used only to look up references and owners of keys.
     """
 
     remember: int = 100_000
@@ -53,7 +53,7 @@ class MemoryJournal:
                 references[row.reference] = _reference_owner(references[row.reference], row)
 
     def _reference_owner(self, reference: str) -> str:
-        """Return who has a reference; nobody where all of its intents are superseded."""
+        """Return the intent that has a reference; "" if all of its intents are superseded."""
         ids = self._references.get(reference, ())
         return next((one for one in ids if not self._rows[one].is_superseded), "")
 
@@ -97,7 +97,7 @@ class MemoryJournal:
         return {key: self._keys[key] for key in keys if key in self._keys}
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""
 
 
 def _refuse_another_record(before: Intent, row: Intent) -> None:
@@ -119,7 +119,7 @@ def _refuse_second_owner(owner: str, row: Intent) -> None:
 
 
 def _reference_owner(owner: str, row: Intent) -> str:
-    """Return who has the reference after *row*; nobody where that was superseded."""
+    """Return the intent that has the reference after *row*; "" if *row* is superseded."""
     if row.is_superseded:
         return ""
     if owner not in {"", row.id}:

@@ -1,12 +1,13 @@
-"""The tables of a journal file, and a row as it is stored.
+"""The tables of a journal file, and how a row is stored.
 
 ``PRAGMA user_version`` counts the migrations applied; a file is brought up to date in one
 transaction, and a file from a newer SDK is refused. Each row carries a checksum over all its
 columns (its payload is covered by *payload_hash*), since SQLite itself does not notice a
 changed byte inside a value.
 
-Payloads stand apart: a row is written three times and they are once, and those of settled pushes
-leave whole pages to those to come. So a file grows by half a kilobyte a push, whatever its record.
+Payloads have a table of their own: a row is written three times but its payload once, and the
+payloads of settled pushes free whole pages for new ones. So a file grows by half a kilobyte per
+push, whatever the size of its record.
 """
 
 import hashlib
@@ -81,8 +82,8 @@ WRITTEN_ONCE = (
     "timeout_minutes",
     "parent",
 )
-"""What an intent is; the rest is what became of it. Its idempotency key may change after a
-refusal, and then alone."""
+"""Columns that never change, except the idempotency key, which may change after a refusal; the
+other columns say what became of the intent."""
 _ONCE = (*Lane._fields, *WRITTEN_ONCE[1:])
 _KEPT = {"id", *_ONCE}
 _VALUES = f"({', '.join('?' * len(_COLUMNS))})"
@@ -97,15 +98,15 @@ _OR_UPDATE = (
 
 @lru_cache
 def upsert(rows: int) -> str:
-    """Return the statement that writes so many rows at once, in their order.
+    """Return the statement that writes this many *rows* at once, in their order.
 
-    It passes over those whose intent is on record for another record.
+    It skips a row whose intent is on record with a different record.
     """
     return _INSERT + ", ".join([_VALUES] * rows) + _OR_UPDATE
 
 
 class Damaged(Exception):  # never leaves the journal: its file says where
-    """What was read is not what was written."""
+    """What was read differs from what was written."""
 
 
 def check_version(db: sqlite3.Connection) -> int:
@@ -124,10 +125,10 @@ def check_version(db: sqlite3.Connection) -> int:
 
 
 def check_tables(db: sqlite3.Connection) -> None:
-    """Compare tables, indexes and triggers with those the migrations make.
+    """Compare tables, indexes and triggers with those that the migrations create.
 
     Raises:
-        Damaged: They differ: the guards they hold may be gone.
+        Damaged: They differ, so constraints may be missing.
     """
     query = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name"
     made = sqlite3.connect(":memory:")
@@ -141,7 +142,7 @@ def check_tables(db: sqlite3.Connection) -> None:
 
 
 def migrate(db: sqlite3.Connection) -> None:
-    """Bring the file up to date, wholly or not at all."""
+    """Apply all missing migrations, or none."""
     version = check_version(db)
     if version == len(MIGRATIONS):
         return
@@ -157,7 +158,7 @@ def migrate(db: sqlite3.Connection) -> None:
 
 @lru_cache
 def insert_payloads(rows: int) -> str:
-    """Return the statement that keeps the payloads of so many intents, given by id."""
+    """Return the statement that stores this many payloads, given by intent id."""
     return (
         "INSERT OR IGNORE INTO payloads SELECT number, column2 "  # noqa: S608  # our own words
         f"FROM (VALUES {', '.join(['(?, ?)'] * rows)}) JOIN intents ON id = column1"
@@ -165,7 +166,7 @@ def insert_payloads(rows: int) -> str:
 
 
 def to_columns(intent: Intent) -> tuple[object, ...]:
-    """Spell an intent as the values of one row; its payload stands in a table of its own."""
+    """Return the column values of an intent's row, without its payload."""
     facts = {name: getattr(intent, name) for name in _FACTS}
     facts["snapshot"] = intent.snapshot and intent.snapshot.digest
     facts["candidates"] = "\n".join(intent.candidates)
@@ -177,10 +178,10 @@ def to_columns(intent: Intent) -> tuple[object, ...]:
 
 
 def from_row(row: dict[str, object], snapshot: Callable[[str], Snapshot]) -> Intent:
-    """Read a row, by column name; columns of later schemas may be missing.
+    """Return the intent of a row, given by column name; newer columns may be missing.
 
     Raises:
-        Damaged: It is not what was written.
+        Damaged: The row is not what was written.
     """
     check(row)
     facts = {name: value for name, value in row.items() if name not in _NOT_FACTS}
@@ -191,7 +192,7 @@ def check(row: Mapping[str, object]) -> None:
     """Compare a row with its checksum.
 
     Raises:
-        Damaged: It is not what was written.
+        Damaged: The row is not what was written.
     """
     intact = row["checksum"] == _checksum(row)
     if not intact or not _is_payload(row["payload"], row["payload_hash"]):
@@ -215,21 +216,21 @@ def _read(row: dict[str, object], payload: object, snapshot: Callable[[str], Sna
 
 
 def _checksum(facts: Mapping[str, object]) -> int:
-    """Absent values do not count, so that a new column leaves old rows as they are."""
+    """Return a checksum that ignores absent values, so that a new column keeps old rows valid."""
     said = [(name, value) for name in _SAID if (value := facts.get(name)) is not None]
     return zlib.crc32(repr(said).encode("utf-8", "surrogatepass"))
 
 
 def snapshot_columns(snapshot: Snapshot) -> tuple[str, int, str]:
-    """Spell a snapshot as the values of one row."""
+    """Return the column values of a snapshot's row."""
     return snapshot.digest, int(snapshot.whole), "\n".join(sorted(snapshot.keys))
 
 
 def read_snapshot(digest: str, columns: tuple[int, str] | None) -> Snapshot:
-    """Read a snapshot; its name is its checksum.
+    """Return a snapshot, after comparing it with its digest.
 
     Raises:
-        Damaged: It is missing, or not what was written.
+        Damaged: The snapshot is missing, or not what was written.
     """
     whole, keys = columns or (0, "")
     snapshot = Snapshot(frozenset(filter(None, keys.split("\n"))), whole=bool(whole))

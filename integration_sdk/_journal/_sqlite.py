@@ -1,8 +1,8 @@
-"""A journal on disk, awaited: one thread does the work, and what waits together goes together.
+"""The asyncio interface of a journal file: one thread does the work, in batches.
 
-Whatever is asked while the thread is at work, or in the same turn of the loop, is one errand:
-its commits are one transaction, and there and back takes one hop. Hops are what a journal
-costs most beside its syncs, so in a crowd an errand waits a moment for more to join it.
+Everything asked for while the thread is busy, or in the same turn of the loop, becomes one errand:
+one transaction for all its commits, one hop to the thread and back. After syncs, hops are the
+greatest cost of a journal, so under load an errand waits a moment for more to join it.
 """
 
 import asyncio
@@ -21,16 +21,16 @@ from integration_sdk._sansio.pushing.intents import Intent
 from integration_sdk.errors import JournalError
 
 GATHER: Final = 0.002
-"""Seconds for which an errand waits for company where the last one had some."""
+"""Seconds that an errand waits for more to join it, if the last one was shared."""
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 @frozen
 class _Errand:
-    """What the thread is to do at once; each part with the future that waits for it.
+    """A batch of work for the thread; each part has a future that waits for it.
 
-    A commit's error is its answer, so that one refused commit stops no other.
+    The error of a commit is its answer, so that a refused commit does not stop the others.
     """
 
     commits: list[tuple[tuple[Intent, ...], asyncio.Future[None]]] = field(factory=list)
@@ -38,7 +38,7 @@ class _Errand:
 
     @property
     def is_shared(self) -> bool:
-        """Whether it is of more than one asker."""
+        """Whether more than one caller waits for it."""
         return len(self.commits) + len(self.questions) > 1
 
     def run(self, file: JournalFile) -> list[Any]:
@@ -47,7 +47,7 @@ class _Errand:
         return [*refused, *(_answer(question) for question, _ in self.questions)]
 
     def tell(self, answers: Sequence[Any]) -> None:
-        """Give everybody their answer; who was cancelled hears nothing."""
+        """Set the answers, except on futures that were cancelled."""
         asked = (*self.commits, *self.questions)
         for (_, waiting), answer in zip(asked, answers, strict=True):
             if waiting.done():
@@ -58,7 +58,7 @@ class _Errand:
                 waiting.set_result(answer)
 
     def fail(self, failure: BaseException | None) -> None:
-        """Should the writer break, nobody waits for ever."""
+        """Fail all futures that are still waiting."""
         error = JournalError(f"The journal's writer broke: {failure!r}")
         self.tell([error] * (len(self.commits) + len(self.questions)))
 
@@ -66,7 +66,7 @@ class _Errand:
 def _answer(question: Callable[[], Any]) -> Any:
     try:
         return question()
-    except Exception as error:  # the asker's
+    except Exception as error:  # raised to the caller
         return error
 
 
@@ -79,7 +79,7 @@ def _close_all(opened: list[JournalFile]) -> None:
 class SqliteJournal:
     """Intents in a SQLite file that survives crashes and power loss; see ``_file``.
 
-    Made by `open`; belongs to the event loop and process it was opened in.
+    Created by `open`; belongs to the event loop and process it was opened in.
     """
 
     _path: Path
@@ -99,12 +99,12 @@ class SqliteJournal:
         """Open or create a journal file and check all of it.
 
         Args:
-            path: Beside it stand ``-lock``, and ``-wal`` and ``-shm`` while it is open.
-            store_payloads: Whether a record is kept until its push is final. Of others, and
-                afterwards, the journal has the hash and the natural key only.
+            path: The file. ``-lock`` is created beside it, ``-wal`` and ``-shm`` while it is open.
+            store_payloads: Whether a record is kept until its push is final. Otherwise, and
+                afterwards, only its hash and natural key are kept.
 
         Raises:
-            JournalError: It is not ours to open, in use, not a journal, or damaged.
+            JournalError: The file is somebody else's, in use, not a journal, or damaged.
         """
         loop = asyncio.get_running_loop()
         thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
@@ -115,27 +115,27 @@ class SqliteJournal:
 
         try:
             await loop.run_in_executor(thread, opening)
-        except BaseException:  # cancelled perhaps, with the thread still at work
+        except BaseException:  # perhaps cancelled while the thread is still busy
             await asyncio.shield(loop.run_in_executor(thread, _close_all, opened))
             thread.shutdown(wait=False)
             raise
         return cls(Path(path), thread, opened[0], loop)
 
     async def commit(self, rows: Sequence[Intent]) -> None:
-        """Make all of these rows durable, or none; returns once they are.
+        """Make all of these rows durable, or none; return once they are.
 
-        A cancelled caller does not take them back.
+        Cancelling the caller does not undo the commit.
 
         Raises:
-            KeyClaimed: A push key of theirs belongs to another intent.
-            JournalError: Not written: nothing may be sent on its account.
+            KeyClaimed: One of their push keys belongs to another intent.
+            JournalError: The rows were not written; what they describe must not be sent.
         """
         written: asyncio.Future[None] = self._loop.create_future()
         self._errand().commits.append((tuple(rows), written))
         await written
 
     def _errand(self) -> _Errand:
-        """Return what the thread does next."""
+        """Return the errand that the thread will do next."""
         self._check_usable()
         if self._waiting is None:
             self._waiting = _Errand()
@@ -188,7 +188,7 @@ class SqliteJournal:
             )
 
     async def close(self) -> None:
-        """Finish what was handed in, fold the WAL into the file and unlock it."""
+        """Finish pending work, checkpoint the WAL and unlock the file."""
         if self._closed:
             return
         self._check_usable()

@@ -1,8 +1,8 @@
 """The command ``integration-sdk``: a sandbox, a demo, bulk pushes and their journal.
 
-Every command is declared here and done in a module of its own. Exit codes: 0 all went well, 1
-not all did (or the service could not be asked), 2 wrong usage, 3 a push is in doubt, 130
-interrupted. Errors are one line on stderr; stdout carries what was asked for.
+Every command is declared here and implemented in a module of its own. Exit codes: 0 success, 1
+failure of some records or of the service, 2 wrong usage, 3 a push is in doubt, 130 interrupted.
+Errors are one line on stderr; results go to stdout.
 """
 
 from __future__ import annotations

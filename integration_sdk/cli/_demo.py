@@ -1,4 +1,4 @@
-"""The main job on show: stream a large result set while many records are pushed."""
+"""The demo: stream a large result set while many records are pushed."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from integration_sdk.sandbox import Sandbox
 REASONS_SHOWN: Final = 3
 REFUSED: Final = 7
 MOST_OPEN: Final = 100
-"""Fewer than there are to push, so that outcomes come while others are still being sent."""
+"""Fewer than the pushes, so that outcomes arrive while others are still being sent."""
 
 
 @Parameter(name="*")
 @frozen(kw_only=True)
 class DemoSettings:
-    """What the demo is asked to do."""
+    """The options of the demo."""
 
     base_url: str | None = None
     """A server of your own; without it an embedded sandbox serves. Never taken from the
@@ -61,7 +61,7 @@ class DemoSettings:
 
     @property
     def may_push(self) -> bool:
-        """Whether records are pushed; to somebody's real books only when told to."""
+        """Whether records are pushed; to the user's own server only if allowed."""
         return self.base_url is None or self.allow_push
 
 
@@ -87,10 +87,10 @@ class Tally:
 
 
 async def run_demo(settings: DemoSettings, out: Console, err: Console) -> None:
-    """Run the job, bars on *err* and the closing table on *out*.
+    """Run the demo, with progress bars on *err* and a final table on *out*.
 
     Raises:
-        ConfigurationError: Nothing there to work with.
+        ConfigurationError: The server has no company with a connection.
         IntegrationError: As any call.
     """
     tally = Tally()
@@ -113,7 +113,7 @@ async def run_demo(settings: DemoSettings, out: Console, err: Console) -> None:
 
 @asynccontextmanager
 async def _server(settings: DemoSettings, err: Console) -> AsyncIterator[tuple[str, str | None]]:
-    """The server of the caller's choice, or an embedded one that is hard to please."""
+    """Yield the address and key of the user's server, or of an embedded one with faults."""
     if settings.base_url is not None:
         yield settings.base_url, settings.api_key
         return
@@ -137,7 +137,7 @@ def _trouble(sandbox: Sandbox, pushes: int) -> None:
 
 
 async def _pick(client: Client) -> Books:
-    """The first company that has a connection, and that connection."""
+    """Return the first company that has a connection, and that connection."""
     async for company in client.companies.list():
         connection = await client.company(company["id"]).connections.list().first()
         if connection is not None:
@@ -211,7 +211,7 @@ def _count(tally: Tally, outcome: PushOutcome) -> None:
 
 
 def _example(described: PropertyDescription, number: int) -> Any:
-    """A record that the options allow: required properties alone, in each a plausible value."""
+    """Return a record that the options allow: plausible values of the required properties."""
     if described.options:
         return next((o.value for o in described.options if o.value is not None), None)
     match described.type:
@@ -234,7 +234,7 @@ def _required(properties: Mapping[str, PropertyDescription], number: int) -> dic
 
 
 def _rows(tally: Tally, stats: SessionStats, settings: DemoSettings) -> Iterator[tuple[str, str]]:
-    """What was done and what it took."""
+    """Yield the rows of the final table."""
     report = tally.report
     rate = report.items / tally.streaming if tally.streaming else 0.0
     yield "invoices streamed", f"{report.items:,} in {tally.streaming:.2f} s ({rate:,.0f}/s)"

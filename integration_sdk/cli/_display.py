@@ -1,4 +1,4 @@
-"""Progress on stderr: live bars on a terminal, a plain line now and then elsewhere."""
+"""Progress on stderr: live bars on a terminal, an occasional plain line elsewhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECONDS_BETWEEN_LINES: Final = 2.0
 
 @define
 class Bar:
-    """One row: what is done, how far it is, and a note beside it."""
+    """One row: a label, the progress, and a note."""
 
     _board: Board
     _label: str
@@ -31,12 +31,12 @@ class Bar:
     _shown: str = ""
 
     def show(self, done: str, part: float | None = None, *, note: str = "") -> None:
-        """Show how far it has got.
+        """Show the progress.
 
         Args:
-            done: In words and numbers.
-            part: Of the whole, from 0 to 1; None where that is not known.
-            note: What else there is to say.
+            done: The progress in words and numbers.
+            part: The share that is done, from 0 to 1; None if not known.
+            note: Additional text.
         """
         total = None if part is None else 1.0
         self._board.progress.update(
@@ -53,13 +53,13 @@ class Bar:
 
 
 class Board:
-    """Where the bars of one job stand."""
+    """The bars of one job."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self.live = console.is_terminal
-        # What others write to stderr (a warning, say) is shown above the bars. Not so stdout: it
-        # may be a file, and what is redirected ends on the console.
+        # Other output to stderr (a warning, say) is shown above the bars. Stdout is not
+        # redirected: it may be a file, and redirected output ends up on the console.
         self.progress = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=28),
@@ -83,26 +83,26 @@ class Board:
         return Bar(self, label, self.progress.add_task(label, total=None, done="", note=""))
 
     def leave(self) -> None:
-        """Let go of the terminal, for a process that ends here and now."""
+        """Restore the terminal, before the process ends at once."""
         self.progress.stop()
 
 
 class Stderr(Console):
-    """A console on stderr: where nobody reads it, nothing but that changes."""
+    """A console on stderr; if nobody reads stderr, output is lost but the command goes on."""
 
     def __init__(self) -> None:
         super().__init__(stderr=True)
 
     def on_broken_pipe(self) -> None:
-        """Leave the error to `say`; rich would give up stdout and end the process."""
+        """Leave the error to `say`; rich would close stdout and end the process."""
         raise  # noqa: PLE0704  # it is called while the error is handled
 
 
 def say(console: Console, text: str) -> None:
-    """Print a line as it is: not wrapped, nothing in it read as markup.
+    """Print a line as it is, without wrapping or markup.
 
     Raises:
-        IntegrationError: Stdout takes nothing. Where it is stderr, nothing is said.
+        IntegrationError: Stdout cannot be written. Errors of stderr are ignored.
     """
     try:
         console.print(text, soft_wrap=True, markup=False, highlight=False)
@@ -114,7 +114,7 @@ def say(console: Console, text: str) -> None:
 
 
 def discard(file: IO[Any]) -> None:
-    """Let *file* lead nowhere: what it still holds would fail once more at the process's end."""
+    """Redirect *file* to nowhere, or flushing it at exit would fail again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, file.fileno())
     os.close(nowhere)

@@ -44,11 +44,11 @@ _DECIDED: Final = {
 
 
 async def show(journal: str, out: Console, *, as_json: bool) -> None:
-    """Print what a journal holds: how much in each state, and what is in doubt.
+    """Print how many pushes of a journal are in each state, and which are in doubt.
 
     Raises:
         ConfigurationError: There is no such journal.
-        JournalError: It is in use, or cannot be trusted.
+        JournalError: It is in use or damaged.
     """
     async with _opened(journal) as kept:
         rows = await kept.rows()
@@ -68,7 +68,7 @@ async def show(journal: str, out: Console, *, as_json: bool) -> None:
 
 
 def _state(row: Intent) -> tuple[str, str]:
-    """Name the state of a push, and what comes next."""
+    """Return the state of a push, and what will happen next."""
     if row.state is State.FINAL:
         return f"{row.state} {row.status}", ""
     if row.state is State.DECIDED:
@@ -107,19 +107,19 @@ def _facts(row: Intent) -> dict[str, Any]:
 async def resolve(
     journal: str, intent: str, out: Console, *, decision: Decision, key: str | None
 ) -> None:
-    """Put a decision about a push in doubt on record; `resume` carries it out.
+    """Record a decision about a push in doubt; `resume` carries it out.
 
     Args:
-        journal: Its file.
-        intent: The push's id in it, or the beginning of that.
-        out: Where to say what is next.
+        journal: The journal file.
+        intent: The id of the push in the journal, or its beginning.
+        out: Where to print the next step.
         decision: "resend", "abandon" or "bind".
-        key: The push it is, for "bind".
+        key: The key of the push, for "bind".
 
     Raises:
-        ConfigurationError: There is no such push, or it is not in doubt, or the key is none.
-        KeyClaimed: The key is that of another push.
-        JournalError: Not recorded, hence not decided.
+        ConfigurationError: There is no such push, it is not in doubt, or the key is invalid.
+        KeyClaimed: The key belongs to another push.
+        JournalError: The decision was not recorded and does not count.
     """
     if key is not None:
         requests.segment("bind", key)
@@ -172,7 +172,7 @@ def _machine(ledger: Ledger, row: Intent, decision: Decision, key: str | None) -
 
 
 async def _record(journal: SqliteJournal, machine: Machine[Intent]) -> None:
-    """Drive a decision: all it asks for are commits."""
+    """Drive the machine of a decision, whose only effects are commits."""
     for effect in machine:
         if not isinstance(effect, Commit):
             raise TypeError(f"a decision only commits, but asked for {effect!r}")
@@ -190,10 +190,10 @@ async def _opened(path: str) -> AsyncIterator[SqliteJournal]:
 
 
 def check_exists(path: Path) -> None:
-    """Refuse to look into a journal that is not there: opening would make it.
+    """Refuse a journal that does not exist, since opening would create it.
 
     Raises:
-        ConfigurationError: It is not there, or cannot be.
+        ConfigurationError: The file does not exist, or the path is invalid.
     """
     try:
         path.stat()

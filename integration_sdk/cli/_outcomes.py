@@ -1,4 +1,4 @@
-"""What a push command says: an NDJSON line per outcome, a summary, an exit code."""
+"""The output of a push command: an NDJSON line per outcome, a summary, an exit code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SENT_BEFORE: Final = {OutcomeStatus.SUCCESS, OutcomeStatus.FAILED, OutcomeStatu
 
 
 def describe(outcome: PushOutcome, line: Line | None) -> dict[str, Any]:
-    """Return an outcome as a line of the output has it; what does not apply is left out.
+    """Return the output line of an outcome; fields that do not apply are left out.
 
     ``line`` (of the input; absent for what an earlier run left), ``reference``, ``status``,
     ``key``, ``errors`` (texts), and of a push in doubt ``intent`` and ``candidates``.
@@ -57,22 +57,22 @@ def errors_of(outcome: PushOutcome) -> list[str]:
 
 
 def by_status(counts: Counter[OutcomeStatus]) -> list[tuple[OutcomeStatus, int]]:
-    """Return what was counted, successes first."""
+    """Return the counts, successes first."""
     return [(status, counts[status]) for status in OutcomeStatus if counts[status]]
 
 
 @define(eq=False)
 class Results:
-    """Writes outcomes as they come, each flushed, and keeps count.
+    """Writes outcomes as they come, flushing each, and counts them.
 
     Attributes:
-        counts: How many outcomes there are, by status.
-        earlier: Of these, the ones that an earlier run had sent.
-        doubts: The first few that are in doubt.
-        settled: Bytes of the input that is done with.
-        unread: How many lines held no record.
-        broken: Called with the error once the output cannot be written.
-        alone: Whether outcomes are taken as they are heard of: the run has been left.
+        counts: Number of outcomes, by status.
+        earlier: How many of these an earlier run had sent.
+        doubts: The first few outcomes in doubt.
+        settled: Bytes of input whose outcomes are known.
+        unread: Number of lines without a record.
+        broken: Called with the error when the output cannot be written.
+        alone: Whether outcomes are taken from events, because the run has been left.
     """
 
     file: IO[bytes]
@@ -103,7 +103,7 @@ class Results:
         self._lines[id(request)] = line
 
     def hear(self, event: PushEvent) -> None:
-        """Remember what this run has sent; once nobody else takes outcomes, take them."""
+        """Remember what this run has sent; take outcomes too, once the run has been left."""
         push = event.push
         if event.what in {"sent", "doubted"}:
             self._sent.add(id(push.request))
@@ -111,7 +111,7 @@ class Results:
             self.take(push.outcome, push.request)
 
     def _is_joined(self, left: Push) -> bool:
-        """Whether a line has joined what an earlier run left: it tells of both."""
+        """Whether a line has joined a push of an earlier run; its outcome covers both."""
         return bool(left.twins) and id(left.request) not in self._lines
 
     def take(self, outcome: PushOutcome, sent: PushRequest) -> None:
@@ -135,7 +135,7 @@ class Results:
         self.write({"line": line.number, "status": status, "errors": [str(error)]})
 
     def write(self, facts: Mapping[str, Any]) -> None:
-        """Write a line; where that cannot be, say so once and go on in silence."""
+        """Write a line; if that fails, report it once and write nothing more."""
         if self._silent:
             return
         try:
@@ -148,7 +148,7 @@ class Results:
 
     @property
     def exit_code(self) -> int:
-        """0 where all succeeded, 3 where any is in doubt, else 1."""
+        """0 if all succeeded, 3 if any is in doubt, else 1."""
         if self.counts[OutcomeStatus.IN_DOUBT]:
             return IN_DOUBT
         return ALL_SUCCEEDED if set(+self.counts) <= {OutcomeStatus.SUCCESS} else SOME_DID_NOT

@@ -1,7 +1,7 @@
 """The commands that push: a file's records, or what a journal still holds.
 
-What a journal has on record is never sent a second time: a line whose push goes on already
-joins that push. Whether it is that push is the coordinator's to say.
+What a journal has recorded is never sent twice: a line joins the push that an earlier run began
+for it. The coordinator decides whether they are the same push.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from integration_sdk.models import OutcomeStatus, PushRequest
 
 @frozen(kw_only=True)
 class PushJob:
-    """What `push` was asked to do.
+    """The options of `push`.
 
     Attributes:
         source: A file, or ``-`` for standard input.
@@ -70,7 +70,7 @@ async def push(service: Service, job: PushJob, results: Results, err: Console) -
 
 
 async def _look_before(client: Client, job: PushJob) -> None:
-    """Find out, before a journal holds any of it, that ids, key and address can be right."""
+    """Check ids, key and address before anything is written to a journal."""
     plan = job.plan
     requests.push(
         client.dialect,
@@ -86,13 +86,13 @@ async def _look_before(client: Client, job: PushJob) -> None:
     except (Unauthorized, Forbidden, AccountExpired):
         raise
     except ApiError:
-        # Options are not to be had for every data type; they are needed where they are checked.
+        # Not every data type has options; they are needed only if records are checked.
         if job.checked:
             raise
 
 
 async def _push_lines(run: Run, lines: Lines, plan: Plan, pushes: Coordinator) -> None:
-    """Push what the lines hold, then see to what is left of an earlier run."""
+    """Push the lines, then wait for what an earlier run left."""
     left = {one.request.reference or one.intent: one for one in pushes.recovered}
 
     async def read() -> AsyncIterator[PushRequest]:
@@ -119,7 +119,7 @@ async def _push_lines(run: Run, lines: Lines, plan: Plan, pushes: Coordinator) -
 
 
 async def _settle(run: Run, left: Iterable[Push]) -> None:
-    """Take the outcomes of pushes that are on their way already, as they come."""
+    """Take the outcomes of pushes of an earlier run, as they come."""
     for coming in asyncio.as_completed(left):
         run.look_at(await coming)
 
@@ -127,9 +127,9 @@ async def _settle(run: Run, left: Iterable[Push]) -> None:
 async def resume(
     service: Service, journal: str, results: Results, err: Console, options: CoordinatorOptions
 ) -> int:
-    """Go on with what a journal holds and return the exit code.
+    """Continue what a journal holds, and return the exit code.
 
-    What is in doubt is looked for once more; what turns up is waited for like the rest.
+    Pushes in doubt are searched for once more; those that are found are waited for.
     """
     check_exists(Path(journal))
     async with service.client() as client:

@@ -1,8 +1,8 @@
-"""From lines to pushes: an NDJSON file or pipe, read no faster than it is pushed.
+"""Reads pushes from the lines of an NDJSON file or pipe, no faster than they are pushed.
 
-A thread reads, for a pipe may keep it waiting as long as it likes; the loop takes over what
-is there. What a line holds is sent as it stands: fractions stay exact. Only where the content
-is the name, members are sent in the order of their names, for the journal compares bytes.
+A thread reads, since reading a pipe may block for any time, and passes lines to the loop. Records
+are sent as they are, with exact fractions. Only if a record is named after its content, its
+members are sent in the order of their names, since the journal compares bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from integration_sdk.errors import ConfigurationError, InvalidRecord
 from integration_sdk.models import PushRequest
 
 AHEAD: Final = 256
-"""Lines that are read before they are wanted."""
+"""Lines that are read ahead."""
 FORMAT: Final = "a JSON object a line (NDJSON), in UTF-8 and not compressed"
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _decode: Final = msgspec.json.Decoder(float_hook=Decimal).decode
@@ -47,10 +47,10 @@ class Lines:
     """The lines of *source*, a file or ``-``; a ``with`` block around one ``async for``.
 
     Attributes:
-        size: Bytes there are to read; None for a pipe.
+        size: Bytes to read; None for a pipe.
 
     Raises:
-        ConfigurationError: It cannot be opened, or read any further.
+        ConfigurationError: The source cannot be opened or read.
     """
 
     def __init__(self, source: str) -> None:
@@ -64,7 +64,7 @@ class Lines:
         self._last = Line(0, b"")
         self._failure: OSError | None = None
         self._over = self._stopped = False
-        # A daemon: nothing ends the read of a pipe on which nobody writes.
+        # A daemon, because the read of a pipe that nobody writes to cannot be ended.
         self._thread = Thread(target=self._read, name="integration_sdk lines", daemon=True)
 
     def _opened(self, source: str) -> BinaryIO:
@@ -92,11 +92,11 @@ class Lines:
 
     @property
     def read(self) -> int:
-        """Number of the last line that was handed out."""
+        """The number of the last line that was yielded."""
         return self._last.number
 
     def stop(self) -> None:
-        """Hand out no further line."""
+        """Yield no more lines."""
         self._over = self._stopped = True
         self._room.release()
         self._news.set()
@@ -134,7 +134,7 @@ class Lines:
         self._tell(self._end, failure)
 
     def _tell(self, hear: Any, news: object) -> None:
-        with suppress(RuntimeError):  # the loop is gone, and with it whoever wanted to know
+        with suppress(RuntimeError):  # the loop has been closed
             self._loop.call_soon_threadsafe(hear, news)
 
     # Back in the loop
@@ -154,7 +154,7 @@ def _size(file: BinaryIO) -> int | None:
 
 
 class NoRecord(InvalidRecord):
-    """A line is no JSON object."""
+    """The line is not a JSON object."""
 
 
 @define
@@ -162,11 +162,10 @@ class Plan:
     """How a line becomes a push.
 
     Attributes:
-        reference: Where a record holds its own name. None names it after its content: a
-            record that moved, or was moved to another file, or has its members in another
-            order, is known again; one that was changed is another. The second of two equal
-            records is ``….2``.
-        update_id: Where a record holds the id of what it updates; None creates.
+        reference: Path of the record's own name. None names it after its content: a record
+            keeps its name if it moves, even to another file, or if its members are reordered,
+            but not if it is changed. The second of two equal records is ``….2``.
+        update_id: Path of the id of the record to update; None creates records.
         natural_key: As `PushRequest` has it.
     """
 
@@ -180,10 +179,10 @@ class Plan:
     _seen: Counter[int] = Factory(Counter)
 
     def request(self, line: Line) -> PushRequest:
-        """Return what is to be pushed.
+        """Return the push request for *line*.
 
         Raises:
-            InvalidRecord: The line holds no record, or the record lacks a name that was asked for.
+            InvalidRecord: The line holds no record, or the record has no value at a given path.
         """
         record = decode(line) if self.reference else _in_order(decode(line))
         record_id = self.update_id and _name(record, self.update_id, "--update-id")
@@ -209,10 +208,10 @@ class Plan:
 
 
 def decode(line: Line) -> dict[str, Any]:
-    """Return the record of a line, its fractions exact.
+    """Return the record of a line, with exact fractions.
 
     Raises:
-        NoRecord: It holds none.
+        NoRecord: The line holds no record.
     """
     text = line.text.removeprefix(_BYTE_ORDER_MARK) if line.number == 1 else line.text
     try:

@@ -1,8 +1,7 @@
-"""One run of pushes: what is seen of it, what stops it, what it comes to.
+"""One run of pushes: its display, its interruption, its result.
 
-Ctrl-C reads no further and waits for what is open, though not for a service that lets nothing
-through for hours. A second one leaves at once, which a journal survives like any other end of
-the process.
+Ctrl-C stops reading and waits for open pushes, but not for a service that blocks everything for
+hours. A second Ctrl-C ends the process at once; a journal survives that like a crash.
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ from integration_sdk.models import OutcomeStatus, PushOutcome
 
 SECONDS_BETWEEN_LOOKS: Final = 0.1
 PATIENCE: Final = 5.0
-"""Seconds with nothing under way after which an interrupted run ends. A service that names no
-time is asked more often."""
+"""Seconds without activity after which an interrupted run ends. A service that names no time is
+asked more often."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _HOPELESS: Final = (Unauthorized, Forbidden, NotFound, MethodNotAllowed)
-"""Refusals that are not about the record: the next one would fare no better."""
+"""Refusals that are not about the record, so every other record would be refused too."""
 
 
 @define(eq=False)
 class Run:
-    """One run: where its outcomes and its progress go, and whether it is to stop.
+    """One run: its outcomes, its progress, and whether it should stop.
 
     Attributes:
-        stopped: Why no further line is read, if it is not the user's wish.
-        interrupted: Whether it is.
-        busy_at: When something was under way last.
+        stopped: Why no more lines are read, unless the user interrupted the run.
+        interrupted: Whether the user interrupted the run.
+        busy_at: The time of the last activity.
     """
 
     client: Client
@@ -65,7 +64,7 @@ class Run:
         self.results.broken = self.lose_output
 
     def interrupt(self) -> None:
-        """Read no further; what is open is waited for. Once more: leave, here and now."""
+        """Stop reading and wait for open pushes; if called again, end the process at once."""
         if self.interrupted:
             self.leave()
         self.interrupted = True
@@ -78,7 +77,7 @@ class Run:
         )
 
     def lose_output(self, error: OSError) -> None:
-        """Stop reading: outcomes that nobody sees are not worth more pushes."""
+        """Stop reading, because outcomes cannot be written any more."""
         if not isinstance(error, BrokenPipeError):
             self.stop(f"the outcomes cannot be written: {error.strerror}")
         elif not self.interrupted:
@@ -89,12 +88,12 @@ class Run:
         self.board.leave()
         say(self.err, f"Left at once. {self.advice}")
         sys.stdout.flush()
-        # Not by an exception, which would wait for the answers of what is being sent.
+        # Not by an exception, which would wait for the answers to pushes being sent.
         os._exit(INTERRUPTED)
 
     @property
     def advice(self) -> str:
-        """How to go on after an interruption."""
+        """How to continue after an interruption."""
         if self.journal is None:
             read = f" up to line {self.lines.read:,}" if self.lines else ""
             return (
@@ -107,20 +106,20 @@ class Run:
         )
 
     def look_at(self, outcome: PushOutcome, joined: Push | None = None) -> None:
-        """Write an outcome, and stop reading where no record could fare better.
+        """Write an outcome, and stop reading if every other record would fail as well.
 
         Args:
-            outcome: Of a line, or of what an earlier run left.
-            joined: The push of an earlier run that the line's is one with.
+            outcome: The outcome of a line, or of a push of an earlier run.
+            joined: The push of an earlier run that the line has joined.
         """
         self.results.take(outcome, (joined or outcome).request)
         refused = outcome.status is OutcomeStatus.REJECTED and isinstance(outcome.error, _HOPELESS)
-        # Not found may be the record that was to be updated, and that one alone.
+        # NotFound may concern only the record to be updated.
         if refused and outcome.request.record_id is None:
             self.stop(str(outcome.error))
 
     def stop(self, why: str) -> None:
-        """Read no further."""
+        """Stop reading."""
         self.stopped = self.stopped or why
         if self.lines:
             self.lines.stop()
@@ -129,9 +128,9 @@ class Run:
     async def coordinator(
         self, *, checked: bool = False, **options: Unpack[CoordinatorOptions]
     ) -> AsyncIterator[Coordinator]:
-        """A coordinator whose progress is shown."""
+        """Yield a coordinator, and show its progress."""
         options |= {"journal": self.journal, "on_event": self.results.hear}
-        # People see how long the service holds them back, and press Ctrl-C if they mind.
+        # Users see how long the service makes them wait, and can press Ctrl-C.
         options.setdefault("max_pause", None)
         check: Literal["options"] | None = "options" if checked else None
         end = asyncio.timeout(None)
@@ -158,13 +157,13 @@ class Run:
                 self.busy_at = time.monotonic()
             elif time.monotonic() - self.busy_at > PATIENCE:
                 self.stop(f"nothing was under way any more{self._held}")
-                # The block's end sends nothing and waits for nothing where an exception ends it.
+                # A block that ends with an exception sends nothing and waits for nothing.
                 self.results.alone = True
                 end.reschedule(asyncio.get_running_loop().time())
                 return
 
     def _is_busy(self, pushes: Coordinator) -> bool:
-        """Whether there is anything to wait for after Ctrl-C; before, there always is."""
+        """Whether there is anything to wait for after Ctrl-C; always True before it."""
         now = self.client.stats()
         if now.in_flight or not self.interrupted:
             return True
@@ -181,7 +180,7 @@ class Run:
 
     @property
     def _held(self) -> str:
-        """Whether the service holds everything back, and until when where it said so."""
+        """Return a note if the service holds everything back, with the time if it named one."""
         if self.client.stats().gate_open:
             return ""
         quota = self.client.quota
@@ -227,7 +226,7 @@ class Run:
 
 @contextmanager
 def hearing_signals(hear: Callable[[], None]) -> Iterator[None]:
-    """Let a first Ctrl-C, or SIGTERM, be heard in place of breaking off."""
+    """Call *hear* on Ctrl-C or SIGTERM, instead of ending the process."""
     loop = asyncio.get_running_loop()
     for one in _SIGNALS:
         loop.add_signal_handler(one, hear)

@@ -4,8 +4,8 @@
         sandbox.faults.rate_limit(per_second=100)
         client = ...  # anything that speaks HTTP: sandbox.base_url, sandbox.api_key
 
-The sandbox reads the interface document for itself: it shares no line with the client in this
-package, so that a misspelt field cannot cancel out on both sides.
+The sandbox implements the interface document independently: it shares no code with the client in
+this package, so that a misspelt field cannot cancel out on both sides.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class Sandbox:
 
     @property
     def faults(self) -> Faults:
-        """What goes wrong, on command."""
+        """The faults in force; call its methods to add more."""
         return self._service.faults
 
     @property

@@ -40,7 +40,7 @@ async def update_company(call: Call) -> Answer:
 
 
 async def change_company(call: Call) -> Answer:
-    """``PATCH /companies/{companyId}``: the same, and what is not named stays as it is."""
+    """``PATCH /companies/{companyId}``: the same; fields that are left out keep their value."""
     company = _company(call)
     kept = {"name": company.name, "description": company.description}
     return _changed(company, kept | call.json_object())
@@ -72,7 +72,7 @@ async def set_sync_settings(call: Call) -> Answer:
 
 
 def connection_of(call: Call) -> Connection:
-    """The connection that the path names, or 404."""
+    """Return the connection that the path names, or 404."""
     return call.service.connection(call.names["companyId"], call.names["connectionId"])
 
 

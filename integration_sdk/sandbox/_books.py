@@ -1,4 +1,4 @@
-"""Seeded books: what generated records a company, or one of its connections, has.
+"""Seeded books: the generated records of a company, or of one of its connections.
 
 Source: the document does not show the fields of records. Assumed: the published data model's.
 """
@@ -28,7 +28,7 @@ class Few:
     """Records that are made one by one.
 
     Args:
-        content: All of a record but its identifier and when it was changed.
+        content: Makes a record, without its identifier and modification dates.
     """
 
     ids: Ids
@@ -45,11 +45,11 @@ class Few:
 
 
 class Books:
-    """Everything that is in one company's (or connection's) books, by kind.
+    """All records in one company's (or connection's) books, by kind.
 
     Args:
-        seed: Books of the same seed and scope are the same to the byte.
-        scope: What tells these books from others: a company's number, say.
+        seed: Books of the same seed and scope are identical.
+        scope: Distinguishes these books from others, for example a company's number.
         invoices: How many invoices there are.
     """
 
@@ -65,7 +65,7 @@ class Books:
         self._data_sets: dict[tuple[str, int], DataSet] = {}
 
     def data_set(self, kind: str, account: int = 0) -> DataSet:
-        """The records of *kind*, with all that has become of them.
+        """Return the records of *kind*, with all changes made to them.
 
         *kind* is ``invoices``, one of `KINDS`, or ``bankTransactions``: those of the *account*-th
         bank account.
@@ -93,7 +93,7 @@ class Books:
         return Few(self._ids(kind), count, partial(content, self))
 
     def chance(self, what: object) -> random.Random:
-        """A random source that depends on nothing but seed, scope and *what*."""
+        """Return a random source that depends only on seed, scope and *what*."""
         return random.Random(f"{self._seed}/{self._scope}/{what}")
 
     def _ids(self, kind: str) -> Ids:
@@ -253,7 +253,7 @@ class Books:
 
 
 def _supplier_name(n: int) -> str:
-    return business(n + 500)  # nobody who is a customer
+    return business(n + 500)  # no customer's name
 
 
 def _party(name_property: str, name: str, n: int) -> dict[str, Any]:
@@ -288,4 +288,4 @@ KINDS: Mapping[str, tuple[int, Callable[[Books, int], dict[str, Any]]]] = {
     "directCosts": (90, Books._direct_cost),
     "bankAccounts": (3, Books._bank_account),
 }
-"""How many records of each kind there are, and what is in one; invoices are beside these."""
+"""The number of records of each kind, and the method that makes one; invoices are separate."""

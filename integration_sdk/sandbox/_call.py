@@ -1,7 +1,7 @@
-"""What goes through the sandbox: a call comes in, an answer goes out, or the call is refused.
+"""The values that pass through the sandbox: calls, answers and refusals.
 
 A handler gets a `Call` and returns an `Answer` or raises `Refused`, which becomes the documented
-error body. An answer is a plain value, cuts included: only `_server` knows about sockets.
+error body. An answer is a plain value, even if it is to be cut: only `_server` uses sockets.
 
 Source: "Resources and their fields", Error body; "Errors", Other rules 1.
 """
@@ -33,11 +33,11 @@ def decode(body: bytes) -> Any:
 
 @frozen
 class Answer:
-    """What the service says.
+    """An answer of the service.
 
     Args:
         cut: Bytes of the body after which the connection is cut; -1 sends nothing at all.
-        aside: Said by the sandbox about itself: neither counted nor remembered.
+        aside: Whether it is about the sandbox itself, so neither counted nor remembered.
     """
 
     status: int = 200
@@ -55,7 +55,7 @@ def answer(value: object, status: int = 200, headers: Mapping[str, str] = NOTHIN
 
 @frozen
 class Problem:
-    """An entry of ``validation.errors``: which item, what is wrong, who says so."""
+    """An entry of ``validation.errors``: the item, the message, the validator."""
 
     item: str | None
     message: str
@@ -73,10 +73,10 @@ class Problem:
 
 @frozen
 class Notice:
-    """One of the notifications that the end of a push is told by.
+    """One notification of the end of a push.
 
     Args:
-        delay: Seconds after the end at which it leaves.
+        delay: Seconds after the end at which it is sent.
         forged: What is wrong with it, if anything (`Faults.forge_notifications`).
     """
 
@@ -89,14 +89,14 @@ Notices = tuple[Notice, ...]
 
 @frozen
 class World:
-    """What the faults in force have changed about the world, for one call.
+    """What the faults in force change about the world for one call.
 
     Args:
-        page_size_cap: The most items that a page holds.
+        page_size_cap: Maximum items of a page.
         list_lag: Seconds until a push appears in the list.
-        push_seconds: Gives the seconds that a push takes; None for the sandbox's own.
-        push_failure: Why the platform refuses the push, if it is to.
-        notices: How the end of the push is told to those who have subscribed.
+        push_seconds: Returns the seconds that a push takes; None for the sandbox's own.
+        push_failure: Why the platform refuses the push, if it does.
+        notices: The notifications that subscribers get of the push's end.
     """
 
     page_size_cap: int = 5000
@@ -110,7 +110,7 @@ AS_IT_IS = World()
 
 
 class Refused(Exception):
-    """The service says no; becomes the documented error body.
+    """Raised to refuse a call; becomes the documented error body.
 
     Args:
         status: HTTP status, repeated in the body.
@@ -159,7 +159,7 @@ def not_found(what: str) -> Refused:
 
 @define
 class Call:
-    """One request, and the world that it meets.
+    """One request, and the state of the world it applies to.
 
     Args:
         path: As sent, without the query.
@@ -179,7 +179,7 @@ class Call:
 
     @property
     def company_id(self) -> str | None:
-        """The company the path speaks of, if any."""
+        """The company that the path names, if any."""
         parts = self.segments
         return parts[1] if len(parts) > 1 and parts[0] == "companies" else None
 

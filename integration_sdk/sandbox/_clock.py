@@ -1,8 +1,8 @@
 """The sandbox's idea of now.
 
 It follows the running event loop's clock, so that a loop with virtual time drives the service
-too, and can be pushed ahead by hand: three hours of a push day pass in one call. Nothing in the
-sandbox sleeps to make a push complete; everything is computed from ``now()`` when somebody asks.
+too, and can be advanced by hand, for example by three hours in one call. Nothing in the sandbox
+sleeps until a push completes; its state is computed from ``now()`` when somebody asks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Clock:
         self._wind()
 
     def rest(self) -> None:
-        """Stand still at what is shown now."""
+        """Stop at the current time."""
         self._shown, self._loop = self.now(), None
         self._wind()
 
@@ -51,7 +51,7 @@ class Clock:
     def advance(
         self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
     ) -> None:
-        """Push the clock ahead. Time never goes back."""
+        """Advance the clock. Time never goes back."""
         ahead = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds()
         if ahead < 0:
             raise ValueError("a clock cannot be advanced by a negative time")
@@ -59,7 +59,7 @@ class Clock:
         self._wind()
 
     def alarm(self, ring: Callable[[], object]) -> Alarm:
-        """An alarm that calls *ring* on the loop; not set yet."""
+        """Return an alarm that calls *ring* on the loop; it is not set yet."""
         alarm = Alarm(self, ring)
         self._alarms.append(alarm)
         return alarm
@@ -76,10 +76,10 @@ class Clock:
 
 
 class Alarm:
-    """Rings when the service's time has come, by the loop's clock or by `Clock.advance`.
+    """Rings at a set service time, reached by the loop's clock or by `Clock.advance`.
 
     Attributes:
-        at: When it is to ring; infinite for never.
+        at: When it will ring; infinite for never.
     """
 
     def __init__(self, clock: Clock, ring: Callable[[], object]) -> None:
@@ -88,7 +88,7 @@ class Alarm:
         self.at = inf
 
     def set(self, at: float) -> None:
-        """Ring at *at*, and no more at the time set before."""
+        """Ring at *at*, instead of at the time set before."""
         if self._timer is not None:
             self._timer.cancel()
         self.at = at

@@ -1,8 +1,8 @@
 """A list of records that can be read by page, filtered, ordered and changed.
 
-Generated records are never held: an unchanged list is just ``range(count)``. What is pushed,
-updated, inserted or deleted is kept beside them. Filtered and ordered reads note the matching
-positions once per query, giving way to other tasks while they look.
+Generated records are never stored: an unchanged list is just ``range(count)``. Records that are
+pushed, updated, inserted or deleted are kept separately. Filtered and ordered reads compute the
+matching positions once per query, yielding to other tasks meanwhile.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class DataSet:
         return None if number is None else self._row(number)
 
     def sample(self) -> bytes:
-        """A record such as there are in this list, as JSON."""
+        """Return an example of the records in this list, as JSON."""
         return self._source.row(0)
 
     def append(self, record: dict[str, Any]) -> None:
@@ -76,7 +76,7 @@ class DataSet:
         self._version += 1
 
     def replace(self, identifier: str, record: dict[str, Any]) -> None:
-        """Put *record* in the place of the record *identifier*."""
+        """Replace the record *identifier* with *record*."""
         number = self._number(identifier)
         if number is None:
             raise LookupError(f"there is no record {identifier}")
@@ -85,21 +85,21 @@ class DataSet:
         self._version += 1
 
     def delete(self, identifier: str) -> None:
-        """Take the record *identifier* out."""
+        """Remove the record *identifier*."""
         number = self._number(identifier)
         if number is None:
             raise LookupError(f"there is no record {identifier}")
         self.delete_at(self._order.index(number))
 
     def delete_at(self, position: int) -> None:
-        """Take the record at *position* out."""
+        """Remove the record at *position*."""
         number = self._loose().pop(position)
         self._written.pop(number, None)
         self._index = {key: kept for key, kept in self._index.items() if kept != number}
         self._version += 1
 
     async def answer(self, call: Call) -> Answer:
-        """The page *call* asks for, filtered by ``query`` and ordered by ``orderBy``."""
+        """Return the requested page, filtered by ``query`` and ordered by ``orderBy``."""
         page = wanted_page(call)
         order = await self._selected(call.param("query"), call.param("orderBy"))
         rows = self._rows(order[page.start : page.stop])

@@ -3,9 +3,9 @@
 Each method of `Faults` adds a rule (`_rules`) and returns it. All take ``route``, ``skip``,
 ``times`` and ``probability``, which say when it applies (`Scope`).
 
-Maintenance, throttles, proxies, latency and broken lines stand in front of the service: kept
-idempotent answers meet them too, and what they say is neither kept nor counted. All others speak
-in the service's name.
+Maintenance, throttles, proxies, latency and broken connections act in front of the service: they
+apply to replayed idempotent answers too, and their answers are neither kept nor counted. All
+others act within the service.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Faults(WorldFaults):
         retry_after: float | str | None = 1,
         **scope: Unpack[Scope],
     ) -> Rule:
-        """429 to requests beyond so many at once, in *total*, *per_company* or both."""
+        """429 to requests beyond this many at once, in *total*, *per_company* or both."""
         limits = [limit for limit in (total, per_company) if limit is not None]
         if not limits or min(limits) < 1:
             raise ValueError("say total= or per_company=, at least 1")
@@ -231,7 +231,7 @@ class Faults(WorldFaults):
 
 @define
 class _Bucket:
-    """A token bucket; *tokens* are there at *at*."""
+    """A token bucket that holds *tokens* at the time *at*."""
 
     per_second: float
     holds: float

@@ -1,8 +1,8 @@
-"""What a platform fills in where a pushed record leaves it open: totals, the currency, empty lists.
+"""What a platform fills in if a pushed record omits it: totals, the currency, empty lists.
 
 Source: "Push operation", ``data``: the object as it appears in the platform, with
 platform-generated fields filled in. Assumed: which these are, as in the published data model; that
-they follow from the line items; that a null says nothing.
+they follow from the line items; that a null counts as omitted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GENERATED: Mapping[str, Mapping[str, str]] = {
     "bills": {**_DEBIT, "amountDue": "total"},
     "directCosts": _DEBIT,
 }
-"""Which sum over its lines each property of a record is."""
+"""Properties of a record that are sums over its lines, and which sums."""
 
 
 def filled(data_type: str, record: dict[str, Any]) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def _amounts(data_type: str, record: dict[str, Any]) -> dict[str, Decimal]:
     try:
         sums = _sums(record)
     except ArithmeticError:
-        # Not money: numbers beyond what any books hold are kept as they came.
+        # Numbers too large to be money are kept as they are.
         return {}
     return {name: sums[which] for name, which in GENERATED[data_type].items()}
 

@@ -1,8 +1,8 @@
-"""Invoices: the records there may be a million of.
+"""Invoices, of which there may be a million.
 
 A row is a template filled with what differs (identifier, number, customer, dates) and one of a
 pool of bodies (lines, totals, status), so that lines and totals always agree and 300,000 rows a
-second can be written without keeping one.
+second can be written without storing any.
 
 Source: the document does not show the fields of invoices. Assumed: the published data model's.
 """
@@ -46,7 +46,7 @@ class Invoices:
         customers: Identifiers of customers, of whom there are `CUSTOMERS`.
         accounts: Identifiers of accounts.
         items: Identifiers of items.
-        chance: A random source for anything named.
+        chance: Returns a random source for a name.
     """
 
     ids: Ids

@@ -1,7 +1,7 @@
-"""The account's limits: the free plan's, and the day's requests.
+"""The account's limits: those of the free plan, and the daily quota of requests.
 
 Source: "Limits"; "Account limit errors (402)". Assumed: the published daily quota,
-1,000 x (1 + connected companies), counted anew from 00:00 UTC.
+1,000 x (1 + connected companies), reset at 00:00 UTC.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DAY = 86_400
 
 @define
 class Plan:
-    """What the account may do.
+    """The limits of the account's plan.
 
     Args:
         free: The free plan: 50 companies, a sync a day, 365 days.
@@ -53,23 +53,23 @@ class Plan:
 
 
 def account_expired() -> Refused:
-    """What every request gets once a free account has expired."""
+    """Return the refusal of every request once a free account has expired."""
     message = f"Account expired: the free account is older than {FREE_DAYS} days"
     return Refused(402, "Payment Required", [Problem(None, message)])
 
 
 def schedules(settings: Any) -> list[float]:
-    """Every ``syncSchedule`` in *settings*: at the top or in its ``settings`` list."""
+    """Return every ``syncSchedule`` in *settings*: at the top or in its ``settings`` list."""
     entries = [settings, *settings.get("settings", [])]
     return [entry["syncSchedule"] for entry in entries if "syncSchedule" in entry]
 
 
 @define
 class Quota:
-    """The day's requests.
+    """The daily quota of requests.
 
     Args:
-        daily: How many there may be; None leaves them uncounted.
+        daily: Requests a day; None does not count them.
         holds: Whether more are refused.
     """
 
@@ -79,7 +79,7 @@ class Quota:
     used: int = 0
 
     def count(self, now: float) -> dict[str, str]:
-        """Count one request and give the headers that tell; 429 when the day's are spent."""
+        """Count one request and return the rate-limit headers; 429 if the quota is used up."""
         if self.daily is None:
             return {}
         if self.day != now // DAY:

@@ -1,6 +1,6 @@
-"""Faults by name, for those who cannot call a method: files of them, and the marks of tests.
+"""Faults by name, for files of faults and for pytest markers.
 
-A fault is called as the method of `Faults` is, its arguments as that method's.
+A fault has the name and the arguments of a method of `Faults`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NAMES: Final = tuple(
     name for name in dir(Faults) if not name.startswith("_") and name not in _OTHER_METHODS
 )
 _WRITTEN: Final[dict[Any, Any]] = {Seconds: float | tuple[float, float]}
-"""What stands in a file for types that no file can hold."""
+"""Replacements for argument types that cannot be written to a file."""
 _SCOPE: Final = get_type_hints(Scope) | {"route": str}
 
 
@@ -25,7 +25,7 @@ def add_fault(faults: Faults, name: object = None, /, *args: Any, **options: Any
     """Add the fault *name*.
 
     Raises:
-        ValueError, TypeError: There is none of this name, or the arguments are not its.
+        ValueError, TypeError: There is no fault of this name, or its arguments are wrong.
     """
     if name not in NAMES:
         raise ValueError(f"there is no fault {name!r}: give one of {', '.join(NAMES)}")
@@ -37,7 +37,7 @@ def add_listed(faults: Faults, text: bytes) -> None:
     """Add faults from JSON: ``[{"fault": "latency", "seconds": [1, 3], "route": "GET"}, ...]``.
 
     Raises:
-        ValueError: The text is no such list, or one of them is no fault.
+        ValueError: The text is not such a list, or an entry is not a valid fault.
     """
     try:
         listed = msgspec.json.decode(text, type=list[dict[str, Any]])
@@ -53,7 +53,7 @@ def add_listed(faults: Faults, text: bytes) -> None:
 
 
 def _read(name: object, options: dict[str, Any]) -> dict[str, Any]:
-    """Return *options* as the types of the fault's arguments have them."""
+    """Convert *options* to the types of the fault's arguments."""
     types = get_type_hints(getattr(Faults, str(name))) | _SCOPE if name in NAMES else {}
     return {option: _as(types.get(option, Any), option, options[option]) for option in options}
 

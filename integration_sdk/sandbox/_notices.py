@@ -1,10 +1,10 @@
-"""What a notification says and how it proves where it comes from.
+"""The contents of notifications, and how they are authenticated.
 
 Two shapes are published. *rule*: the rule era's PascalCase envelope, with an ``Authorization``
 header of the subscriber's choosing. *signed*: today's events, signed by Standard Webhooks.
 
-Source: "Events"; payload, signing and retries are "not shown". Assumed: as published. What is
-told is the end of a push; that it was recorded, its own answer tells.
+Source: "Events"; payload, signing and retries are "not shown". Assumed: as published. Only the
+end of a push is notified, not that it was recorded, which its own answer says.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ Style = Literal["rule", "signed"]
 
 @frozen(kw_only=True)
 class Subscription:
-    """Somebody who is told how pushes end.
+    """A subscriber to the ends of pushes.
 
     Args:
         url: Where notifications are posted to.
         style: The shape: ``rule`` or ``signed``.
         authorization: Value of the ``Authorization`` header, or None for none.
         secret: ``whsec_...`` that signed notifications are signed with.
-        rule_id: What the service calls this subscription.
-        client_id: What it calls the account.
+        rule_id: The service's identifier of this subscription.
+        client_id: The service's identifier of the account.
     """
 
     url: str
@@ -62,7 +62,7 @@ class Letter:
     Args:
         id: The same in every copy and every attempt.
         key: The push it names.
-        attempt: 0 at first, then which retry this is.
+        attempt: 0 for the first attempt, then the number of the retry.
     """
 
     to: Subscription
@@ -73,7 +73,7 @@ class Letter:
     attempt: int = 0
 
     def headers(self, now: float) -> dict[str, str]:
-        """The headers of an attempt made *now*, proof included."""
+        """Return the headers of an attempt made *now*, authentication included."""
         headers = {"Content-Type": "application/json"}
         if self.to.authorization is not None:
             theirs = self.forged in {"signature", "secret"}
@@ -98,9 +98,9 @@ class Delivery:
 
     Args:
         key: The push that it named.
-        status: What the subscriber answered; 0 if nothing.
+        status: The subscriber's answer; 0 for none.
         at: The service's time of the attempt.
-        attempt: 0 at first, then which retry it was.
+        attempt: 0 for the first attempt, then the number of the retry.
         forged: What was wrong with it, if anything.
     """
 
@@ -129,7 +129,7 @@ def new_secret(chance: random.Random) -> str:
 def subscription(
     url: str, style: Style, authorization: str | None, secret: str | None, chance: random.Random
 ) -> Subscription:
-    """A subscription as asked for; ValueError says what makes no sense."""
+    """Return a new subscription; raise ValueError if an argument makes no sense."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError(f"a notification is posted to an http:// or https:// address, not {url!r}")
@@ -152,7 +152,7 @@ def letter(
     forged: Forgery | None,
     chance: random.Random,
 ) -> Letter:
-    """The notification about *operation*, true or *forged*."""
+    """Return the notification about *operation*, genuine or *forged*."""
     key, status = operation.key, operation.status
     if forged == "key":
         key, message_id = new_uuid(chance), new_uuid(chance)

@@ -1,7 +1,7 @@
-"""Tells subscribers how pushes end: at their time, again if need be, faulty on command.
+"""Notifies subscribers of the ends of pushes, with retries and with the faults in force.
 
-The service computes a push's end when somebody looks. Subscribers do not look, so one alarm is
-set to whatever comes first, an end or a letter; it is set only while there are subscribers.
+The service computes the end of a push only when somebody asks. Subscribers do not ask, so, while
+there are any, an alarm is set to the next end or the next letter, whichever comes first.
 
 Source: "Events". Assumed: an answer of 2xx within 15 seconds is an acknowledgement.
 """
@@ -62,7 +62,7 @@ class Notifier:
     def subscribe(
         self, url: str, style: Style, authorization: str | None, secret: str | None
     ) -> Subscription:
-        """Tell *url* how pushes end from now on."""
+        """Notify *url* of the ends of pushes from now on."""
         to = subscription(url, style, authorization, secret, self._chance)
         self._ledger.settle(self._clock.now())
         self._subscriptions.append(to)
@@ -71,7 +71,7 @@ class Notifier:
         return to
 
     def unsubscribe(self, to: Subscription) -> None:
-        """Tell *to* no more."""
+        """Stop notifying *to*."""
         self._subscriptions.remove(to)
         self._outbox = [entry for entry in self._outbox if entry[2].to is not to]
         if not self._subscriptions:
@@ -79,7 +79,7 @@ class Notifier:
             self._alarm.set(inf)
 
     async def stop(self) -> None:
-        """Drop what is under way; neither task nor socket stays behind."""
+        """Drop pending notifications; no task or socket is left."""
         self._outbox.clear()
         for task in self._tasks:
             task.cancel()
@@ -91,7 +91,7 @@ class Notifier:
     # ------------------------------------------------------------------ what the ledger tells
 
     def recorded(self, operation: Operation) -> None:
-        """Send what claims that *operation* has ended before it has."""
+        """Send the forged notifications that claim *operation* has ended before it has."""
         if any(notice.forged == "early" for notice in operation.notices):
             for to in self._subscriptions:
                 early = letter(to, operation, "", "early", self._chance)
@@ -103,7 +103,7 @@ class Notifier:
             self._alarm.set(end)
 
     def ended(self, operation: Operation) -> None:
-        """Send the notifications of *operation*, each at its time."""
+        """Schedule the notifications of *operation*."""
         at = operation.completed or self._clock.now()
         for to in self._subscriptions:
             message_id = new_uuid(self._chance)
@@ -147,7 +147,7 @@ class Notifier:
             self._put(at + RETRIES[told.attempt], evolve(told, attempt=told.attempt + 1))
 
     async def _post(self, told: Letter, headers: dict[str, str]) -> int:
-        """What the subscriber answered; 0 for nothing."""
+        """Return the status that the subscriber answered; 0 for none."""
         if self._session is None:
             jar, wait = aiohttp.DummyCookieJar(), aiohttp.ClientTimeout(total=PATIENCE)
             self._session = aiohttp.ClientSession(cookie_jar=jar, timeout=wait)

@@ -1,8 +1,8 @@
-"""Push options: how a record to be pushed is described, and what is wrong with one that is not so.
+"""Push options: describe the records that can be pushed, and check records against that.
 
 Source: "Push options description" and its rules; "Rules" 1-4. Assumed beyond String and Object
 (the document shows no others): Array, Number, Boolean, DateTime, nested as published; an Array's
-properties describe one element; what an optional parent requires is asked only if it is there.
+properties describe one element; what an optional parent requires is checked only if it is given.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Shape:
     """What one property (or the whole record) must look like.
 
     Args:
-        choices: Values to choose from, each with the label to show; empty for any value.
-        most: The longest text; told as an informative rule.
+        choices: Allowed values, each with its label; empty for any value.
+        most: Maximum length of a text; described as an informative rule.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class Shape:
 
 
 def describe(shape: Shape, name: str = "", *, published: bool = False) -> dict[str, Any]:
-    """The options description of *shape*, the property *name*.
+    """Return the options description of *shape*, the property *name*.
 
     Written as *published*, warnings have PascalCase field names and an ``information`` list
     beside them, and ``required`` is true at the top.
@@ -73,10 +73,10 @@ def _length_rule(most: int, name: str, *, published: bool) -> dict[str, Any]:
 
 
 def problems(shape: Shape, record: Any, *, strict: bool) -> Iterator[Problem]:
-    """What keeps a platform from taking *record*.
+    """Yield the reasons for which a platform refuses *record*.
 
-    Every platform asks for what is required and for one of the listed choices; a *strict* one
-    also for types, lengths and no unlisted field.
+    Every platform checks required properties and listed choices; a *strict* one also checks
+    types and lengths, and refuses unlisted fields.
     """
     yield from _Check(strict).value(shape, record, "")
     for path in unlisted(shape, record) if strict else ():
@@ -84,7 +84,7 @@ def problems(shape: Shape, record: Any, *, strict: bool) -> Iterator[Problem]:
 
 
 def unlisted(shape: Shape, value: Any, path: str = "") -> Iterator[str]:
-    """Paths of the fields of *value*, itself at *path*, that *shape* does not list."""
+    """Yield the paths of fields that *shape* does not list in *value*, which is at *path*."""
     if isinstance(value, list):
         for n, entry in enumerate(value):
             yield from unlisted(shape, entry, f"{path}[{n}]")
@@ -94,12 +94,12 @@ def unlisted(shape: Shape, value: Any, path: str = "") -> Iterator[str]:
             if name in shape.properties:
                 yield from unlisted(shape.properties[name], inner, where)
             elif inner is not None:
-                # Generated clients write every field they know, null where they have no value.
+                # Generated clients write every field they know, as null if it has no value.
                 yield where
 
 
 def without_unlisted(shape: Shape, record: Any) -> Any:
-    """*record* as a platform keeps it: without the fields that *shape* does not list."""
+    """Return *record* without the fields that *shape* does not list, as a platform keeps it."""
     if isinstance(record, list):
         return [without_unlisted(shape, entry) for entry in record]
     if not shape.properties or not isinstance(record, dict):

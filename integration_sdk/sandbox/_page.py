@@ -1,10 +1,10 @@
 """The page at ``/``: recent pushes, a form to push with, and switches for a few faults.
 
-It stands beside the service: its own calls need no key, pass no fault and are not remembered.
-What it shows of the service it asks for as any client does.
+It is not part of the service: its own calls need no key, meet no faults and are not remembered.
+What it shows of the service, it requests as any client does.
 
-The page holds the sandbox's key, so a browser gets it only for an address of this machine, and
-what changes anything is taken from the page itself only: no other site reads or presses it.
+The page contains the sandbox's key, so it is served only under an address of this machine, and
+changes are accepted only from the page itself: no other site can read it or use its buttons.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Webpage:
             return
         if call.headers.get("Origin", f"http://{host}") != f"http://{host}":
             raise Refused(403, "Forbidden: only the page itself may do this")
-        # What another site's form can send is no JSON.
+        # Forms of other sites cannot send JSON.
         if not call.headers.get("Content-Type", "").startswith("application/json"):
             raise Refused(415, "Unsupported media type: send application/json")
 
@@ -230,7 +230,7 @@ def is_local(host: str, bound: str) -> bool:
 
 @cache
 def document() -> Answer:
-    """The page; a browser runs nothing on it that is not in the file."""
+    """Return the page; a browser runs only the scripts that are in its file."""
     html = files("integration_sdk.sandbox").joinpath("_page.html").read_bytes()
     hashes = {tag.decode(): _hash(text) for tag, text in _INLINE.findall(html)}
     policy = (

@@ -1,4 +1,4 @@
-"""Pages: which one is wanted, the envelope around it, and lists that are all at hand.
+"""Pages: parse which one is requested, write the envelope, and page lists held in memory.
 
 Source: "Resources and their fields", Page envelope; "Endpoints", Pagination; "Limits".
 """
@@ -23,7 +23,7 @@ MAXIMUM_PAGE = 2**31 - 1
 
 @frozen
 class Page:
-    """The page a call asked for."""
+    """The page that a call requests."""
 
     number: int
     size: int
@@ -35,12 +35,12 @@ class Page:
 
     @property
     def stop(self) -> int:
-        """Index behind its last item."""
+        """Index after its last item."""
         return self.number * self.size
 
 
 def wanted_page(call: Call) -> Page:
-    """The page *call* asks for, or 400.
+    """Return the page that *call* requests, or 400.
 
     Source: "Limits", default page 1, default page size 100, maximum page size 5000.
     """
@@ -50,7 +50,7 @@ def wanted_page(call: Call) -> Page:
 
 
 def page_answer(call: Call, page: Page, total: int, rows: Iterable[bytes]) -> Answer:
-    """The page envelope around *rows*, each a JSON item."""
+    """Return the page envelope around *rows*, each a JSON item."""
     envelope = b'{"results":[%b],"pageNumber":%d,"pageSize":%d,"totalResults":%d,"_links":%b}'
     links = encode(_links(call, page, total))
     return Answer(200, envelope % (b",".join(rows), page.number, page.size, total, links))
@@ -81,7 +81,7 @@ def _quoted(text: str) -> str:
 
 @frozen
 class Plain:
-    """A property that stands in an item as *attribute*, and how it is written."""
+    """A property that an item holds as *attribute*, and how it is written."""
 
     attribute: str
     write: Callable[[Any], Any] = lambda value: value
@@ -89,7 +89,7 @@ class Plain:
 
 @frozen
 class Items:
-    """*items* that are all at hand, and how each is written as JSON.
+    """*items* held in memory, and how each is written as JSON.
 
     Args:
         plain: Properties that can be compared before an item is written.
@@ -102,7 +102,7 @@ class Items:
     rare: bytes = field(default=b"{}", kw_only=True)
 
     def chosen(self, query: str | None, order_by: str | None) -> Sequence[Any]:
-        """The items that *query* wants, by *order_by* or else as they are."""
+        """Return the items that match *query*, ordered by *order_by* if given."""
         if not query and not order_by:
             return self.items
         if query and not order_by:
@@ -130,9 +130,9 @@ class Items:
 
 
 def listed(call: Call, things: Items, *, ordered: Collection[str] = ()) -> Answer:
-    """The wanted page of *things*, filtered and ordered.
+    """Return the requested page of *things*, filtered and ordered.
 
-    *ordered* are the ``orderBy`` that the caller has seen to.
+    *ordered*: Values of ``orderBy`` by which the caller has already ordered them.
     """
     page, order_by = wanted_page(call), call.param("orderBy")
     found = things.chosen(call.param("query"), None if order_by in ordered else order_by)

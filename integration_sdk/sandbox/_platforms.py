@@ -1,8 +1,8 @@
-"""Four invented platforms: what each lets clients push, and when it answers.
+"""Four invented platforms: what can be pushed to each, and when it answers.
 
 Ledgerline is slow: it answers later, as most do. Swiftbooks is synchronous: it answers at once.
-Deskledger is offline: it runs on somebody's own computer, which is off, and pushes stay Pending.
-Strictbooks is strict: it takes nothing that is not described.
+Deskledger is offline: it runs on a computer that is switched off, so pushes stay Pending.
+Strictbooks is strict: it refuses every field that is not described.
 
 Source: "States and transitions", rule 1 (offline) and the synchronous row. Assumed: which
 platforms there are ("published elsewhere", What the service does 4).
@@ -24,10 +24,10 @@ class Platform:
     """An accounting package that a company may have connected.
 
     Args:
-        key: The four letters that the service knows it by.
+        key: The four letters by which the service identifies it.
         pace: ``later``, ``at once`` or ``never``: when it answers a push.
-        strict: Refuses whatever its description does not list.
-        needs: Properties it requires beyond the usual, by data type.
+        strict: Whether it refuses fields that its description does not list.
+        needs: Additional required properties, by data type.
         lacks: Data types that cannot be pushed to it.
     """
 
@@ -39,7 +39,7 @@ class Platform:
     lacks: frozenset[str] = field(default=frozenset(), kw_only=True)
 
     def shape(self, data_type: str) -> Shape | None:
-        """What this platform lets clients push as *data_type*."""
+        """Return the shape of records that can be pushed as *data_type*, if any."""
         return self._shapes.get(data_type)
 
     @cached_property

@@ -1,6 +1,6 @@
-"""Pushing: options, create, update, delete, attach, and watching what becomes of it.
+"""Pushing: options, create, update, delete, attach, and the state of pushes.
 
-Source: "Push options"; "Push a record (create)"; "Monitor pushes (polling)". Assumed: all that
+Source: "Push options"; "Push a record (create)"; "Monitor pushes (polling)". Assumed: whatever
 the document says is "not shown" there is as published.
 """
 
@@ -21,7 +21,7 @@ LONGEST_TIMEOUT = 2**31 - 1
 
 
 async def get_options(call: Call) -> Answer:
-    """What the connection lets clients push as this data type."""
+    """Return the push options of the connection for this data type."""
     shape = call.service.shape(connection_of(call), call.names["dataType"])
     return answer(_options.describe(shape, published=call.service.settings.published))
 
@@ -32,7 +32,7 @@ async def create(call: Call) -> Answer:
 
 
 async def update(call: Call) -> Answer:
-    """``PUT .../push/{dataType}/{recordId}``: the same for a record that is there."""
+    """``PUT .../push/{dataType}/{recordId}``: the same for an existing record."""
     if call.param("forceUpdate") not in {None, "true", "false", "True", "False"}:
         raise bad_request("forceUpdate", "forceUpdate is true or false")
     return _push(call, "PUT")

@@ -1,7 +1,7 @@
 """The life of a push: recorded, Pending, then Success, Failed or TimedOut.
 
-What will become of a push is settled when it is accepted: at which moment and how it ends. Its
-state is then a question of the clock, so ten thousand open pushes cost nothing until they end.
+When and how a push ends is decided when it is accepted. Its state then depends only on the
+clock, so ten thousand open pushes cost nothing until they end.
 
 Source: "Push operation"; "States and transitions".
 """
@@ -48,15 +48,15 @@ class Operation:
         connection: Identifier of the connection.
         data_type: As the push path names it.
         verb: POST, PUT, DELETE or ATTACH.
-        record_id: The record that is changed; for a create, the one that came of it.
+        record_id: The record that is changed; for a create, the new record.
         sent: The body as it arrived.
         shape: What the platform lets clients push.
         requested: Service time of the request, in seconds.
-        ends: When the platform will be done; infinite if it never will.
+        ends: When the platform will have finished; infinite for never.
         deadline: When it times out; infinite without ``timeoutInMinutes``.
         problems: Why it fails; empty if it succeeds.
-        notices: How its end is told to those who have subscribed.
-        foreign: Pushed by somebody else (`Faults.foreign_writer`).
+        notices: The notifications that subscribers get of its end.
+        foreign: Whether somebody else pushed it (`Faults.foreign_writer`).
         status: Pending, Success, Failed or TimedOut, as of the last look.
         completed: Service time at which it ended, or None.
         data: The record as it appears in the platform, after Success.
@@ -91,11 +91,11 @@ class Operation:
 
     @property
     def record(self) -> Any:
-        """The record that was sent, or None where there was none."""
+        """The record that was sent, or None."""
         return json.loads(self.sent) if self.sent and self.verb != "ATTACH" else None
 
     def judge(self, *, strict: bool) -> None:
-        """Note what keeps the platform from taking the record, and what it drops of it."""
+        """Determine why the platform refuses the record, or which of its fields it drops."""
         record = decode(self.sent)
         self.problems = tuple(problems(self.shape, record, strict=strict))
         self.warnings = tuple(
@@ -104,7 +104,7 @@ class Operation:
         )
 
     def as_kept(self, new_id: Callable[[], str]) -> dict[str, Any]:
-        """The record as it appears in the platform, with what the platform fills in."""
+        """Return the record as it appears in the platform, with what the platform fills in."""
         record: dict[str, Any] = without_unlisted(self.shape, decode(self.sent))
         self.record_id = self.record_id or new_id()
         stamp = iso(self.ends, digits=0)
@@ -118,11 +118,11 @@ class Operation:
 
 @define
 class Wording:
-    """How operations are written: which the dialects do differently.
+    """How operations are written as JSON, which depends on the dialect.
 
     Args:
         connection_name: ``dataConnectionId`` or ``dataConnectionKey``.
-        published: No ``data``; ``statusCode``, ``errorMessage`` and ``changes`` beside the rest.
+        published: Leave out ``data``; add ``statusCode``, ``errorMessage`` and ``changes``.
     """
 
     connection_name: str = "dataConnectionId"
@@ -145,7 +145,7 @@ class Wording:
         return encode({"timeoutInMinutes": 1} | ({"errorMessage": ""} if self.published else {}))
 
     def row(self, operation: Operation) -> bytes:
-        """*operation* as JSON, written once for each state."""
+        """Return *operation* as JSON, written only once for each state."""
         if operation.row is None:
             operation.row = self._write(operation)
         return operation.row
@@ -198,15 +198,15 @@ def _published_parts(op: Operation) -> dict[str, Any]:
 
 
 class Ledger:
-    """Every push the service has recorded, in the order of their requests.
+    """Every push that the service has recorded, in the order of the requests.
 
     Args:
-        chance: Fixes keys and identifiers.
-        take_effect: Called once with each push that nothing is known to keep from Success; notes
-            its ``data``, or its ``problems`` after all.
+        chance: Determines keys and identifiers.
+        take_effect: Called once with each push that ends without known problems; sets its
+            ``data``, or ``problems`` found only then.
 
     Attributes:
-        watcher: Told what is recorded, when pushes will end, and what has ended.
+        watcher: Is told what is recorded, when pushes will end, and what has ended.
     """
 
     def __init__(self, chance: random.Random, take_effect: Callable[[Operation], None]) -> None:
@@ -233,7 +233,7 @@ class Ledger:
         return new_uuid(self._chance)
 
     def record(self, operation: Operation) -> None:
-        """Take *operation* in; it ends at its time."""
+        """Add *operation*."""
         self._by_key[operation.key] = operation
         self._of_company.setdefault(operation.company, []).append(operation)
         if self.watcher is not None:
@@ -241,7 +241,7 @@ class Ledger:
         self._note_end(operation)
 
     def hurry(self, operation: Operation, ends: float) -> None:
-        """Let an open *operation* be done at *ends*, its platform being back, say."""
+        """Let an open *operation* end at *ends*, for example since its platform is back."""
         if operation.status == "Pending":
             operation.ends = ends
             self._note_end(operation)
@@ -254,7 +254,7 @@ class Ledger:
                 self._finish(operation, at)
 
     def next_end(self) -> float:
-        """Before this time no push ends; infinite where none will."""
+        """Return a time before which no push ends; infinite if none will end."""
         return self._ending[0][0] if self._ending else inf
 
     def find(self, company: str, key: str) -> Operation | None:

@@ -2,9 +2,10 @@
 
 ``query=status=Paid&&{totalAmount>1000||customerRef.companyName~ltd}``, ``orderBy=-issueDate``.
 
-A value is compared as what it meets in the record: numbers as exact decimals, dates as moments,
-text without regard to case. ``&&`` binds closer than ``||``; braces group. What can be asked is a
-question to a sample of the list; an odd record among the others is equal to nothing, as null is.
+A value is compared by the type it has in the record: numbers as exact decimals, dates as moments,
+text ignoring case. ``&&`` binds closer than ``||``; braces group. A sample record of the list
+decides which comparisons are valid; a record with a value of another type equals nothing, like
+null.
 
 Source: the document says a filter exists (Pagination, rule 5) and does not show its syntax.
 Assumed: the published service's syntax, case-blind text, null equal to nothing.
@@ -64,11 +65,11 @@ class Query:
 
     @property
     def names(self) -> list[str]:
-        """The properties it speaks of."""
+        """The properties that it names."""
         return [comparison.name for comparison in self._comparisons]
 
     def check(self, sample: Row) -> None:
-        """Refuse what the values of *sample*, a record of the list, cannot be compared with."""
+        """Refuse comparisons that the values of *sample*, a record of the list, do not allow."""
         for comparison in self._comparisons:
             comparison.check(sample)
 
@@ -116,7 +117,7 @@ class Query:
 
 @define
 class Comparison:
-    """``name sign text``, asked of one record after the other."""
+    """``name sign text``, evaluated on one record after the other."""
 
     name: str
     sign: str
@@ -128,7 +129,7 @@ class Comparison:
         self._value = _getter(self.name)
 
     def matches(self, row: Row) -> bool:
-        """Whether *row* is as wanted."""
+        """Return whether *row* matches."""
         found = _comparable(self._value(row))
         if found is not None and self.sign == "~":
             return self.text.lower() in str(found)
@@ -136,7 +137,7 @@ class Comparison:
         return self.sign == "!=" if wanted is None else _OPERATORS[self.sign](found, wanted)
 
     def check(self, sample: Row) -> None:
-        """Refuse what cannot be compared with the value in *sample*."""
+        """Refuse a comparison that the value in *sample* does not allow."""
         _check_single("query", self.name, sample)
         found = _comparable(self._value(sample))
         if found is not None and self.sign != "~" and self._as(type(found)) is None:
@@ -150,7 +151,7 @@ class Comparison:
 
 
 class Chooser:
-    """Looks at rows and keeps the numbers of those that a query wants, in its order."""
+    """Collects the numbers of the rows that match a query, and orders them."""
 
     def __init__(self, query: str | None, order_by: str | None) -> None:
         self._query = Query(query) if query else None
@@ -165,7 +166,7 @@ class Chooser:
         self._keys: dict[int, Any] = {}
 
     def check(self, samples: Collection[bytes], others: Iterable[bytes]) -> None:
-        """Refuse what *samples* cannot be compared with, and names that no row has."""
+        """Refuse comparisons that *samples* do not allow, and names that no row has."""
         for sample in map(self._read, samples):
             if self._query is not None:
                 self._query.check(sample)
@@ -176,7 +177,7 @@ class Chooser:
         _check_names(asked, map(self._read, chain(samples, others)))
 
     def look(self, numbers: Sequence[int], rows: Sequence[bytes]) -> None:
-        """Look at *rows*, known by *numbers*."""
+        """Examine *rows*, which have these *numbers*."""
         for number, row in zip(numbers, rows, strict=True):
             record = self._read(row)
             if self._query is None or self._query.matches(record):
@@ -185,14 +186,14 @@ class Chooser:
                     self._keys[number] = self._key(record)
 
     def chosen(self) -> list[int]:
-        """The numbers wanted, in order."""
+        """Return the numbers of the matching rows, in order."""
         if self._key is not None:
             self._found.sort(key=self._keys.__getitem__, reverse=self._descending)
         return self._found
 
 
 def _comparable(value: Any) -> Value | None:
-    """*value* in a form that compares; None for what has none."""
+    """Return *value* in a comparable form; None if it has none."""
     if isinstance(value, str):
         return (_moment(value) if _DATE.match(value) else None) or value.lower()
     if isinstance(value, (bool, Decimal)):
@@ -201,14 +202,14 @@ def _comparable(value: Any) -> Value | None:
 
 
 def _check_single(item: str, name: str, sample: Row) -> None:
-    """Refuse *name* where *sample* holds more than a single value."""
+    """Refuse *name* if *sample* holds more than a single value there."""
     if isinstance(_getter(name)(sample), (dict, list)):
         message = f"{name} is no single value: use a property of it"
         raise bad_request(item, message, "Query")
 
 
 def _check_names(asked: Iterable[tuple[str, str]], rows: Iterable[Row]) -> None:
-    """Refuse names *asked* for, each by a parameter, that none of *rows* has."""
+    """Refuse names in *asked* that none of *rows* has; each comes with its parameter."""
     missing = list(asked)
     for row in rows:
         missing = [(item, name) for item, name in missing if _getter(name)(row) is _ABSENT]
@@ -243,7 +244,7 @@ _READERS: Mapping[type, Callable[[str], Value | None]] = {
 
 
 def _getter(name: str) -> Callable[[Row], Any]:
-    """Reads the value at a dotted *name*, or the absent mark."""
+    """Return a function that reads the value at a dotted *name*, or the absent mark."""
     first, *others = name.split(".")
     if not others:
         return lambda row: row.get(first, _ABSENT)
@@ -258,7 +259,7 @@ def _getter(name: str) -> Callable[[Row], Any]:
 
 
 def _order_key(name: str) -> Callable[[Row], tuple[int, Any]]:
-    """A sort key by the property *name*; records without it come first."""
+    """Return a sort key by the property *name*; records without it come first."""
     ranks, value = {bool: 1, Decimal: 2, datetime: 3, str: 4}, _getter(name)
 
     def key(row: Row) -> tuple[int, Any]:
@@ -269,7 +270,7 @@ def _order_key(name: str) -> Callable[[Row], tuple[int, Any]]:
 
 
 def _reader(names: list[str]) -> Callable[[bytes], Row]:
-    """A decoder that reads only the top-level properties that *names* speak of."""
+    """Return a decoder of only those top-level properties that *names* need."""
     tops = sorted({name.partition(".")[0] for name in names})
     fields = [(f"field_{n}", Any, _ABSENT) for n in range(len(tops))]
     renamed = {f"field_{n}": top for n, top in enumerate(tops)}

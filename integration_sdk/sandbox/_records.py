@@ -1,7 +1,7 @@
-"""What generated records are made of: identifiers, amounts, dates, line items.
+"""Parts of generated records: identifiers, amounts, dates, line items.
 
-Every record is a function of (seed, scope, index), so none need be kept. Identifiers are
-UUID-shaped and can be turned back into the index.
+Every record is a function of (seed, scope, index), so none has to be stored. Identifiers look
+like UUIDs and can be turned back into the index.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ODD_INVERSE = pow(ODD, -1, 1 << 48)
 
 
 class Ids:
-    """Identifiers of one kind of record: *prefix* and the index, shuffled reversibly."""
+    """Identifiers of one kind of record: a prefix and the index, shuffled reversibly."""
 
     def __init__(self, *scope: object) -> None:
         h = blake2b("/".join(map(str, scope)).encode(), digest_size=10).hexdigest()
@@ -60,17 +60,17 @@ class Source(Protocol):
 
 
 def stamps(n: int) -> dict[str, str]:
-    """When record *n* was changed: in the service and at the source."""
+    """Return when record *n* was changed: in the service and at the source."""
     return {"modifiedDate": f"{day(n)}T09:30:00Z", "sourceModifiedDate": f"{day(n)}T08:15:00Z"}
 
 
 def money(chance: random.Random, most: int) -> Decimal:
-    """An amount of up to *most*, exact to the cent."""
+    """Return an amount of up to *most*, exact to the cent."""
     return Decimal(chance.randrange(100, most * 100)).scaleb(-2)
 
 
 def day(n: int) -> date:
-    """The day of record *n*; they go round in four years."""
+    """Return the day of record *n*; days repeat after four years."""
     return FIRST_DAY + timedelta(days=n % DAYS)
 
 
@@ -82,7 +82,7 @@ def midnight(n: int, *, later: int = 0) -> str:
 def lines(
     chance: random.Random, accounts: Ids, items: Ids
 ) -> tuple[list[dict[str, Any]], Decimal, Decimal]:
-    """Line items, their total, and the tax in it, exact to the cent."""
+    """Return line items, their total, and the tax in it, exact to the cent."""
     chosen = [chance.randrange(len(THINGS)) for _ in range(chance.choice((3, 3, 4)))]
     entries = [_line(chance, n, accounts, items) for n in chosen]
     total = sum((entry["totalAmount"] for entry in entries), Decimal(0))

@@ -1,8 +1,8 @@
-"""Idempotency keys, which the published service knows and the document does not.
+"""Idempotency keys, which the published service supports and the document does not mention.
 
-The service's answer to a POST is kept for 90 minutes under its ``Idempotency-Key`` and given again
-to the same request, answers of 5xx included. A 429 is not kept, nor what a fault in front of the
-service said. The same key with another query or body is 422, one still at work 409.
+The service keeps its answer to a POST for 90 minutes under its ``Idempotency-Key`` and repeats it
+for the same request, even a 5xx. It does not keep a 429, nor answers of faults in front of the
+service. The same key with another query or body is 422; with a request in progress it is 409.
 
 Assumed: the published behaviour; the document shows no such header and its dialect ignores it.
 """
@@ -30,7 +30,7 @@ class Replays:
     kept: dict[str, _Kept] = field(factory=dict)
 
     async def through(self, call: Call, handle: Handler) -> Answer:
-        """Answer *call* from what is kept, or by *handle* and keep that."""
+        """Return the kept answer to *call*, or that of *handle*, which is then kept."""
         key = call.headers.get("Idempotency-Key")
         if call.method != "POST" or not key:
             return await handle(call)

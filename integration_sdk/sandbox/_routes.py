@@ -1,7 +1,7 @@
-"""Which path leads to which handler: the interface document's endpoints, as a table.
+"""The routes: the interface document's endpoints and their handlers.
 
-Source: "Endpoints". Paths that the document does not show are the published ones; they differ
-between the dialects in where options are and in how a company is changed.
+Source: "Endpoints". Paths that the document does not show are the published ones. The dialects
+differ in the path of push options and in how a company is changed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ DOCUMENT: Mapping[str, Handler] = {
     "GET " + K + "/dataTypes/{dataType}/options/PUT": push.get_options,
 }
 PUBLISHED: Mapping[str, Handler] = {
-    # What today's generated clients change a company by.
+    # Used by today's generated clients to change a company.
     "PATCH " + C: account.change_company,
     "GET " + K + "/options/{dataType}": push.get_options,
 }
@@ -57,14 +57,14 @@ PUBLISHED: Mapping[str, Handler] = {
 
 @frozen
 class Route:
-    """A method, a path in parts of which some are ``{placeholders}``, and its handler."""
+    """A method, the segments of a path (some are ``{placeholders}``), and a handler."""
 
     method: str
     parts: list[str]
     handler: Handler
 
     def match(self, segments: list[str]) -> dict[str, str] | None:
-        """The placeholders' values on the path of *segments*; None if it is another path."""
+        """Return the placeholders' values if the path of *segments* matches, else None."""
         if len(segments) != len(self.parts):
             return None
         values = {}
@@ -82,13 +82,13 @@ class Router:
     def __init__(self, *, published: bool) -> None:
         table = {**SHARED, **(PUBLISHED if published else DOCUMENT)}
         routes = [Route(*_split(route), handler) for route, handler in table.items()]
-        # A literal part goes before a placeholder: "{" sorts behind every letter.
+        # Literal segments match before placeholders: "{" sorts after every letter.
         self._routes = sorted(routes, key=lambda route: route.parts)
 
     def find(self, method: str, segments: list[str]) -> tuple[Handler, dict[str, str]]:
-        """The handler for *method* on the path of *segments*, and the placeholders' values.
+        """Return the handler for *method* on the path of *segments*, and the placeholders' values.
 
-        404 for an unknown path, 405 for a method that the path does not know.
+        Refuses an unknown path with 404, a method that the path does not have with 405.
         """
         allowed: set[str] = set()
         for route in self._routes:

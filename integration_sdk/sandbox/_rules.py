@@ -1,10 +1,10 @@
-"""The one mechanism behind all faults: a rule says when it applies and what it does.
+"""The mechanism behind all faults: a rule says when it applies and what it does.
 
-What a rule does is a function wrapped around the rest of the call. It may answer by itself or
-refuse, wait, change the answer, or change the world for that call. A rule stands in front of the
-service, where lines break and proxies and throttles are, or within it, after the key, the quota
-and kept idempotent answers. Rules of either place wrap each other in the order they were added,
-the first outermost; whatever they wrap comes back as an answer.
+A rule is a function wrapped around the rest of the call. It may answer or refuse, wait, change
+the answer, or change the world for that call. It acts either in front of the service, where
+connections break and proxies and throttles are, or within it, after the checks of key, quota and
+kept idempotent answers. The rules of each place wrap each other in the order they were added, the
+first outermost; refusals reach them as answers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from integration_sdk.sandbox._clock import Clock
 Proceed = Callable[[], Awaitable[Answer]]
 Act = Callable[[Call, Proceed], Awaitable[Answer]]
 Seconds = float | tuple[float, float] | Callable[[], float]
-"""A fixed time, one between two, or whatever a function gives."""
+"""Seconds: a fixed number, a random one between two, or what a function returns."""
 METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}
 _PLACEHOLDER = re.compile(r"\{[^{}/]*\}")
 
@@ -32,8 +32,8 @@ class Scope(TypedDict, total=False):
     """When a rule applies.
 
     ``route``: ``"POST /push/"`` (a method, part of a path, or both; ``{anything}`` stands for one
-    segment) or a compiled pattern that is searched in ``"POST /companies/..."``. ``skip``: matching
-    calls left alone at first. ``times``: calls it applies to before it is spent.
+    segment) or a compiled pattern that is searched in ``"POST /companies/..."``. ``skip``: number
+    of matching calls to skip first. ``times``: maximum number of calls it applies to.
     ``probability``: of applying to a call.
     """
 
@@ -48,9 +48,9 @@ class Rule:
     """A fault in force.
 
     Args:
-        in_front: Whether it stands in front of the service, not within.
-        until: Service time after which it has no effect any more.
-        hits: Calls it has applied to.
+        in_front: Whether it acts in front of the service, not within.
+        until: Service time after which it has no effect.
+        hits: Number of calls it has applied to.
     """
 
     act: Act
@@ -65,11 +65,11 @@ class Rule:
     _seen: int = 0
 
     def is_over(self, now: float) -> bool:
-        """Whether it will apply to no call any more."""
+        """Return whether it will not apply to any more calls."""
         return now >= self.until or (self.times is not None and self.hits >= self.times)
 
     def applies(self, call: Call) -> bool:
-        """Whether it applies to *call*, which is then counted."""
+        """Return whether it applies to *call*, and count the call if so."""
         if self.times is not None and self.hits >= self.times:
             return False
         if not self.matches(call):
@@ -86,8 +86,8 @@ class Rules:
 
     Args:
         clock: The service's.
-        chance: Seeds the chances of every rule.
-        refuse: Makes the answer of a refusal.
+        chance: Seeds the random numbers of every rule.
+        refuse: Turns a refusal into an answer.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Rules:
         return iter(self._rules)
 
     async def through(self, call: Call, handle: Handler, *, in_front: bool) -> Answer:
-        """Let *call* go through all rules of a place that apply and then to *handle*."""
+        """Pass *call* through the rules of a place that apply, and then to *handle*."""
         rules = iter([rule for rule in self._rules if rule.in_front == in_front])
 
         async def proceed() -> Answer:
@@ -124,9 +124,9 @@ class Rules:
         outermost: bool = False,
         **scope: Unpack[Scope],
     ) -> Rule:
-        """A fault of your own: *act* gets the call and a function that goes on with it.
+        """Add a fault of your own: *act* gets the call and a function that proceeds with it.
 
-        It stands within the service unless it is to be *in_front*, or *outermost* there.
+        It acts within the service, or *in_front* of it, or there as the *outermost* rule.
         """
         _check(scope)
         rule = Rule(

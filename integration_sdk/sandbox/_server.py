@@ -1,7 +1,7 @@
-"""The sandbox on a socket: requests become calls, answers become bytes, cuts become cut lines.
+"""The sandbox's HTTP server: turns requests into calls, and answers into bytes or cut connections.
 
-Built on ``aiohttp.web.Server``, below its routes and middlewares: the sandbox has its own, and a
-benchmark should not measure two of each.
+Built on ``aiohttp.web.Server``, without its routes and middlewares: the sandbox has its own, and
+benchmarks should not measure both.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from integration_sdk.sandbox._clock import Clock, http_date
 
 LARGEST_BODY = 64 * 2**20
 PIECE = 2**18
-# Longer than any test: a connection that the server closes while idle is a fault to ask for.
+# Longer than any test: the server closes idle connections only if a fault asks for it.
 KEEP_ALIVE = 24 * 3600.0
 FAILURE = "00000000-0000-4000-8000-000000000000"
 logger = logging.getLogger("integration_sdk.sandbox")
@@ -30,12 +30,12 @@ logger = logging.getLogger("integration_sdk.sandbox")
 
 @frozen
 class Seen:
-    """A request that the sandbox got, and the status it answered.
+    """A request that the sandbox received, and the status it answered.
 
     Args:
         path: As sent, without the query.
         query: Query parameters, decoded.
-        status: 0 where the connection was cut before any answer.
+        status: 0 if the connection was cut before any answer.
         at: The service's time of arrival.
     """
 
@@ -93,7 +93,7 @@ class Server:
         if self._runner is not None:
             runner, self._runner = self._runner, None
             await runner.cleanup()
-            # Transports close in the loop's next turns.
+            # Transports close in the next turns of the loop.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
 
@@ -111,7 +111,7 @@ class Server:
         try:
             call.body = await request.read() if request.body_exists else b""
         except ConnectionError:
-            # The request broke off: nobody is there to be answered, and nothing was asked.
+            # The request broke off: there is nobody to answer, and no complete request.
             return web.Response()
         except web.HTTPRequestEntityTooLarge:
             answer = Refused(413, "The body is too large").answer(FAILURE)
@@ -175,7 +175,7 @@ async def _write(
     response.content_length = len(answer.body)
     await response.prepare(request)
     body = memoryview(answer.body)[:stop]
-    with suppress(ConnectionError):  # who has left is no error of ours, to be logged
+    with suppress(ConnectionError):  # a client that has left is not an error to log
         for start in range(0, len(body), PIECE):
             await response.write(body[start : start + PIECE])
     return response
@@ -184,7 +184,7 @@ async def _write(
 async def _cut(
     request: web.BaseRequest, answer: Answer, headers: Mapping[str, str]
 ) -> web.StreamResponse:
-    """Send what comes before the cut, then close the line."""
+    """Send what comes before the cut, then close the connection."""
     transport = request.transport
     if answer.cut == -1:
         if transport is not None:
@@ -198,11 +198,11 @@ async def _cut(
 
 @lru_cache(maxsize=4096)
 def _params(query: str) -> tuple[tuple[str, str], ...]:
-    # Pollers ask the same thing again and again.
+    # Pollers repeat the same request.
     return tuple(parse_qsl(query, keep_blank_values=True))
 
 
 def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
-    """A request that may carry a large body."""
+    """Return a request that may have a large body."""
     parts = message, payload, protocol, writer, task, asyncio.get_running_loop()
     return web.BaseRequest(*parts, client_max_size=LARGEST_BODY)

@@ -1,8 +1,7 @@
 """The service itself: its account, companies, books and pushes, and how it answers a call.
 
-An answer passes through, from the outside in: the faults in front (`_rules`), the key, the
-account's limits, kept idempotent answers, the faults within, the route. It knows nothing of
-sockets.
+A call passes, from the outside in: the faults in front (`_rules`), the key check, the account's
+limits, kept idempotent answers, the faults within, the route. Nothing here uses sockets.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Service:
     # ------------------------------------------------------------------ answering
 
     async def respond(self, call: Call) -> Answer:
-        """Answer *call*, with the documented error body where the service says no."""
+        """Answer *call*; a refusal has the documented error body."""
         return await self.faults.through(call, self._counted, in_front=True)
 
     def _refuse(self, refused: Refused) -> Answer:
@@ -155,7 +154,7 @@ class Service:
         world: World = AS_IT_IS,
         foreign: bool = False,
     ) -> Operation:
-        """Accept a push and settle what will become of it.
+        """Accept a push and decide when and how it will end.
 
         Source: "States and transitions", the three rows from (none) and Pending.
         """
@@ -186,7 +185,7 @@ class Service:
         return operation
 
     def shape(self, connection: Connection, data_type: str) -> Shape:
-        """What *connection* lets clients push as *data_type*, or 404."""
+        """Return the shape of records that can be pushed as *data_type*, or 404."""
         shape = connection.package.shape(option_name(data_type))
         if shape is None:
             raise not_found(f"{connection.platform} cannot be pushed {data_type}")
@@ -200,7 +199,7 @@ class Service:
         return self.push(connection, data_type, "POST", encode(record), foreign=True)
 
     def bring_online(self, connection: Connection) -> None:
-        """Let an offline platform come back; what is Pending is then worked off."""
+        """Bring an offline platform back; it then processes its pending pushes."""
         now = self.clock.now()
         self.ledger.settle(now)
         connection.online = True
@@ -226,7 +225,7 @@ class Service:
         return ()
 
     def _take_effect(self, operation: Operation) -> None:
-        """Do to the books what *operation* says, if its record is still there."""
+        """Apply *operation* to the books, if its record still exists."""
         there = operation.company in self.companies
         operation.problems = self._missing(operation) if there else ()
         if operation.problems:

@@ -1,7 +1,4 @@
-"""How a sandbox was asked to be, checked.
-
-What each setting means is said once, at `Sandbox`.
-"""
+"""The settings of a sandbox, validated; `Sandbox` documents them."""
 
 from __future__ import annotations
 
@@ -107,7 +104,7 @@ class Settings:
 
     @property
     def quota_holds(self) -> bool:
-        """Whether a spent quota refuses, or is only told: unasked-for it stops nobody's test."""
+        """Whether requests beyond the quota are refused; only if a quota was asked for."""
         return self._daily_quota is not None
 
     @property

@@ -1,4 +1,4 @@
-"""Invented names, so that generated records look like somebody's books."""
+"""Invented names, so that generated records look real."""
 
 COMPANIES = (
     "Amber Kiln Pottery",
@@ -78,7 +78,7 @@ ACCOUNTS = (
 
 
 def business(n: int) -> str:
-    """The *n*-th invented business; 1,000 differ."""
+    """Return the name of the *n*-th invented business; 1,000 of them differ."""
     first = FIRST[n % len(FIRST)]
     second = SECOND[n // len(FIRST) % len(SECOND)]
     return f"{first} {second} {LEGAL[n // (len(FIRST) * len(SECOND)) % len(LEGAL)]}"

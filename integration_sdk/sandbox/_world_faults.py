@@ -1,8 +1,8 @@
-"""Faults that change the world a call meets: other sizes, other writers, other fates of pushes.
+"""Faults that change the world: page sizes, concurrent writers, outcomes of pushes.
 
-The call itself goes through; what it finds is not what its caller expects. What becomes of a push,
-and how its end is told, is settled when it is accepted: such a fault applies to the pushes that are
-made while it is in force.
+The call itself succeeds, but its result is not what the caller expects. How a push ends, and how
+that is notified, is decided when the push is accepted, so such a fault applies to pushes made
+while it is in force.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DATA_LISTS = re.compile(r"GET /companies/[^/]+/data/(?!bankAccounts)[^/]+$")
 
 
 class WorldFaults(Rules):
-    """The faults that concern lists, what becomes of pushes, and how that is told."""
+    """Faults that concern lists, the outcomes of pushes, and notifications of them."""
 
     # ------------------------------------------------------------------ lists
 
@@ -106,7 +106,7 @@ class WorldFaults(Rules):
     # ------------------------------------------------------------------ notifications
 
     def lose_notifications(self, **scope: Unpack[Scope]) -> Rule:
-        """Nobody is told how these pushes end."""
+        """Subscribers are not notified of the ends of these pushes."""
         return self._told(lambda notices: (), scope)
 
     def double_notifications(self, copies: int = 2, **scope: Unpack[Scope]) -> Rule:
@@ -116,7 +116,7 @@ class WorldFaults(Rules):
         return self._told(lambda notices: notices * copies, scope)
 
     def delay_notifications(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
-        """Each notification leaves *seconds* late; with a span they overtake each other."""
+        """Each notification is sent *seconds* late; with a span they overtake each other."""
         draw = self._draw(seconds)
         return self._told(
             lambda notices: tuple(evolve(one, delay=one.delay + draw()) for one in notices), scope
@@ -127,9 +127,9 @@ class WorldFaults(Rules):
     ) -> Rule:
         """Somebody else sends a notification before the true one, or *instead* of it.
 
-        ``signature``: its proof is none. ``secret``: it is signed with another secret.
-        ``key``: it is proved, and names a push that is not there. ``early``: it is proved, and
-        claims Success as soon as the push is recorded.
+        ``signature``: its proof of origin is invalid. ``secret``: it is signed with another secret.
+        ``key``: it is authentic, but names a push that does not exist. ``early``: it is
+        authentic, but claims Success as soon as the push is recorded.
         """
         if how not in get_args(Forgery):
             raise ValueError(f"how must be signature, secret, key or early, not {how!r}")

@@ -1,10 +1,9 @@
 """aioresponses on any aiohttp that the SDK supports.
 
-aioresponses 0.7.9 builds responses by hand and knows nothing of two things that came
-with aiohttp 3.14: ``ClientResponse`` wants a ``stream_writer``, and a ``StreamReader``
-that holds more than 131,072 bytes pauses its protocol, which a mocked one has no
-transport to do. Both are supplied here while the mock is active and taken back after.
-On aiohttp 3.13 nothing needs to be changed and nothing is.
+aioresponses 0.7.9 builds responses by hand and does not support two changes in aiohttp
+3.14: ``ClientResponse`` requires a ``stream_writer``, and a ``StreamReader`` that holds
+more than 131,072 bytes pauses its protocol, for which a mocked one has no transport.
+Both are patched while the mock is active. On aiohttp 3.13 nothing is changed.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def patched_aioresponses(**options: Any) -> Iterator[aioresponses.aioresponses]:
 
 
 class _Telling(aioresponses.aioresponses):
-    """Names what is not mocked: the client's error does not show a URL."""
+    """Logs requests that are not mocked, since the client's error does not show the URL."""
 
     async def match(self, method: str, url: URL, *args: Any, **kwargs: Any) -> Any:
         answer = await super().match(method, url, *args, **kwargs)
@@ -68,13 +67,13 @@ def _writer_by_default() -> Any:
 
 
 class _NeverPauses(ResponseHandler):
-    """The protocol of a response that is already here in full."""
+    """The protocol of a response that has arrived in full."""
 
     def pause_reading(self) -> None:
-        """Do nothing: there is no transport to hold back."""
+        """Do nothing: there is no transport to pause."""
 
     def resume_reading(self, *args: Any, **kwargs: Any) -> None:
-        """Do nothing: there is no transport to let go."""
+        """Do nothing: there is no transport to resume."""
 
 
 def _reader(loop: Any = None) -> aiohttp.StreamReader:

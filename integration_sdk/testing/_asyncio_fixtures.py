@@ -1,7 +1,7 @@
 """The fixtures' variants for pytest-asyncio: one for each loop scope a test may have.
 
-Loaded by the plugin where pytest-asyncio is active, since strict mode only looks at
-fixtures made by its own decorator and that decorator fixes the loop scope.
+Loaded by the plugin if pytest-asyncio is active. Strict mode handles only fixtures made by
+its own decorator, and that decorator fixes the loop scope.
 """
 
 from __future__ import annotations

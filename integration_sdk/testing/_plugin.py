@@ -1,8 +1,8 @@
-"""The pytest plugin: markers, fixtures, and on whose event loop they run.
+"""The pytest plugin: markers, fixtures, and the event loops they run on.
 
-A fixture that holds connections has to live on the loop of the test that uses it, and
-that loop belongs to whichever plugin runs the test. So `integration_sandbox` and
-`integration_client` are plain fixtures which find out who that is and ask for the
+A fixture that holds connections has to run on the loop of the test that uses it, and that
+loop belongs to the plugin that runs the test. So `integration_sandbox` and
+`integration_client` are plain fixtures that find out which plugin it is and request the
 variant made for it: ``_on_anyio_*`` below, ``_on_asyncio_*_loop_*`` in `_asyncio_fixtures`.
 """
 
@@ -34,7 +34,7 @@ _HAS_SANDBOX = pytest.StashKey[bool]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Announce the markers; add the fixtures that need pytest-asyncio if it is there."""
+    """Register the markers, and the fixtures for pytest-asyncio if it is installed."""
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
     if _has_pytest_asyncio(config):
@@ -54,7 +54,7 @@ def _has_pytest_asyncio(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, object, object]:
-    """Give a test marked ``virtual_time`` its loop, through the plugin that runs the test."""
+    """Give a test marked ``virtual_time`` a virtual loop, through the plugin that runs it."""
     if metafunc.definition.get_closest_marker("virtual_time") is None:
         return (yield)
     from integration_sdk.testing._virtual_time import VirtualTimeLoop  # noqa: PLC0415 - on use
@@ -68,7 +68,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, object, 
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Refuse a test marked ``virtual_time`` that would get another loop, and no other test."""
+    """Refuse a test marked ``virtual_time`` that would get another loop."""
     if item.get_closest_marker("virtual_time") is None or not isinstance(item, pytest.Function):
         return
     if "anyio_backend" in item.fixturenames:
@@ -82,7 +82,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Refuse a mark of the test's own that had no effect; its class or module may have others."""
+    """Refuse a mark on the test itself that had no effect; marks of its class or module may."""
     result = yield
     for marker in item.own_markers:
         if marker.name in _OF_SANDBOX and _HAS_SANDBOX not in item.stash:
@@ -94,7 +94,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 class _Offer:
-    """A loop factory for pytest-asyncio, there for one test only: others keep their loop."""
+    """A loop factory for pytest-asyncio, registered for one test only."""
 
     def __init__(self, factory: type) -> None:
         self._factory = factory
@@ -231,7 +231,7 @@ async def running_sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandb
 
 
 def _called(make: Callable[..., T], marker: pytest.Mark) -> T:
-    """Return what *make* makes of a marker's arguments."""
+    """Call *make* with a marker's arguments and return the result."""
     try:
         return make(*marker.args, **marker.kwargs)
     except (TypeError, ValueError) as error:

@@ -62,14 +62,14 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def jump(self, seconds: float) -> None:
         """Move the clock *seconds* ahead."""
         self._now += seconds
-        # asyncio runs timers before time() + 1 ns. Half a year on, a float cannot tell that from
-        # time(), and the timer just reached would never run.
+        # asyncio runs timers before time() + 1 ns. After half a year, that equals time() as a
+        # float, and the timer just reached would never run.
         if self._now + 1e-9 == self._now:
             self._now = math.nextafter(self._now, math.inf)
 
     @property
     def waits_for(self) -> str:
-        """What is under way where the loop cannot see it, as in ``2 x thread``; else empty."""
+        """What the clock waits for outside the loop, such as ``2 x thread``; may be empty."""
         return ", ".join(f"{count} x {what}" for what, count in self._outside.items() if count)
 
     @contextmanager
@@ -80,7 +80,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         finally:
             self._outside[what] -= 1
 
-    # Below: asyncio's own doors to the outside, each counted while it is open.
+    # Below: asyncio's methods that wait for something outside the loop; each is counted.
 
     async def sock_connect(self, sock: Any, address: Any) -> None:
         """Connect *sock*; the clock waits."""
@@ -97,13 +97,13 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return future
 
     async def shutdown_default_executor(self, *args: Any, **kwargs: Any) -> None:
-        """Join the default threads; the clock waits, else it would jump to the time limit."""
+        """Join the default threads; the clock waits, or it would jump to the time limit."""
         with self._time_stands_still("thread shutdown"):
             await super().shutdown_default_executor(*args, **kwargs)
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Looks without waiting; where nothing is ready it moves the loop's clock instead."""
+    """Polls without waiting; if nothing is ready, it advances the loop's clock instead."""
 
     def __init__(self, loop: VirtualTimeLoop, patience: float, end: float) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""When something is to be done: rounds of companies, appointments of pushes.
+"""The schedule of rounds of companies and appointments of pushes.
 
-Each has one time at most, kept in the company or push itself; an entry that names another
-time is out of date and passed over.
+Each company or push has at most one time, which it stores itself; entries of the agenda that name
+another time are outdated and skipped.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from integration_sdk._sansio.polling.open_pushes import Company, OpenPush
 
 @define
 class Agenda:
-    """Rounds and appointments in the order of their times."""
+    """Rounds and appointments, ordered by time."""
 
     _rounds: list[tuple[float, int, Company]] = Factory(list)
     _appointments: list[tuple[float, int, OpenPush]] = Factory(list)
     _entries: int = 0
 
     def round(self, company: Company, at: float) -> None:
-        """Weigh *company* at this time, and at no other."""
+        """Schedule the round of *company*, in place of an earlier one."""
         company.round_at = at
         self._entries += 1
         if at != inf:
             heappush(self._rounds, (at, self._entries, company))
 
     def meet(self, push: OpenPush, at: float) -> None:
-        """Look at *push* at this time, and at no other."""
+        """Schedule the appointment of *push*, in place of an earlier one."""
         push.due = at
         self._entries += 1
         heappush(self._appointments, (at, self._entries, push))
@@ -45,7 +45,7 @@ class Agenda:
         return min(rounds[0][0] if rounds else inf, appointments[0][0] if appointments else inf)
 
     def come(self, now: float) -> tuple[list[Company], list[OpenPush]]:
-        """Take out the companies and pushes whose time has come."""
+        """Remove and return the companies and pushes whose time has come."""
         companies: list[Company] = []
         pushes: list[OpenPush] = []
         while self.wake_at() <= now:

@@ -1,22 +1,22 @@
-"""What completion times teach: how likely a push of some age has ended unnoticed.
+"""Learns from completion times how likely a push of some age has ended unnoticed.
 
 Ages fall into bins that widen by nine per cent each, from 50 ms to more than a day. A bin
-counts the pushes that *ended* in it; those that came through it alive are the ones that ended
-later, and the ones still open. Their ratio is the bin's risk, and summed up over ages it
-gives, for a push last seen Pending at age ``a`` and now of age ``b``::
+counts the pushes that *ended* in it; the pushes that survived it are those that ended later or
+are still open. Their ratio is the bin's risk. Summed up over ages it gives, for a push last seen
+Pending at age ``a`` and now of age ``b``::
 
     chance  that it has ended since     risk(b) - risk(a)
     delay   its waiter has suffered     area(b) - area(a) - risk(a) * (b - a)
 
-where ``area`` is the integral of ``risk``. Nothing else is asked of what was learned.
+where ``area`` is the integral of ``risk``.
 
-A lane that has seen little leans on what all lanes of the service have seen, and where that
-is nothing, on an assumption without a scale: a push is as likely to take one to two seconds
-as one to two hours. What is stuck teaches nothing about the rest, so open pushes count for
-no more than a few times those that ended.
+A lane with few completions falls back on those of all lanes of the service, and without any, on a
+scale-free assumption: a push is as likely to take one to two seconds as one to two hours. Stuck
+pushes say nothing about the others, so open pushes count at most a few times as much as those
+that ended.
 
-Summing up takes some fifty microseconds, so it waits until a quarter more pushes have ended,
-or half of the open ones have been seen; lanes of which nothing is known share one sum.
+Summing up takes some fifty microseconds, so it is done only after a quarter more pushes have
+ended or half of the open ones have been seen. Lanes without any data share one sum.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ GROWTHS: Final = (0.25, *(0.0866 for _ in range(BINS - 1)))
 """How far the logarithm of the age grows in a bin."""
 
 ASSUMED: Final = tuple(0.4 * growth for growth in GROWTHS)
-"""Chance of ending in a bin, where nobody knows better."""
+"""Chance of ending in a bin if nothing is known."""
 WARY: Final = tuple(0.05 * growth for growth in GROWTHS)
-"""The same, where all other lanes say that nothing ends at this age."""
+"""The same if all other lanes say that nothing ends at this age."""
 WEIGHT_OF_ASSUMPTION: Final = 3.0
-"""Pushes of one's own that count as much as what is assumed."""
+"""Number of a lane's own pushes that count as much as the assumption."""
 FEW: Final = 20.0
 MEMORY: Final = 512.0
-"""Pushes remembered; twice as many, and all count half."""
+"""Pushes remembered; at twice as many, all counts are halved."""
 MOST_OPEN: Final = 4.0
-"""Open pushes that count, for each one that ended."""
+"""Open pushes that count at most, for each one that ended."""
 STALE: Final = 0.25
-"""Share of the pushes known to have ended that may be missing from the sum."""
+"""Share of ended pushes that may be missing from the sum."""
 LOOKS: Final = 0.5
-"""Looks at open pushes, for each of them, that may be missing from the sum likewise."""
+"""Looks per open push that may be missing from the sum."""
 MOST_LANES: Final = 1000
-"""Lanes whose completion times are remembered; those used longest ago go first."""
+"""Lanes whose completion times are remembered; the least recently used are dropped first."""
 HARDLY: Final = 0.01
-"""A risk that nobody looks for."""
+"""A risk too small to be worth a look."""
 
 Mark = tuple[int, float]
 """A bin, and how many open pushes were last seen there."""
@@ -72,12 +72,12 @@ def bin_of(age: float) -> int:
 
 
 def _floats(numbers: Iterable[float]) -> array[float]:
-    """Eight bytes each, not thirty-two: there may be a thousand lanes."""
+    """Return an array: eight bytes per number, not thirty-two, for up to a thousand lanes."""
     return array("d", numbers)
 
 
 def _smooth(counts: Sequence[float]) -> list[float]:
-    """Bins are finer than a few dozen completions can fill."""
+    """Smooth the counts: the bins are finer than a few dozen completions can fill."""
     middle = zip(counts, counts[1:], counts[2:], strict=False)
     inner = [(low + 2 * here + high) / 4 for low, here, high in middle]
     return [counts[0], *inner, counts[-1]]
@@ -88,12 +88,12 @@ class Curve:
     """What was learned, summed up.
 
     Attributes:
-        chances: By bin, how likely a push that comes into it ends in it.
-        rates: By how much the risk grows per second, by bin.
-        risks: Risk where a bin begins.
-        areas: Likewise its integral.
+        chances: By bin, the chance that a push which reaches it ends in it.
+        rates: By bin, the growth of the risk per second.
+        risks: By bin, the risk at its beginning.
+        areas: By bin, the integral of the risk at its beginning.
         early: Age before which hardly any push ends.
-        usual: Age that 19 of 20 do not reach; infinite where too few are known.
+        usual: Age that 19 of 20 pushes do not reach; infinite if too few have ended.
     """
 
     chances: Sequence[float]
@@ -130,13 +130,13 @@ NOTHING_KNOWN: Final = Curve.of(ASSUMED)
 
 @define
 class CompletionTimes:
-    """How long pushes take, of one lane, or of all of them where *others* is None.
+    """How long pushes of one lane take, or of all lanes if *others* is None.
 
     Attributes:
-        others: What a lane falls back to.
-        total: Pushes that ended, recent ones in full.
+        others: What a lane falls back on.
+        total: Pushes that ended; older ones count less.
         curve: All that is known, as of the last `refresh`.
-        newcomer: What a lane of which nothing is known goes by.
+        newcomer: The curve for lanes without any data.
     """
 
     others: CompletionTimes | None = None
@@ -159,7 +159,7 @@ class CompletionTimes:
             self._forget_half()
 
     def still_open(self, before: Iterable[Mark], after: Iterable[Mark]) -> None:
-        """Learn at which ages open pushes were seen last, in place of what was said before."""
+        """Learn at which ages open pushes were last seen; *before* is what was told earlier."""
         for step, count in before:
             self._open[step] -= count
             self._watched -= count
@@ -169,7 +169,7 @@ class CompletionTimes:
             self._looks += count
 
     def refresh(self) -> Curve:
-        """Sum up again after enough news, here or of the others, and return the sum."""
+        """Return the curve, summed up again if enough has changed here or in *others*."""
         basis = self.others.refresh() if self.others is not None else None
         if self._is_stale() or (basis is not self._based_on and self.total < FEW):
             self._sum_up()
@@ -199,7 +199,7 @@ class CompletionTimes:
         ]
 
     def _came_there(self) -> list[float]:
-        """Return, by bin, how many pushes came into it: those that ended later, and the open."""
+        """Return, by bin, how many pushes reached it, ended or still open."""
         bound = FEW + MOST_OPEN * self.total
         ended = accumulate(reversed(self._ended))
         still = accumulate(reversed(self._open))
@@ -221,10 +221,10 @@ class CompletionTimes:
 
 @define
 class Experience:
-    """Completion times by lane, and of all lanes.
+    """Completion times of each lane, and of all lanes.
 
     Attributes:
-        learn: Whether anything is learned; if not, all lanes share what is assumed.
+        learn: Whether to learn; if not, all lanes share the assumption.
     """
 
     learn: bool = True
@@ -249,7 +249,7 @@ class Experience:
     def still_open(
         self, times: CompletionTimes, before: Iterable[Mark], after: Iterable[Mark]
     ) -> None:
-        """Learn at which ages open pushes were seen last."""
+        """Learn at which ages open pushes were last seen."""
         for learner in self._learners(times):
             learner.still_open(before, after)
 

@@ -1,8 +1,8 @@
-"""Whether lists can be believed: a list may show states that are out of date.
+"""Finds out whether lists show states that are out of date.
 
-Nothing in such a list tells. So until one has shown an end in time, a push that it shows as
-Pending is read singly now and then; and any push that turns out to have ended long before its
-company was last listed proves that list late.
+A list itself does not tell. So until one has shown an end in time, a push that it shows as
+Pending is now and then read singly too. A push that turns out to have ended long before its
+company was last listed proves the list late.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from attrs import define
 from integration_sdk._sansio.polling.open_pushes import OpenPush
 
 LATE: Final = 2.0
-"""Seconds, beside a twentieth of its age, that a list may go on showing a push as Pending."""
+"""Seconds, plus a twentieth of a push's age, that a list may still show it as Pending."""
 
 
 @define
@@ -23,7 +23,7 @@ class ListCheck:
     """What is known of the service's lists.
 
     Attributes:
-        in_time: Whether they show ends in time; None where it is not known.
+        in_time: Whether they show ends in time; None if not known.
     """
 
     in_time: bool | None = None
@@ -32,7 +32,8 @@ class ListCheck:
     def wants(self, push: OpenPush, now: float) -> bool:
         """Whether to read *push*, which a list shows as Pending, singly too.
 
-        One of all, until a list has shown an end in time; of every company, once one has not.
+        One push of all companies until a list has shown an end in time; one of each company once
+        a list was late.
         """
         company = push.group.company
         probe_at = self._probe_at if self.in_time is None else company.probe_at

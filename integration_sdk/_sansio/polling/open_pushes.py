@@ -1,4 +1,4 @@
-"""What the polling rules know: open pushes, their lanes and companies, and looks at them."""
+"""The data of the polling rules: open pushes, their lanes and companies, and looks at them."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from integration_sdk.errors import IntegrationError
 from integration_sdk.models import PushOperation
 
 FEW: Final = 16
-"""Open pushes that are weighed one by one; of more, a sample is."""
+"""Up to this many open pushes are weighed one by one; of more, only a sample."""
 
 
 class Row(Protocol):
-    """What a list says of a push."""
+    """A push as a list shows it."""
 
     key: str
     status: str | None
 
 
 class Follower(Protocol):
-    """Whoever is told of the pushes that it sent; ``fetch_data``: with the ``data`` of each."""
+    """Is told what becomes of its pushes; ``fetch_data``: whether it wants their ``data``."""
 
     fetch_data: bool
 
     def changed(self, key: str, operation: PushOperation) -> None:
-        """Push *key* was seen, and is not final."""
+        """Push *key* was seen and is not final."""
 
     def ended(self, key: str, operation: PushOperation) -> None:
         """Push *key* is final."""
@@ -46,11 +46,11 @@ class OpenPush:
         order: How many pushes of the company were followed before it.
         born: When it was sent.
         seen: When it was last known to be Pending.
-        due: Its appointment; infinite for none.
-        slow: Whether it is followed by appointment, not by rounds.
-        alone: Whether it has to be read singly: a list lacks it, or its data.
-        told: Whether a notification of it came that no look has proved wrong.
-        follower: Whoever wants to know; the rules do not look at it.
+        due: The time of its appointment; infinite if it has none.
+        slow: Whether it is followed by appointments, not by rounds.
+        alone: Whether it has to be read singly, because lists lack it or its data.
+        told: Whether a notification of it came that no look has disproved.
+        follower: Whom to tell; not used by the rules.
     """
 
     key: str
@@ -71,10 +71,10 @@ class Group:
 
     Attributes:
         times: How long its pushes take.
-        open: Those followed by rounds, by key, in the order they came.
-        slow: Those followed by appointment.
-        appointed: The one whose appointment was reckoned last; others may suit as well.
-        marks: What `times` was told of the open ones.
+        open: Those followed by rounds, by key, oldest first.
+        slow: Those followed by appointments.
+        appointed: The push whose appointment was computed last; similar pushes share it.
+        marks: What `times` was told about the open ones.
     """
 
     company: Company
@@ -90,18 +90,18 @@ class Company:
     """One company with open pushes.
 
     Attributes:
-        groups: By lane.
-        born: Pushes followed so far.
-        crowd: Rows of the list per push of ours: others write too.
-        flying: Looks under way.
+        groups: Its open pushes, by lane.
+        born: Number of pushes followed so far.
+        crowd: Rows of the list per push of ours, since others write too.
+        flying: Number of looks in progress.
         listing: Whether one of them reads the list.
-        round_at: When to weigh it again; infinite for not.
-        meeting: The appointment made last; others that fall close to it join it.
-        list_after: The list is not to be used before.
-        listed_at: When the last look at it began.
-        probe_at: When to compare it with a push read singly.
+        round_at: When to weigh it again; infinite for never.
+        meeting: The time of the last appointment made; others close to it are moved to it.
+        list_after: When the list may be used again.
+        listed_at: When the last look at the list began.
+        probe_at: When to compare the list with a push read singly.
         failures: Looks that failed in a row.
-        wanted: Appointments that have come.
+        wanted: Pushes whose appointment has come.
         urgent: Pushes to be read singly at once.
         waiting: Whether it is in line for its turn.
         price: What a request is worth this time; varies for jitter.
@@ -130,7 +130,7 @@ class Company:
         return sum(len(group.open) + len(group.slow) for group in self.groups.values())
 
     def depth(self, push: OpenPush) -> int:
-        """Return about how many rows of the list come before and with *push*."""
+        """Return roughly which row of the list, from 1, holds *push*."""
         return ceil((self.born - push.order) * self.crowd)
 
 
@@ -148,11 +148,11 @@ class ListLook:
     """Read this page of the company's pushes, newest first.
 
     Attributes:
-        unseen: Pushes that it should show and has not yet.
-        enough: Rows after which what was not shown is missing.
-        reach: Pushes of ours that it has to go back over.
-        slow: Whether it goes down to the slow ones.
-        rows: Read so far.
+        unseen: Pushes that it should show and has not shown yet.
+        enough: Rows after which pushes that were not shown count as missing.
+        reach: Number of our pushes that it has to go back over.
+        slow: Whether it goes back to the slow ones.
+        rows: Rows read so far.
     """
 
     company: Company
@@ -170,9 +170,9 @@ Look = SingleLook | ListLook
 
 
 def sample(pushes: dict[str, OpenPush]) -> list[tuple[OpenPush, int]]:
-    """Return some pushes, newest first, and how many each stands for.
+    """Return some pushes, newest first, and how many pushes each stands for.
 
-    The older, the more: what becomes of a push changes with the logarithm of its age.
+    Older ones stand for more, since risks change with the logarithm of the age.
     """
     everyone = list(pushes.values())
     if len(everyone) <= FEW:

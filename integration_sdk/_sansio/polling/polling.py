@@ -1,24 +1,24 @@
 """Whom to poll now, singly or by list, and when to look again.
 
-A look at the service costs a request; not looking costs the waiters of pushes that have
-ended unnoticed some delay. One rule follows, company by company: **look once the delay that
-has piled up is worth a request**, and look at single pushes or at the company's list,
-whichever is cheaper. `learning` says how likely a push has ended, `weighing` what that is
-worth; here is who is asked when, and what an answer changes::
+A look at the service costs a request; not looking delays those who wait for pushes that have
+ended unnoticed. So the rule for each company is: **look once the accumulated delay is worth a
+request**, at single pushes or at the company's list, whichever is cheaper. `learning` says how
+likely a push has ended, `weighing` what that is worth; this module decides what to look at when,
+and what an answer changes::
 
     rounds         one per company: weigh its open pushes (a sample where they are many),
                    look at them or say when to weigh again
     appointments   one per push that rounds do not follow: what should have ended long ago,
                    what a list does not show, and all of a company that has no list
 
-The appointments of a push move apart as it grows old, so that a thousand stuck pushes hinder
-nobody. Companies with something due take turns. A list counts for nothing while it is refused,
-lacks pushes, or is found to show states that are out of date: a push now and then is read
-beside it until it has shown an end in time. Where notifications come, looks wait for them:
-`Schedule.trust` says how long, it rises with each that came and falls with each that did not.
+The appointments of a push become rarer with its age, so that a thousand stuck pushes do not slow
+down others. Companies with something due take turns. A list is not used while it is refused,
+lacks pushes, or shows outdated states; until it has shown an end in time, a push is now and then
+read singly as a check. Looks wait for notifications, if there are any, for a time that depends on
+`Schedule.trust`: it rises with each end that was notified and falls with each that was not.
 
-A look goes out with `Schedule.due` and comes back with exactly one of `finish`, `failed` and
-`unlistable`. Time is an argument, in seconds of any steady clock.
+`Schedule.due` returns looks, each to be answered with exactly one of `finish`, `failed` and
+`unlistable`. Time is an argument, in seconds of any monotonic clock.
 """
 
 from __future__ import annotations
@@ -51,27 +51,27 @@ from integration_sdk._sansio.requests import LARGEST_PAGE
 SINGLY: Final = 4
 """Looks at single pushes that a company gets per turn."""
 SLOW_AGE: Final = 600.0
-"""When rounds let go of a push, where it is not known what is usual."""
+"""Age in seconds at which a push leaves the rounds if the usual age is not known."""
 NO_LIST: Final = 600.0
-"""Seconds until a list that was refused is tried again."""
+"""Seconds after which a refused list is tried again."""
 TRUST_GAINED: Final = 1 / 8
-"""Part of the missing trust that a notification brings."""
+"""Share of the missing trust that a notification adds."""
 TRUST_KEPT: Final = 1 / 2
-"""Part of the trust that is left after a push ended without one."""
+"""Share of the trust that is left after a push ended without a notification."""
 
 
 @define
 class Schedule:
-    """Everything that is open, and when to look at it.
+    """All open pushes, and when to look at them.
 
     Args:
         chance: Returns a number from 0 to 1, for jitter.
         learn: Whether completion times are learned.
-        trust: How surely an end is notified, from 0 to 1; learned as pushes end.
+        trust: How reliably ends are notified, from 0 to 1; updated as pushes end.
 
     Attributes:
-        pushes: Open ones by key.
-        page_cap: Rows that the service gives at once.
+        pushes: The open pushes by key.
+        page_cap: Maximum rows that the service returns per page.
     """
 
     chance: Callable[[], float]
@@ -111,7 +111,7 @@ class Schedule:
         return push
 
     def forget(self, key: str) -> None:
-        """Follow push *key* no longer."""
+        """Stop following push *key*."""
         push = self.pushes.pop(key, None)
         if push is None:
             return
@@ -127,13 +127,13 @@ class Schedule:
         for group in company.groups.values():
             self._mark(group, [])
         company.round_at = inf
-        if company.list_after == -inf:  # else it is remembered that its list is no use
+        if company.list_after == -inf:  # else remember that its list cannot be used
             del self._companies[company.id]
 
     def hint(self, key: str, *, alone: bool = False) -> bool:
-        """Look at push *key* now, as a notification says; False where it is not followed.
+        """Look at push *key* now, after a notification; return False if it is not followed.
 
-        *alone*: nobody said so; from now on it has to be read singly.
+        *alone*: There was no notification; the push has to be read singly from now on.
         """
         push = self.pushes.get(key)
         if push is None:
@@ -142,12 +142,12 @@ class Schedule:
             push.alone = True
         else:
             push.told = True
-        push.group.company.urgent[key] = push  # a look under way may come back too early
+        push.group.company.urgent[key] = push  # a look in progress may have been too early
         self._enqueue(push.group.company)
         return True
 
     def ended(self, push: OpenPush, now: float, took: float | None = None) -> None:
-        """Push *push* is final; it took so many seconds, where the service says."""
+        """Note that *push* is final and *took* this many seconds, if the service says so."""
         age = took if took is not None else (push.seen + now) / 2 - push.born
         company = push.group.company
         listable = company.list_after <= now
@@ -161,7 +161,7 @@ class Schedule:
     # When, and whom
 
     def wake_at(self) -> float:
-        """Return when `due` should be asked again; infinite for never."""
+        """Return when to call `due` again; infinite for never."""
         return -inf if self._ready else self._agenda.wake_at()
 
     def due(self, now: float, room: int) -> list[Look]:
@@ -196,7 +196,7 @@ class Schedule:
             if not at <= company.meeting <= at + 0.03 * (at - now):
                 company.meeting = at + self.chance() * 0.05 * (at - now)
             push.group.appointed = push
-        self._agenda.meet(push, company.meeting)  # together, so that one list shows them all
+        self._agenda.meet(push, company.meeting)  # together, so that one listing serves all
 
     def _want(self, push: OpenPush, among: dict[str, OpenPush]) -> None:
         if push.key not in self._asked:
@@ -252,17 +252,17 @@ class Schedule:
     def listed(
         self, look: ListLook, rows: Sequence[Row], *, more: bool, returned_size: int = 0
     ) -> tuple[list[tuple[OpenPush, int]], bool]:
-        """Take a page of the list.
+        """Process a page of the list.
 
         Args:
-            look: What was asked.
-            rows: What was answered, newest first.
+            look: The look that requested it.
+            rows: Its rows, newest first.
             more: Whether there is a next page.
-            returned_size: The page size that the service says it used; 0 if it does not.
+            returned_size: The page size reported by the service; 0 if it reports none.
 
         Returns:
-            Pushes that are no longer Pending, each with its row; and whether to read
-            the next page, for which *look* has been moved on.
+            Pushes that are no longer Pending, each with its row index; and whether to read the
+            next page, to which *look* has been advanced.
         """
         news: list[tuple[OpenPush, int]] = []
         started, company, pushes = look.started, look.company, self.pushes
@@ -284,7 +284,7 @@ class Schedule:
         return news, more and bool(rows) and look.unseen > 0 and look.rows < look.enough
 
     def finish(self, look: Look, now: float) -> None:
-        """Nothing more comes of *look*; what is still open waits for its next."""
+        """End *look*, and schedule the next look at the pushes that are still open."""
         self._landed(look)
         look.company.failures = 0
         if isinstance(look, SingleLook):
@@ -296,7 +296,7 @@ class Schedule:
         self._next_round(look.company, now)
 
     def failed(self, look: Look, now: float, *, wait: float = 0.0) -> None:
-        """*look* had no answer this time; *wait* is what the service asked for."""
+        """End *look*, which had no answer; *wait* is how long the service asked to wait."""
         self._landed(look)
         company = look.company
         company.failures = min(company.failures + 1, 7)
@@ -309,7 +309,7 @@ class Schedule:
             self._agenda.round(company, at)
 
     def unlistable(self, look: ListLook, now: float) -> None:
-        """The company's list is not to be had: its pushes are read singly for a while."""
+        """End *look*: the list was refused, so read the company's pushes singly for a while."""
         self._landed(look)
         self._read_singly(look.company, now)
 
@@ -322,7 +322,7 @@ class Schedule:
             self._agenda.meet(push, now)
 
     def _take_wanted(self, company: Company) -> list[OpenPush]:
-        """Return the appointments that have come and are not kept now."""
+        """Remove and return the pushes whose appointment has come but is not kept now."""
         wanted = list(company.wanted.values())
         company.wanted.clear()
         return wanted
@@ -369,7 +369,7 @@ class Schedule:
                 self._again(push, now)
 
     def _look_for_missing(self, look: ListLook, now: float) -> None:
-        """The list does not hold them, for now or at all; they are read singly."""
+        """Read singly the pushes that the list does not show, for now or at all."""
         for group in look.company.groups.values():
             for push in [*group.open.values(), *(group.slow.values() if look.slow else ())]:
                 if push.seen < look.started and push.born <= look.started:
@@ -377,7 +377,7 @@ class Schedule:
                     self._slow_down(push, now)
 
     def _leave_rounds(self, group: Group, now: float) -> None:
-        """Leave to appointments what should have ended long ago, or is too deep in the list."""
+        """Move to appointments what should have ended long ago, or is too deep in the list."""
         limit = now - min(SLOW_AGE, 5.0 + 2 * group.times.curve.usual)
         company = group.company
         while group.open:

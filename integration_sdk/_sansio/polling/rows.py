@@ -1,9 +1,9 @@
-"""Answers about pushes, read no further than needed.
+"""Decodes answers about pushes, no further than needed.
 
-A page of a list can hold 5,000 operations, of which a poll wants two fields: only those are
-decoded. One that turns out to be final is read in full, from its own bytes, on a short path
-that knows the usual answer: all names documented, and no validation to tell of. Whatever else
-an answer holds goes the long way, through `codec.read_operation`.
+A page of a list can hold 5,000 operations, of which a poll needs two fields, so only those are
+decoded. An operation that turns out to be final is decoded in full, from its own bytes, by a fast
+path for the usual answer: only documented names, and no validation messages. Anything else is
+decoded by `codec.read_operation`.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class Rows:
     """One page of a list of pushes.
 
     Attributes:
-        rows: Key and status of each, in the service's order.
+        rows: Key and status of each push, in the service's order.
         more: Whether there is a next page.
-        page_size: As answered, 0 where it was not.
+        page_size: As reported by the service; 0 if it was not.
     """
 
     rows: list[Row]
@@ -65,7 +65,7 @@ class Rows:
     _body: bytes
 
     def operations(self, indexes: list[int], *, exact: bool = False) -> list[PushOperation | None]:
-        """Return these rows in full; None for one that is not as documented."""
+        """Decode these rows in full; None for a row that is not as documented."""
         raws = _read_raws(self._body).results
         return [_or_none(bytes(raws[index]), exact=exact) for index in indexes]
 
@@ -126,7 +126,7 @@ class _Usual(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fields=Tru
 
 _NO_ITEMS: Final = Validation()
 _NO_EXTRA: Final[dict[str, Any]] = {}
-"""Shared by all operations without any, since ten thousand of them may be open."""
+"""Shared by all operations without extra fields, since ten thousand may be open."""
 _kept = lru_cache(4096)(str)
 _read_usual: Final = msgspec.json.Decoder(_Usual).decode
 _read_exact: Final = msgspec.json.Decoder(_Usual, float_hook=Decimal).decode
@@ -175,5 +175,5 @@ def _change(usual: _Change) -> PushChange:
 
 
 def _shared(name: str | None) -> str | None:
-    """Ten thousand operations name a few lanes: each name is kept once."""
+    """Return one shared string per name: ten thousand operations name only a few lanes."""
     return None if name is None else _kept(name)

@@ -1,9 +1,9 @@
-"""When a look at the service is worth its request, and which look is the cheaper one.
+"""When a look at the service is worth its request, and which look is cheaper.
 
-Not looking costs the waiters of pushes that have ended unnoticed some delay. `tolerance` says
-how much of it, summed up over a company's pushes, is worth a request; `patience` how long a
-single push may wait on average, however few there are. Both grow with age: a minute matters
-to a push that takes two seconds, not to one that has been Pending for a day.
+Not looking delays those who wait for pushes that have ended unnoticed. `tolerance` says how much
+delay, summed up over a company's pushes, is worth a request; `patience` how long a single push
+may wait on average, however few there are. Both grow with age: a minute matters to a push that
+takes two seconds, not to one that has been Pending for a day.
 """
 
 from __future__ import annotations
@@ -18,49 +18,48 @@ from integration_sdk._sansio.polling.learning import Curve
 from integration_sdk._sansio.polling.open_pushes import Company, Group, ListLook, OpenPush, sample
 
 QUIET: Final = 60.0
-"""Seconds for which a notification is waited for at first, where none has ever been lost."""
+"""Seconds to wait for a notification at first, if none has ever been lost."""
 LIKELY: Final = 0.03
-"""A push that has ended with this chance is worth a look of its own, in time."""
+"""Chance of having ended from which a push may be worth a look of its own."""
 ROWS_PER_REQUEST: Final = 500
 """Rows of a list that cost as much as a request."""
 SOON: Final = 0.02
-"""Seconds between two weighings, at least."""
+"""Minimum seconds between two weighings."""
 SLOWEST: Final = 0.2
-"""A push with an appointment is looked at before its age has grown by this share."""
+"""Share by which the age of a push may grow between two of its appointments."""
 
 ALIKE: Final = 0.01
-"""Share of a push's age by which another may be older or younger and do as well."""
+"""Share of its age by which two pushes may differ and still share an appointment."""
 
 
 def tolerance(age: float) -> float:
-    """Return the seconds of delay that are worth a request, at this age."""
+    """Return the seconds of delay that are worth a request at this age."""
     return 1.7 + 0.22 * age
 
 
 def patience(age: float) -> float:
-    """Return the seconds that a push may on average wait unnoticed, at this age.
+    """Return the seconds that a push of this age may on average wait unnoticed.
 
-    It decides what a push alone in its company costs. Where nothing is known, that is a look
-    whenever its age has grown by a tenth: 19 of 20 delays stay below that, for 30 looks at a
-    push of a minute and a half, and fewer where completion times are learned. What has taken
-    only seconds is looked at every second and a half.
+    This decides what a push alone in its company costs. If nothing is known, that is one look
+    each time its age has grown by a tenth: 19 of 20 delays stay below that, at 30 looks for a
+    push of a minute and a half, or fewer if completion times are learned. A push that is only
+    seconds old is looked at every second and a half.
     """
     return max(min(0.3 + 0.1 * age, 0.75), 0.042 * age)
 
 
 def quiet_until(push: OpenPush, trust: float) -> float:
-    """Return when to look at *push* though no notification came; *trust* is from 0 to 1.
+    """Return when to look at *push* although no notification came; *trust* is from 0 to 1.
 
-    A minute after it was last seen, and half as long again as it was old then: a long one
-    whose notifications are lost is looked at ever more rarely. Less where trust is lower.
+    With full trust, that is a minute plus half of its age after it was last seen, so a long push
+    whose notifications are lost is looked at ever more rarely. With less trust, it is sooner.
     """
     return push.seen + trust * (QUIET + (push.seen - push.born) / 2)
 
 
 def unnoticed(curve: Curve, seen: float, age: float) -> tuple[float, float, float]:
-    """Return the chance that a push has ended since it was *seen*, and the delay expected.
-
-    The third is by how much the chance grows per second.
+    """Return the chance that a push has ended since *seen*, the expected delay of its waiter, and
+    by how much the chance grows per second.
     """
     risk, delay, rate = curve.between(seen, age)
     if risk < 0.02:
@@ -79,15 +78,15 @@ class Weight:
     Each push counts for one over its `tolerance`, so that a sum of 1.0 is worth one request.
 
     Attributes:
-        worth: Delay that the waiters have probably suffered so far.
-        ended: Pushes that have probably ended, which is by how much *worth* grows per second.
-        ended_per_second: By how much *ended* does.
-        likely: Pushes whose chance to have ended is `LIKELY` or more, each counting for one,
-            without those that have an appointment now.
+        worth: Expected delay of the waiters so far.
+        ended: Expected number of ended pushes; *worth* grows by this per second.
+        ended_per_second: The growth of *ended* per second.
+        likely: Number of pushes whose chance of having ended is `LIKELY` or more, without those
+            that have an appointment now.
         certain: Whether there is any such push, with or without an appointment.
-        oldest: Of the pushes followed by rounds.
-        overdue: Whether one has waited longer than `patience` allows.
-        quiet: Until when notifications are trusted to come first.
+        oldest: The oldest push followed by rounds.
+        overdue: Whether a push has waited longer than `patience` allows.
+        quiet: Until when to wait for notifications.
         step: Seconds after which to weigh again in any case.
     """
 
@@ -106,7 +105,7 @@ class Weight:
         return now >= self.quiet and (self.overdue or self.worth >= price)
 
     def wait(self, price: float, now: float) -> float:
-        """Return the seconds until a request is worth its price, as far as can be seen."""
+        """Return an estimate of the seconds until a request is worth its price."""
         if now < self.quiet:
             return min(self.step, self.quiet - now)
         if self.ended_per_second <= 0.0:
@@ -118,7 +117,7 @@ class Weight:
 
 
 def weigh(company: Company, now: float, trust: float = 0.0) -> Weight:
-    """Return what not looking at *company* costs by now; *trust* as in `quiet_until`."""
+    """Return what not looking at *company* has cost so far; *trust* as in `quiet_until`."""
     weight = Weight(quiet=inf if trust else -inf)
     for group in company.groups.values():
         if group.open:
@@ -170,11 +169,11 @@ def cheaper_list(
     """Return a look at the list, if that is cheaper than looks at single pushes.
 
     Args:
-        company: With appointments that have come in ``wanted``.
-        weight: Of its rounds.
+        company: The company; its ``wanted`` holds the appointments that have come.
+        weight: The weight of its rounds.
         now: The time.
-        due: Whether the rounds want a look.
-        largest_page: Rows that the service gives at once.
+        due: Whether its round is due.
+        largest_page: Maximum rows that the service returns per page.
     """
     wanted, groups = list(company.wanted.values()), company.groups.values()
     slow = any(push.slow for push in wanted)
@@ -202,7 +201,7 @@ def _cost_singly(company: Company, weight: Weight, now: float, *, due: bool, slo
 
 
 def _saved(company: Company, now: float) -> float:
-    """Return the single looks at slow pushes that a list makes superfluous, or puts off."""
+    """Return how many single looks at slow pushes a list would save or postpone."""
     saved = 0.0
     for group in company.groups.values():
         for push, stands_for in sample(group.slow):
@@ -214,7 +213,7 @@ def _saved(company: Company, now: float) -> float:
 
 
 def next_look(push: OpenPush, now: float) -> float:
-    """Return the moment at which *push* alone is worth a look."""
+    """Return when *push* alone is worth a look."""
     push.group.times.refresh()
     at = max(now, push.seen)
     latest = at + SLOWEST * (at - push.born) + 0.5
@@ -228,13 +227,13 @@ def next_look(push: OpenPush, now: float) -> float:
 
 
 def are_alike(push: OpenPush, other: OpenPush, now: float) -> bool:
-    """Whether the appointment of *other* suits *push*: both were seen at once, and are as old."""
+    """Whether *push* can share the appointment of *other*: same age, last seen together."""
     as_old = abs(push.born - other.born) <= ALIKE * (now - push.born)
     return as_old and push.seen == other.seen and now < other.due < inf
 
 
 def still_due(push: OpenPush, now: float, trust: float) -> bool:
-    """Whether an appointment that has come is to be kept, though a list may have shown it."""
+    """Whether a push whose appointment has come still needs a look; a list may have shown it."""
     if push.alone or push.told:
         return True
     waited = _patience_used(push, now) > 0.8 or _is_due(push, now)
@@ -248,5 +247,5 @@ def _is_due(push: OpenPush, at: float) -> bool:
 
 
 def _patience_used(push: OpenPush, now: float) -> float:
-    """Return how much of the time between two looks at a slow push has passed, 1 for all."""
+    """Return the share that has passed of the time between two looks at a slow push; 1 is all."""
     return (now - push.seen) / (SLOWEST * (push.seen - push.born) + 0.5)

@@ -1,9 +1,9 @@
 """Whether the platform's copy of a record agrees with the record we sent.
 
-A push echoes the object as it appears in the platform, with fields the platform filled in,
-so the echo may say more than we sent but never something else. Values are compared by
-meaning: 10 is 10.00 (exact decimals, no floats), ``2024-01-31`` is ``2024-01-31T00:00:00Z``
-(an unqualified time is UTC), and a null we sent says nothing.
+A push echoes the object as it appears in the platform, with fields that the platform filled in,
+so an echo that agrees may hold more than we sent but no other values. Values are compared by
+meaning: 10 equals 10.00 (exact decimals, no floats), ``2024-01-31`` equals
+``2024-01-31T00:00:00Z`` (a time without a zone is UTC), and a null that we sent is ignored.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,14 +24,14 @@ _A_DATE = pattern(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d.*)?")
 
 
 def decode(payload: bytes) -> object:
-    """Read a payload with its numbers exact."""
+    """Decode a payload, with exact numbers."""
     return _decode(payload)
 
 
 def places(value: object, place: Place = ()) -> Iterator[tuple[Place, str]]:
-    """Spell all that a record holds, with the place of each: nulls hold nothing.
+    """Yield each value of a record as a string, with its place; nulls are left out.
 
-    Objects and lists come before what is in them, a list with its length.
+    Objects and lists come before their contents, a list with its length.
     """
     if isinstance(value, Mapping):
         yield place, AN_OBJECT
@@ -46,9 +46,9 @@ def places(value: object, place: Place = ()) -> Iterator[tuple[Place, str]]:
 
 
 def leaf(value: object) -> str | None:
-    """Spell a value so that equal meanings are equal strings; None for no value.
+    """Return a string that is the same for values of the same meaning; None for no value.
 
-    Objects and lists are no leaves and agree with none.
+    Objects and lists are not leaves and agree with none.
     """
     match value:
         case None:
@@ -64,7 +64,7 @@ def leaf(value: object) -> str | None:
 
 
 def _exact(number: Decimal) -> str:
-    """Digits and exponent without trailing zeros: no rounding, whatever the context."""
+    """Return digits and exponent without trailing zeros; never rounds, whatever the context."""
     sign, digits, exponent = number.as_tuple()
     if not isinstance(exponent, int):
         return str(number)
@@ -102,10 +102,10 @@ def value_at(record: object, path: str) -> object:
 
 
 def natural_value(payload: bytes | None, path: str | None) -> str | None:
-    """Spell what the record holds at its natural key; None where none is declared.
+    """Return the `leaf` of the natural key's value; None if no natural key is declared.
 
     Raises:
-        ValueError: The record holds no value there.
+        ValueError: The record has no value there.
     """
     if path is None:
         return None

@@ -1,9 +1,9 @@
-"""What many pushes echo, laid out so that an intent is compared with all of them at once.
+"""The echoes of many pushes, stored by column so that an intent is compared with all at once.
 
-A thousand pushes may be in doubt while a thousand are listed. Each place of a record is a
-column: which pushes hold which value there. A set of pushes is an integer, a bit for each in
-the order given, so that a record of twenty values is compared with a thousand echoes in twenty
-steps.
+A thousand pushes may be in doubt while a thousand are listed. For each place of a record, a
+column says which pushes hold which value there. A set of pushes is an integer with one bit per
+push, in the order given, so that a record of twenty values is compared with a thousand echoes in
+twenty steps.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,14 +23,14 @@ from integration_sdk._sansio.pushing.agreement import (
 from integration_sdk._sansio.pushing.intents import Intent
 
 _NOTHING: Final = frozenset({AN_OBJECT, f"{A_LIST}0"})
-"""What we may have sent and an echo need not show: it is empty, or what is in it counts."""
+"""Values that an echo may omit: objects, whose contents are compared anyway, and empty lists."""
 
 
 class Said(NamedTuple):
-    """What pushes say of an intent; those in neither set say something else.
+    """How pushes compare with an intent, as two sets; pushes in neither contradict it.
 
-    agreeing: Hold what we sent: at the natural key, or everywhere.
-    silent: Say nothing that tells, or less than we sent: platforms drop fields.
+    agreeing: Pushes that hold what we sent, at the natural key or everywhere.
+    silent: Pushes that lack some of what we sent (platforms drop fields), without contradiction.
     """
 
     agreeing: int
@@ -39,7 +39,7 @@ class Said(NamedTuple):
 
 @define
 class _Column:
-    """What pushes hold at one place: by value, and whether they hold anything."""
+    """What pushes hold at one place: the pushes of each value, and those of any value."""
 
     holding: dict[str, int] = field(factory=dict)
     any: int = 0
@@ -54,14 +54,14 @@ _EMPTY = _Column()
 
 @define
 class Echoes:
-    """What some pushes echo; None or nothing where one has no echo yet."""
+    """The echoes of some pushes; None or empty for a push without an echo yet."""
 
     _echoes: Sequence[Mapping[str, object] | None]
     _by_key: dict[str, _Column] = field(init=False, factory=dict)
     _by_place: dict[Place, _Column] = field(init=False, factory=dict)
 
     def compare(self, intent: Intent) -> Said:
-        """Compare them with what we sent: by the natural key, else value by value."""
+        """Compare the echoes with what we sent: by the natural key, else value by value."""
         if intent.natural_key is not None:
             return self._compare_key(intent.natural_key, str(intent.natural_value))
         return self._compare_values(decode(intent.payload) if intent.payload else None)

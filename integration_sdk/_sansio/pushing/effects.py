@@ -1,9 +1,9 @@
-"""The seam between the push protocol and whoever drives it: effects, reports, the ledger.
+"""The interface between the push protocol and its driver: effects, reports, the ledger.
 
 A machine (in ``protocol`` and ``reconcile``) is a generator. It yields an effect, is resumed
-with the driver's report, and returns its result; it reads no clock, knows no socket and no
-file. aiohttp and SQLite drive it in production, a seeded simulator drives it in the tests: the
-same code in both. All that a driver has to do::
+with the driver's report, and returns its result; it uses no clock, socket or file. The same code
+is driven by aiohttp and SQLite in production, and by a seeded simulator in the tests. All that a
+driver has to do::
 
     effect             the driver                               reports (machine.send)
     -----------------  ---------------------------------------  ----------------------------
@@ -19,11 +19,11 @@ same code in both. All that a driver has to do::
     Sleep(seconds)     waits that long or longer                its steady clock (a float), or
                                                                 None: give up (closing, too late)
 
-A cancelled task is a report like any other: cut a Send short and report ``may have left``,
-cut a Sleep short and report None, but let Commit and FindOwners finish; a JournalError of
-either is thrown in. Dropping a machine half-way is a crash, and as safe as one; where the
-process lives on, `protocol.break_off` then says where a dropped `transmit` leaves its intent.
-Machines of one ledger may run side by side on one thread.
+When its task is cancelled, a driver stops a Send and reports ``may have left``, stops a Sleep and
+reports None, but lets Commit and FindOwners finish; it throws a JournalError of either into the
+machine. Dropping a machine half-way is as safe as a crash; if the process lives on,
+`protocol.break_off` returns the state of an intent whose `transmit` was dropped. Machines of one
+ledger may run concurrently on one thread.
 """
 
 from collections.abc import Collection, Generator, Mapping, Sequence
@@ -45,9 +45,9 @@ class Commit:
 
 @frozen
 class Send:
-    """Transmit the intent once, its SENDING row durable right before.
+    """Transmit the intent once, having made its SENDING row durable right before.
 
-    What waits for its turn is not on record as SENDING: a crash leaves nothing to look for.
+    While it waits for its turn it is not recorded as SENDING, so a crash leaves no doubt.
     """
 
     row: Intent
@@ -57,10 +57,10 @@ class Send:
 class List:
     """List the company's pushes.
 
-    known: Once all of these keys have been seen, reading back may stop; None for a snapshot,
-        which is as deep as the driver makes it.
-    old: These are new to nobody: only their keys matter. A key that is *known* and not *old*
-        was there before some intents and not before others: its operation is wanted in full.
+    known: The driver may stop once all of these keys have been seen; None for a snapshot, whose
+        depth is up to the driver.
+    old: Keys that are new to no intent; their operations are not needed. A key that is *known*
+        but not *old* was there before some intents only, so its operation is needed in full.
     """
 
     company_id: str
@@ -70,7 +70,7 @@ class List:
 
 @frozen
 class Fetch:
-    """Read these pushes singly: the list did not give their ``data``."""
+    """Read these pushes one by one, because the list left out their ``data``."""
 
     company_id: str
     keys: tuple[str, ...]
@@ -85,7 +85,7 @@ class FindOwners:
 
 @frozen
 class Sleep:
-    """Wait at least so many seconds."""
+    """Wait at least this many seconds."""
 
     seconds: float
 
@@ -98,20 +98,21 @@ Machine: TypeAlias = Generator[Effect, Report, _T]
 
 @frozen(kw_only=True)
 class Policy:
-    """How patient to be, and what the service and the caller promise. Times are seconds.
+    """Limits of retries and waits, and what the service and the caller promise. In seconds.
 
-    exclusive: The caller: nobody but this journal writes to the lanes, nor has so lately that a
-        lagging list could show it as new. Allows E1.
-    refuses_with_503, path_names: The dialect's.
-    replays: The dialect's as well: the service carries out once what comes under one idempotency
-        key, so a create in doubt may be sent again. A journal may hold keys of another dialect.
-    tries: Transmissions of one intent at most: after NOT_SENT, 429 and 503, and replays.
+    exclusive: The caller promises that nobody but this journal writes to the lanes, nor did so
+        recently enough for a lagging list to show it as new. Allows E1.
+    refuses_with_503, path_names: From the dialect.
+    replays: From the dialect: the service carries out only once what it receives under one
+        idempotency key, so a create in doubt may be sent again. A journal may hold keys of
+        another dialect.
+    tries: Maximum transmissions of one intent: after NOT_SENT, 429 and 503, and replays.
     first_wait, longest_wait: Full jitter grows from one to the other; Retry-After is a floor.
-    longest_pause: Where the service asks to stay away for longer, an intent is given up.
+    longest_pause: If the service asks for a longer pause, the intent is given up.
     replay_window: How long an idempotency key is relied upon. Assumed: answers are kept for
         90 minutes; a third is left for waits that turn out longer.
-    first_look, quiet_period: When a company in doubt is listed first; and how long its list
-        must have had the time to show a push before silence counts.
+    first_look: Delay before a company with pushes in doubt is first listed.
+    quiet_period: Time that a list gets to show a push before its absence counts.
     """
 
     exclusive: bool = False
@@ -127,19 +128,19 @@ class Policy:
     quiet_period: float = 30.0
 
     def waits_for(self, answer: Answer) -> bool:
-        """Whether the service asks to stay away for no longer than is waited."""
+        """Whether the pause that the service asked for is no longer than `longest_pause`."""
         return (answer.retry_after or 0.0) <= self.longest_pause
 
 
 @define
 class Ledger:
-    """What this process knows of intents that are not settled, and who claims which key.
+    """The unsettled intents that this process knows, and which of them claims which key.
 
-    keeps_acknowledged: Whether the end of an acknowledged push has to be put on record. Without
-        a file it has not: such a push is forgotten here, and the journal alone has its key.
-    unrecorded: Outcomes that are known here and that the disk refused, by intent: `catch_up`
-        tries again, and after a crash they are found out again.
-    read: Final pushes that were read singly for their echo, by key, while anything is in doubt.
+    keeps_acknowledged: Whether final states of acknowledged pushes are recorded. Without a file
+        they are not: an acknowledged push is forgotten here, and only the journal has its key.
+    unrecorded: Outcomes that could not be written to disk, by intent: `catch_up` tries again;
+        after a crash they are found out again.
+    read: Final pushes read one by one for their echo, by key; kept while anything is in doubt.
     """
 
     keeps_acknowledged: bool = True
@@ -150,7 +151,7 @@ class Ledger:
     read: dict[str, Operation] = field(factory=dict)
 
     def note(self, intent: Intent) -> None:
-        """Replace what is known of an intent; what needs no more attention is forgotten."""
+        """Replace the state of an intent, or forget one that needs no more attention."""
         self._forget(intent)
         if intent.is_settled or (intent.state is State.ACKED and not self.keeps_acknowledged):
             return
@@ -171,7 +172,7 @@ class Ledger:
             self.read.clear()
 
     def get(self, intent_id: str) -> Intent | None:
-        """Return the intent as it stands; None once it is settled, or unknown."""
+        """Return the current state of an intent; None if it is settled or unknown."""
         return self._rows.get(intent_id)
 
     def owner(self, key: str) -> str | None:
@@ -183,6 +184,6 @@ class Ledger:
         return dict(self._lanes.get(lane, {}))
 
     def doubted(self, company_id: str | None = None) -> list[Intent]:
-        """Return what a listing could settle, of one company or all."""
+        """Return the intents in doubt, of one company or all."""
         lanes = [rows for lane, rows in self._lanes.items() if company_id in (None, lane[0])]
         return [one for rows in lanes for one in rows.values() if one.state in DOUBTED]

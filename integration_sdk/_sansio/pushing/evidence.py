@@ -1,22 +1,22 @@
 """Which of the listed pushes is ours? What a listing proves about an intent in doubt.
 
 "New" is a set difference, never a comparison of clocks: listed now, not listed in the
-snapshot taken before the send, not claimed by another intent. On the new ones of the lane::
+snapshot taken before the send, not claimed by another intent. About the new pushes of the lane::
 
     E2          exactly one agrees with what we sent, on the natural key or on every leaf,
                 and it cannot be a rival's
-    E1          exactly one at all; the journal is the lane's only writer, the quiet period
+    E1          there is exactly one; the journal is the lane's only writer, the quiet period
                 has passed, and the lane has no rival
     ABSENT      the quiet period has passed and there is none, or the natural key of each
                 says that it is another record, in a lane that others write to
-    UNRESOLVED  the quiet period has passed and none of the above
+    UNRESOLVED  the quiet period has passed and none of the above holds
 
-All but UNRESOLVED want a listing that reaches back past the snapshot. A rival is an intent of
-the lane that may own a push nobody has claimed: SENDING, AMBIGUOUS, ABSENT, UNRESOLVED, or
-given up by the caller without a key. Equal payloads of one caller cannot be told apart, and
-are not guessed at. Other values without a natural key explain nothing: platforms rewrite
-records, and what looks like another may be ours. What no rule can see is a stranger's push of
-the very same record: to declare a natural key is to say that there is none.
+All but UNRESOLVED require a listing that reaches back past the snapshot. A rival is an intent of
+the lane that may own an unclaimed push: SENDING, AMBIGUOUS, ABSENT, UNRESOLVED, or given up by
+the caller without a key. Two intents with equal payloads cannot be told apart, so there is no
+guessing between them. Without a natural key, different values prove nothing: platforms rewrite
+records, so a push that looks different may still be ours. No rule can detect a stranger's push
+of the very same record: declaring a natural key asserts that there is none.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,11 +29,11 @@ from integration_sdk._sansio.pushing.echoes import Echoes, Said
 from integration_sdk._sansio.pushing.intents import Evidence, Intent, Lane, Snapshot, State
 
 _MOST_CANDIDATES = 100
-"""The newest are kept; without a snapshot a whole history may be in question."""
+"""Candidates kept, the newest; without a snapshot every listed push may be one."""
 
 
 class Operation(Protocol):
-    """A listed push, as far as the rules look at it; ``models.PushOperation`` is one."""
+    """The fields of a listed push that the rules use; ``models.PushOperation`` has them."""
 
     @property
     def push_operation_key(self) -> str: ...
@@ -53,8 +53,8 @@ class Operation(Protocol):
 class ListedPushes:
     """Pushes of one company, newest first as the service lists them.
 
-    whole: Read to the end of the list. A listing that stopped early still counts where every
-        key of the snapshot was seen.
+    whole: Whether the list was read to its end. A listing that stopped early still counts if it
+        shows every key of the snapshot.
     """
 
     operations: Sequence[Operation]
@@ -66,7 +66,7 @@ class ListedPushes:
         return [operation.push_operation_key for operation in self.operations]
 
     def snapshot(self, newest: int | None = None) -> Snapshot | None:
-        """Remember the keys listed, or the *newest* so many; None where that says nothing."""
+        """Return a snapshot of all keys, or of the *newest*; None if it would prove nothing."""
         keys = self.keys
         kept = keys[:newest]
         whole = self.whole and len(kept) == len(keys)
@@ -75,12 +75,12 @@ class ListedPushes:
 
 @define
 class View:
-    """What one listing shows of a lane, seen from one snapshot. Sets of pushes are integers.
+    """What one listing shows of a lane, relative to one snapshot. Sets of pushes are integers.
 
-    fresh: New to the snapshot, of the lane, owned by nobody when the listing was judged.
-    rows: The lane's intents that may own a push nobody has claimed, by id; those of one lane
-        share them.
-    reaches_back: Nothing newer than the snapshot can be missing but by the service's own lag.
+    fresh: The lane's pushes that are not in the snapshot and had no owner when judging began.
+    rows: The lane's intents that may own an unclaimed push, by id; shared by all views of the
+        lane.
+    reaches_back: Whether only the service's own lag could hide a push newer than the snapshot.
     """
 
     fresh: Sequence[Operation]
@@ -99,12 +99,12 @@ class View:
         self._bits = {one.push_operation_key: 1 << at for at, one in enumerate(self.fresh)}
 
     def settle(self, intent_id: str, key: str) -> None:
-        """The push *key* is this intent's: neither is in question any more."""
+        """Take the intent, and the push *key* that it owns, out of question."""
         self.rows.pop(intent_id, None)
         self.open &= ~self._bits.get(key, 0)
 
     def said(self, intent: Intent) -> Said:
-        """Return what the pushes that are still open say of an intent."""
+        """Compare the pushes that are still open with an intent."""
         if intent.id not in self._said:
             self._said[intent.id] = self._echoes.compare(intent)
         agreeing, silent = self._said[intent.id]
@@ -125,11 +125,11 @@ class View:
         return of_several
 
     def has_rivals(self, intent: Intent) -> bool:
-        """Whether the lane has others that may own a push nobody has claimed."""
+        """Whether other intents of the lane may own an unclaimed push."""
         return len(self.rows) > (intent.id in self.rows)
 
     def keys(self, pushes: int) -> Iterator[str]:
-        """Name the pushes of a set, newest first."""
+        """Yield the keys of a set of pushes, newest first."""
         while pushes:
             first = pushes & -pushes
             yield self.fresh[first.bit_length() - 1].push_operation_key
@@ -137,9 +137,9 @@ class View:
 
 
 def new_since(snapshot: Snapshot | None, listing: ListedPushes) -> Sequence[Operation]:
-    """Operations listed now that were not there when the snapshot was taken.
+    """Return the listed operations that were not there when the snapshot was taken.
 
-    Without a snapshot any may be new, and no listing reaches back: none proves anything.
+    Without a snapshot that is all of them, which proves nothing, since no listing reaches back.
     """
     if snapshot is None:
         return listing.operations
@@ -163,9 +163,9 @@ def reaches_back(snapshot: Snapshot | None, listing: ListedPushes) -> bool:
 
 
 def in_lane(operation: Operation, lane: Lane, path_names: Mapping[str, str]) -> bool:
-    """Whether a push of the lane's company is one of the lane's; a name not given may be.
+    """Whether a push of the lane's company may belong to the lane; a missing name matches.
 
-    *path_names*: the dialect's, since operations and paths spell some data types differently.
+    *path_names*: From the dialect: operations and paths spell some data types differently.
     """
     return _is_name(operation.data_connection_id, lane.connection_id, path_names) and _is_name(
         operation.data_type, lane.data_type, path_names
@@ -180,7 +180,7 @@ def _is_name(name: str | None, own: str, path_names: Mapping[str, str]) -> bool:
 
 @frozen
 class Verdict:
-    """Where a listing leads an intent in doubt."""
+    """What a listing proves about an intent in doubt."""
 
     state: State
     key: str | None = None
@@ -189,13 +189,13 @@ class Verdict:
 
 
 def judge(intent: Intent, view: View, *, exclusive: bool, quiet: bool) -> Verdict | None:
-    """Say what the view proves; None: not yet, look again.
+    """Return what the view proves; None if it is too early to say.
 
     Args:
-        intent: In doubt.
-        view: From a listing asked for after the intent was sent.
-        exclusive: The caller declared that nobody else writes to the lane.
-        quiet: The quiet period of this intent had passed when the listing was asked for.
+        intent: An intent in doubt.
+        view: From a listing requested after the intent was sent.
+        exclusive: Whether the caller declared that nobody else writes to the lane.
+        quiet: Whether the intent's quiet period had passed when the listing was requested.
     """
     agreeing, silent = view.said(intent)
     if view.reaches_back and _echo_proves(intent, view, agreeing, silent):
@@ -213,14 +213,14 @@ def judge(intent: Intent, view: View, *, exclusive: bool, quiet: bool) -> Verdic
 
 
 def _echo_proves(intent: Intent, view: View, agreeing: int, silent: int) -> bool:
-    """E2. Without a natural key a silent newcomer could turn out to agree as well."""
+    """Rule E2. Without a natural key, a silent push might turn out to agree as well."""
     if agreeing.bit_count() != 1 or (silent and intent.natural_key is None):
         return False
     return not view.is_contested(agreeing)
 
 
 def _may_be_only(intent: Intent, view: View, like: int) -> bool:
-    """E1. A platform may rewrite leaves, but not what tells the record from others."""
+    """Rule E1. A platform may rewrite leaves, but not the natural key."""
     if view.open.bit_count() != 1 or view.has_rivals(intent):
         return False
     return intent.natural_key is None or bool(like)

@@ -1,7 +1,7 @@
-"""What a push is on record, which states it may pass, and what an answer to it proves.
+"""The recorded form of a push, its states, and what an answer to it proves.
 
-A push is not idempotent and its answer can be lost, so before its first byte leaves, an
-:class:`Intent` is on disk, and whatever happens next is one step of this table::
+A push is not idempotent and its answer can be lost, so an :class:`Intent` is on disk before the
+first byte leaves, and whatever happens next is one step of this table::
 
     INTENT --> SENDING --> NOT_SENT     never left                        sent again by itself
                        --> REJECTED     refused by the service            429 and 503 only
@@ -18,11 +18,11 @@ A push is not idempotent and its answer can be lost, so before its first byte le
         AMBIGUOUS --> SENDING, a *replay*. Only an answer with a key ends the doubt then; a
         refusal of the replay says nothing about the first transmission.
 
-``DECIDED(resend)`` starts a new intent and stays behind itself: its own request may still
-turn up at the service, and must not be taken for somebody else's.
+``DECIDED(resend)`` starts a new intent. The old one is kept: its own request may still turn up
+at the service, and must not be mistaken for another intent's.
 
-``evidence`` judges listings; ``protocol`` and ``reconcile`` hold the machines that walk the
-table, ``effects`` says what a driver has to do for them.
+``evidence`` judges listings; ``protocol`` and ``reconcile`` hold the machines that take these
+steps, ``effects`` says what a driver has to do for them.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ from integration_sdk.errors import JournalError
 
 
 class State(StrEnum):
-    """Where an intent stands; the table is in the module's docstring."""
+    """The state of an intent; see the table in the module's docstring."""
 
     INTENT = "INTENT"
     SENDING = "SENDING"
@@ -76,16 +76,16 @@ TRANSITIONS: Mapping[State, Collection[State]] = {
 CREATES = "POST"
 """The one method whose repetition an idempotency key prevents."""
 IN_DOUBT = frozenset({_S.ABSENT, _S.UNRESOLVED})
-"""Surfaced to the caller, looked at again on every later listing."""
+"""Reported to the caller, and judged again on every later listing."""
 DOUBTED = IN_DOUBT | {_S.AMBIGUOUS}
-"""What a listing could settle."""
+"""States that a listing could settle."""
 POLLABLE = frozenset({_S.ACKED, _S.RESOLVED, _S.LATE, _S.DECIDED})
-"""With a key: the service is asked until the push is final."""
+"""States in which an intent with a key is polled until its push is final."""
 _MAY_OWN = frozenset({_S.SENDING, _S.AMBIGUOUS, _S.ABSENT, _S.UNRESOLVED, _S.DECIDED})
 
 
 class Evidence(StrEnum):
-    """How a key came to be tied to an intent, strongest first."""
+    """How the key of an intent is known, strongest first."""
 
     OWN_ANSWER = "E3"
     AGREEING_ECHO = "E2"
@@ -94,15 +94,15 @@ class Evidence(StrEnum):
 
 
 class IllegalTransition(RuntimeError):
-    """A step that the table of states does not have: a mistake of ours, never of the service."""
+    """A step that the table of states does not have: a bug of the SDK, never of the service."""
 
 
 class RowRefused(JournalError):
-    """The journal does not take this row; it goes on taking others."""
+    """The journal refuses this row; it still accepts others."""
 
 
 class KeyClaimed(RowRefused):
-    """The push key belongs to another intent already; nothing of this commit was recorded."""
+    """The push key already belongs to another intent; nothing of this commit was recorded."""
 
 
 class Lane(NamedTuple):
@@ -117,9 +117,9 @@ class Lane(NamedTuple):
 class Snapshot:
     """The push keys a company had before a batch was sent.
 
-    keys: What was listed then, of every lane of the company.
-    whole: The list was read to its end. Otherwise *keys* are its newest, and the service's
-        order (newest first) is relied upon to tell what is older than all of them.
+    keys: The keys listed then, of every lane of the company.
+    whole: Whether the list was read to its end. Otherwise *keys* are its newest, and pushes
+        listed after all of them are older (the service lists the newest first).
     """
 
     keys: frozenset[str]
@@ -127,28 +127,27 @@ class Snapshot:
 
     @cached_property
     def digest(self) -> str:
-        """Name of the content: equal snapshots are stored once."""
+        """A hash of the content, so that equal snapshots are stored once."""
         text = "\n".join([str(self.whole), *sorted(self.keys)])
         return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Intent(msgspec.Struct, frozen=True, gc=False):
-    """One push as it is on record. Never changed: :meth:`to` gives the next one.
+    """One push as recorded. Immutable: :meth:`to` returns the next state.
 
-    id: Minted by the caller, for ever this push's own.
+    id: Unique; made by the caller.
     method: POST creates, PUT updates *record_id*.
     payload: The body, byte for byte as it is sent; None where the journal keeps no payloads,
         and once a key is known (on disk it stays until the push is settled).
-    payload_hash: sha256 of the body, in hex; empty where no later run compares records.
-    natural_key, natural_value: Dotted path of what tells this record from others, and what it
-        held in the body (see ``agreement.leaf``).
+    payload_hash: sha256 of the body, in hex; empty if no later run will compare records.
+    natural_key, natural_value: Dotted path of the value that identifies the record, and that
+        value in the body (see ``agreement.leaf``).
     idempotency_key: Sent with every transmission of this create, a new one after a 503; None
-        where the service knows no such keys, and for updates, which it does not honour them
-        for.
-    snapshot: Keys listed before the first send; None where no listing was to be had, and once
-        a key is known.
-    attempts: Times it was to be sent; each that may have left was on record as SENDING first.
-    retry: NOT_SENT or REJECTED for now: it is to be sent again, by recovery if need be.
+        for updates, and if the service does not support such keys.
+    snapshot: Keys listed before the first send; None if the listing failed, and once a key is
+        known.
+    attempts: Number of attempts to send; each that may have left was recorded as SENDING first.
+    retry: NOT_SENT or REJECTED only for now: it will be sent again, by recovery if need be.
     key: The pushOperationKey; *evidence* says how it is known.
     candidates: Keys of pushes that may be this one, while in doubt.
     status: Of the final push. http_status, error: Of the last answer.
@@ -180,7 +179,7 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
     parent: str | None = None
 
     def __repr__(self) -> str:
-        """Show where it stands, and nothing of the record."""
+        """Show the state, and nothing of the record."""
         return f"Intent(id={self.id!r}, lane={self.lane}, state={self.state}, key={self.key!r})"
 
     def to(self, state: State, **changes: object) -> "Intent":
@@ -191,18 +190,18 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
         """
         if state not in TRANSITIONS[self.state]:
             raise IllegalTransition(f"intent {self.id}: {self.state} does not lead to {state}")
-        if changes.get("key"):  # found: neither to be sent nor to be looked for again
+        if changes.get("key"):  # found: will not be sent or searched for again
             changes = {"payload": None, "snapshot": None, "candidates": (), **changes}
         return structs.replace(self, state=state, **changes)
 
     @property
     def asks(self) -> tuple[object, ...]:
-        """What it asks of the service: two that ask the same are one push, sent twice."""
+        """The request it makes: two intents for which this is equal are the same push."""
         return self.lane, self.method, self.record_id, self.payload_hash
 
     @property
     def may_own_unclaimed(self) -> bool:
-        """Whether a push nobody has claimed may be this one."""
+        """Whether an unclaimed push may be this one."""
         return self.key is None and self.state in _MAY_OWN
 
     @property
@@ -212,7 +211,7 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_settled(self) -> bool:
-        """Nothing more will happen to it by itself, and it owns no unclaimed push."""
+        """Whether nothing more will happen to it by itself, and it owns no unclaimed push."""
         refused = self.state in (State.NOT_SENT, State.REJECTED) and not self.retry
         return refused or self.state is State.FINAL
 
@@ -230,10 +229,10 @@ def new_intent(
     timeout_minutes: int | None = None,
     hashed: bool = True,
 ) -> Intent:
-    """Put a push on record: not sent yet.
+    """Return the intent of a push that has not been sent yet.
 
     Raises:
-        ValueError: *natural_key* names nothing in the payload, or something without a value.
+        ValueError: The payload has no value at *natural_key*.
     """
     return Intent(
         id=id,
@@ -252,13 +251,13 @@ def new_intent(
 
 @frozen
 class Answer:
-    """What one transmission came to.
+    """The result of one transmission.
 
-    at: The driver's steady clock when the transmission began, in seconds.
+    at: When the transmission began, in seconds of the driver's monotonic clock.
     status, body: Of a complete answer; *body* is its JSON object, None for anything else
         (truncated, HTML, a list).
-    retry_after: Seconds the service asked to wait; a floor.
-    cause: For people: why it was not sent, or how the answer was lost.
+    retry_after: Minimum seconds to wait, as asked by the service.
+    cause: Readable reason why it was not sent, or how the answer was lost.
     """
 
     phase: Phase
@@ -286,7 +285,7 @@ def classify(
     replay: bool = False,
     refuses_with_503: bool = True,
 ) -> State:
-    """Say what an answer proves about the transmission: the one table.
+    """Return what an answer proves about the transmission.
 
     ============== =============== ============================== =========
     phase          status          body                           class
@@ -301,10 +300,10 @@ def classify(
 
     Args:
         answer: What the transport saw.
-        key_is_known: Its key was listed before we sent, or is another intent's: a cache or
-            proxy answered, not the service.
-        replay: An earlier transmission of this intent is in doubt: only ACKED ends that.
-        refuses_with_503: Dialect: a 503 of the service's own says nothing was done.
+        key_is_known: Whether its key was listed before we sent, or belongs to another intent: then
+            a cache or proxy answered, not the service.
+        replay: Whether an earlier transmission of this intent is in doubt: only ACKED ends that.
+        refuses_with_503: From the dialect: a 503 by the service itself means nothing was done.
 
     Source: "Status codes", "Error body"; which of them exclude an effect is PUSH-PROTOCOL.
     """

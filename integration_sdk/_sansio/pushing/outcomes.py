@@ -1,4 +1,4 @@
-"""What a push came to, in words and as a value; and how far a run has got."""
+"""Outcomes of pushes and their messages; progress of a run."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _BY_STATUS: Final = {
     PushStatus.TIMED_OUT: OutcomeStatus.TIMED_OUT,
 }
 LONGEST_REASON: Final = 2000
-"""Characters of the reasons of a failure that are told and kept."""
+"""Characters of a failure's reasons that are reported and recorded."""
 _DECIDED: Final = {
     "abandon": "It was abandoned on record, which keeps its reference: where the record is "
     "missing at the service, push it under another one",
     "resend": "It was sent again on record, as another push",
 }
 WINDOW: Final = 15.0
-"""Seconds over which the rate of outcomes is taken."""
+"""Seconds over which the rate of outcomes is measured."""
 GRACE: Final = 60.0
-"""Seconds after a push's own deadline in which the service should have said TimedOut."""
+"""Seconds after a push's own deadline by which the service should have reported TimedOut."""
 
 
 def final(request: PushRequest, operation: PushOperation, dialect: Dialect) -> PushOutcome:
@@ -67,7 +67,7 @@ def _how(operation: PushOperation, dialect: Dialect) -> str:
 
 
 def reasons(operation: PushOperation) -> str | None:
-    """Return what the service says against a push, as it is kept on record; None for nothing."""
+    """Return why a push failed, as it is recorded; None if the service gives no reason."""
     items = operation.validation.errors if operation.validation else ()
     said = "; ".join(map(str, items)) or operation.error_message or ""
     return (said if len(said) <= LONGEST_REASON else f"{said[: LONGEST_REASON - 3]}...") or None
@@ -80,7 +80,7 @@ def ends_all(error: IntegrationError) -> bool:
 
 
 def refused(request: PushRequest, error: IntegrationError) -> PushOutcome:
-    """Return the outcome of a push that does not exist, since nobody took it."""
+    """Return the outcome of a push that does not exist: it was refused or never sent."""
     return PushOutcome(status=OutcomeStatus.REJECTED, request=request, error=error)
 
 
@@ -90,10 +90,10 @@ def invalid(request: PushRequest, error: IntegrationError) -> PushOutcome:
 
 
 def in_doubt(request: PushRequest, intent: Intent) -> PushOutcome:
-    """Return the outcome of a push whose answer was lost, and that no list has shown for sure.
+    """Return the outcome of a push whose answer was lost, and which could not be found for sure.
 
-    One that the caller abandoned stays IN_DOUBT, since it may exist; there is nothing to
-    decide about it any more.
+    A push that the caller abandoned stays IN_DOUBT, since it may exist, but is not up for
+    decision any more.
     """
     some = ", ".join(intent.candidates[:3])
     seen = f"It may be one of {len(intent.candidates)}: {some}" if some else "No list shows it"
@@ -168,8 +168,8 @@ def _name(request: PushRequest) -> str:
 def longest_wait(request: PushRequest, wait: float | None) -> float | None:
     """Return how many seconds to wait for a push that was acknowledged; None for no bound.
 
-    The caller's *wait* counts. Without one, the push's own deadline does, plus
-    a grace: after it the service has nothing more to decide.
+    That is the caller's *wait*, or else the push's own deadline plus `GRACE`, after which the
+    service has nothing more to decide.
     """
     if wait is not None or request.timeout_minutes is None:
         return wait
@@ -181,12 +181,12 @@ class PushProgress:
     """How far the pushes of a coordinator have got.
 
     Attributes:
-        sending: On their way to the service.
-        open: Taken by the service and not final.
-        outcomes: How many have ended, by outcome.
-        total: How many there are to be; None where that is not known.
-        rate: Outcomes per second, of late.
-        eta: Seconds until all have ended; None where that cannot be said.
+        sending: Pushes being sent to the service.
+        open: Pushes accepted by the service and not final.
+        outcomes: Number of pushes that have ended, by outcome.
+        total: Number of pushes expected; None if not known.
+        rate: Recent outcomes per second.
+        eta: Seconds until all have ended; None if not known.
     """
 
     sending: int
@@ -215,7 +215,7 @@ class Tally:
     _count: int = 0
 
     def expect(self, more: int) -> None:
-        """Count so many pushes to come into the total."""
+        """Add *more* pushes to the total."""
         self.total = (self.total or 0) + more
 
     def ended(self, status: OutcomeStatus, now: float) -> None:
@@ -227,7 +227,7 @@ class Tally:
             self._rate, self._since, self._count = self._count / (now - self._since), now, 0
 
     def progress(self, now: float) -> PushProgress:
-        """Return the state of affairs."""
+        """Return the current progress."""
         rate = self._current(now)
         ended = sum(self.outcomes.values())
         left = None if self.total is None else max(0, self.total - ended)
@@ -242,7 +242,7 @@ class Tally:
         )
 
     def _current(self, now: float) -> float:
-        """Two thirds of a window tell more than the window before."""
+        """Return the rate of the current window after two thirds of it, else of the last one."""
         passed = now - self._since if self._since is not None else 0.0
         if passed >= WINDOW * 2 / 3 or (self._rate == 0.0 and passed > 0):
             return self._count / passed

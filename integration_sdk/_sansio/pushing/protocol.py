@@ -1,7 +1,7 @@
-"""Sending: snapshot, wait for a turn, commit, send once, commit, poll. Doubts are ``reconcile``'s.
+"""Sending: snapshot, wait for a turn, commit, send once, commit, poll. For doubts: ``reconcile``.
 
-Every change of state goes through the ledger before it goes to disk, so that machines that
-run side by side see each other as rivals::
+Every change of state enters the ledger before it is written to disk, so that concurrent machines
+see each other as rivals::
 
     take_snapshot -> transmit ----> ACKED ............> settle (when a poll says final)
                         |                                  ^
@@ -42,10 +42,10 @@ from integration_sdk.errors import JournalError
 
 
 def take_snapshot(company_id: str, *, newest: int | None = None) -> Machine[Snapshot | None]:
-    """List what is there before a batch is sent; None where the list is not to be had.
+    """List a company's pushes before a batch is sent; return None if the listing fails.
 
-    One serves all pushes of the company that are sent after it; the younger it is, the fewer
-    strangers are taken for candidates. *newest*: remember only so many keys.
+    A snapshot serves all pushes of the company that are sent after it; the younger it is, the
+    fewer pushes of others become candidates. *newest*: Maximum number of keys to remember.
     """
     listing = yield List(company_id)
     return listing.snapshot(newest) if isinstance(listing, ListedPushes) else None
@@ -60,14 +60,14 @@ def transmit(
     chance: Callable[[], float],
     new_key: Callable[[], str],
 ) -> Machine[Intent]:
-    """Send an intent, again only where that is safe, and return what came of it.
+    """Send an intent, repeating that only if it is safe, and return the resulting intent.
 
-    The result is NOT_SENT, REJECTED, ACKED or AMBIGUOUS (then the company wants `reconcile`).
-    Each transmission has a SENDING row of its own on disk right before it begins. What no row
-    speaks of never left: whoever submitted it may submit it again.
+    The result is NOT_SENT, REJECTED, ACKED or AMBIGUOUS (then `reconcile` the company). A SENDING
+    row of its own is on disk right before each transmission begins, so an intent without one
+    never left and may be submitted again.
 
-    *new_key* mints an idempotency key. An intent keeps its own until a 503 refuses it: that
-    answer the service would only repeat, for as long as it knows the key.
+    *new_key* makes an idempotency key. An intent keeps its key until a 503 refuses it: under the
+    same key the service would only repeat that answer.
 
     Raises:
         IllegalTransition: The intent may have been sent already, by an earlier process.
@@ -99,8 +99,8 @@ def _rekeyed(intent: Intent, new_key: Callable[[], str]) -> Intent:
 
 def _attempt(ledger: Ledger, intent: Intent, policy: Policy) -> Machine[tuple[Intent, Answer]]:
     sending = intent.to(State.SENDING, attempts=intent.attempts + 1, retry=False)
-    ledger.note(sending)  # a rival from here on, though its turn may be far
-    ledger.unrecorded.pop(intent.id, None)  # what came before is out of date then
+    ledger.note(sending)  # a rival from here on, even while it waits for its turn
+    ledger.unrecorded.pop(intent.id, None)  # now out of date
     answer = yield Send(sending)
     if not isinstance(answer, Answer):
         raise TypeError(f"the driver must report an Answer to Send, not {answer!r}")
@@ -127,7 +127,7 @@ def _conclude(
 
 
 def _is_known(ledger: Ledger, sending: Intent, key: str | None) -> bool:
-    """Whether a key was there before we sent, or is somebody else's."""
+    """Whether a key was there before we sent, or belongs to another intent."""
     if key is None:
         return False
     listed = sending.snapshot is not None and key in sending.snapshot.keys
@@ -145,10 +145,10 @@ def _outcome(sending: Intent, state: State, answer: Answer) -> Intent:
 
 
 def record(ledger: Ledger, *rows: Intent) -> Machine[None]:
-    """Make outcomes known here, then on disk; a failing disk does not undo what happened.
+    """Note outcomes in the ledger, then write them; a failing disk does not undo them.
 
     Raises:
-        KeyClaimed: Another intent has the key, or nobody can say; the ledger is as it was.
+        KeyClaimed: Another intent has the key, or may have it; the ledger is unchanged.
     """
     before = {row.id: ledger.get(row.id) for row in rows}
     for row in rows:
@@ -163,7 +163,7 @@ def record(ledger: Ledger, *rows: Intent) -> Machine[None]:
             _restore(ledger, before.values())
             raise KeyClaimed(str(failure)) from failure
         ledger.unrecorded.update((row.id, row) for row in rows)
-        # To the disk it is still open: the ledger must not forget what it claims.
+        # On disk it is still open, so the ledger must not forget what it claims.
         _restore(ledger, [before[row.id] for row in rows if row.is_settled])
 
 
@@ -173,7 +173,7 @@ def _new_keys(rows: Iterable[Intent], before: Mapping[str, Intent | None]) -> fr
 
 
 def _may_be_claimed(keys: frozenset[str]) -> Machine[bool]:
-    """The commit that failed was also to find out whether a settled intent has the key."""
+    """Whether a settled intent may have one of the keys, which the failed commit did not tell."""
     if not keys:
         return False
     try:
@@ -190,10 +190,10 @@ def _restore(ledger: Ledger, rows: Iterable[Intent | None]) -> None:
 
 
 def write(ledger: Ledger, *rows: Intent) -> Machine[None]:
-    """Commit rows; what was unrecorded of them before is out of date then.
+    """Commit rows, and drop their earlier unrecorded outcomes.
 
     Raises:
-        JournalError: Not written, and still unrecorded.
+        JournalError: The rows were not written and are still unrecorded.
     """
     before = {row.id: ledger.unrecorded.pop(row.id, None) for row in rows}
     try:
@@ -204,14 +204,14 @@ def write(ledger: Ledger, *rows: Intent) -> Machine[None]:
 
 
 def catch_up(ledger: Ledger) -> Machine[None]:
-    """Put outcomes on disk that it refused before.
+    """Write the outcomes that could not be written before.
 
     Raises:
-        JournalError: It still refuses.
+        JournalError: They still cannot be written.
     """
     for row in list(ledger.unrecorded.values()):
         if ledger.unrecorded.pop(row.id, None) is not row:
-            continue  # it went on meanwhile
+            continue  # it has moved on meanwhile
         now = ledger.get(row.id)
         try:
             yield Commit((row,))
@@ -240,9 +240,9 @@ def _too_old(intent: Intent, began: float, now: float, policy: Policy) -> bool:
 
 
 def break_off(ledger: Ledger, intent: Intent) -> Machine[Intent]:
-    """Return where an intent stands whose driver failed half-way, once that is on record.
+    """Record and return the state of an intent whose driver failed half-way.
 
-    Only what surely did not leave is NOT_SENT or REJECTED; what may have is AMBIGUOUS.
+    It is AMBIGUOUS unless it certainly did not leave (NOT_SENT) or was refused (REJECTED).
     """
     intent = ledger.get(intent.id) or intent.to(State.SENDING)
     if intent.state is State.SENDING:
@@ -252,7 +252,7 @@ def break_off(ledger: Ledger, intent: Intent) -> Machine[Intent]:
 
 
 def _give_up(ledger: Ledger, intent: Intent) -> Machine[Intent]:
-    """Nothing more is tried by itself; recovery leaves it alone as well."""
+    """Stop trying to send the intent; recovery will not try either."""
     if not (intent.retry or intent.state is State.INTENT):
         return intent
     refused = _refused(intent)
@@ -266,9 +266,9 @@ def _refused(intent: Intent, **changes: object) -> Intent:
 
 
 def withdraw(ledger: Ledger, intent: Intent) -> Machine[None]:
-    """Give up an intent that waits to be sent: no later process sends it either.
+    """Give up an intent that waits to be sent; no later process will send it either.
 
-    One that is not on record needs nothing.
+    Does nothing if the intent is not on record.
     """
     now = ledger.get(intent.id)
     if now is not None:
@@ -276,12 +276,12 @@ def withdraw(ledger: Ledger, intent: Intent) -> Machine[None]:
 
 
 def replace(ledger: Ledger, before: Intent, intent: Intent) -> Machine[Intent]:
-    """Put *intent* on record in the place of one that was refused or never left.
+    """Record *intent* in place of *before*, which was refused or never left.
 
-    It has the reference from then on; both rows are on disk, or neither.
+    It then has the reference. Both rows are written, or neither.
 
     Raises:
-        JournalError: Not recorded: nothing may be sent.
+        JournalError: The rows were not written; *intent* must not be sent.
     """
     done = _refused(before, decision="resend")
     again = structs.replace(intent, parent=before.id)
@@ -294,12 +294,12 @@ def replace(ledger: Ledger, before: Intent, intent: Intent) -> Machine[Intent]:
 def settle(
     ledger: Ledger, polled: Iterable[tuple[str, Operation, str | None]]
 ) -> Machine[list[Intent]]:
-    """Take what polls said of pushes that intents own; FINAL where the service says so.
+    """Record the final states among polled pushes, in one commit.
 
-    *polled*: Of each the intent's id, its push, and why it failed, where it did.
+    *polled*: For each push, its intent's id, the operation, and why it failed, if it did.
 
     Returns:
-        The intents that ended, all of them in one commit.
+        The intents that are now FINAL.
     """
     finals = [
         intent.to(State.FINAL, status=str(operation.status), error=error)

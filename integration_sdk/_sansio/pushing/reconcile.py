@@ -1,9 +1,9 @@
-"""Doubts: what became of a push whose answer was lost, asked of the service's list.
+"""Finds out from the service's list what became of a push whose answer was lost.
 
-An AMBIGUOUS intent is looked for at once and then with growing patience, until the evidence
-settles it or its quiet period has passed. What is then ABSENT or UNRESOLVED is the caller's to
-decide, and is still looked for on every later listing: late requests and lagging lists are
-real. No push is ever sent again from here. After a crash `recover` says where each row goes on.
+An AMBIGUOUS intent is searched for at once and then at growing intervals, until the evidence
+settles it or its quiet period has passed. If it is then ABSENT or UNRESOLVED, the caller may
+decide, and it is still searched for in every later listing, because requests may arrive late and
+lists may lag. Nothing here sends a push again. After a crash, `recover` says how each row goes on.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -47,13 +47,13 @@ from integration_sdk._sansio.pushing.protocol import record, write
 from integration_sdk.errors import ConfigurationError, JournalError
 
 _READ_SINGLY = 20
-"""At most so many pushes without ``data`` are read one by one after a listing."""
+"""Maximum number of pushes without ``data`` that are read one by one after a listing."""
 
 
 def reconcile(ledger: Ledger, company_id: str, *, policy: Policy) -> Machine[None]:
     """List the company's pushes until none of its intents is AMBIGUOUS any more.
 
-    One at a time per company; ends early when the driver gives up sleeping.
+    Run only one at a time per company; it ends early if the driver reports None for a Sleep.
     """
     waited: dict[str, float] = {}
     for wait in _looks(policy):
@@ -65,7 +65,7 @@ def reconcile(ledger: Ledger, company_id: str, *, policy: Policy) -> Machine[Non
         try:
             yield from look_again(ledger, company_id, policy=policy, quiet=quiet)
         except JournalError:
-            continue  # without knowing who owns what nothing is judged: there is a next look
+            continue  # nothing can be judged without the owners of keys; look again
 
 
 def _looks(policy: Policy) -> Iterator[float]:
@@ -78,10 +78,10 @@ def _looks(policy: Policy) -> Iterator[float]:
 def look_again(
     ledger: Ledger, company_id: str, *, policy: Policy, quiet: Collection[str] = ()
 ) -> Machine[None]:
-    """List the company's pushes once, for whoever is in doubt: the late sweep.
+    """List the company's pushes once, and judge all intents in doubt.
 
-    *quiet*: AMBIGUOUS intents whose quiet period has passed. For those that are ABSENT or
-    UNRESOLVED it has long.
+    *quiet*: AMBIGUOUS intents whose quiet period has passed; for ABSENT and UNRESOLVED ones it
+    always has.
     """
     asked = ledger.doubted(company_id)
     listing = yield _listing_for(company_id, asked)
@@ -107,8 +107,8 @@ def examine(
 ) -> Machine[None]:
     """Judge the intents in doubt by a listing.
 
-    *asked*: ``ledger.doubted(company_id)`` as it was when the listing was asked for: what was
-    sent later may be missing from it.
+    *asked*: ``ledger.doubted(company_id)`` when the listing was requested; pushes sent later may
+    be missing from it.
     """
     new = _new(listing, asked, policy)
     owned = yield FindOwners(
@@ -125,7 +125,7 @@ def examine(
     try:
         yield from record(ledger, *rows)
     except KeyClaimed:
-        return  # somebody settled with such a key meanwhile: the next listing knows
+        return  # another intent got one of the keys meanwhile; the next listing will tell
 
 
 _Of = tuple[Snapshot | None, Lane]
@@ -133,7 +133,7 @@ _New = Mapping[_Of, Sequence[Operation]]
 
 
 def _new(listing: ListedPushes, asked: Collection[Intent], policy: Policy) -> _New:
-    """What is new to each snapshot and lane; many intents share both."""
+    """Return the new pushes for each snapshot and lane; many intents share both."""
     return {
         (snapshot, lane): [
             one for one in new_since(snapshot, listing) if in_lane(one, lane, policy.path_names)
@@ -143,7 +143,7 @@ def _new(listing: ListedPushes, asked: Collection[Intent], policy: Policy) -> _N
 
 
 def _with_data(ledger: Ledger, new: _New) -> Machine[_New]:
-    """Read singly what is final and came without its echo, each push once."""
+    """Read final pushes that were listed without their echo, one by one and each only once."""
     mute = {
         one.push_operation_key: lane.company_id
         for (_, lane), ones in new.items()
@@ -178,7 +178,7 @@ def _judged(
     policy: Policy,
     quiet: Collection[str],
 ) -> Iterator[Intent]:
-    """Judge one after the other: what is settled is no rival to the next, nor is its push."""
+    """Judge one intent after the other; a settled one, and its push, do not affect the next."""
     for intent in asked:
         now = ledger.get(intent.id)
         if now is None or now.state not in DOUBTED:
@@ -200,17 +200,20 @@ def _step(intent: Intent, verdict: Verdict) -> Intent:
         return intent.to(found, key=verdict.key, evidence=verdict.evidence)
     if intent.state not in IN_DOUBT:
         return intent.to(verdict.state, candidates=verdict.candidates)
-    # An unreadable list takes no candidate back.
+    # A list that could not be read does not remove candidates.
     return intent.to(intent.state, candidates=verdict.candidates or intent.candidates)
 
 
 @frozen
 class Recovered:
-    """Where each row of an earlier process goes on.
+    """How each row of an earlier process goes on.
 
-    send: Never left: `transmit` them. poll: With a key: `settle` them. companies: Have
-    AMBIGUOUS intents: `reconcile` each. in_doubt: ABSENT or UNRESOLVED: surface them.
-    unsendable: Never left, and the journal keeps no payloads: given up, submit them again.
+    send: Intents that never left; `transmit` them.
+    poll: Intents with a key; `settle` them.
+    companies: Companies with AMBIGUOUS intents; `reconcile` each.
+    in_doubt: ABSENT or UNRESOLVED intents; report them to the caller.
+    unsendable: Intents that never left, given up since their payload was not kept; the caller
+        has to submit them again.
     """
 
     send: tuple[Intent, ...] = ()
@@ -221,12 +224,12 @@ class Recovered:
 
 
 def recover(ledger: Ledger, rows: Iterable[Intent]) -> Machine[Recovered]:
-    """Take over the unsettled rows of a journal; nothing else may run before this has.
+    """Take over the unsettled rows of a journal; run this before any other machine.
 
-    A row in SENDING may have left: it is in doubt, and never sent again.
+    A SENDING row may have left, so it is in doubt and not sent again.
 
     Raises:
-        JournalError: The journal cannot be written; nothing goes on without it.
+        JournalError: The journal cannot be written.
     """
     unsettled = [row for row in rows if not row.is_settled]
     now = [_examined(row) for row in unsettled]
@@ -257,13 +260,13 @@ def _examined(row: Intent) -> Intent:
 def resend(
     ledger: Ledger, intent_id: str, *, new_id: str, idempotency_key: str | None = None
 ) -> Machine[Intent]:
-    """Record the caller's decision to send it again, and return the new intent to `transmit`.
+    """Record the caller's decision to send an intent again; return the new one to `transmit`.
 
-    Both rows are on disk, or neither. The old one stays a rival: it may exist after all.
+    Both rows are written, or neither. The old intent stays a rival: its push may exist after all.
 
     Raises:
-        ConfigurationError: It is not in doubt, or its payload is not kept.
-        JournalError: Not recorded, hence not decided.
+        ConfigurationError: The intent is not in doubt, or its payload was not kept.
+        JournalError: The decision was not recorded and does not count.
     """
     intent = _undecided(ledger, intent_id)
     if intent.payload is None:
@@ -286,7 +289,7 @@ def resend(
 
 
 def abandon(ledger: Ledger, intent_id: str) -> Machine[Intent]:
-    """Record the caller's decision to leave it. Errors as with `resend`."""
+    """Record the caller's decision to give up an intent in doubt. Raises as `resend` does."""
     intent = _undecided(ledger, intent_id)
     decided = intent.to(State.DECIDED, decision="abandon")
     yield from _decide(ledger, intent, decided)
@@ -294,12 +297,12 @@ def abandon(ledger: Ledger, intent_id: str) -> Machine[Intent]:
 
 
 def bind(ledger: Ledger, intent_id: str, key: str) -> Machine[Intent]:
-    """Record the caller's word that the push *key* is this one; it is polled from then on.
+    """Record the caller's word that *key* is the push of this intent, which is then polled.
 
     Raises:
         ConfigurationError: The intent is not in doubt.
-        KeyClaimed: The push is another intent's.
-        JournalError: Not recorded, hence not decided.
+        KeyClaimed: The push belongs to another intent.
+        JournalError: The decision was not recorded and does not count.
     """
     intent = _undecided(ledger, intent_id)
     if ledger.owner(key) is not None:
@@ -310,7 +313,7 @@ def bind(ledger: Ledger, intent_id: str, key: str) -> Machine[Intent]:
 
 
 def _decide(ledger: Ledger, intent: Intent, decided: Intent, *others: Intent) -> Machine[None]:
-    """Put a decision on record; until it is, nobody else decides or finds the intent."""
+    """Record a decision; meanwhile no other decision or listing can settle the intent."""
     ledger.note(decided)
     try:
         yield from write(ledger, decided, *others)

@@ -1,4 +1,4 @@
-"""What one transmission came to, for the push protocol and for people."""
+"""The result of one transmission, as the push protocol and as people need it."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from integration_sdk.errors import (
 from integration_sdk.models import PushOperation
 
 Reply = Response | IntegrationError
-"""An answer, whatever its status, or the error that was raised in its place."""
+"""An answer, whatever its status, or the error that was raised instead."""
 
 
 @frozen
 class Heard:
-    """What one transmission came to.
+    """The result of one transmission.
 
-    answer: As the protocol sees it. reply: As it came.
-    operation: The push that the service answered with, read once for both.
+    answer: For the protocol. reply: As received.
+    operation: The push that the service answered with, if any.
     """
 
     answer: Answer
@@ -42,10 +42,10 @@ class Heard:
 
 
 def read(reply: Reply, *, began: float, unix_time: float, exact: bool = False) -> Heard:
-    """Return what *reply* says; *exact* reads fractions as Decimal.
+    """Interpret *reply*; *exact* reads fractions as Decimal.
 
-    An `ApiError` that was raised, not returned, closed the gate before anything left; a client
-    that is closed while a push may have left says `AnswerLost`.
+    A raised `ApiError` means that the gate was closed and nothing left. A client that is closed
+    while a push may have left raises `AnswerLost`.
     """
     if isinstance(reply, Response):
         operation = _acknowledged(reply, exact=exact)
@@ -89,7 +89,7 @@ def _object(body: bytes) -> Mapping[str, object] | None:
 
 
 def seconds_until(error: IntegrationError, unix_time: float) -> float | None:
-    """Return how long to wait until the moment that *error* names; None for none."""
+    """Return the seconds until the moment that *error* names; None if it names none."""
     at = error.retry_at if isinstance(error, ApiError) else None
     if at is None:
         return None
@@ -97,7 +97,7 @@ def seconds_until(error: IntegrationError, unix_time: float) -> float | None:
 
 
 def error(call: Request, intent: Intent, heard: Heard | None) -> IntegrationError:
-    """Return why there is no push, or none that is known."""
+    """Return the error that says why there is no push, or no known push."""
     reply = heard.reply if heard else None
     if isinstance(reply, IntegrationError):
         return reply

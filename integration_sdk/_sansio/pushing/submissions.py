@@ -1,4 +1,4 @@
-"""A `PushRequest` becomes a request and an intent, and an intent on record speaks for itself."""
+"""Makes requests and intents of a `PushRequest`, and reads them back from recorded intents."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from integration_sdk.errors import BY_STATUS, ApiError, ConfigurationError, Inva
 from integration_sdk.models import PushOperation, PushOutcome, PushRequest, PushStatus
 
 OF_THE_CONTENT = frozenset({400, 413, 415, 422})
-"""Refusals that the same record would meet again. Others may have lost their cause since: a
-key that was wrong, an account that had ended, a connection that was missing."""
+"""Statuses of refusals that the same record would meet again. Causes of others may be gone: a
+wrong key, an expired account, a missing connection."""
 _NO_PUSH = frozenset({State.INTENT, State.NOT_SENT, State.REJECTED})
 _UNKEEPABLE = re.compile("[\0\ud800-\udfff]")
 _lane = lru_cache(1024)(Lane)
-"""Lanes are few and pushes many: one object each."""
+"""There are few lanes and many pushes, so lanes are shared."""
 
 
 def to_request(dialect: Dialect, request: PushRequest, record: Any, key: str | None) -> Request:
-    """Return the call that pushes *record*. Errors as with `requests.push`."""
+    """Return the call that pushes *record*. Raises as `requests.push` does."""
     return requests.push(
         dialect,
         request.company_id,
@@ -41,11 +41,11 @@ def to_request(dialect: Dialect, request: PushRequest, record: Any, key: str | N
 def intend(
     request: PushRequest, call: Request, intent_id: str, key: str | None, *, durable: bool = True
 ) -> Intent:
-    """Return the intent of *call*; *durable*: a later run may be given its reference.
+    """Return the intent of *call*; *durable*: a later run may see its reference again.
 
     Raises:
-        ConfigurationError: The reference or the natural key is no text that can be kept.
-        InvalidRecord: The natural key names nothing in the record.
+        ConfigurationError: The reference or the natural key is not a string that can be stored.
+        InvalidRecord: The record has no value at the natural key.
     """
     _check_text("reference", request.reference)
     _check_text("natural_key", request.natural_key)
@@ -74,13 +74,13 @@ def _check_text(name: str, text: object) -> None:
 
 
 def take_up(before: Intent, intent: Intent) -> Intent | None:
-    """Return the intent on record that answers for a reference; None where a new one is due.
+    """Return *before* if it stands for the reference; None if *intent* has to be sent.
 
-    A push that was refused or not sent does not exist: its record may be corrected, and where
-    the refusal was not about what it holds it is pushed once more.
+    A push that was refused or not sent does not exist: its record may be corrected, and if the
+    refusal was not about its content, the same record is pushed once more.
 
     Raises:
-        ConfigurationError: The reference is another record's, and that was pushed.
+        ConfigurationError: The reference belongs to another record, which was pushed.
     """
     same = before.asks == intent.asks
     if before.state in _NO_PUSH:
@@ -95,7 +95,7 @@ def _is_of_the_content(intent: Intent) -> bool:
 
 
 def another_record(reference: str | None) -> ConfigurationError:
-    """Return the error of a reference that stands for another record."""
+    """Return the error for a reference that belongs to another record."""
     return ConfigurationError(
         f"reference {reference!r} was used for another record, or to do something else with it; "
         "give this one its own"
@@ -103,7 +103,7 @@ def another_record(reference: str | None) -> ConfigurationError:
 
 
 def recorded_outcome(request: PushRequest, intent: Intent, dialect: Dialect) -> PushOutcome | None:
-    """Return the outcome that is on record; None where it is still to come."""
+    """Return the recorded outcome; None if there is none yet."""
     if intent.state is State.FINAL:
         return outcomes.final(request, recorded_operation(intent), dialect)
     undecided = intent.state in {State.ABSENT, State.UNRESOLVED, State.DECIDED}
@@ -117,7 +117,7 @@ def recorded_outcome(request: PushRequest, intent: Intent, dialect: Dialect) -> 
 
 
 def from_record(intent: Intent, *, exact: bool) -> PushRequest:
-    """Return what was asked for, as far as it is on record; *exact*: fractions as Decimal."""
+    """Return the push request, as far as it is recorded; *exact*: fractions as Decimal."""
     return PushRequest(
         intent.lane.company_id,
         intent.lane.connection_id,
@@ -131,7 +131,7 @@ def from_record(intent: Intent, *, exact: bool) -> PushRequest:
 
 
 def recorded_operation(intent: Intent) -> PushOperation:
-    """Return the operation of an intent with a key, as far as it is on record."""
+    """Return the operation of an intent with a key, as far as it is recorded."""
     status = PushStatus(intent.status) if intent.status else PushStatus.PENDING
     return PushOperation(
         push_operation_key=str(intent.key),

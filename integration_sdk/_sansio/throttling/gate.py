@@ -1,4 +1,4 @@
-"""The gate that a 429 or 503 closes for everybody it concerns.
+"""The gate: a 429 or 503 closes it for all requests that it concerns.
 
 ::
 
@@ -7,8 +7,8 @@
                         └──────refused, longer─────┘
 
 While it is closed nobody sends, so a crowd of tasks costs the service one request per
-pause and not one each. What was answered is remembered: a call whose deadline ends
-before the gate can open is told at once what the service said.
+pause, not one each. The gate keeps the answer that closed it: a call whose deadline ends
+before the gate can open gets that answer at once.
 
 A 503 that names no time, from a service that serves others meanwhile, closes nothing: see
 `Throttle`. Answers to requests that were sent before the gate closed neither open it nor make the
@@ -28,12 +28,12 @@ from integration_sdk._sansio.retry_after import retry_after, service_time
 from integration_sdk._sansio.throttling.retry import Jitter, doubling
 
 LONGEST_PAUSE: Final = 4.0
-"""Seconds between probes where the service names no time: recovery is noticed within it."""
+"""Maximum seconds between probes if the service names no time."""
 SHORTEST_PAUSE: Final = 0.05
 SPREAD: Final = 0.02
-"""Part of ``Retry-After`` that is added by chance, so that processes do not come back as one."""
+"""Share of ``Retry-After`` added as jitter, so that processes do not come back all at once."""
 PROBE_PATIENCE: Final = 2.0
-"""Seconds after which a probe that is still under way (a large page) lets another one out."""
+"""Seconds after which another probe may go though one is in flight (for a large page)."""
 
 
 @frozen(kw_only=True)
@@ -41,9 +41,9 @@ class Refusal:
     """A 429 or 503, and whom it concerns.
 
     Attributes:
-        answer: As received; shown to those who cannot wait until the gate opens.
-        floor: Seconds to stay away, as the answer asks; None where it does not.
-        base: Seconds that the first pause lasts at most where it does not.
+        answer: The answer, for calls that cannot wait until the gate opens.
+        floor: Seconds to wait that the answer asks for; None if it names none.
+        base: Maximum seconds of the first pause if the answer names none.
         company_only: Whether it concerns the company alone; None if it does not say.
     """
 
@@ -72,18 +72,18 @@ class Refusal:
 
     @property
     def blames_crowd(self) -> bool:
-        """Whether fewer requests at once might have passed; a 503 means maintenance."""
+        """Whether too many requests may be the cause, as with a 429; a 503 means maintenance."""
         return self.answer.status == 429
 
 
 @define
 class Gate:
-    """Open, or closed until a moment and then open for one at a time.
+    """Open, or closed until some moment and then open for one probe at a time.
 
     Attributes:
         answer: The answer that closed it; None while it is open.
-        opens_at: When a probe may go, on the caller's clock; while one is under
-            way, when the next may.
+        opens_at: When a probe may go, on the caller's clock; while one is in flight, when the
+            next may.
     """
 
     answer: Response | None = field(default=None, init=False)
@@ -101,12 +101,12 @@ class Gate:
         return self.answer is None or now >= self.opens_at
 
     def passed(self, now: float) -> None:
-        """Somebody went through; the probe, if the gate is not open."""
+        """Note that a request was sent; if the gate is not open, it is the probe."""
         if self.answer is not None:
             self.opens_at = now + PROBE_PATIENCE
 
     def refused(self, refusal: Refusal, sent_at: float, now: float, jitter: Jitter) -> None:
-        """Close: a request that left at *sent_at* was refused."""
+        """Close the gate: a request that left at *sent_at* was refused."""
         floor = refusal.floor or 0.0
         if self.answer is None and floor:
             self._closed_at, self.opens_at = now, now + SHORTEST_PAUSE
@@ -116,19 +116,19 @@ class Gate:
         self.opens_at = max(self.opens_at, now + floor + jitter(SPREAD * floor))
 
     def answered(self, sent_at: float) -> bool:
-        """A request was answered; open if it was a probe, and return whether that was so."""
+        """Note an answer; if it was the probe's, open the gate and return True."""
         if self.answer is None or sent_at <= self._closed_at:
             return False
         self.answer, self._steps, self.opens_at = None, None, 0.0
         return True
 
     def unanswered(self, sent_at: float, now: float, jitter: Jitter) -> None:
-        """A request came back without an answer; after a probe, the next goes later."""
+        """Note that a request had no answer; if it was the probe, delay the next one."""
         if self.answer is not None and sent_at > self._closed_at:
             self._close(1.0, now, jitter)
 
     def unused(self, sent_at: float, now: float) -> None:
-        """Nothing was sent; if it was to be the probe, another can go at once."""
+        """Note that a request was not sent; if it was the probe, allow another at once."""
         if self.answer is not None and sent_at > self._closed_at:
             self.opens_at = now
 

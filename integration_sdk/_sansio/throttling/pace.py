@@ -1,11 +1,10 @@
-"""At which rate requests leave: a fixed one, and one learnt from a service that limits rates.
+"""The rate at which requests leave: a fixed one, and one learnt from a service that limits rates.
 
 Nothing is learnt until a service refuses everybody at once. From then on requests leave at
-equal distances, at the rate that it was seen to serve, its pauses included. The rate grows
-by one per cent each half second in which somebody had to wait for it, and by more and more
-where no refusal is known; near a rate that was refused the steps are small. So a limit is
-approached slowly and left quickly once it is gone, and a service whose limit allows only
-small bursts is not asked in bursts.
+equal intervals, at the rate that the service was seen to serve, its pauses included. The rate
+grows by one per cent in each half second in which a request had to wait for it, and by more and
+more away from rates that were refused. So a limit is approached slowly and left quickly once it
+is gone, and a service whose limit allows only small bursts does not get bursts.
 """
 
 from __future__ import annotations
@@ -16,32 +15,32 @@ from typing import Final
 from attrs import define, field
 
 SLACK: Final = 0.1
-"""Seconds of a fixed rate that may be made up for after a late timer; else one distance."""
+"""Seconds of a fixed rate that may be caught up after a late timer; otherwise one interval."""
 EPOCH: Final = 0.5
 FIRST_STEP: Final = 0.01
-"""Part of the rate that an epoch adds, at first."""
+"""Share of the rate that an epoch adds at first."""
 ACCELERATION: Final = 1.4
 """What the step is multiplied by with each epoch, away from a rate that was refused."""
 CAUTION: Final = 0.95
-"""Part of the rate seen right before a refusal that is tried next."""
+"""Share of the rate seen right before a refusal that is tried next."""
 WORTH_IT: Final = 4.0
-"""A gate that is open this many times longer than closed loses too little to slow down for."""
+"""No need to slow down for a gate that is open this many times longer than closed."""
 SLOWEST: Final = 1.0
-"""Requests per second below which no refusal leads; probes do the rest."""
+"""Minimum requests per second after refusals; below that, probes set the rate."""
 SHORTEST_CYCLE: Final = 0.1
-"""Seconds below which a count of answers makes no rate."""
+"""Minimum seconds over which answers are counted to find a rate."""
 FASTEST: Final = 10_000.0
-"""Requests per second beyond which there is nothing to hold back."""
+"""Requests per second beyond which the rate is not limited."""
 
 
 @define
 class Pace:
-    """Equal distances between requests.
+    """Equal intervals between requests.
 
     Attributes:
-        fixed: Requests per second at most; None for no fixed rate.
-        learnt: The same as learnt from refusals; infinite at first.
-        next_at: When the next may leave, on the caller's clock.
+        fixed: Maximum requests per second; None for no fixed rate.
+        learnt: Maximum learnt from refusals; infinite at first.
+        next_at: When the next request may leave, on the caller's clock.
     """
 
     fixed: float | None = None
@@ -61,7 +60,7 @@ class Pace:
 
     @property
     def rate(self) -> float:
-        """Requests per second at most."""
+        """Maximum requests per second."""
         return self.learnt if self.fixed is None else min(self.fixed, self.learnt)
 
     @property
@@ -70,14 +69,14 @@ class Pace:
         return self.learnt < math.inf
 
     def admits(self, now: float) -> bool:
-        """Return whether one may leave now."""
+        """Return whether a request may leave now."""
         if now >= self.next_at:
             return True
         self._held = True
         return False
 
     def passed(self, now: float) -> None:
-        """One left."""
+        """Note that a request left."""
         if self._opened_at is None:
             self._opened_at = now
         if (rate := self.rate) < math.inf:
@@ -85,7 +84,7 @@ class Pace:
             self.next_at = max(self.next_at, now - slack) + 1 / rate
 
     def answered(self, now: float) -> None:
-        """One was served."""
+        """Note that a request was served."""
         self._served += 1
         if now >= self._epoch + EPOCH:
             self._end_epoch(now)
@@ -106,13 +105,13 @@ class Pace:
             self.learnt = self._refused = math.inf
 
     def closed(self, now: float) -> None:
-        """The service refused."""
+        """Note that the service refused."""
         self._closed_at = now
         span = max(now - self._last_epoch, SHORTEST_CYCLE)
         self._lately = (self._in_epoch + self._in_last_epoch) / span
 
     def opened(self, now: float, *, limited: bool) -> None:
-        """It serves again; *limited* tells whether it had refused everybody."""
+        """Note that the service serves again; *limited*: it had refused everybody."""
         began = now if self._opened_at is None else self._opened_at
         open_for, closed_for = self._closed_at - began, now - self._closed_at
         if limited and (self.is_learnt or open_for < WORTH_IT * closed_for):
@@ -122,9 +121,10 @@ class Pace:
         self._served = self._in_epoch = self._in_last_epoch = 0
 
     def _learn(self, open_for: float, closed_for: float) -> None:
-        """At first what the longer part of the cycle makes of the answers; later what it served.
+        """Learn a rate from the answers of one cycle, open and closed.
 
-        A service that was left alone for long had a stock, which the first burst used up.
+        The first time, divide them by the longer part of the cycle only: a service that was idle
+        had saved up capacity, which the first burst used. Later, divide by the whole cycle.
         """
         before, self._refused = self.learnt, self.learnt
         first = self._served / max(open_for, closed_for, SHORTEST_CYCLE)

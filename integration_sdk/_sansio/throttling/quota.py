@@ -1,7 +1,7 @@
-"""``X-Rate-Limit-*``: what the service says of the account's limits.
+"""``X-Rate-Limit-*``: what the service says about the account's limits.
 
-Assumed: published, not in the document; so is what ``Reset`` holds, which is read as
-Unix time, as seconds from now, or as a date.
+Assumed: published, not in the document. The same holds for ``Reset``, which is read as Unix
+time, as seconds from now, or as a date.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from integration_sdk._answers import Quota
 from integration_sdk._sansio.codec import parse_utc, to_utc
 
 UNIX_TIMES_BEGIN: Final = 1e9
-"""A number from here on is no count of seconds from now."""
+"""Numbers from here on are Unix times, not seconds from now."""
 
 
 def read_quota(headers: Mapping[str, str], received_at: float) -> Quota | None:
-    """Return the quota that an answer's headers tell of; None if they tell nothing."""
+    """Return the quota in an answer's headers; None if they contain none."""
     limit = _count(headers.get("X-Rate-Limit-Limit"))
     remaining = _count(headers.get("X-Rate-Limit-Remaining"))
     reset = _moment(headers.get("X-Rate-Limit-Reset"), received_at)

@@ -1,7 +1,6 @@
-"""May this be sent again, and when.
+"""Whether a request may be sent again, and when.
 
-One table decides, by what was asked (`Safety`), how far it got (`Phase`) and what
-was answered::
+One table decides, by the kind of request (`Safety`), how far it got (`Phase`) and the answer::
 
     phase            READ                        WRITE
     NEVER_LEFT       again                       again
@@ -38,24 +37,24 @@ Jitter = Callable[[float], float]
 NOT_NOW: Final = frozenset({429, 503})
 """Statuses that mean "not now" to everybody, not only to this request."""
 KEPT_REFUSAL: Final = 503
-"""The one of them that a service repeats to whoever comes with the same idempotency key."""
+"""The one of them that a service repeats for the same idempotency key."""
 PASSING: Final = frozenset({429, 500, 502, 503, 504})
-"""Statuses that a read may outlive."""
+"""Temporary statuses, after which a read may be repeated."""
 SHORTEST_PAUSE: Final = 0.01
 FULL_BUDGET: Final = 500.0
 REPETITION: Final = 5.0
-"""Tokens of the budget that one costs."""
+"""Tokens that a repetition takes from the budget."""
 SUCCESS: Final = 0.5
-"""Tokens that one gives back."""
+"""Tokens that a success gives back."""
 
 
 def failure_may_repeat(request: Request, phase: Phase) -> bool:
-    """Return what the table says of a transmission that came as far as *phase*, unanswered."""
+    """Return whether a transmission that got as far as *phase*, unanswered, may be repeated."""
     return phase is Phase.NEVER_LEFT or request.safety is Safety.READ
 
 
 def answer_may_repeat(request: Request, answer: Response, *, refuses_with_503: bool) -> bool:
-    """Return what the table says of an error *answer*; *refuses_with_503* is the dialect's."""
+    """Return whether an error *answer* allows a repetition; *refuses_with_503*: the dialect's."""
     if request.safety is Safety.READ:
         return answer.status in PASSING
     if answer.status == KEPT_REFUSAL and (request.keeps_key or not refuses_with_503):
@@ -95,7 +94,7 @@ class RetryPolicy:
 
     Attributes:
         attempts: Maximum number of transmissions; 1 for no retries.
-        base: Longest first pause, in seconds; the limit doubles with each further one.
+        base: Longest first pause, in seconds; the limit doubles with each further pause.
         throttled_base: The same after a 429, and after a 503 that holds all calls back.
         cap: Longest pause of all, unless the service asks for more.
 
@@ -115,7 +114,7 @@ class RetryPolicy:
 
 
 def doubling() -> Generator[float, Any, None]:
-    """Return 1, 2, 4 and so on: backoff's sequence, past the value that only primes it."""
+    """Return 1, 2, 4 and so on: backoff's sequence without its empty first value."""
     steps = backoff.expo()
     steps.send(None)
     return steps
@@ -123,7 +122,7 @@ def doubling() -> Generator[float, Any, None]:
 
 @define
 class Pauses:
-    """The pauses of one call, each drawn from twice the range of the one before."""
+    """The pauses of one call, each drawn from twice the range of the previous one."""
 
     policy: RetryPolicy
     _steps: Generator[float, Any, None] = Factory(doubling)
@@ -136,20 +135,20 @@ class Pauses:
 
 @define
 class RetryBudget:
-    """Tokens that all calls of a client share: an outage cannot multiply their number.
+    """Tokens shared by all calls of a client, so that an outage does not multiply requests.
 
-    That is 100 repetitions from a full budget, and one for ten successes from then on.
+    A full budget allows 100 repetitions; after that, ten successes allow one more.
     """
 
     tokens: float = FULL_BUDGET
 
     def spend(self) -> bool:
-        """Take the price of one repetition; False where there is not enough left."""
+        """Take the tokens of one repetition; return False if there are too few left."""
         if self.tokens < REPETITION:
             return False
         self.tokens -= REPETITION
         return True
 
     def earn(self) -> None:
-        """A call succeeded."""
+        """Return tokens after a success."""
         self.tokens = min(FULL_BUDGET, self.tokens + SUCCESS)

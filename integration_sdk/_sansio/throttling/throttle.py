@@ -1,19 +1,18 @@
-"""Who may send now: everybody who wants to holds a `Ticket` and waits for its turn.
+"""Decides who may send now: each call holds a `Ticket` and waits for its turn.
 
-A turn needs the service's gate open, a place in the service's window, the pace kept, and
-the gate and window of the company's share as well: each has its own, of 10 places, so
-neither one company's bulk nor one company's 429 holds up another. A refusal is a company's
-own where the answer says so, or where it alone is refused while others are served. Who goes
-next when not all may is said in `turns`.
+A turn requires that the service's gate is open, its window has a place and the pace allows it,
+and that the gate and window of the company's share do too. Each company has its own, of 10
+places, so that neither one company's bulk nor one company's 429 holds up another. A refusal is a
+company's own if the answer says so, or if only this company is refused while others are served.
+`turns` decides who goes next.
 
-A refusal is a lesson, and which one depends on who else was refused. When all that were
-under way were, the service limits the rate: the pace learns it, the window stays. When
-the others were served, it limits how many come at once: the window shrinks. A 503 teaches
-nothing. While most calls are served it is one backend's of several, and closes no gate
-unless it names a time.
+What a 429 teaches depends on who else was refused. If all requests in flight were, the service
+limits the rate: the pace learns it, the window stays. If others were served, it limits
+concurrency: the window shrinks. A 503 teaches nothing. While most calls are served, it is taken
+for one backend's of several, and closes no gate unless it names a time.
 
-After the gate has opened, tickets leave at small random distances until the window is
-used, not all at once.
+After the gate has opened, tickets leave at small random intervals until the window is used, not
+all at once.
 
 Source: "Status codes", 429 and 503. Assumed: 10 requests at once for each company, as
 the public API publishes; the document shows no thresholds.
@@ -36,32 +35,32 @@ from integration_sdk._sansio.throttling.window import Window
 
 NOBODY: Final = -1
 FIRST_WINDOW: Final = 20.0
-"""Requests under way at first, until the service's answers tell more; where a company alone may
-have more, as many as that."""
+"""Maximum requests in flight at first, or the limit per company if that is higher; adjusted by
+the service's answers."""
 MOST_TRUST: Final = 10
-"""503s in a row, after as many answers, that are put down to one backend of several."""
+"""Maximum number of 503s in a row, after as many answers, that are attributed to one backend."""
 LONGEST_STAGGER: Final = 0.01
-"""Seconds between two that leave after the gate has opened, at most."""
+"""Maximum seconds between two requests that leave after the gate has opened."""
 
 
 @define
 class Stagger:
-    """Small random distances between the first few that leave after the gate has opened."""
+    """Small random intervals between the first requests after the gate has opened."""
 
     _jitter: Jitter
     left: int = 0
     next_at: float = 0.0
 
     def begin(self, count: int, now: float) -> None:
-        """The next *count* leave one by one."""
+        """Let the next *count* requests leave one by one."""
         self.left, self.next_at = count, now
 
     def admits(self, now: float) -> bool:
-        """Return whether one may leave now."""
+        """Return whether a request may leave now."""
         return self.left <= 0 or now >= self.next_at
 
     def passed(self, now: float) -> None:
-        """One left."""
+        """Note that a request left."""
         if self.left > 0:
             self.left -= 1
             self.next_at = now + self._jitter(LONGEST_STAGGER)
@@ -72,7 +71,7 @@ class Blame:
     """Whether one company alone is refused.
 
     Attributes:
-        company: Who was refused last.
+        company: The company that was refused last.
     """
 
     company: str | None = None
@@ -80,11 +79,11 @@ class Blame:
     _others_served: int = 0
 
     def answered(self, company: str | None) -> None:
-        """A request for *company* was served."""
+        """Note that a request for *company* was served."""
         self._others_served += company != self.company
 
     def refused(self, company: str | None) -> bool:
-        """Return whether others were served as often since *company* became the only one."""
+        """Note a refusal; return whether others were served as often since only *company* was."""
         if company != self.company:
             self.company, self._refused, self._others_served = company, 0, 0
         self._refused += 1
@@ -97,12 +96,12 @@ class Throttle:
 
     Args:
         jitter: Draws a number between 0 and its argument.
-        limit: Requests under way at most.
+        limit: Maximum requests in flight.
         per_company: The same for each company.
-        rate: Requests per second at most; None for no fixed rate.
+        rate: Maximum requests per second; None for no fixed rate.
 
     Attributes:
-        in_flight: Requests under way.
+        in_flight: Requests in flight.
         gate, window: The service's; each company has its own beside them.
         pace: The rate at which requests leave.
     """
@@ -139,7 +138,7 @@ class Throttle:
     # Coming and going
 
     def enter(self, ticket: Ticket, now: float) -> bool:
-        """Return True if *ticket* may send now; else it waits in line, see `ready`."""
+        """Return True if *ticket* may send now; otherwise put it in line, see `ready`."""
         self._turns.number(ticket)
         share = self._turns.of(ticket)
         free = not self._turns.waiting and ticket.priority <= self._least_admitted(now)
@@ -150,7 +149,7 @@ class Throttle:
         return False
 
     def ready(self, now: float) -> list[Ticket]:
-        """Return the tickets whose turn it is now; they count as under way from here on."""
+        """Return the tickets whose turn it is now; they count as in flight from here on."""
         released: list[Ticket] = []
         self._offer_shut_turns(now)
         while self._turns.waiting and (least := self._least_admitted(now)) >= 0:
@@ -163,11 +162,11 @@ class Throttle:
         return released
 
     def give_up(self, ticket: Ticket) -> None:
-        """*ticket* does not want its turn any more."""
+        """Take *ticket* out of the line."""
         self._turns.remove(ticket)
 
     def answered(self, ticket: Ticket, now: float) -> None:
-        """*ticket* is back with an answer: the service is there and does not mind."""
+        """Note that *ticket* got an answer that is no refusal."""
         share = self._turns.of(ticket)
         self._answered_at = now
         self._trust = min(MOST_TRUST, self._trust + 1)
@@ -184,7 +183,7 @@ class Throttle:
         self._leave(share)
 
     def refused(self, ticket: Ticket, refusal: Refusal, now: float) -> None:
-        """*ticket* is back with a 429 or 503."""
+        """Note that *ticket* got a 429 or 503."""
         share = self._turns.of(ticket)
         if self._blame.refused(ticket.company) and refusal.company_only is None:
             refusal = evolve(refusal, company_only=True)
@@ -195,14 +194,14 @@ class Throttle:
         self._leave(share)
 
     def unanswered(self, ticket: Ticket, now: float) -> None:
-        """*ticket* is back with nothing: a lost connection, a deadline, a cancellation."""
+        """Note that *ticket* got no answer: a lost connection, a deadline, a cancellation."""
         share = self._turns.of(ticket)
         self.gate.unanswered(ticket.sent_at, now, self._jitter)
         share.gate.unanswered(ticket.sent_at, now, self._jitter)
         self._leave(share)
 
     def unused(self, ticket: Ticket, now: float) -> None:
-        """*ticket* had its turn and sent nothing."""
+        """Note that *ticket* had its turn but sent nothing."""
         share = self._turns.of(ticket)
         self.gate.unused(ticket.sent_at, now)
         share.gate.unused(ticket.sent_at, now)
@@ -211,7 +210,7 @@ class Throttle:
     # Looking ahead
 
     def next_wake(self, now: float) -> float | None:
-        """Return when `ready` may have something although nobody came back; None for never."""
+        """Return when to call `ready` even if nothing is answered until then; None for never."""
         if not self._turns.waiting or not self.window.has_room(self.in_flight, urgent=True):
             return None
         if self._least_admitted(now) < 0:
@@ -221,12 +220,12 @@ class Throttle:
 
     @property
     def closed_until(self) -> float:
-        """Until when the gate that is closed longest stays so; minus infinity for none."""
+        """When the last of the closed gates opens; minus infinity if none is closed."""
         gates = (self.gate, *(share.gate for share in self._shut))
         return max((gate.opens_at for gate in gates if not gate.is_open), default=-math.inf)
 
     def closed_by(self, ticket: Ticket, *, until: float = 0.0) -> Response | None:
-        """Return the answer that closed a gate of *ticket*'s, if one is closed beyond *until*."""
+        """Return the answer that closed a gate for *ticket* beyond *until*; None if none did."""
         for gate in (self.gate, self._turns.of(ticket).gate):
             if gate.answer is not None and gate.opens_at > until:
                 return gate.answer
@@ -235,9 +234,9 @@ class Throttle:
     # What an answer teaches
 
     def _opened(self, now: float) -> None:
-        """A rate limit refuses all that are under way, a concurrency limit only some.
+        """Tell a rate limit, which refuses all requests in flight, from a concurrency limit.
 
-        A single refusal may be anybody's fault; it only confirms a rate that is known.
+        A single refusal may have any cause; it only confirms a known rate.
         """
         enough = 1 if self.pace.is_learnt else 2
         limited = self._refused_late >= max(enough, self._served_late + 1)
@@ -257,15 +256,15 @@ class Throttle:
         self._served_late = self._refused_late = 0
 
     def _concerns_one(self, ticket: Ticket, refusal: Refusal) -> bool:
-        """Return whether the service is there for others, and named no time to stay away."""
+        """Return whether the service serves others, and did not say how long to wait."""
         if refusal.floor is not None:
             return False
-        if refusal.blames_crowd:  # and others were answered meanwhile: it was one too many
+        if refusal.blames_crowd:  # and others were answered meanwhile: this was one too many
             return self._answered_at > ticket.sent_at
         return self._is_a_stumble()
 
     def _is_a_stumble(self) -> bool:
-        """Of late more calls were served than got a 503; who is alone cannot tell."""
+        """Whether recently more calls were served than got a 503; a single call cannot tell."""
         is_alone = self.in_flight + self.waiting == 1
         if is_alone or not self.gate.is_open or not self._trust:
             return False
@@ -276,7 +275,7 @@ class Throttle:
         if refusal.company_only:
             self._shut.add(share)
             share.gate.refused(refusal, sent_at, now, self._jitter)
-            self.gate.unused(sent_at, now)  # it says nothing about the service
+            self.gate.unused(sent_at, now)  # it says nothing about the service itself
             return
         if self.gate.is_open:
             self._note_closing(now)
@@ -286,7 +285,7 @@ class Throttle:
     # Turns
 
     def _least_admitted(self, now: float) -> int:
-        """Return the least urgent priority that may go now, shares apart; -1 for none."""
+        """Return the least urgent priority that may go now, ignoring shares; -1 for none."""
         free = self.gate.admits(now) and self.pace.admits(now) and self._stagger.admits(now)
         if not free or not self.window.has_room(self.in_flight, urgent=True):
             return NOBODY

@@ -1,7 +1,7 @@
-"""Whose turn it is among those who wait: tickets, by company, in rings.
+"""Decides whose turn it is among the waiting tickets.
 
-Each company has a share of the service. Within a priority the shares form a ring and take
-turns; within a share the ticket that asked first goes first, however often it had to come again.
+Each company has a share of the service. Within a priority the shares take turns in a ring; within
+a share the oldest ticket goes first, even if it had to be sent several times.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from integration_sdk._sansio.throttling.gate import Gate
 from integration_sdk._sansio.throttling.window import Window
 
 FAIR_TURN: Final = 8
-"""One turn in so many goes to the least urgent, so that nobody waits for ever."""
+"""One turn in this many goes to the least urgent, so that nobody waits for ever."""
 PRIORITIES: Final = tuple(Priority)
 MOST_IDLE: Final = 1024
-"""Idle shares beyond this number are forgotten, with what they learnt of their company."""
+"""Idle shares beyond this number are dropped, with what they have learnt."""
 
 
 @define(eq=False)
@@ -32,7 +32,7 @@ class Ticket:
         company: Whose share it counts against; None for requests that concern no company.
         priority: Lower goes sooner.
         deadline: When the call gives up, on the caller's clock.
-        order: Its place in the line; 0 until it has one, kept when it comes again.
+        order: Its place in the line, kept over repetitions; 0 until it has one.
         used: How many turns it had.
         sent_at: When its last turn began.
         waiting: Whether it is in line.
@@ -52,7 +52,7 @@ class Ticket:
 
 @define(eq=False)
 class Share:
-    """One company's share: how many may go, and who waits, by priority."""
+    """One company's share: its gate, its window, and its waiting tickets by priority."""
 
     window: Window
     gate: Gate = Factory(Gate)
@@ -60,14 +60,14 @@ class Share:
     lines: tuple[list[Ticket], ...] = Factory(lambda: tuple([] for _ in Priority))
 
     def has_room(self, now: float, priority: Priority) -> bool:
-        """Return whether one more may go."""
+        """Return whether one more request may go."""
         urgent = priority is Priority.INTERACTIVE
         return self.window.has_room(self.in_flight, urgent=urgent) and self.gate.admits(now)
 
     def first(self, priority: int) -> Ticket | None:
-        """Return who is first in line, or had the fewest turns where it is to probe.
+        """Return the first ticket in line or, for a probe, the one with the fewest turns.
 
-        Those who left the line are dropped.
+        Tickets that have left the line are dropped.
         """
         line = self.lines[priority]
         if not self.gate.is_open:
@@ -79,7 +79,7 @@ class Share:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing would be missed without it."""
+        """Whether the share can be dropped."""
         return not self.in_flight and self.gate.is_open and not any(self.lines)
 
 
@@ -88,7 +88,7 @@ class Turns:
     """All shares, and the rings in which those with waiting tickets take turns.
 
     Args:
-        limit: Requests under way at most, for requests that concern no company.
+        limit: Maximum requests in flight that concern no company.
         per_company: The same for each company.
 
     Attributes:
@@ -140,35 +140,35 @@ class Turns:
             self.waiting -= 1
 
     def offer(self, share: Share) -> None:
-        """*share* may have room again: it takes part in the turns."""
+        """Let *share* take part in the turns: it may have room again."""
         for priority in PRIORITIES:
             if share.lines[priority]:
                 self._rings[priority].setdefault(share)
 
     def next(self, now: float, least: Priority) -> Ticket | None:
-        """Return whose turn it is, down to priority *least*; None if no share has room."""
+        """Return the next ticket, down to priority *least*; None if no share has room."""
         eligible = PRIORITIES[: least + 1]
         last_first = self._turns % FAIR_TURN == FAIR_TURN - 1
         for priority in reversed(eligible) if last_first else eligible:
             ticket = self._first_of_ring(priority, now)
             if ticket is not None:
-                self._turns += 1  # only turns that were taken: else the fair one could be lost
+                self._turns += 1  # only turns that were used, so that the fair one is not lost
                 return ticket
         return None
 
     def _first_of_ring(self, priority: Priority, now: float) -> Ticket | None:
         ring = self._rings[priority]
         while ring:
-            share, _ = ring.popitem(last=False)  # a share without room comes back by `offer`
+            share, _ = ring.popitem(last=False)  # `offer` puts back a share without room
             if share.has_room(now, priority) and (ticket := share.first(priority)) is not None:
                 ring[share] = None
                 return ticket
         return None
 
     def volunteer(self, now: float, refused: str | None) -> Ticket | None:
-        """Return who probes: of another company than *refused*, which may have been its own fault.
+        """Return the ticket that probes, not of *refused* if possible: that may be at fault itself.
 
-        Among those whoever had the fewest turns, so that no call spends them all on it.
+        Among the candidates it is the one with the fewest turns, so that no call uses up its own.
         """
         return min(
             self._candidates(now),

@@ -1,11 +1,11 @@
-"""How many requests may be under way at once, found by trying.
+"""How many requests may be in flight at once, found by trial.
 
-Additive increase, multiplicative decrease. Every refusal takes one place away, down to
-half of what there was when a round of refusals began: a service that refuses the whole
-crowd (a rate limit) halves the window, one that refuses a single request too many (a
-concurrency limit) takes just that one back. Places return one by one, after `patience`
-rounds of answers each. Patience doubles with every round of refusals, so that a limit
-once found is touched less and less often, and halves with every place gained beyond it.
+Additive increase, multiplicative decrease. Every refusal removes one place, down to half of the
+size at which a round of refusals began: a service that refuses the whole crowd (a rate limit)
+halves the window, one that refuses a single request too many (a concurrency limit) removes only
+one place. Places return one by one, after `patience` rounds of answers each. Patience doubles
+with every round of refusals, so that a known limit is tested less and less often, and halves with
+every place gained beyond it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from attrs import define, field
 
 LONGEST_PATIENCE: Final = 64.0
 SMALLEST_WITH_SPARE: Final = 4
-"""Windows from this size on keep one place free, so that bulk does not delay the urgent."""
+"""Windows of this size or more keep one place free for urgent requests."""
 
 
 @define
@@ -25,9 +25,9 @@ class Window:
     """A window of `places`, between 1 and *limit*.
 
     Attributes:
-        limit: Places that there are at most.
-        size: Places now; the fraction is progress towards the next one.
-        patience: Rounds of answers (one for each place) that gain one place.
+        limit: Maximum number of places.
+        size: Current number of places; the fraction is progress towards the next one.
+        patience: Rounds of answers (one answer per place) that gain one place.
     """
 
     limit: int
@@ -40,16 +40,16 @@ class Window:
 
     @property
     def places(self) -> int:
-        """Requests that may be under way."""
+        """How many requests may be in flight."""
         return int(self.size)
 
     def has_room(self, in_flight: int, *, urgent: bool) -> bool:
-        """Return whether one more may go; the last place of several is for the urgent."""
+        """Return whether one more may go; in larger windows the last place is for urgent ones."""
         kept = 0 if urgent or self.size < SMALLEST_WITH_SPARE else 1
         return in_flight < int(self.size) - kept
 
     def answered(self, in_flight: int) -> None:
-        """One of *in_flight* requests was answered; a window that is not used up stays."""
+        """Note an answer to one of *in_flight* requests; only a window in full use grows."""
         if in_flight < self.places - 1 or self.size >= self.limit:
             return
         self.size = min(self.limit, self.size + 1 / (self.patience * self.size))
@@ -58,7 +58,7 @@ class Window:
             self.patience = max(1.0, self.patience / 2)
 
     def refused(self, in_flight: int, sent_at: float, now: float) -> None:
-        """One of *in_flight* requests was refused; alone, it cannot have been one too many."""
+        """Note a refusal with *in_flight* requests; if it was the only one, nothing shrinks."""
         if sent_at >= self._round_began:
             if in_flight <= 1:
                 return
@@ -66,7 +66,7 @@ class Window:
         self.size = max(self._floor, self.size - 1)
 
     def forgive(self) -> None:
-        """The last round of refusals was not about how many there were at once."""
+        """Undo the last round of refusals: concurrency was not its cause."""
         if self._before is not None:
             self.size, self.patience, self._ceiling = self._before
             self._before = None
