@@ -171,7 +171,9 @@ async def test_a_repaired_list_that_times_out_gives_up_as_others_do(page_size: A
     await settle()
 
 
-@pytest.mark.parametrize("place", ["after=20", "page=p20"])
+@pytest.mark.parametrize(
+    "place", ["after=20", "page=p20", f"page={'9' * 5000}"], ids=["token", "text", "digits"]
+)
 async def test_a_link_is_no_place_to_repair_from(place: str) -> None:
     """It would be read as page 1: items would come twice."""
 

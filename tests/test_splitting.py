@@ -124,6 +124,15 @@ def test_an_ordinary_page_comes_in_pieces() -> None:
     assert len(envelope.results) == 100
 
 
+def test_a_large_record_is_not_approached_one_by_one() -> None:
+    """Each piece ends at the last place where it may, though that is not near the end."""
+    sizes = [*[1] * 20, PIECE * 3 // 4] * 20
+    body = page([{"id": str(number), "name": "x" * size} for number, size in enumerate(sizes)])
+    turns, envelope = splitting_of(body, 4 * PIECE)
+    assert envelope == AT_ONCE(body)
+    assert turns <= 2 * len(body) / PIECE
+
+
 def test_another_list_of_results_is_not_taken_for_the_page_s() -> None:
     """Only the page's own member counts, whatever comes before it."""
     others = [{"id": str(number), "name": "y"} for number in range(60)]

@@ -358,6 +358,21 @@ def test_idle_companies_are_forgotten() -> None:
     assert len(throttle._turns._shares) <= 2 * MOST_IDLE
 
 
+def test_who_gave_up_before_a_closed_gate_is_forgotten() -> None:
+    """A crowd that gave up is not looked through again and again until its gate opens."""
+    throttle = Throttle(least, per_company=1)
+    first, *crowd = (ticket("a") for _ in range(50))
+    sent, waiting = ticket("b"), ticket("b")
+    for one in (first, sent, *crowd, waiting):
+        throttle.enter(one, 0.0)
+    throttle.refused(first, refusal(floor=1, company_only=True), 0.5)
+    for one in crowd:
+        throttle.give_up(one)
+
+    assert throttle.ready(2.0) == []
+    assert not any(throttle._turns.of(first).lines)
+
+
 class Turns(RuleBasedStateMachine):
     """Anything may happen in any order; the books must balance all the same."""
 

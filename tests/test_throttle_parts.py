@@ -92,6 +92,24 @@ def test_a_lost_probe_is_followed_by_another() -> None:
     assert gate.admits(5.5 + LONGEST_PAUSE)
 
 
+@pytest.mark.parametrize("end", ["refused", "unanswered", "unused"])
+def test_what_becomes_of_a_probe_undercuts_no_time_named_meanwhile(end: str) -> None:
+    """An answer that came late named a time, and a probe was under way: the time stands."""
+    gate = Gate()
+    gate.refused(refusal(), 1.0, 1.0, least)
+    gate.passed(2.0)
+    gate.refused(refusal(floor=60), 0.5, 2.5, least)
+
+    if end == "refused":
+        gate.refused(refusal(), 2.0, 3.0, least)
+    elif end == "unanswered":
+        gate.unanswered(2.0, 3.0, least)
+    else:
+        gate.unused(2.0, 3.0)
+
+    assert gate.opens_at == 62.5
+
+
 # The window
 
 

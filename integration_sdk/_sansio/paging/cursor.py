@@ -28,6 +28,7 @@ VERSION: Final = "1"
 _CHECK_BYTES: Final = 4
 PLACE: Final = frozenset({"page", "pageSize"})
 """Parameters that say where in a list, not which list. Source: "Pagination"."""
+_MOST_DIGITS: Final = 18
 
 
 @frozen(kw_only=True)
@@ -104,7 +105,12 @@ def read_cursor(request: Request, cursor: str) -> Position:
 def is_numbered(request: Request, position: Position) -> bool:
     """Whether *position* is a page number, and not a link that only the service can read."""
     page, size, plain = _place(request, position)
-    return plain and f"{page or 1}{size or 1}".isdecimal()
+    return plain and all(number_of(text or "1") for text in (page, size))
+
+
+def number_of(text: str) -> int | None:
+    """Return the number of a page, or of its items, that *text* is; if longer, it is a token."""
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
 def _place(request: Request, position: Position) -> tuple[str | None, str | None, bool]:

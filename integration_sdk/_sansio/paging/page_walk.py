@@ -30,12 +30,11 @@ a page of another size holds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from attrs import define, evolve, field
 from msgspec import Raw
 
-from integration_sdk._sansio.paging.cursor import Position, same_query
+from integration_sdk._sansio.paging.cursor import Position, number_of, same_query
 from integration_sdk._sansio.paging.items import Sheet
 from integration_sdk._sansio.paging.line import Ask
 from integration_sdk._sansio.paging.links import LinkReader
@@ -43,9 +42,6 @@ from integration_sdk._sansio.paging.page_size import PageSize
 from integration_sdk._sansio.paging.walk import Walk
 from integration_sdk._sansio.requests import Params
 from integration_sdk.errors import PaginationError
-
-MOST_DIGITS: Final = 18
-"""Digits of a page number; what is longer is a token."""
 
 
 @define(kw_only=True)
@@ -297,8 +293,7 @@ def _replaced(params: Params, name: str, value: int) -> Params:
 
 def _number(params: Params, name: str = "page") -> int | None:
     values = [value for known, value in params if known == name]
-    is_number = len(values) == 1 and values[0].isdecimal() and len(values[0]) <= MOST_DIGITS
-    return int(values[0]) if is_number else None
+    return number_of(values[0]) if len(values) == 1 else None
 
 
 def _mark(params: Params, query: str | None) -> int:

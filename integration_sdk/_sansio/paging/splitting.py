@@ -9,6 +9,7 @@ was right, since JSON can be read in one way only; if not, the page is split at 
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
@@ -91,7 +92,7 @@ def _split_as_received(
     head, rest = bytes(buffer[: start.end()]), buffer[start.end() :]
     raws = _read_page(head + b"]}").results  # none: but is it the page's own list?
     while len(buffer := _filled(b"[" + rest, received)) > PIECE:
-        cut = next_item.search(buffer, len(buffer) - NEAR_END) or next_item.search(buffer)
+        cut = next_item.search(buffer, len(buffer) - NEAR_END) or _last(next_item.finditer(buffer))
         if cut is None:
             return None
         rest = buffer[cut.end() :]
@@ -101,6 +102,10 @@ def _split_as_received(
     envelope = _read_page(mend(head + buffer[1:]))
     envelope.results[:0] = raws
     return envelope
+
+
+def _last(matches: Iterator[re.Match[bytes]]) -> re.Match[bytes] | None:
+    return next(iter(deque(matches, maxlen=1)), None)
 
 
 def _filled(rest: bytes, received: Iterator[bytes]) -> bytearray:

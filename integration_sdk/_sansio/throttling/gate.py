@@ -89,6 +89,8 @@ class Gate:
     answer: Response | None = field(default=None, init=False)
     opens_at: float = field(default=0.0, init=False)
     _closed_at: float = field(default=0.0, init=False)
+    _named: float = field(default=0.0, init=False)
+    """The latest time that the service named."""
     _steps: Generator[float, Any, None] | None = field(default=None, init=False)
 
     @property
@@ -113,13 +115,14 @@ class Gate:
         elif self.answer is None or sent_at > self._closed_at:
             self._close(refusal.base, now, jitter)
         self.answer = refusal.answer
-        self.opens_at = max(self.opens_at, now + floor + jitter(SPREAD * floor))
+        self._named = max(self._named, now + floor + jitter(SPREAD * floor))
+        self.opens_at = max(self.opens_at, self._named)
 
     def answered(self, sent_at: float) -> bool:
         """Note an answer; if it was the probe's, open the gate and return True."""
         if self.answer is None or sent_at <= self._closed_at:
             return False
-        self.answer, self._steps, self.opens_at = None, None, 0.0
+        self.answer, self._steps, self.opens_at, self._named = None, None, 0.0, 0.0
         return True
 
     def unanswered(self, sent_at: float, now: float, jitter: Jitter) -> None:
@@ -130,10 +133,10 @@ class Gate:
     def unused(self, sent_at: float, now: float) -> None:
         """Note that a request was not sent; if it was the probe, allow another at once."""
         if self.answer is not None and sent_at > self._closed_at:
-            self.opens_at = now
+            self.opens_at = max(now, self._named)
 
     def _close(self, base: float, now: float, jitter: Jitter) -> None:
         self._steps = self._steps or doubling()
         pause = jitter(min(LONGEST_PAUSE, base * next(self._steps)))
         self._closed_at = now
-        self.opens_at = now + max(SHORTEST_PAUSE, pause)
+        self.opens_at = max(self._named, now + max(SHORTEST_PAUSE, pause))

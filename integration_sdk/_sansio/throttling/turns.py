@@ -70,12 +70,11 @@ class Share:
         Tickets that have left the line are dropped.
         """
         line = self.lines[priority]
-        if not self.gate.is_open:
-            waiting = (ticket for ticket in line if ticket.waiting)
-            return min(waiting, key=lambda one: (one.used, one.order), default=None)
         while line and not line[0].waiting:
             heappop(line)
-        return line[0] if line else None
+        if self.gate.is_open or not line:
+            return line[0] if line else None
+        return min((one for one in line if one.waiting), key=lambda one: (one.used, one.order))
 
     @property
     def is_idle(self) -> bool:
