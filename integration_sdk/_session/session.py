@@ -3,8 +3,8 @@
 The rules are elsewhere: `throttle` decides whose turn it is, `retry` whether and when to send
 again. `Transport` sends once, and the loop in `_carry` joins them::
 
-    wait for a turn ─> send once ─> answered? ──yes──> return the answer
-         ^                             │ no, or 429 or 503
+    wait for a turn ─> send once ─> answered? ──2xx──> return the answer
+         ^                             │ no, or another status
          └────── pause <── may it be sent again, and is there time?
 
 The deadline of a call includes all of this. A session belongs to one event loop and one process.
