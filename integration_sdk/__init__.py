@@ -19,7 +19,7 @@ from typing import Any
 
 @cache
 def _homes() -> dict[str, str]:
-    """Return the module that defines each public name."""
+    """Return the name of the module that defines each public name."""
     stub = ast.parse(get_data(__name__, "__init__.pyi") or b"")
     imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
     return {alias.name: str(node.module) for node in imports for alias in node.names}

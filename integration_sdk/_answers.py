@@ -1,7 +1,7 @@
-"""Shapes that any answer may contain: a page, an error body, the account's rate limits.
+"""Classes for parts of any answer: pages, error bodies and rate limits.
 
-Users import them from `models`, together with the shapes of pushes. They are kept apart here
-so that a program that only reads lists does not load the rest.
+Users import them from `models`, which adds the classes for pushes. They are kept apart so that
+a program that only reads lists does not load the rest.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Page(Generic[T]):
 
 @frozen(kw_only=True)
 class ValidationItem:
-    """One validation message: the item, what is wrong with it, and which validator says so."""
+    """One validation message: the item, what is wrong with it, and which validator found it."""
 
     message: str | None = None
     item_id: str | None = None
@@ -88,7 +88,7 @@ class Validation:
 class ErrorBody:
     """The body of an error response.
 
-    ``status_code`` is what the body says; the HTTP status is what counts.
+    ``status_code`` is the body's; the HTTP status counts, even if they differ.
     Quote ``correlation_id`` when you write to the service's support.
 
     Source: "Error body".
@@ -112,8 +112,8 @@ class Quota:
     """The last ``X-Rate-Limit-*`` headers seen. Assumed: published, not in the document.
 
     Attributes:
-        limit: Requests allowed in the period.
-        remaining: Requests left of them.
+        limit: Number of requests allowed in the period.
+        remaining: Number of requests left in it.
         reset: When the period ends, in UTC; None if the service did not say.
     """
 

@@ -1,4 +1,4 @@
-"""How a client makes calls: with its session, its settings and its dialect."""
+"""Makes calls with the session, settings and dialect of a client."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ logger = logging.getLogger("integration_sdk.pushes")
 OPTIONS_TTL = 300.0
 """Seconds for which push options are remembered."""
 REFUSAL_TTL = 30.0
-"""Seconds for which it is remembered that there are none."""
+"""Seconds for which it is remembered that there are no push options."""
 NO_OPTIONS = frozenset({400, 403, 404, 405})
-"""Statuses that say that there are none."""
+"""Statuses that mean that there are no push options."""
 MOST_WARNINGS = 1000
-"""How many kinds of warnings are logged."""
+"""Maximum number of kinds of warnings that are logged."""
 
 
 @define
 class RememberedOptions:
-    """Push options by request target. Tasks that want the same ones share one request."""
+    """Push options by request target. Tasks that want the same options share one request."""
 
     _options: Cache[str, PushOptions] = Factory(lambda: Cache(ttl=OPTIONS_TTL))
     _refusals: Cache[str, ApiError] = Factory(lambda: Cache(ttl=REFUSAL_TTL))
@@ -51,10 +51,10 @@ class RememberedOptions:
     async def get(
         self, target: str, ask: Callable[[], Any], *, refresh: bool = False
     ) -> PushOptions:
-        """Return what is remembered for *target*, or what *ask* answers.
+        """Return the remembered options for *target*, or else those that *ask* returns.
 
         Raises:
-            ApiError: The service has no options for *target*, or refuses them: now, or just before.
+            ApiError: The service has no options for *target* or refuses them, now or recently.
         """
         if refresh:
             self._options.forget(target)
@@ -70,7 +70,7 @@ class RememberedOptions:
     def _remembered(self, target: str) -> PushOptions | None:
         refusal = self._refusals.get(target, _now())
         if refusal is not None:
-            raise copy(refusal)  # one that is raised again would gather tracebacks
+            raise copy(refusal)  # raising one error several times would grow its traceback
         return self._options.get(target, _now())
 
     async def _asked(self, target: str, ask: Callable[[], Any]) -> PushOptions:
@@ -95,8 +95,10 @@ class Caller:
     Attributes:
         dialect: The version of the service.
         session: Shared by all clients that ``with_options`` derived.
-        settings: Time-out, retries and priority of each call.
+        settings: Timeout, retries and priority of each call.
         exact: Whether fractions are read as Decimal.
+        remembered: Push options, remembered for some minutes.
+        warned: Kinds of warnings that have been logged.
     """
 
     dialect: Dialect
@@ -108,11 +110,11 @@ class Caller:
 
     @property
     def numbers(self) -> Literal["float", "decimal"]:
-        """How fractions are read, as `Client` and `ListOptions` say it."""
+        """How fractions are read: the ``numbers`` argument of `Client` and `ListOptions`."""
         return "decimal" if self.exact else "float"
 
     def to_route(self, operation: str, **names: str) -> Request:
-        """Return the bare request of one of the dialect's operations."""
+        """Return a request for one of the dialect's operations, without body."""
         return requests.to_route(self.dialect, operation, **names)
 
     async def fetch(self, request: Request) -> Response:
@@ -126,7 +128,10 @@ class Caller:
         before_sending: BeforeSending | None = None,
         once: bool = False,
     ) -> Response:
-        """Like `fetch`; *before_sending* is awaited before each transmission, *once* allows one."""
+        """Send as `fetch` does; await *before_sending* before each transmission.
+
+        With *once* there are no retries.
+        """
         settings = self.settings.once() if once else self.settings
         return await self.session.send(request, settings, before_sending=before_sending)
 
@@ -193,13 +198,13 @@ class Caller:
         )
 
     def new_idempotency_key(self) -> str:
-        """A new idempotency key; it is sent if the dialect has such keys."""
+        """Return a new idempotency key; it is sent if the dialect has such keys."""
         return str(uuid.uuid4())
 
 
 @define(eq=False)
 class Polling:
-    """The poller of a client and of those derived from it; imported and created on first use."""
+    """The poller of a client and the clients derived from it, created on first use."""
 
     _caller: Caller
     _notified: bool
@@ -207,7 +212,7 @@ class Polling:
 
     @property
     def poller(self) -> Poller:
-        """The poller that they all share."""
+        """The poller that these clients share."""
         if self._made is None:
             from integration_sdk._coordinator.poller import Poller  # noqa: PLC0415 - for pushes only
 

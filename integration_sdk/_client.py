@@ -1,4 +1,4 @@
-"""`Client`: where every program begins, and where the parts are put together."""
+"""`Client`, the entry point of the SDK."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Client:
         trace_configs: Sequence[aiohttp.TraceConfig] = (),
         on_call: Callable[[CallInfo], None] | None = None,
     ) -> None:
-        # Hidden first, so that no traceback of ours shows it among its local variables.
+        # Hidden first, so that no traceback with local variables shows it.
         api_key = hide(
             _from_environment("api_key", ENVIRONMENT_KEY) if api_key is None else api_key
         )
@@ -198,7 +198,7 @@ class Client:
 
     @property
     def dialect(self) -> Dialect:
-        """The version of the service that this client speaks."""
+        """The version of the service that this client is for."""
         return self._caller.dialect
 
     @property
@@ -210,7 +210,7 @@ class Client:
         """One company: its data, connections and pushes. Sends no request.
 
         Raises:
-            ConfigurationError: The id is empty, or has characters that no id has.
+            ConfigurationError: The id is empty, or has characters that an id cannot have.
         """
         return Company(self._caller, company_id)
 
@@ -230,7 +230,7 @@ class Client:
     ) -> PushOperation:
         """Wait for *push* to end and return its last state.
 
-        Any number of tasks may wait, for the same push or for many: one loop polls for
+        Any number of tasks may wait, for the same push or different ones; one loop polls for
         all of them.
 
         Args:
@@ -239,7 +239,7 @@ class Client:
             timeout: Seconds to wait; None waits for as long as the push is Pending.
 
         Returns:
-            Status Success, Failed or TimedOut. Failed is an answer, not an
+            The push with status Success, Failed or TimedOut. A Failed push raises no
             exception: ``validation`` holds the reasons.
 
         Raises:
@@ -265,7 +265,7 @@ class Client:
     def notify(self, key: str) -> None:
         """Hint that push *key* may have changed, so that it is polled now.
 
-        A wrong hint does no harm. Pass this method to a `integration_sdk.webhooks.Receiver`;
+        A wrong hint does no harm. Pass this method to an `integration_sdk.webhooks.Receiver`;
         the client's coordinators get the hint too.
         """
         self._polling.poller.notify(key)
@@ -293,7 +293,7 @@ class Client:
         for name in options.keys() - coordinator.OPTIONS:
             has = ", ".join(["check", *sorted(coordinator.OPTIONS)])
             raise TypeError(f"coordinator() has no option {name!r}; it has {has}")
-        # A coordinator has its own default, for clients that were not given any.
+        # If the client was given no retry=, the coordinator uses its own default.
         given: dict[str, Any] = {}
         if self._retry is not _NOT_GIVEN:
             given["retry"] = self._caller.settings.retry
@@ -368,11 +368,11 @@ class Client:
         return other
 
     def calls(self) -> AbstractContextManager[list[CallInfo]]:
-        """Collect a `CallInfo` for each call made inside the ``with`` block."""
+        """Collect a `CallInfo` for each call made inside the ``with`` block, in a list."""
         return self._caller.session.calls()
 
     def stats(self) -> SessionStats:
-        """Counts since the client was created, and how it stands now."""
+        """Return counts since the client was created, and its current state."""
         return self._caller.session.stats()
 
     @property

@@ -1,4 +1,4 @@
-"""One connection of a company: what it accepts, and pushes through it."""
+"""One connection of a company: push options, pushes and bank accounts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Check = Literal["options"] | None
 
 
 class Connection:
-    """``company.connection(id)``: the books behind one connection of a company."""
+    """``company.connection(id)``: one connection of a company to its accounting platform."""
 
     def __init__(self, caller: Caller, company_id: str, connection_id: str) -> None:
         requests.segment("connection_id", connection_id)
@@ -44,8 +44,8 @@ class Connection:
 
         Args:
             data_type: For example ``invoices``.
-            for_update: Ask about updates instead of creates.
-            refresh: Ask the service even if the answer is remembered.
+            for_update: Whether to ask for updates instead of creates.
+            refresh: Whether to ask the service even if the answer is remembered.
 
         Source: "Push options".
         """
@@ -65,7 +65,7 @@ class Connection:
         """Create *record* in the platform and return the push, usually still Pending.
 
         The request is retried only if the first one certainly had no effect. To push many
-        records, or to settle lost answers, use ``client.coordinator()``.
+        records, or to find pushes whose answers were lost, use ``client.coordinator()``.
 
         Args:
             data_type: For example ``invoices``.
@@ -84,8 +84,8 @@ class Connection:
             InvalidRecord: The record is invalid; nothing was sent.
             AnswerLost, MalformedResponse: The push may have been carried out; see
                 ``company.pushes.list()``.
-            ApiError: The service refused it. After a 5xx it may exist all the same, unless the
-                service itself answered 503.
+            ApiError: The service refused the push. After a 5xx it may exist nevertheless,
+                unless the service itself answered 503.
 
         Source: "Push a record (create)". Assumed: idempotency keys, as published.
         """
@@ -170,7 +170,7 @@ class Connection:
     async def problems(
         self, data_type: str, record: Any, *, for_update: bool = False
     ) -> list[Problem]:
-        """The problems of *record* according to the push options; warnings are logged too.
+        """Return the problems of *record* according to the push options; also log the warnings.
 
         Raises:
             NotFound: No such connection or data type.

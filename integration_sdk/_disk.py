@@ -1,11 +1,11 @@
-"""What outlives a power cut beyond the contents of a file: its name."""
+"""Makes renamed files survive a power cut."""
 
 import os
 from pathlib import Path
 
 
 def sync_directory(directory: Path) -> None:
-    """Make a rename durable; where directories cannot be synced the system does it by itself."""
+    """Make a rename in *directory* durable; only POSIX systems need this."""
     if os.name != "posix":
         return
     descriptor = os.open(directory, os.O_RDONLY)

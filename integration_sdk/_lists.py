@@ -1,4 +1,4 @@
-"""Lists of the service: ``list()`` on each of them gives a `Pager`."""
+"""Lists of the service; ``list()`` on each of them returns a `Pager`."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Listing:
         """Return a `Pager`: iterate over it to get items, or await it to get the first page.
 
         Nothing is requested until then. Items are dicts, or instances of *model*: any attrs
-        class, dataclass, pydantic model, TypedDict or msgspec Struct. A pydantic model reads
-        each record itself, by its aliases.
+        class, dataclass, pydantic model, TypedDict or msgspec Struct. A pydantic model decodes
+        each record itself, with its aliases.
 
         Args:
             model: Class of the items; None for dicts.

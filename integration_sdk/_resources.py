@@ -1,8 +1,8 @@
 """Companies with their data and pushes, and the settings of the account.
 
-Each method is one operation of the service: it builds a request, sends it and reads the
-answer. What differs between versions of the service is in the `Dialect`; retries, limits
-and everything else about sending is in the session.
+Each method is one operation of the service: it builds a request, sends it and reads the answer.
+Differences between versions of the service are in the `Dialect`; retries and limits are in the
+session.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class Company:
         """Records of one type that were read from the company's platform.
 
         Args:
-            data_type: For example ``invoices``. For ``bankAccounts``, which has been removed here,
-                use ``connection(id).bank_accounts``.
+            data_type: For example ``invoices``. ``bankAccounts`` has been removed here; use
+                ``connection(id).bank_accounts``.
 
         Source: "Pagination", ``GET /companies/{companyId}/data/invoices``.
         """
@@ -104,7 +104,7 @@ class Company:
     def legacy_bank_accounts(self) -> BankAccounts:
         """Deprecated: use ``connection(id).bank_accounts``.
 
-        Each call raises `EndpointRemoved` once the service has removed them.
+        Each call raises `EndpointRemoved` once the service has removed these endpoints.
         Source: "Versioning".
         """
         return BankAccounts(self._caller, "legacy_bank_accounts.list", self._names)
@@ -117,7 +117,7 @@ class Company:
 
 
 class Pushes:
-    """``client.company(id).pushes``: what was pushed, newest first."""
+    """``client.company(id).pushes``: the push operations of a company."""
 
     def __init__(self, caller: Caller, company_id: str) -> None:
         self._caller = caller
@@ -137,7 +137,7 @@ class Pushes:
         return self._caller.pager("pushes.list", self._names, decode=decode, **options)
 
     async def get(self, key: str) -> PushOperation:
-        """The push operation *key*, as it stands now.
+        """Return the current state of push operation *key*.
 
         Raises:
             NotFound: The service does not know this push.

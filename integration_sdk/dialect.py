@@ -1,7 +1,7 @@
-"""What differs between versions of the service, as data.
+"""The differences between versions of the service, as data.
 
-The default is the interface document. What it leaves open (routes "not shown", names of
-parameters, behaviours) is assumed here, with a source, and can be replaced:
+The default follows the interface document. What that leaves open (routes "not shown", parameter
+names, behaviours) is assumed here, with a source, and can be replaced:
 ``Dialect.document().with_routes(...)``.
 """
 
@@ -28,7 +28,7 @@ class Route:
         method: HTTP method.
         path: Template below the base URL, with ``{names}`` for its segments.
         source: Section of the interface document, or "Assumed: ..." with the reason.
-        replacement: Path template that takes over when this one is removed.
+        replacement: Path template that replaces this one when it is removed.
     """
 
     method: str
@@ -100,9 +100,8 @@ class Dialect:
     Attributes:
         name: Shown in messages.
         routes: By operation, such as ``push.create``.
-        path_names: Data types that are spelt differently in the path of a push.
-            Assumed: options and operations say ``chartOfAccounts``, the push
-            path ``accounts``.
+        path_names: Data types that have another name in the path of a push. Assumed: options
+            and operations use ``chartOfAccounts``, the push path ``accounts``.
         query_parameter: Parameter for a filter. Assumed: the document leaves it open.
         order_by_parameter: Parameter for the order of a list. Assumed, as above.
         timeout_parameter: Parameter for the deadline of a push, in minutes. Assumed:
@@ -132,12 +131,12 @@ class Dialect:
 
     @classmethod
     def document(cls) -> Dialect:
-        """The interface document, with the published API where it is silent."""
+        """Return the dialect of the interface document, completed from the published API."""
         return cls(name="document")
 
     @classmethod
     def published(cls) -> Dialect:
-        """The public API of today, where it differs from the document."""
+        """Return the dialect of today's public API."""
         return cls(
             name="published",
             routes={

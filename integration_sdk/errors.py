@@ -10,7 +10,7 @@
     │   ├── AnswerLost              the request may have been carried out
     │   ├── MalformedResponse       not an answer that the interface document describes
     │   └── ResponseTooLarge        an answer over the size limit
-    ├── ApiError                    the service said no
+    ├── ApiError                    the service answered with an error
     │   ├── BadRequest              400
     │   ├── Unauthorized            401
     │   ├── PaymentRequired         402
@@ -25,7 +25,7 @@
     │   ├── TooManyRequests         429
     │   ├── InternalServerError     500
     │   └── ServiceUnavailable      503
-    ├── PaginationError             a list that does not add up
+    ├── PaginationError             a list cannot be read as it should
     │   ├── UnsafeLink
     │   ├── ResultSetChanged
     │   └── InvalidItem             a record that does not fit the model asked for
@@ -63,7 +63,7 @@ class IntegrationError(Exception):
         method, path: The request, if there was one. The path is percent-encoded and
             has no query.
         attempts: How often the request was sent.
-        correlation_id: Quote it to the service's support.
+        correlation_id: From the error body. Quote it to the service's support.
         cursor: Where to resume a list: ``list(cursor=error.cursor)``.
     """
 
@@ -112,7 +112,7 @@ class AnswerLost(TransportError):
 
 
 class MalformedResponse(TransportError):
-    """The answer is not what the interface document describes, but a proxy's HTML, say."""
+    """The answer is not what the interface document describes, for example a proxy's HTML."""
 
     def __init__(self, message: str, *, status: int | None = None, **facts: Any) -> None:
         super().__init__(message, **facts)
@@ -127,7 +127,7 @@ class ResponseTooLarge(TransportError):
         self.limit = limit
 
 
-# The service said no
+# Errors from the service
 
 
 class ApiError(IntegrationError):
@@ -157,7 +157,7 @@ class ApiError(IntegrationError):
 
 
 class BadRequest(ApiError):
-    """400: the request is wrong as it stands."""
+    """400: the request is invalid."""
 
 
 class Unauthorized(ApiError):
@@ -185,7 +185,7 @@ class Forbidden(ApiError):
 
 
 class NotFound(ApiError):
-    """404: there is no such thing."""
+    """404: the resource does not exist."""
 
 
 class EndpointRemoved(NotFound):
@@ -200,7 +200,7 @@ class EndpointRemoved(NotFound):
 
 
 class MethodNotAllowed(ApiError):
-    """405: the path does not take this method."""
+    """405: the path does not allow this method."""
 
 
 class Conflict(ApiError):
@@ -208,7 +208,7 @@ class Conflict(ApiError):
 
 
 class TooManyRequests(ApiError):
-    """429: slow down. ``retry_at`` says when to try again, if the service did."""
+    """429: too many requests. ``retry_at`` is when to try again, if the service said so."""
 
 
 class InternalServerError(ApiError):
@@ -216,7 +216,7 @@ class InternalServerError(ApiError):
 
 
 class ServiceUnavailable(ApiError):
-    """503: offline for maintenance. ``retry_at`` says until when, if the service did."""
+    """503: offline for maintenance. ``retry_at`` is when to try again, if the service said so."""
 
 
 BY_STATUS: Final[dict[int, type[ApiError]]] = {
@@ -237,7 +237,7 @@ BY_STATUS: Final[dict[int, type[ApiError]]] = {
 
 
 class PaginationError(IntegrationError):
-    """A list that does not add up; ``page`` is the number of the page where it happened."""
+    """A list cannot be read as it should; ``page`` is the number of the page concerned."""
 
     def __init__(self, message: str, *, page: int | None = None, **facts: Any) -> None:
         super().__init__(message, **facts)
@@ -245,15 +245,15 @@ class PaginationError(IntegrationError):
 
 
 class UnsafeLink(PaginationError):
-    """A ``next`` link that leads away from the list being read; it was not followed."""
+    """A ``next`` link leads to another host or path; it was not followed."""
 
 
 class ResultSetChanged(PaginationError):
-    """The result set changed while it was read, and ``on_drift="raise"`` was asked for."""
+    """The list changed while it was read, and ``on_drift`` is "raise", or "repair" failed."""
 
 
 class InvalidItem(PaginationError):
-    """A record that does not fit ``model=``.
+    """A record does not fit ``model=``.
 
     Attributes:
         index: Position in its page, from 0.
@@ -272,14 +272,14 @@ class InvalidItem(PaginationError):
 
 
 class DriftWarning(UserWarning):
-    """The list changed while it was read, and ``on_drift="warn"`` was asked for."""
+    """The list changed while it was read, and ``on_drift`` is "warn"."""
 
 
 # Pushes
 
 
 class PushError(IntegrationError):
-    """A push that did not end in Success; ``operation`` is its last state, if one is known."""
+    """A push did not end in Success; ``operation`` is its last known state, if any."""
 
     def __init__(
         self, message: str, *, operation: PushOperation | None = None, **facts: Any
@@ -297,7 +297,7 @@ class InvalidRecord(PushError):
 
 
 class PushInDoubt(PushError):
-    """The answer was lost, and the list of pushes does not tell what became of the push.
+    """The answer was lost, and the list of pushes does not settle whether the push exists.
 
     It may exist, so it is not sent again unless you decide so.
 
@@ -324,7 +324,7 @@ class PushFailed(PushError):
 
 
 class WaitExpired(PushError):
-    """The caller's wait ended while the push was Pending. The push itself goes on."""
+    """The timeout of a wait passed while the push was Pending. The push itself goes on."""
 
 
 class PollingStopped(PushError):
@@ -332,4 +332,4 @@ class PollingStopped(PushError):
 
 
 class JournalError(IntegrationError):
-    """The journal cannot be opened, trusted or written; nothing was sent on its account."""
+    """The journal cannot be opened, trusted or written. A push is sent only once it is recorded."""

@@ -1,10 +1,9 @@
-"""The shapes of the interface document, as frozen values.
+"""The objects of the interface document, as frozen classes.
 
-Names are the service's own in snake_case: ``pushOperationKey`` is read as
-``push_operation_key``. What the document does not name is kept in ``extra``, so
-a newer service loses nothing on its way through an older SDK. Records
-(invoices, customers, companies) have no shape in the document and stay plain
-dicts.
+Names are the service's in snake_case: ``pushOperationKey`` becomes ``push_operation_key``. Fields
+that the document does not name are kept in ``extra``, so nothing is lost if the service is newer
+than the SDK. Records (invoices, customers, companies) are not defined in the document and stay
+plain dicts.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class PushStatus(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether a push with this status will not change any more."""
+        """Whether a push with this status will no longer change."""
         return self in _FINAL
 
 
@@ -102,14 +101,14 @@ class PushOperation:
     Attributes:
         push_operation_key: Identifies the push; persist it.
         company_id: The company the push belongs to.
-        status: See `PushStatus`; ``raw_status`` as the service wrote it.
+        status: See `PushStatus`. ``raw_status`` is the text that the service sent.
         data_connection_id: The connection it goes through (some schemas call
             it ``dataConnectionKey``).
         data_type: For example ``invoices``.
         requested_on_utc: Aware, UTC.
         completed_on_utc: Aware, UTC; None while Pending.
-        data: The record; after Success as it is in the platform, with the fields that
-            the platform generated. Empty while Pending, None if the answer has no data.
+        data: The record; after Success as it is in the platform, with the fields that the
+            platform generated. Empty while Pending; None if the answer has no data.
         validation: Why a push failed.
         timeout_in_minutes: Minutes after which the service gives up; None for no limit.
         status_code, error_message, changes: Assumed: published by the service,
@@ -141,12 +140,12 @@ class PushOperation:
 
     @property
     def is_final(self) -> bool:
-        """Whether the status will not change any more."""
+        """Whether the status will no longer change."""
         return self.status.is_final
 
 
 def _plain(value: Any) -> Any:
-    """Return the bare str or int of an enum's member: it is written to URLs and to disk."""
+    """Return the plain str or int of an enum member, for use in URLs and on disk."""
     match value:
         case str() if type(value) is not str:
             return str.__str__(value)
@@ -175,15 +174,15 @@ def _maybe_minutes(value: int | None) -> int | None:
 
 @frozen
 class PushRequest:
-    """One record to push: what goes where.
+    """One record to push.
 
     Attributes:
-        company_id, connection_id, data_type: Where the record goes.
+        company_id, connection_id, data_type: Where to push the record.
         record: A mapping, or an instance of an attrs class, dataclass, pydantic model or
-            msgspec Struct. Mappings are sent as they are. Instances are sent under the names
-            that ``list(model=...)`` reads them by, so ``due_date`` becomes ``dueDate``.
-        reference: Your own name for this push. With a journal a reference is
-            pushed once, however often the program runs.
+            msgspec Struct. Mappings are sent as they are. Instances are sent with the names
+            that ``list(model=...)`` reads them with, so ``due_date`` becomes ``dueDate``.
+        reference: Your own name for this push. With a journal, a reference is pushed once,
+            however often the program runs.
         record_id: Set for an update of this record, None for a create.
         timeout_minutes: Minutes after which the service gives up on a Pending push.
         natural_key: Path of a field that identifies the record, in the service's
@@ -214,20 +213,21 @@ class OutcomeStatus(StrEnum):
     INVALID = "INVALID"
     """The record is invalid; nothing was sent."""
     IN_DOUBT = "IN_DOUBT"
-    """The answer was lost, and the list of pushes does not tell. It is not sent again."""
+    """The answer was lost, and the list of pushes does not settle whether the push exists. It is
+    not sent again."""
     PENDING = "PENDING"
-    """The caller's wait ended first; the push goes on."""
+    """The caller stopped waiting before the push ended; the push goes on."""
 
 
 @frozen(kw_only=True)
 class PushOutcome:
-    """What became of one `PushRequest`.
+    """The result of one `PushRequest`.
 
     Attributes:
         status: See `OutcomeStatus`.
-        request: What was asked for.
-        operation: Last state seen; None if there is no push, or none was found.
-        error: Set for all but SUCCESS: the exception that says why.
+        request: The request.
+        operation: The last known state; None if there is no push, or none was found.
+        error: The exception that says why the status is not SUCCESS; None for SUCCESS.
     """
 
     status: OutcomeStatus
@@ -242,7 +242,7 @@ class PushOutcome:
 
     @property
     def key(self) -> str | None:
-        """The push operation's key, where there is one."""
+        """The push operation's key; None if there is no operation."""
         return self.operation.push_operation_key if self.operation else None
 
     def raise_for_status(self) -> PushOutcome:

@@ -13,9 +13,10 @@ waiting for the push, coordinators look for pushes whose answers were lost. Poll
 a fallback, so nothing depends on a notification arriving. With ``notified=True`` polling waits
 for notifications from the start; otherwise it learns from the first ones.
 
-A server that shuts down hears nothing more, so an end may then be noticed up to a minute late.
-To leave sooner, give handlers a time-out, as in ``client.wait(operation, timeout=5)``, and the
-coordinator a journal and ``leave="detach"``: the next run goes on with what is open.
+A server that is shutting down receives no notifications, so it may notice the end of a push up to
+a minute late. To stop sooner, use a timeout in handlers, as in ``client.wait(operation,
+timeout=5)``, and give the coordinator a journal and ``leave="detach"``: the next run then
+continues with the open pushes.
 
 The sender gets an empty answer at once: 204 if the delivery is accepted (duplicates and events
 that are not about pushes included), 401 if it has no valid signature or authorization, 400 if
@@ -70,18 +71,18 @@ class Receiver:
             Needs the extra ``webhooks``.
         authorization: Accepted values of the ``Authorization`` header, as configured at the
             service; several during a rotation. With *secrets* as well, either is enough.
-        allow_unverified: Accept notifications from anybody. Needed if neither *secrets* nor
-            *authorization* is given.
+        allow_unverified: Whether to accept notifications from anybody. Must be True if neither
+            *secrets* nor *authorization* is given, and False otherwise.
         tolerance: Seconds by which a signed timestamp may be off.
-        max_body: Largest body that is accepted, in bytes.
-        remembers: How many notification ids to keep to recognise duplicates.
+        max_body: Maximum size of a notification in bytes.
+        remembers: How many notification ids to keep for detecting duplicates.
         clock: Seconds since 1970.
 
     Raises:
-        ConfigurationError: Nothing to verify senders by, an unreadable secret, the extra is
-            not installed, *notify* is not a plain function, or a number cannot work.
+        ConfigurationError: There is nothing to verify senders with, a secret is malformed, the
+            extra is not installed, *notify* is not a plain function, or a number is invalid.
 
-    Source: "Events". Assumed: proofs and shapes are those the service publishes.
+    Source: "Events". Assumed: signatures and shapes are those the service publishes.
     """
 
     def __init__(
@@ -130,7 +131,7 @@ class Receiver:
     def asgi(self) -> AsgiApp:
         """The receiver as an ASGI application: mount it, or run it with any ASGI server.
 
-        This returns a function because servers take a bound method for an ASGI 2 application.
+        It is a function because servers mistake a bound method for an ASGI 2 application.
         """
 
         async def app(scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
@@ -163,7 +164,7 @@ class Receiver:
         verdict = self._inbox.judge(named, body, now=self._clock())
         logger.log(_level(verdict), "notification answered %d: %s", verdict.status, verdict.reason)
         if verdict.notification is not None:
-            # Called by the loop, so that an exception in notify is not the sender's problem.
+            # Called by the loop, so that an exception in notify does not fail the request.
             asyncio.get_running_loop().call_soon(self._notify, verdict.notification.key)
         return verdict.status
 
@@ -174,7 +175,7 @@ class Receiver:
         return self.receive(headers, body)
 
     async def _collect(self, pieces: AsyncIterator[bytes]) -> bytes | None:
-        """Return the body, or None as soon as it is too large."""
+        """Return the body; None as soon as it is too large."""
         body = bytearray()
         async for piece in pieces:
             body += piece
@@ -205,8 +206,8 @@ def _listed(name: str, values: Any) -> tuple[str, ...]:
 def _signer(secret: str) -> Sign:
     """Return a function that signs with *secret*, as Standard Webhooks does.
 
-    The package's ``verify`` is not used: it reads the clock itself, and some hostile headers
-    make it raise other exceptions than its own.
+    The package's ``verify`` is not used: it reads the clock itself, and malicious headers can
+    make it raise exceptions other than its own.
     """
     if not _SECRET.fullmatch(secret):
         raise ConfigurationError("a webhook secret must look like whsec_<base64>")
@@ -237,7 +238,7 @@ async def _pieces(receive: Receive) -> AsyncIterator[bytes]:
 
 
 async def _live(receive: Receive, send: Send) -> None:
-    """Tell an ASGI server that it may start and stop: there is nothing to prepare."""
+    """Answer the lifespan messages of an ASGI server; there is nothing to start or stop."""
     for _ in ("startup", "shutdown"):
         message = await receive()
         await send({"type": f"{message['type']}.complete"})

@@ -1,7 +1,7 @@
-"""Looks at the service: read a push or a list, and say what was found.
+"""Polls a single push or a list of pushes, and reports the result.
 
-`_sansio.polling` decides whom to look at; here the request is made, the answer read, and an
-error turned into one of three things: try again later, the list is no use, nobody can be told.
+`_sansio.polling` decides what to poll. This module sends the request, reads the answer, and
+handles errors: it tries again later, stops using the list, or gives up one push or all pushes.
 """
 
 from __future__ import annotations
@@ -34,42 +34,46 @@ from integration_sdk.models import PushOperation, PushStatus
 
 logger = logging.getLogger("integration_sdk.pushes")
 NEWBORN: Final = 60.0
-"""Seconds in which a push that was acknowledged may still be unknown to the service."""
+"""Seconds for which a push that was acknowledged may be answered with 404."""
 UNREADABLE: Final = (MalformedResponse, ResponseTooLarge)
-"""Errors that asking again may not cure, so that somebody should know."""
+"""Errors that may persist when the request is repeated, so they are logged as warnings."""
 
 
 class Audience(Protocol):
-    """Whoever wants to know what is found."""
+    """The receiver of the results; implemented by `Poller`."""
 
     def tell(self, push: OpenPush, operation: PushOperation) -> None:
-        """The push is in this state now."""
+        """Report the current state of a push."""
 
     def lose(self, key: str, error: IntegrationError) -> None:
-        """The push cannot be followed."""
+        """Report that a push cannot be followed."""
 
     def lose_all(self, error: IntegrationError) -> None:
-        """No push can be followed."""
+        """Report that no push can be followed."""
 
     def listed(self, company_id: str) -> None:
-        """The company's pushes have been listed."""
+        """Report that the company's pushes have been listed."""
 
     def wants_data(self, push: OpenPush) -> bool:
-        """Whether somebody wants the push with its ``data``."""
+        """Return whether anybody wants the push with its ``data``."""
 
     def knows(self, push: OpenPush) -> bool:
-        """Whether the service has answered with this push before, so that it exists."""
+        """Return whether the service has answered with this push before, so that it exists."""
 
 
 @define(eq=False)
 class Looks:
-    """Looks at the service for a schedule.
+    """Carries out the looks of a schedule.
 
     Attributes:
+        send: Sends a request.
+        dialect: The version of the service.
+        schedule: Gets the result of each look.
+        audience: Gets the states of pushes.
         exact: Whether fractions are read as Decimal.
-        never_told: Final states of which the service does not say more when it
-            is asked for the push alone.
-        troubles: Why the last look failed, by push, or by company where a list was read.
+        never_told: Final states for which the service sends no details, even if a push is read
+            singly.
+        troubles: The errors of the last looks, by push key, or by company id for lists.
     """
 
     send: SendRequest
@@ -81,7 +85,7 @@ class Looks:
     troubles: dict[str, IntegrationError] = Factory(dict)
 
     async def look(self, look: Look) -> None:
-        """Carry out *look* and report it to the schedule."""
+        """Carry out *look* and report the result to schedule and audience."""
         if isinstance(look, SingleLook):
             await self._read(look)
         else:
@@ -93,7 +97,7 @@ class Looks:
         names = {"companyId": look.company.id, "pushOperationKey": look.push.key}
         try:
             request = requests.to_route(self.dialect, "pushes.get", **names)
-        except ConfigurationError as error:  # no key that could stand in a path
+        except ConfigurationError as error:  # the key cannot be part of a path
             self.audience.lose(look.push.key, error)
             self.schedule.finish(look, _now())
             return
@@ -174,7 +178,7 @@ class Looks:
         return more
 
     def _says_too_little(self, push: OpenPush, operation: PushOperation) -> bool:
-        """Whether a read of the push itself would tell somebody more."""
+        """Whether reading the push singly may return details that are wanted."""
         if not _lacks_details(operation) or operation.status in self.never_told:
             return False
         return operation.status is not PushStatus.SUCCESS or self.audience.wants_data(push)
@@ -205,7 +209,7 @@ class Looks:
         self.schedule.finish(look, _now())
 
     def _failed(self, look: Look, error: IntegrationError, answer: Response | None = None) -> None:
-        """Come back later: at the service's word, else after a growing while."""
+        """Repeat the look later: when the service says, or else with growing pauses."""
         target = _target(look)
         is_news = not isinstance(self.troubles.get(target), UNREADABLE)
         level = logging.WARNING if is_news and isinstance(error, UNREADABLE) else logging.DEBUG
@@ -215,11 +219,11 @@ class Looks:
         self.schedule.failed(look, _now(), wait=wait or 0.0)
 
     def trouble(self, push: OpenPush) -> IntegrationError | None:
-        """Return why the last look at *push* failed; None if it did not."""
+        """Return the error of the last look at *push*; None if it succeeded."""
         return self.troubles.get(push.key) or self.troubles.get(push.group.company.id)
 
     def _refused(self, look: Look, error: IntegrationError) -> None:
-        """The account, its key or the client is no good: nobody's push can be followed."""
+        """Give up all pushes, because of the account, the API key or the client."""
         self.audience.lose_all(error)
         self.schedule.finish(look, _now())
 
@@ -229,7 +233,7 @@ def _target(look: Look) -> str:
 
 
 def _lacks_details(operation: PushOperation) -> bool:
-    """Whether an answer leaves out what the final state brings."""
+    """Whether an operation lacks the data of a Success, or the reasons of a Failed push."""
     if operation.status is PushStatus.SUCCESS:
         return operation.data is None
     failed = operation.status is PushStatus.FAILED

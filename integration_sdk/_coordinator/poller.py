@@ -1,9 +1,9 @@
-"""One loop that polls for everybody.
+"""One loop that polls all open pushes of a client.
 
-Whoever waits for a push leaves its key here: a caller of `Poller.wait` a future, a
-coordinator a `Follower`. One task asks `_sansio.polling` whom to look at, looks, and tells
-all who wait. It starts with the first key and ends with the last. Should it break, every
-waiter gets `PollingStopped` with the cause, and the next one starts it anew.
+A caller of `Poller.wait` waits on a future, a coordinator registers a `Follower`. One task asks
+`_sansio.polling` what to poll, polls it, and reports to both. It runs while there are pushes to
+follow. If it fails, every waiter gets `PollingStopped` with the cause, and the next push to
+follow starts a new task.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ logger = logging.getLogger("integration_sdk.pushes")
 
 A_YEAR: Final = 366 * 86_400.0
 AT_ONCE: Final = 16
-"""Looks under way at most."""
+"""Maximum number of concurrent looks."""
 Listener = Callable[[str | None], None]
 
 
 @define
 class _Waiters:
-    """Those who wait for one push, beside its follower."""
+    """The futures of `Poller.wait` for one push, and its last state."""
 
     futures: set[asyncio.Future[PushOperation]] = Factory(set)
     last: PushOperation | None = None
@@ -54,17 +54,17 @@ class Poller:
     """Follows pushes until they are final.
 
     Args:
-        send: Carries requests.
+        send: Sends a request.
         dialect: The version of the service.
         chance: Returns a number from 0 to 1, for jitter.
-        learn: Whether completion times are learned.
-        notified: Whether notifications are expected from the first push on.
-        remember: Final operations that late waiters find without a request.
+        learn: Whether to learn how long pushes take.
+        notified: Whether to expect notifications from the first push on.
+        remember: Number of final operations to keep for later calls of `wait`.
         exact: Whether fractions are read as Decimal.
 
     Attributes:
-        listeners: Told of each company whose pushes have just been listed, and with None of a
-            notification about a push that nobody follows.
+        listeners: Called with the id of each company whose pushes have just been listed, and
+            with None for a notification about a push that nobody follows.
     """
 
     def __init__(
@@ -95,10 +95,10 @@ class Poller:
     async def wait_for(
         self, operation: PushOperation, *, timeout: float | None = None
     ) -> PushOperation:
-        """Wait for a push as `wait` does; one that is final already costs nothing.
+        """Wait for a push as `wait` does, but return at once if *operation* is final.
 
         Raises:
-            ConfigurationError: *operation* is none. All else as `wait`.
+            ConfigurationError: *operation* is not a `PushOperation`. Other errors as in `wait`.
         """
         if not isinstance(operation, PushOperation):
             raise ConfigurationError(
@@ -129,18 +129,19 @@ class Poller:
         """Wait for push *key* to end and return its last state.
 
         Args:
-            company_id: Whose push it is.
-            key: Its ``pushOperationKey``.
-            connection_id: Its connection, if known: they differ in how long they take.
-            data_type: Likewise.
-            timeout: Seconds to wait; None waits for as long as it is Pending.
-            last: Its last state, if known.
+            company_id: The company of the push.
+            key: The ``pushOperationKey``.
+            connection_id: The connection, if known. Completion times are learned for each
+                connection and data type.
+            data_type: The data type, if known.
+            timeout: Seconds to wait; None waits for as long as the push is Pending.
+            last: The last known state, if any.
 
         Raises:
-            NotFound: The service knows no such push.
+            NotFound: The service does not know this push.
             WaitExpired: *timeout* passed. The push itself goes on.
             PollingStopped: The loop broke; waiting again starts a new one.
-            ClientClosed: The client was closed meanwhile.
+            ClientClosed: The client was closed in the meantime.
         """
         if key in self._finished:
             return self._finished[key]
@@ -187,11 +188,11 @@ class Poller:
     # Following
 
     def follow(self, company_id: str, key: str, lane: Hashable, follower: Follower) -> None:
-        """Tell *follower* what becomes of push *key*."""
+        """Report the states of push *key* to *follower* from now on."""
         self._open(company_id, key, lane).follower = follower
 
     def unfollow(self, key: str) -> None:
-        """Tell the follower of *key* nothing more."""
+        """Stop reporting to the follower of push *key*."""
         push = self._schedule.pushes.get(key)
         if push is None:
             return
@@ -200,25 +201,25 @@ class Poller:
             self._forget(key)
 
     def trouble(self, key: str) -> IntegrationError | None:
-        """Return why the last poll of push *key* failed; None if it did not."""
+        """Return the error of the last poll of push *key*; None if it succeeded."""
         push = self._schedule.pushes.get(key)
         return self._looks.trouble(push) if push else None
 
     def remember(self, operation: PushOperation) -> None:
-        """Keep a final state for those who ask late; the first one counts."""
+        """Keep a final state for later calls of `wait`; the first one for a push counts."""
         self._finished.setdefault(operation.push_operation_key, operation)
         while len(self._finished) > self._remember:
             self._finished.popitem(last=False)
 
     def notify(self, key: str) -> None:
-        """Look at push *key* now; one that nobody follows may be what a listener looks for."""
+        """Poll push *key* now; if nobody follows it, tell the listeners."""
         if self._schedule.hint(key):
             self._wake.set()
         elif key not in self._finished:
             self._tell_listeners(None)
 
     async def aclose(self) -> None:
-        """Stop; whoever still waits gets `ClientClosed`."""
+        """Stop; all waiters get `ClientClosed`."""
         task = self._task
         if task is None:
             return
@@ -241,7 +242,7 @@ class Poller:
     def _start(self) -> None:
         if self._task is None:
             self._wake = asyncio.Event()
-            # It outlives the call that starts it, so nothing of that call's context is its own.
+            # The task outlives the call that starts it, so it does not inherit its context.
             self._task = asyncio.create_task(
                 self._supervise(), name="integration_sdk poller", context=Context()
             )
@@ -256,7 +257,7 @@ class Poller:
 
     async def _supervise(self) -> None:
         try:
-            while self._schedule.pushes:  # one may have come while the last look ended
+            while self._schedule.pushes:  # one may have been added while the last look ended
                 await self._poll()
         except Exception as crash:
             logger.exception("the polling loop broke; everybody who waits is told")
@@ -276,7 +277,7 @@ class Poller:
                 await self._sleep()
 
     async def _sleep(self) -> None:
-        """Sleep until something is due, an answer has come or a key was added."""
+        """Sleep until a look is due, an answer has arrived or a push was added."""
         full = self._flying >= AT_ONCE
         self._wakes_at = float("inf") if full else self._schedule.wake_at()
         if self._wakes_at <= self._now() or self._wake.is_set():
@@ -309,7 +310,7 @@ class Poller:
     # Telling
 
     def tell(self, push: OpenPush, operation: PushOperation) -> None:
-        """Tell all who wait for *push* of its state; once it is final, that is the end."""
+        """Report the state of *push*; once it is final, stop following the push."""
         key = push.key
         if self._schedule.pushes.get(key) is not push:
             return
@@ -333,7 +334,7 @@ class Poller:
                 future.set_result(operation)
 
     def lose(self, key: str, error: IntegrationError) -> None:
-        """Tell all who wait for push *key* that it cannot be followed, each a copy of *error*."""
+        """Stop following push *key*, and give each waiter a copy of *error*."""
         push = self._schedule.pushes.get(key)
         waiters = self._waiters.pop(key, None)
         self._forget(key)
@@ -344,12 +345,12 @@ class Poller:
                 future.set_exception(_another(error))
 
     def lose_all(self, error: IntegrationError) -> None:
-        """Tell everybody that nothing can be followed."""
+        """Stop following all pushes, and give each waiter a copy of *error*."""
         for key in list(self._schedule.pushes):
             self.lose(key, error)
 
     def listed(self, company_id: str) -> None:
-        """Tell listeners that the company's pushes have just been listed."""
+        """Tell the listeners that the company's pushes have just been listed."""
         self._tell_listeners(company_id)
 
     def _tell_listeners(self, company_id: str | None) -> None:
@@ -357,27 +358,27 @@ class Poller:
             listener(company_id)
 
     def wants_data(self, push: OpenPush) -> bool:
-        """Whether somebody wants the push with its ``data``."""
+        """Return whether anybody wants the push with its ``data``."""
         follower = push.follower
         return (follower is not None and follower.fetch_data) or push.key in self._waiters
 
     def knows(self, push: OpenPush) -> bool:
-        """Whether the service has answered with this push before, so that it exists."""
+        """Return whether the service has answered with this push before, so that it exists."""
         waiters = self._waiters.get(push.key)
         return push.follower is not None or (waiters is not None and waiters.last is not None)
 
 
 def _another(error: IntegrationError) -> IntegrationError:
-    """Return the same error for one more: a traceback grows wherever it is raised."""
+    """Return a copy of *error*, since raising one error several times would grow its traceback."""
     other = copy(error)
     other.__cause__ = error.__cause__
     return other
 
 
 def _took(operation: PushOperation) -> float | None:
-    """Return how long the push took by the service's own clock, in seconds.
+    """Return how many seconds the push took by the service's clock.
 
-    None where it does not say, or says what no push takes: an odd date teaches nothing.
+    None if a date is missing, or the result is a year or more (as with a placeholder date).
     """
     began, ended = operation.requested_on_utc, operation.completed_on_utc
     if not (began and ended):

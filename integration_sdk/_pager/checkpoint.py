@@ -1,4 +1,4 @@
-"""A cursor in a file, so that a run that was killed can go on where it was."""
+"""A cursor in a file, so that a run that was killed can be resumed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST = 64 * 1024
 
 @define(eq=False)
 class _Order:
-    """Which of several saves was requested last, whichever thread comes first."""
+    """The order in which saves were requested, whichever thread runs first."""
 
     lock: Lock = field(factory=Lock)
     turns: Iterator[int] = field(factory=partial(count, 1))
@@ -34,7 +34,7 @@ def _path(given: object) -> Path:
 
 @frozen
 class Checkpoint:
-    """A file that holds one cursor; it is replaced as a whole, never half written.
+    """A file that holds one cursor. It is replaced atomically.
 
     Attributes:
         path: The file. Its directory must exist.
@@ -47,7 +47,7 @@ class Checkpoint:
         return Checkpoint, (self.path,)
 
     def load(self) -> str | None:
-        """The cursor that was saved last; None if there is none.
+        """Return the cursor that was saved last; None if there is none.
 
         Raises:
             ConfigurationError: The file is not text or cannot be read, or its directory
@@ -74,7 +74,7 @@ class Checkpoint:
         self._saving(cursor)()
 
     def _saving(self, cursor: str) -> Callable[[], None]:
-        """Return a function that saves *cursor*, in any thread, unless a later one is there."""
+        """Return a function that saves *cursor*, in any thread, unless a later one is saved."""
         return partial(self._save, cursor, next(self._order.turns))
 
     def _save(self, cursor: str, turn: int) -> None:

@@ -1,7 +1,7 @@
 """The pages of one reading that are being requested, or have arrived as bytes.
 
-Each is a task of its own. A task never fails: its error is a value, because nobody may
-ever await it. Pages that are not needed any more are cancelled.
+Each page has its own task. A task returns an error instead of raising it, because it may never
+be awaited. Pages that are no longer needed are cancelled.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from integration_sdk._strays import is_cancelled
 from integration_sdk.errors import IntegrationError, TooManyRequests
 
 LARGE_BLOCK = 32 * MIB - 64 * 1024
-"""The largest that glibc's threshold goes up to, less its own overhead."""
+"""The largest value that glibc's threshold grows to, less its own overhead."""
 
 
 @frozen
 class Fetched:
-    """The answer to a page's request, and the seconds that it took, without waits."""
+    """The answer to a page's request, and how many seconds it took, waits excluded."""
 
     response: Response
     seconds: float
@@ -38,7 +38,7 @@ class Fetched:
 class _OnItsWay:
     task: asyncio.Task[Fetched | Exception]
     ahead: bool
-    """Whether it was asked for before it was needed."""
+    """Whether it was requested before it was needed."""
 
 
 @define(eq=False)
@@ -46,7 +46,7 @@ class Fetching:
     """Fetches the pages that a walk wants.
 
     Attributes:
-        walk: Says which pages.
+        walk: Decides which pages to request.
         fetch: Sends a request.
         clock: Seconds, monotonic.
         report: Counts requests and waits.
@@ -60,9 +60,9 @@ class Fetching:
     _loop: asyncio.AbstractEventLoop | None = field(init=False, default=None)
 
     def send(self, *, waiting: bool) -> None:
-        """Request the pages that the walk wants now; an awaited one at the caller's priority."""
+        """Request the pages that the walk wants now; all but an awaited one at low priority."""
         loop = asyncio.get_running_loop()
-        if self._loop is not loop:  # an iterator may be gone on with in another asyncio.run()
+        if self._loop is not loop:  # an iterator may continue in another asyncio.run()
             self.recall()
             self._loop = loop
         for ask in self.walk.to_fetch(waiting=waiting):
@@ -78,7 +78,7 @@ class Fetching:
         began = self.clock()
         try:
             response = check(request, await self.fetch(request))
-        except Exception as error:  # raised where the page is waited for
+        except Exception as error:  # raised when the page is awaited
             self.walk.line.failed(ask, throttled=isinstance(error, TooManyRequests))
             self.report.requests += error.attempts if isinstance(error, IntegrationError) else 1
             return error
@@ -92,11 +92,11 @@ class Fetching:
         return self._pages[ask].task.done()
 
     async def answer(self, ask: Ask, goes_on: Callable[[Exception], bool]) -> Fetched | None:
-        """Return the answer for the page *ask*; None if it was recalled or must be asked again.
+        """Return the answer for the page *ask*; None if it was cancelled or must be sent again.
 
         Args:
             ask: The head of the walk.
-            goes_on: Says whether reading can go on after an error, so that it is not raised.
+            goes_on: Returns whether reading can go on after an error, which is then not raised.
         """
         page = self._pages[ask]
         try:
@@ -110,23 +110,23 @@ class Fetching:
             self._pages.pop(ask, None)
         if isinstance(outcome, Fetched):
             return outcome
-        # What was asked for ahead went at low priority, and may have failed for that alone:
-        # it is asked for once more.
+        # A page that was requested ahead, at low priority, may have failed only for that reason:
+        # it is requested once more.
         if goes_on(outcome) or page.ahead:
             return None
         raise outcome
 
     def keep_wanted(self) -> None:
-        """Cancel what the walk does not want any more."""
+        """Cancel the pages that the walk no longer wants."""
         self._cancel(self._pages.keys() - self.walk.line.asks)
 
     def recall(self) -> None:
-        """Cancel everything; the walk asks again if it goes on."""
+        """Cancel all pages; the walk requests them again if it goes on."""
         self._cancel(list(self._pages))
         self.walk.line.recalled()
 
     def _cancel(self, asks: Iterable[Ask]) -> None:
-        """Cancel tasks; from another thread too, and silently when their loop is gone."""
+        """Cancel tasks, from any thread; do nothing if their loop is closed."""
         tasks = [self._pages.pop(ask).task for ask in asks]
         pending = [task for task in tasks if not task.done()]
         if not pending or self._loop is None:
@@ -152,13 +152,13 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 @cache
 def keep_large_blocks() -> None:
-    """Let the C library keep the memory of large pages for the next ones.
+    """Let the C library reuse the memory of large pages.
 
-    glibc gives blocks of this size back to the system and gets them anew, page fault by
-    page fault, until it has seen one freed: mallopt(3), M_MMAP_THRESHOLD, "dynamic". A
-    stream's first page would teach it that too, up to the size of a page; this does so
-    for several, and saves 13% of the CPU at 5,000 records a page (measured). The process
-    may then hold up to 64 MiB of freed memory. Settings of its own
-    (MALLOC_TRIM_THRESHOLD_) stand; other C libraries do not mind.
+    glibc returns blocks of this size to the system and allocates them anew, page fault by page
+    fault, until it has seen one freed: see mallopt(3), M_MMAP_THRESHOLD, "dynamic". The first
+    page of a stream would have that effect too, but only up to its own size; this covers several
+    pages, and saves 13% of the CPU at 5,000 records a page (measured). The process may then hold
+    up to 64 MiB of freed memory. Settings of the process (MALLOC_TRIM_THRESHOLD_) take
+    precedence; other C libraries are not affected.
     """
     bytes(LARGE_BLOCK)  # never written to, so it takes no memory and no time

@@ -1,4 +1,4 @@
-"""`Pager`: a list of the service, to be iterated, awaited, collected or resumed.
+"""`Pager`: a list of the service that you can iterate over, await, collect or resume.
 
 ::
 
@@ -8,10 +8,10 @@
     some = await pager.collect(limit=500)
     async for batch in pager.chunks(200): ...
 
-A `Pager` only describes the list. Each of these starts a reading of its own (a
-`Stream`), from the start, from ``cursor=``, or from the checkpoint. ``pager.cursor``,
-``report`` and ``progress`` are about the latest reading. The pager does not keep a
-reading alive: when its iterator goes away, its requests are cancelled.
+A `Pager` only describes the list. Each of these starts a new reading (a `Stream`), from the
+start, from ``cursor=``, or from the checkpoint. ``pager.cursor``, ``report`` and ``progress``
+refer to the latest reading. When an iterator is closed or garbage-collected, its requests are
+cancelled, even if the pager still exists.
 """
 
 from __future__ import annotations
@@ -59,17 +59,18 @@ class ListOptions(TypedDict, total=False):
         query: A filter, such as ``status=paid``.
         order_by: A field, or ``-field`` for descending order.
         prefetch: Pages to fetch ahead of the one being read, 0 to 256, default 4.
-        max_bytes: How much of pages to hold in memory, fetched or on their way, in bytes;
+        max_bytes: How many bytes of pages to hold in memory, counting those being fetched;
             approximate, default 32 MiB.
         limit: Maximum number of items to read.
         cursor: A ``pager.cursor``; reading continues after the item where it was taken.
         checkpoint: A file; reading continues from the cursor in it, and ``commit()`` saves to it.
-            It is kept at the end of the list; ``Checkpoint(path).clear()`` starts over.
+            The file is not removed at the end of the list; ``Checkpoint(path).clear()`` does that.
         key: What identifies an item: the name of a field, or a function of the item.
         on_drift: What to do when the list changes while it is read: "report"
             (see `ListReport`), "warn" with a `DriftWarning`, "raise" `ResultSetChanged`, or
             "repair".
-        on_invalid: Called with each `InvalidItem`, which is raised otherwise.
+        on_invalid: Called with an `InvalidItem` for each item that does not fit the model. By
+            default it is raised.
         numbers: How to read fractions: as "float", or exactly, as "decimal". Defaults to the
             client's setting. In a model the types of its fields decide.
     """
@@ -92,13 +93,13 @@ class Pager(Generic[T]):
     """A list of the service. Nothing is requested until you iterate over it or await it.
 
     It yields what following ``_links.next`` page by page would yield, in the same order, and
-    fetches the next pages meanwhile. After an error, iterating further over the same iterator
-    continues where it stopped; another process can continue from the error's ``cursor``.
+    fetches pages ahead. After an error, the same iterator can go on where it stopped; another
+    process can continue from the error's ``cursor``.
 
     Args:
         fetch: Sends a request and returns the answer, whatever its status.
         request: The request for the first page.
-        base_url: The service's; absolute links must begin with it.
+        base_url: The URL of the service; absolute links must begin with it.
         model: Class of the items; None for plain values.
         decode: Reads the bytes of an item, instead of *model*.
         clock: Seconds, monotonic.
@@ -174,12 +175,12 @@ class Pager(Generic[T]):
         return self._first_page().__await__()
 
     async def first(self) -> T | None:
-        """The first item, or None if the list is empty."""
+        """Return the first item, or None if the list is empty."""
         async with Items[T](self._read(prefetch=0, one_call=True)) as items:
             return await anext(items, None)
 
     async def collect(self, limit: int | None = None) -> list[T]:
-        """All items, or the first *limit* of them. They must fit into memory."""
+        """Return all items, or the first *limit* of them. They must fit into memory."""
         items: list[T] = []
         _check_limit(limit)
         stream = self._read(limit=limit)
@@ -233,7 +234,7 @@ class Pager(Generic[T]):
 
     @property
     def cursor(self) -> str:
-        """The place after the last item that you got, as a string.
+        """The place after the last item that you received, as a string.
 
         Pass it as ``list(cursor=...)`` to the same list, at any time and in any process.
         """
@@ -252,7 +253,7 @@ class Pager(Generic[T]):
         return self._stream.progress
 
     async def commit(self) -> None:
-        """Save `cursor` to the checkpoint: all items that you got so far are done.
+        """Save `cursor` to the checkpoint: all items that you received so far are done.
 
         Raises:
             ConfigurationError: ``list()`` was given no checkpoint, or it cannot be written.

@@ -1,9 +1,9 @@
 """The iterators over a `Stream`: by item, by chunk, by page.
 
-Each is its stream's only owner: when the iterator goes (a ``break``, an error in the
-loop's body, the garbage collector), the stream stops and cancels what is on its way.
-They are classes, not async generators, so that ``anext()`` may be called again after
-an error, and so that going away needs no event loop.
+Each iterator is the only owner of its stream. When the iterator is freed (after a ``break``, say,
+or an error in the loop's body), the stream stops and cancels its requests. The iterators are
+classes, not async generators, so that ``anext()`` may be called again after an error, and so
+that they can be freed without an event loop.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ListPage(Page[T]):
     async def commit(self) -> None:
         """Save `cursor` to the checkpoint: this page and all before it are done.
 
-        A run that is killed repeats only the page that it was at.
+        If a run is killed, the next one repeats only the page that was not committed.
 
         Raises:
             ConfigurationError: ``list()`` was given no checkpoint, or it cannot be written.
@@ -47,7 +47,7 @@ class ListPage(Page[T]):
 
 
 class _Reading(Generic[T]):
-    """An iterator's hold on a `Stream`: when it goes, the stream stops."""
+    """Base of the iterators: stops its `Stream` when it is closed or freed."""
 
     __slots__ = ("_ready", "_stream")
 
@@ -103,7 +103,7 @@ class Chunks(_Reading[T], AsyncIterator[list[T]]):
         self._rest: list[T] = []
 
     async def aclose(self) -> None:
-        """Stop reading; a chunk that is not full yet is dropped."""
+        """Stop reading, and drop a chunk that is not full yet."""
         await super().aclose()
         self._rest = []
 
@@ -140,7 +140,7 @@ class Pages(_Reading[T], AsyncIterator[ListPage[T]]):
         return self._page(results)
 
     async def _next_or_empty(self) -> ListPage[T]:
-        """The next page; an empty one if nothing is to be read, as with ``limit=0``."""
+        """Return the next page; an empty one if there is nothing to read, as with ``limit=0``."""
         return self._page(await self._stream.next_page() or [])
 
     def _page(self, results: list[T]) -> ListPage[T]:

@@ -1,13 +1,12 @@
-"""One reading of a list: it fetches what the walk asks for, and decodes what is yielded.
+"""One reading of a list: fetches the pages that the walk asks for, and decodes their items.
 
-The walk decides, this carries it out. Pages that were fetched ahead wait as bytes until
-it is their turn. Items are handed out in slices: a slice is a plain iterator, so an item
-costs no task switch, and between slices the event loop gets its turn.
+The walk decides which pages to fetch. Pages that were fetched ahead are kept as bytes until their
+turn. Items are handed out in slices: a slice is a plain iterator, so an item costs no task
+switch, and the event loop runs between slices.
 
-Whatever ends a reading early (an error, a cancellation, `Stream.stop`) cancels the
-requests under way. After an error the reading keeps its place: asking again goes on from
-there. A page or a chunk counts as handed out when it is complete; until then the cursor
-stays at the place where it began.
+If a reading ends early (by an error, a cancellation or `Stream.stop`), its requests are cancelled.
+After an error it keeps its place, and can go on from there. A page or chunk counts as handed out
+when it is complete; until then the cursor stays at its beginning.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ from integration_sdk.errors import (
 
 T = TypeVar("T")
 MOST_DRIFT = 100
-"""Signs of drift that a report keeps."""
+"""Maximum number of signs of drift in a report."""
 OnDrift = Literal["report", "warn", "raise", "repair"]
 OnInvalid = Callable[[InvalidItem], object]
 TOO_SLOW = frozenset({502, 504})
-"""Statuses of a page that was too much for the service, or for a proxy before it."""
+"""Statuses that mean that a page took too long, for the service or a proxy in front of it."""
 
 
 @define(eq=False)
@@ -57,16 +56,18 @@ class Stream(Generic[T]):
     """One reading of a list, from the walk's start to its end.
 
     Attributes:
-        walk: Which pages, and where the list ends.
-        reader: How pages and items are decoded.
-        fetch: Carries a request.
-        clock: Seconds, monotonic: for slices and progress.
-        on_invalid: Called with an item that does not fit, instead of raising.
+        walk: Decides which pages to fetch, and where the list ends.
+        reader: Decodes pages and items.
+        fetch: Sends a request.
+        clock: Seconds, monotonic; for slices and progress.
+        on_invalid: Called with each item that does not fit the model, instead of raising.
         on_drift: What to do about a sign of drift.
-        watch: Looks for such signs; None if the walk itself does.
-        want_extra: Whether a page's unknown fields are wanted.
-        one_call: Whether a single page is wanted, within one timeout: then it is not
-            requested again in smaller sizes because it took too long.
+        watch: Looks for signs of drift; None if the walk itself does.
+        want_extra: Whether to read a page's unknown fields.
+        one_call: Whether a single page is wanted, within one timeout. A page that takes too
+            long is then not requested again in smaller sizes.
+        report: Statistics so far.
+        sheet: The current page; None before the first.
     """
 
     walk: Walk
@@ -90,7 +91,7 @@ class Stream(Generic[T]):
     _held_at: Position | None = field(init=False, default=None)
     """Where `cursor` stays while a page or chunk is being filled; None between two."""
     _stopped_at: Position | None = field(init=False, default=None)
-    """Where `stop` ended the reading: nothing is fetched any more."""
+    """Where `stop` ended the reading; None until then."""
     _at_end: bool = field(init=False, default=False)
     """Whether a shortfall at the end of the list has been reported."""
 
@@ -104,7 +105,7 @@ class Stream(Generic[T]):
     async def more(self) -> Iterator[T] | None:
         """Return an iterator over the next few items; None at the end of the list.
 
-        It decodes each item when it is taken. Pass what that raises to `unfit`.
+        The iterator decodes each item when it is taken. Pass any exception it raises to `unfit`.
         """
         with self._one_at_a_time():
             self._check_slice()
@@ -116,7 +117,7 @@ class Stream(Generic[T]):
             return self._next_slice()
 
     async def next_page(self) -> list[T] | None:
-        """Open the next page and return its items, all of them; None at the end of the list."""
+        """Open the next page and return all its items; None at the end of the list."""
         with self._one_at_a_time():
             if self._page is None:
                 began = self.position
@@ -136,11 +137,11 @@ class Stream(Generic[T]):
         self._held_at = self._held_at or self.position
 
     def release(self) -> None:
-        """Move the cursor behind all that was taken."""
+        """Move the cursor to after the last item taken."""
         self._held_at = None
 
     def collect(self, items: list[T], ready: Iterable[T]) -> None:
-        """Append *ready* to *items*; an item that does not fit goes to `unfit`."""
+        """Append *ready* to *items*; pass items that do not fit to `unfit`."""
         while True:
             try:
                 with collector_paused():
@@ -168,7 +169,7 @@ class Stream(Generic[T]):
 
     @property
     def position(self) -> Position:
-        """The place behind the last item handed out."""
+        """The place after the last item handed out."""
         known = self._stopped_at or self._held_at
         return known or self.walk.position(self._feed.taken if self._feed else 0)
 
@@ -179,7 +180,7 @@ class Stream(Generic[T]):
 
     @property
     def progress(self) -> ListProgress:
-        """How far it has got, and how fast it is."""
+        """How far the reading has got, and how fast it is."""
         done, total = self.position.done, self._wanted
         began = self._turns.began
         elapsed = 0.0 if began is None else self.clock() - began
@@ -194,14 +195,14 @@ class Stream(Generic[T]):
 
     @property
     def _wanted(self) -> int | None:
-        """Items to read in all, including those before the cursor."""
+        """Number of items to read in all, including those before the cursor."""
         walk = self.walk
         if walk.total is None or walk.limit is None:
             return walk.total
         return min(walk.total, walk.start.done + walk.limit)
 
     def current_report(self) -> ListReport:
-        """A copy of the report as of now."""
+        """Return a copy of the report as of now."""
         items = self._count() - self.report.invalid
         return evolve(self.report, items=items, drift=[*self.report.drift])
 
@@ -212,7 +213,7 @@ class Stream(Generic[T]):
 
     @property
     def _left(self) -> int:
-        """Items of the current page that are still to be handed out."""
+        """Number of items of the current page that are still to be handed out."""
         if self._feed is None:
             return 0
         if self.walk.limit is None:
@@ -226,7 +227,7 @@ class Stream(Generic[T]):
         return islice(self._feed.values, size)
 
     def _check_slice(self) -> None:
-        """Treat an item whose model raised StopIteration, which ends a slice silently, as unfit."""
+        """Pass an item to `unfit` if its model raised StopIteration, which ended the slice."""
         if self._feed is not None and self._feed.lost:
             self.unfit(RuntimeError("its model raised StopIteration"))
 
@@ -249,7 +250,7 @@ class Stream(Generic[T]):
         return False
 
     def _open(self, answer: Fetched, sheet: Sheet) -> bool:
-        """Make *sheet* the page; False if it is to be asked for again, in another size."""
+        """Make *sheet* the current page; False if the walk cannot use it and asks again."""
         before, total = self.sheet, self.walk.total
         skip = self.walk.opened(sheet, answer.response.size, answer.seconds)
         self._fetching.keep_wanted()
@@ -284,7 +285,7 @@ class Stream(Generic[T]):
             ) from None
 
     def _goes_on_after(self, error: Exception) -> bool:
-        """Whether the walk knows what to do about the head's *error*."""
+        """Whether the walk can go on after *error*, which its head was answered with."""
         if isinstance(error, NotFound | BadRequest) and self.walk.guessing:
             self.walk.ended()
             return True
@@ -307,7 +308,7 @@ class Stream(Generic[T]):
         return False
 
     def _tell_drift(self) -> None:
-        """Report what was noticed, and warn or raise if the caller wants that."""
+        """Report new signs of drift, and warn or raise if the caller wants that."""
         noted, self.walk.notes = self.walk.notes, []
         self.report.drift += noted[: MOST_DRIFT - len(self.report.drift)]
         if self.watch is not None:
@@ -356,7 +357,7 @@ class Stream(Generic[T]):
             )
 
     def stop(self) -> None:
-        """End the reading where it is: cancel requests, drop pages. Never raises."""
+        """End the reading here: cancel requests, drop pages. Never raises."""
         if self._stopped_at is None:
             self._stopped_at = self.position
             self.walk.dropped(self._feed.left if self._feed else 0)
@@ -365,7 +366,7 @@ class Stream(Generic[T]):
 
 
 def _depth_of_package() -> int:
-    """Return the ``stacklevel`` at which a warning of our caller shows the user's own line."""
+    """Return the ``stacklevel`` with which our caller's warning shows the user's own line."""
     package = f"{__name__.partition('.')[0]}."
     depth, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(package):

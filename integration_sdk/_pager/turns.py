@@ -1,4 +1,4 @@
-"""Keeps the event loop responsive: items are decoded in slices, with a turn in between."""
+"""Keeps the event loop responsive: items are decoded in slices, and the loop runs in between."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Turns:
     _handed_at: float = field(init=False, default=0.0)
 
     async def breathe(self) -> None:
-        """Let the event loop run if it had no turn for a while."""
+        """Let the event loop run if it has not run for half of `SLICE_SECONDS`."""
         now = self.clock()
         if self.began is None:
             self.began = self._last_turn = now
@@ -41,7 +41,7 @@ class Turns:
             self.had_one()
 
     def _fit(self, now: float) -> None:
-        """Choose the size of the next slice by what the last one took."""
+        """Choose the size of the next slice by how long the last one took."""
         if self._handed and now > self._handed_at:
             fitting = int(self._handed * SLICE_SECONDS / (now - self._handed_at))
             self.size = max(SMALLEST_SLICE, min(fitting, 2 * self.size, LARGEST_SLICE))
@@ -52,5 +52,5 @@ class Turns:
         self._handed, self._handed_at = count, self.clock()
 
     def had_one(self) -> None:
-        """Note that the event loop has just had its turn."""
+        """Note that the event loop has just run."""
         self._last_turn = self.clock()

@@ -1,18 +1,18 @@
 """The rules of the SDK, as plain functions and state objects without I/O.
 
-Nothing here knows an event loop, a socket, the clock or randomness: time and chance are
+Nothing here uses an event loop, a socket, the clock or randomness: time and chance are passed as
 arguments. ::
 
-    requests, routes, custom        a call becomes a Request
-    arguments                       checks of what callers pass
-    responses, shapes               a Response becomes a value or an error
-    codec, plain                    JSON, read and written; objects become plain dicts
-    model_fields, pydantic_models   the fields of users' classes
-    origin, retry_after, cache      where the key may go; when to retry; what is remembered
-    notifications                   webhooks, read and verified
-    paging/                         which pages to fetch, and what they hold
+    requests, routes, custom        build a Request for each operation
+    arguments                       check what callers pass
+    responses, shapes               turn a Response into a value or an error
+    codec, plain                    read and write JSON; turn objects into plain dicts
+    model_fields, pydantic_models   read the fields of users' classes
+    origin, retry_after, cache      check URLs; read Retry-After; keep values for a while
+    notifications                   read and verify webhooks
+    paging/                         which pages to fetch, and their items
     options/                        push options: check a record, JSON Schema, form
-    throttling/                     when a call may leave, and whether it may be sent again
-    polling/                        which pushes to ask for, and when
+    throttling/                     when a call may be sent, and whether to send it again
+    polling/                        which pushes to poll, and when
     pushing/                        the push protocol
 """

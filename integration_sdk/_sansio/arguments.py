@@ -1,6 +1,6 @@
-"""Checks of arguments: the error names the argument and says what would be right.
+"""Checks of arguments.
 
-All of them raise `ConfigurationError`.
+They raise `ConfigurationError` with the argument's name and what would be right.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def whole_number(name: str, value: object, low: int, high: int) -> int:
 
 
 def true_or_false(name: str, value: object) -> None:
-    """Check that *value* is a bool: the string "false" would count as true."""
+    """Check that *value* is a bool, since the string "false" would count as true."""
     if not isinstance(value, bool):
         raise ConfigurationError(f"{name} must be True or False, not {value!r}")
 
@@ -38,7 +38,7 @@ def seconds(name: str, value: object) -> None:
 
 
 def one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    """Check that *value* is one of *allowed*, which are at least two."""
+    """Check that *value* is one of *allowed*, of which there are at least two."""
     if value not in allowed:
         *others, last = [repr(word) for word in allowed]
         raise ConfigurationError(f"{name} must be {', '.join(others)} or {last}, not {value!r}")

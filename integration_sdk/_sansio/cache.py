@@ -1,4 +1,4 @@
-"""What was fetched a moment ago."""
+"""A cache whose values expire."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ V = TypeVar("V")
 
 @define
 class Cache(Generic[K, V]):
-    """Values that are good for a while, the newest of them.
+    """A mapping of limited size whose values expire.
 
     Attributes:
-        ttl: Seconds that a value is good for.
-        limit: Values held at most; the one put first goes first.
+        ttl: Seconds until a value expires.
+        limit: Maximum number of values; the oldest is removed first.
     """
 
     ttl: float
@@ -25,7 +25,7 @@ class Cache(Generic[K, V]):
     _held: dict[K, tuple[float, V]] = field(default=Factory(dict), init=False)
 
     def get(self, key: K, now: float) -> V | None:
-        """Return the value of *key*, or None where none was put within ``ttl`` seconds."""
+        """Return the value of *key*; None if there is none or it has expired."""
         put_at, value = self._held.get(key, (None, None))
         if put_at is None or now - put_at >= self.ttl:
             self.forget(key)
@@ -33,14 +33,14 @@ class Cache(Generic[K, V]):
         return value
 
     def put(self, key: K, value: V, now: float) -> None:
-        """Hold *value* from *now* on, in place of an older one."""
+        """Store *value* at time *now*, in place of an older one."""
         self.forget(key)
         while len(self._held) >= self.limit:
             self.forget(next(iter(self._held)))
         self._held[key] = (now, value)
 
     def forget(self, key: K) -> None:
-        """Let go of *key*, if it is held: the next get is None."""
+        """Remove *key*, if present."""
         self._held.pop(key, None)
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""JSON to values and back, with msgspec: names, numbers and dates as the service writes them."""
+"""Reads and writes JSON with msgspec, with names, numbers and dates as the service writes them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _encode: Final = msgspec.json.Encoder(decimal_format="number").encode
 
 
 def decode_json(body: bytes, *, exact: bool = False) -> Json:
-    """Return the value of a JSON text; *exact* reads fractions as Decimal.
+    """Return the value of a JSON text; with *exact*, fractions are Decimals.
 
     Raises:
         MalformedResponse: It is not JSON, or nested too deeply.
@@ -38,10 +38,10 @@ def decode_json(body: bytes, *, exact: bool = False) -> Json:
 def encode_value(value: Any) -> bytes:
     """Return *value* as JSON; Decimals become numbers, dates ISO 8601.
 
-    Objects are written by the names that they are read by: ``due_date`` as ``dueDate``.
+    Objects are written with the names that they are read with: ``due_date`` as ``dueDate``.
 
     Raises:
-        InvalidRecord: It holds something that JSON cannot say.
+        InvalidRecord: It holds something that JSON cannot represent.
     """
     try:
         plain = to_plain(value)
@@ -84,7 +84,7 @@ def encode_record(record: Any) -> bytes:
     """Return a record as JSON.
 
     Raises:
-        InvalidRecord: It is not an object, or holds something that JSON cannot say.
+        InvalidRecord: It is not an object, or holds something that JSON cannot represent.
     """
     body = encode_value(record)
     if not body.startswith(b"{"):
@@ -96,7 +96,7 @@ def encode_record(record: Any) -> bytes:
 
 
 def _refuse_nan(value: Any, path: str) -> None:
-    """Msgspec writes NaN as null, which would push a record without its amount."""
+    """Raise ValueError for NaN and infinities, which msgspec would write as null."""
     for step, member in _members(value):
         _refuse_nan(member, f"{path}{step}")
     if isinstance(value, float | Decimal) and not math.isfinite(value):
@@ -104,9 +104,9 @@ def _refuse_nan(value: Any, path: str) -> None:
 
 
 def parse_utc(value: Any, _: Any = datetime) -> datetime:
-    """Return an aware UTC datetime of an ISO 8601 text.
+    """Return an ISO 8601 text as an aware datetime in UTC.
 
-    Assumed: a time without an offset is UTC; fractions beyond microseconds are cut.
+    Assumed: a time without an offset is UTC; fractions beyond microseconds are cut off.
     """
     if not isinstance(value, str):
         raise TypeError(f"expected an ISO 8601 text, got {value!r:.80}")
@@ -116,8 +116,8 @@ def parse_utc(value: Any, _: Any = datetime) -> datetime:
 def to_utc(moment: datetime) -> datetime:
     """Return *moment* in UTC; without an offset it is taken for UTC.
 
-    "9999-12-31T23:59:59-05:00" is how platforms say "no end". UTC has no such day, so it
-    becomes the last moment there is: an error would lose the whole object for one odd date.
+    Platforms write "9999-12-31T23:59:59-05:00" for "no end". In UTC that is out of range, so it
+    becomes the last possible moment: an error would lose the whole object for one odd date.
     """
     if moment.tzinfo is None:
         return moment.replace(tzinfo=UTC)

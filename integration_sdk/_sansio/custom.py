@@ -1,4 +1,4 @@
-"""A request for what the SDK has no method for: any path below the base URL."""
+"""Builds requests for `Client.request`: any path below the base URL."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def to_request(
     """Return a request for a path that the SDK has no method for.
 
     Raises:
-        ConfigurationError: The path is not a plain path below the base URL, or a parameter is
-            of a type that cannot be sent.
+        ConfigurationError: The method is not a word, the path is not a plain path below the
+            base URL, or a parameter has a type that cannot be sent.
     """
     if not all(isinstance(text, str) for text in (method, path)):
         raise ConfigurationError(f"method and path must be str, not {method!r} and {path!r}")
@@ -42,7 +42,7 @@ def to_request(
 
 
 def _spelt(params: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Spell parameters as JSON would; None is left out, a list repeats its name."""
+    """Yield parameters as text, spelled as in JSON; skip None, repeat the name for a list."""
     for name, given in params.items():
         for member in given if isinstance(given, list | tuple) else (given,):
             value = member.value if isinstance(member, Enum) else member

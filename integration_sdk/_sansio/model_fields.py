@@ -1,6 +1,6 @@
-"""The fields of a class, whichever kind it is: attrs, a dataclass, a Struct or a TypedDict.
+"""Reads the fields of an attrs class, dataclass, Struct or TypedDict.
 
-Pydantic models read and write themselves; only the names of their fields are checked here.
+Pydantic models decode and encode themselves; only the names of their fields are checked here.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Field:
     Attributes:
         argument: Its name as an argument of the class.
         json_name: Its name in the service's JSON.
-        type: As annotated.
-        default: Its value if the JSON has none; `REQUIRED` if the JSON must have one.
-        factory: Makes that value; `REQUIRED` if nothing does.
+        type: Its annotation.
+        default: Its value if the JSON has none; `REQUIRED` if there is no such default.
+        factory: Makes that value; `REQUIRED` if there is no factory.
         late: Whether only the class itself can make that value.
     """
 
@@ -69,12 +69,12 @@ def camel(name: str) -> str:
 
 
 def service_name(member: Any) -> str:
-    """Return how the service spells a member of an attrs class or dataclass."""
+    """Return the service's name for a field of an attrs class or dataclass."""
     return camel(getattr(member, "alias", None) or member.name)
 
 
 def name_of(model: Any) -> str:
-    """Return the name of *model* for messages."""
+    """Return the name of *model*, for messages."""
     return getattr(model, "__name__", None) or repr(model)
 
 
@@ -84,7 +84,7 @@ def is_struct(kind: Any) -> bool:
 
 
 def has_fields(kind: Any) -> bool:
-    """Whether *kind* is a class whose fields are known here."""
+    """Whether *kind* is an attrs class, dataclass, Struct or TypedDict."""
     if not isinstance(kind, type):
         return False
     made = attrs.has(kind) or dataclasses.is_dataclass(kind)
@@ -112,11 +112,11 @@ def fields_of(model: Any) -> Iterator[Field]:
 
 
 def needs_twin(kind: Any) -> bool:
-    """Whether msgspec would read *kind*, or something in it, differently than we do.
+    """Whether *kind*, or a type in it, cannot be decoded by msgspec alone.
 
-    A Struct or a TypedDict with the JSON's names is read as it is; an attrs class or a
-    dataclass never is, because msgspec would bypass its ``__init__``. Msgspec does not read a
-    date that has a time, not even midnight.
+    A Struct or TypedDict with the names in the JSON can. An attrs class or dataclass cannot,
+    because msgspec would bypass its ``__init__``. Neither can a date, because msgspec refuses
+    one with a time, even midnight.
     """
     seen: set[type] = set()
     to_see = [kind]
@@ -154,8 +154,8 @@ def check_names(kind: Any) -> None:
     """Refuse a pydantic class that would be read and written under the wrong names.
 
     Raises:
-        TypeError: A model, *kind* or one within, has snake_case fields and no alias; or *kind* is
-            a dataclass with aliases, which are not those that dataclasses are read by.
+        TypeError: *kind* or a model in it has snake_case fields and no alias; or *kind* is a
+            pydantic dataclass with aliases, which would be ignored.
     """
     if dataclasses.is_dataclass(kind) and is_aliased(kind):
         raise TypeError(f"{name_of(kind)} is a pydantic dataclass with aliases; use a BaseModel")
@@ -168,7 +168,7 @@ def check_names(kind: Any) -> None:
 
 
 def needs_renaming(kind: Any) -> bool:
-    """Whether a class has snake_case fields and does not say what their JSON names are."""
+    """Whether a class has snake_case fields and does not define their JSON names."""
     if is_pydantic(kind):
         return not is_aliased(kind) and any(camel(name) != name for name in kind.model_fields)
     if is_struct(kind):
@@ -204,7 +204,7 @@ def _of_struct(member: Any, *, rename: bool) -> Field:
 
 
 def _of_typed_dict(model: Any, name: str, kind: Any) -> Field:
-    """A key that may be missing has no default: it is left out of the dict."""
+    """Return the field of a key. A key that may be missing is left out of the dict."""
     marked = get_origin(kind)
     optional = marked is NotRequired or (marked is not Required and name in model.__optional_keys__)
     json_name = camel(name) if needs_renaming(model) else name

@@ -1,12 +1,12 @@
-"""Notifications that a push changed: read them, believe them or not, take each once.
+"""Reads and verifies notifications that a push has changed, and detects duplicates.
 
-A notification is a hint: it says which push to look at, and the answer of the API decides.
-So one that is lost, doubled, forged or late costs or saves time and changes no result,
-and reading is lenient: whatever names no push is accepted and ignored.
+A notification is a hint: it says which push to poll, and the API's answer decides. So a lost,
+duplicate, forged or late notification can cost or save time, but never changes a result. Reading
+is lenient: a notification that names no push is accepted and ignored.
 
 Two shapes are published and both are read, whatever the case of their keys:
 
-* the rule era's envelope ``{AlertId, CompanyId, DataConnectionId, Data: {dataType, status,
+* the older envelope of rules ``{AlertId, CompanyId, DataConnectionId, Data: {dataType, status,
   pushOperationKey}}``, sent with an ``Authorization`` header of the client's choosing;
 * today's ``{id, eventType: "invoices.write.successful", payload: {id, status,
   referenceCompany: {id}, connectionId}}``, signed by Standard Webhooks.
@@ -29,21 +29,21 @@ from integration_sdk._sansio.codec import decode_json
 from integration_sdk.errors import MalformedResponse
 
 Sign = Callable[[str, int, str], str]
-"""Standard Webhooks under one secret: id, timestamp, body -> ``v1,<base64>``."""
+"""Signs as Standard Webhooks does, with one secret: id, timestamp, body -> ``v1,<base64>``."""
 
 WRITE_EVENT: Final = ".write."
-LONGEST_NAME: Final = 200  # keys and ids are GUIDs; what is longer is none
+LONGEST_NAME: Final = 200  # keys and ids are GUIDs; longer values are ignored
 LONGEST_TIMESTAMP: Final = 11  # digits; reaches the year 5138
 MOST_SIGNATURES: Final = 10  # one for each secret in rotation; a stranger may send thousands
 
 
 @frozen(kw_only=True)
 class Notification:
-    """A push that changed, as far as the sender said; all but *key* may be missing.
+    """A notification that a push has changed. All fields but *key* may be missing.
 
     Attributes:
-        key: The push operation's key: what to look up.
-        status: As written, ``Success`` for example. A hint: the API's answer counts.
+        key: The push operation's key.
+        status: As the sender wrote it, for example ``Success``. Only the API's answer counts.
         id: The notification's own id; a repeated delivery has the same one.
     """
 
@@ -57,7 +57,13 @@ class Notification:
 
 @frozen
 class Verdict:
-    """What to answer, why (for the log, never for the sender), and whom to wake."""
+    """The result of judging a delivery.
+
+    Attributes:
+        status: The HTTP status to answer with.
+        reason: Why; for the log, never for the sender.
+        notification: The notification to act on; None if there is nothing to do.
+    """
 
     status: int
     reason: str
@@ -132,12 +138,12 @@ def is_signed(
     now: float,
     tolerance: float,
 ) -> bool:
-    """Say whether one of *signers* made one of the signatures, and lately.
+    """Return whether a signature was made by one of *signers* and its timestamp is recent.
 
     Args:
-        headers: With lower-case names; ``webhook-id``, ``-timestamp``, ``-signature`` count,
-            of the signatures the first `MOST_SIGNATURES`.
-        body: As received, byte for byte.
+        headers: With lower-case names. ``webhook-id``, ``webhook-timestamp`` and the first
+            `MOST_SIGNATURES` of ``webhook-signature`` are read.
+        body: The bytes as received.
         signers: One for each valid secret.
         now: Seconds since 1970.
         tolerance: Seconds by which the timestamp may be off, either way.
@@ -153,7 +159,7 @@ def is_signed(
         text = body.decode()
     except UnicodeDecodeError:
         return False
-    ours = [sign(message_id, sent, text) for sign in signers]  # the dear part: once for each
+    ours = [sign(message_id, sent, text) for sign in signers]  # expensive: once for each secret
     matches = [_same(one, other) for one in ours for other in theirs]
     return any(matches)
 
@@ -169,9 +175,9 @@ def _timestamp(text: str) -> int | None:
 
 
 def is_authorized(headers: Mapping[str, str], shared: Sequence[str]) -> bool:
-    """Say whether the ``authorization`` header is one of the *shared* values."""
+    """Return whether the ``authorization`` header is one of the *shared* values."""
     given = headers.get("authorization", "")
-    matches = [_same(value, given) for value in shared]  # all of them: no early end to measure
+    matches = [_same(value, given) for value in shared]  # all, so that timing reveals nothing
     return any(matches)
 
 
@@ -185,15 +191,16 @@ def _same(ours: str, theirs: str) -> bool:
 
 @define
 class Inbox:
-    """Judges each delivery: whose it is, what it says, whether it came before.
+    """Verifies deliveries, reads them and detects duplicates.
 
-    Any one proof is enough, so that a receiver can move from one kind to another.
+    A valid signature or a valid ``Authorization`` is enough, so that a receiver can move from
+    one to the other. With neither *signers* nor *shared*, every delivery is accepted.
 
     Attributes:
         signers: One for each secret that is valid now.
         shared: Values of ``Authorization`` that are valid now.
         tolerance: Seconds by which a signed timestamp may be off.
-        remembers: Ids kept to know a repeated delivery by; the oldest go first.
+        remembers: How many ids to keep for detecting duplicates; the oldest are dropped first.
     """
 
     signers: Sequence[Sign] = field(default=(), repr=False)
@@ -203,7 +210,7 @@ class Inbox:
     _seen: OrderedDict[str, None] = field(init=False, factory=OrderedDict, repr=False)
 
     def judge(self, headers: Mapping[str, str], body: bytes, *, now: float) -> Verdict:
-        """Return the answer to one delivery. *headers* have lower-case names."""
+        """Return the verdict on one delivery. *headers* have lower-case names."""
         signed = is_signed(headers, body, self.signers, now=now, tolerance=self.tolerance)
         if not (signed or is_authorized(headers, self.shared) or self._believes_all):
             return Verdict(401, "no valid signature or Authorization")

@@ -1,4 +1,4 @@
-"""Where the key may go: the one origin that the base URL names."""
+"""Checks the base URL and the proxy, so that the API key is sent encrypted or stays local."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ LOOPBACK_NAMES: Final = frozenset({"localhost", "ip6-localhost"})
 
 
 def check_base_url(text: object) -> str:
-    """Return the base URL without a slash at its end.
+    """Return the base URL without a trailing slash.
 
     Raises:
-        ConfigurationError: It is not a URL that a key can be sent to safely.
+        ConfigurationError: It is not an HTTP URL to which a key can be sent safely.
     """
     url = _http_url(text) if isinstance(text, str) else None
     if url is None:
@@ -58,7 +58,7 @@ def check_proxy(given: object, base_url: str) -> URL | None:
 
 
 def _http_url(given: str | URL) -> URL | None:
-    """Return the URL, if it names an HTTP server."""
+    """Return the URL; None if it does not name an HTTP server."""
     try:
         url = URL(given.strip() if isinstance(given, str) else given)
         has_host = bool(url.host) and " " not in str(url.host)

@@ -1,9 +1,8 @@
-"""Objects of the user's classes become plain dicts, under the service's names.
+"""Turns instances of the user's classes into plain dicts with the service's names.
 
-What a list reads from ``supplierName`` into ``supplier_name`` is pushed as ``supplierName``
-again: an attrs class, a dataclass or a Struct is written by the names that it is read by, alone
-or inside others. A pydantic model is written by its aliases. A dict is sent as it is: its keys
-are the names.
+What a list reads from ``supplierName`` into ``supplier_name`` is pushed as ``supplierName`` again:
+an attrs class, dataclass or Struct, nested or not, is written with the names that it is read with.
+A pydantic model is written with its aliases. A dict is sent as it is.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _read_raw: Final = msgspec.json.Decoder(float_hook=Decimal).decode
 
 
 def to_plain(value: Any) -> Any:
-    """Return *value* with dicts and lists instead of objects and other containers."""
+    """Return *value* with objects converted to dicts, and other containers to dicts and lists."""
     kind: Any = type(value)
     write = _writer(kind)
     return value if write is None else write(value)
@@ -39,7 +38,7 @@ def to_plain(value: Any) -> Any:
 
 @lru_cache(1024)
 def _writer(kind: type) -> Callable[[Any], Any] | None:
-    """Return the function that converts objects of *kind*; None if they are plain already."""
+    """Return the function that converts instances of *kind*; None if they are plain already."""
     if is_struct(kind):
         return partial(_of_struct, _struct_names(kind))
     check_names(kind)
@@ -57,9 +56,7 @@ def _writer(kind: type) -> Callable[[Any], Any] | None:
 
 
 def _names(kind: Any) -> list[tuple[str, str]]:
-    """Return the name of each field here and at the service, without private ones that the
-    class fills in itself.
-    """
+    """Return each field's own name and the service's; skip private fields without an argument."""
     members = attrs.fields(kind) if attrs.has(kind) else dataclasses.fields(kind)
     return [
         (member.name, service_name(member))
@@ -74,13 +71,13 @@ def _of_object(names: list[tuple[str, str]], value: Any) -> dict[str, Any]:
 
 
 def _struct_names(kind: Any) -> dict[str, str]:
-    """Return the names to change; none if the Struct itself says how it is written."""
+    """Return the names to change; none if the Struct defines its JSON names itself."""
     changes = needs_renaming(kind) and not kind.__struct_config__.array_like
     return {name: camel(name) for name in kind.__struct_fields__} if changes else {}
 
 
 def _of_struct(names: dict[str, str], value: Any) -> Any:
-    """Msgspec writes it, with its tag and without its defaults, as the class says."""
+    """Convert a Struct with msgspec, so that its settings for tags and defaults apply."""
     anew = copy(value)
     for name in value.__struct_fields__:
         msgspec.structs.force_setattr(anew, name, to_plain(getattr(value, name)))
@@ -97,5 +94,5 @@ def _of_items(value: Any) -> list[Any]:
 
 
 def _of_set(value: Any) -> list[Any]:
-    """Sorted, so that a record has the same bytes in every process: references depend on them."""
+    """Return the items sorted: references need the same bytes for a record in every process."""
     return sorted(_of_items(value), key=msgspec.json.encode)

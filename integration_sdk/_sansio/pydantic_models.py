@@ -1,8 +1,8 @@
-"""Pydantic models, recognised by their methods: pydantic itself is never imported.
+"""Reads and writes pydantic models, recognised by their methods: pydantic is never imported.
 
-They are read and written by these methods, and so with their aliases, validators and
-serializers. Only numbers get special care: pydantic reads a fraction through a float, which
-is exact to 15 digits only, and writes a Decimal as a string.
+Models are read and written with their own methods, so their aliases, validators and serializers
+apply. Only numbers are treated specially: pydantic reads a fraction through a float, which is
+exact to 15 digits only, and writes a Decimal as a string.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any, Final, get_args
 import msgspec
 
 Reason = tuple[str, str]
-"""What is wrong with an item, and where: its path, from ``$`` on."""
+"""What is wrong with an item, and the path to it from ``$``."""
 
 _AS_ZEROS: Final = bytes(ord("0") if byte in b"0123456789." else ord(" ") for byte in range(256))
 _LONG: Final = b"0" * 16
-"""As many digits as a float may not have room for."""
+"""The number of digits that a float may be unable to hold."""
 
 
 def is_pydantic(kind: Any) -> bool:
@@ -30,7 +30,7 @@ def is_pydantic(kind: Any) -> bool:
 
 
 def models_in(kind: Any) -> Iterator[Any]:
-    """Yield *kind* and the models in its fields, however deep, but not those in other classes."""
+    """Yield *kind* and the models nested in its fields, but not those inside other classes."""
     seen: set[Any] = set()
     to_see = [kind]
     while to_see:
@@ -63,10 +63,10 @@ def is_described(default: Any) -> bool:
 
 
 def validator(model: Any, *, exact: bool) -> Callable[[bytes], Any]:
-    """Return a function that reads the bytes of an item.
+    """Return a function that decodes the bytes of an item.
 
-    Pydantic decides what fits. If a float may have lost digits, or is not wanted at all, the
-    item is built once more from the exact numbers.
+    Pydantic decides what is valid. If a float may have lost digits, or *exact* is set, the item
+    is then built once more from the exact numbers.
 
     Args:
         model: The class.
@@ -77,9 +77,9 @@ def validator(model: Any, *, exact: bool) -> Callable[[bytes], Any]:
     def read(body: bytes) -> Any:
         item = model.model_validate_json(body)
         if exact or _LONG in body.translate(_AS_ZEROS):
-            # A model that fits may have no room for a Decimal, as in a JsonValue.
+            # A valid model may not take a Decimal, for example in a JsonValue.
             with suppress(Exception):
-                # Not strict: what JSON has no type for, such as a date, is a string here.
+                # Not strict: values without a JSON type, such as dates, are strings here.
                 return model.model_validate(numbers(body), strict=False)
         return item
 
@@ -93,7 +93,7 @@ def _number(text: str) -> float | Decimal:
 
 
 def reason(error: Any) -> Reason:
-    """Return the first thing that pydantic, or a validator of the model, found wrong."""
+    """Return the first error that pydantic or a validator of the model reports, and where."""
     if not hasattr(error, "error_count"):
         return str(error), "$"
     first, *others = error.errors()
@@ -117,8 +117,8 @@ def dumped(value: Any) -> Any:
 def _with_numbers(written: Any, value: Any) -> Any:
     """Return *written* with the Decimals of *value*, which it was made from.
 
-    If a serializer of the model changed a Decimal, that stays. A NaN becomes one again, so that
-    it is refused later. Sets are sorted, to be the same in every process.
+    A Decimal changed by a serializer of the model stays as written. A NaN is restored, so that
+    it is refused later. Sets are sorted, so that they are the same in every process.
     """
     if isinstance(value, Decimal):
         return value if written == str(value) else written

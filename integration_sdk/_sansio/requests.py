@@ -1,7 +1,7 @@
-"""A call becomes a `Request`: how each operation is written stands here, and only here.
+"""Builds the `Request` for each operation.
 
-Every value that ends up in a path is checked and quoted here, so that no
-company id can lead a request (and the key it carries) somewhere else.
+Every value in a path is checked and quoted, so that no company id can lead a request, and the
+API key in it, somewhere else.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Params = tuple[tuple[str, str], ...]
 
 
 class Priority(IntEnum):
-    """Which calls go first when some have to wait. Lower goes sooner."""
+    """Which calls go first when some have to wait; lower goes first."""
 
     INTERACTIVE = 0
     PUSH = 1
@@ -41,12 +41,12 @@ class Priority(IntEnum):
 
 
 class Safety(Enum):
-    """What a second transmission could do."""
+    """Whether a request can be repeated."""
 
     READ = "read"
-    """Nothing: it can be repeated."""
+    """It can be repeated at any time."""
     WRITE = "write"
-    """Harm: it is repeated only if the first provably had no effect."""
+    """It is repeated only if the previous transmission certainly had no effect."""
 
 
 class Phase(Enum):
@@ -55,30 +55,30 @@ class Phase(Enum):
     NEVER_LEFT = "never left"
     """No byte of the request left this process."""
     MAY_HAVE_LEFT = "may have left"
-    """The request may have arrived; no complete answer did."""
+    """The request may have arrived, but there is no complete answer."""
     ANSWERED = "answered"
     """A complete answer arrived."""
 
 
 @frozen(kw_only=True)
 class Request:
-    """A request, independent of who sends it.
+    """A request, independent of the HTTP library.
 
     Attributes:
         operation: Name in `Dialect.routes`; "request" for `Client.request`.
         method: HTTP method.
         path: Below the base URL: quoted, begins with a slash, has no query.
         params: Query parameters, unquoted, in order.
-        raw_query: The query as it goes over the wire, instead of `params`.
+        raw_query: The query as it is sent, instead of `params`.
         body: Bytes, or None.
-        content_type: Of *body*.
-        headers: Those beyond what every request has: its idempotency key.
+        content_type: The type of *body*.
+        headers: Additional headers: the idempotency key, if there is one.
         keeps_key: Whether the caller chose that key, so that it must not be replaced.
-        safety: Whether it may be repeated.
-        company_id: Whose limits it counts against; None for none.
-        priority: Which calls it goes before when some have to wait.
-        body_limit: Longest answer that is read, in bytes, decompressed.
-        replacement: Path that takes over when this one is removed.
+        safety: Whether the request can be repeated.
+        company_id: The company whose limits it counts against; None for none.
+        priority: Which calls it precedes when some have to wait.
+        body_limit: Maximum size of the answer in bytes, decompressed.
+        replacement: Path that replaces this one when it is removed.
     """
 
     operation: str
@@ -98,20 +98,20 @@ class Request:
 
     @property
     def target(self) -> str:
-        """Path and query as they go over the wire."""
+        """Path and query as they are sent."""
         if self.raw_query is not None:
             return f"{self.path}?{self.raw_query}"
         pairs = [f"{_in_query(name)}={_in_query(value)}" for name, value in self.params]
         return f"{self.path}?{'&'.join(pairs)}" if pairs else self.path
 
     def with_idempotency_key(self, key: str | None) -> Request:
-        """Return the request with another idempotency key, if it has one that may change."""
+        """Return the request with another idempotency key, if it has one and may change it."""
         if key is None or self.keeps_key or not self.headers or key in self.headers.values():
             return self
         return evolve(self, headers=dict.fromkeys(self.headers, key))
 
     def with_params(self, **changes: str | None) -> Request:
-        """Return the request with these parameters set, or removed where None."""
+        """Return the request with these parameters set, or removed if None."""
         kept = tuple((name, value) for name, value in self.params if name not in changes)
         return evolve(self, params=kept + _present(changes))
 
@@ -136,7 +136,7 @@ def segment(name: str, value: object) -> str:
 
 
 def _argument(name: str) -> str:
-    """Spell a route's name as callers do: ``companyId`` is their ``company_id``."""
+    """Return a route's name as callers spell it: ``companyId`` becomes ``company_id``."""
     return re.sub("([A-Z])", r"_\1", name).lower()
 
 
@@ -159,10 +159,10 @@ def _segment(name: str, value: str) -> str:
 
 
 def to_route(dialect: Dialect, operation: str, **names: object) -> Request:
-    """Return the bare request of *operation*, its path filled in from *names*.
+    """Return a request for *operation* without body, with *names* filled into its path.
 
     Raises:
-        ConfigurationError: A name cannot stand in a path, or the dialect has no such route.
+        ConfigurationError: A value cannot be part of a path, or the dialect has no such route.
     """
     return _on_route(dialect, operation, names)
 
@@ -243,11 +243,11 @@ def push(
     """Return the request that creates *record*, or updates *record_id* with it.
 
     Raises:
-        ConfigurationError: An id or the deadline cannot be right.
+        ConfigurationError: An id or the deadline is invalid.
         InvalidRecord: The record is not a JSON object, or holds NaN or an infinity.
 
-    Source: "Push a record (create)". Assumed: update path and the parameters'
-    names, which the document does not show.
+    Source: "Push a record (create)". Assumed: the update path and the names of the parameters,
+    which the document does not show.
     """
     true_or_false("force", force_update)
     creates = record_id is None
@@ -274,7 +274,7 @@ def _present(params: Mapping[str, str | None]) -> Params:
 def _push_names(
     dialect: Dialect, company_id: str, connection_id: str, data_type: str, record_id: str | None
 ) -> dict[str, str]:
-    segment("dataType", data_type)  # checked before it is looked up: a record has no hash
+    segment("dataType", data_type)  # checked first: the lookup below needs something hashable
     names = {
         "companyId": company_id,
         "connectionId": connection_id,
@@ -290,17 +290,17 @@ def _minutes(timeout_minutes: int | None) -> str | None:
 
 
 def _idempotency(dialect: Dialect, key: str | None) -> dict[str, str]:
-    """Assumed: the published API honours the header on creates only."""
+    """Return the header with *key*. Assumed: the published API honours it on creates only."""
     if dialect.idempotency_header is None or key is None:
         return {}
     return {dialect.idempotency_header: key}
 
 
 def with_own_key(dialect: Dialect, create: Request, key: object) -> Request:
-    """Return *create* under an idempotency key that the caller chose.
+    """Return *create* with an idempotency key that the caller chose.
 
     Raises:
-        ConfigurationError: It cannot stand in a header, or the dialect has no such header.
+        ConfigurationError: It cannot be sent in a header, or the dialect has no such header.
     """
     if dialect.idempotency_header is None:
         raise ConfigurationError(
@@ -326,7 +326,7 @@ def delete(
 def attach(
     dialect: Dialect, company_id: str, connection_id: str, data_type: str, record_id: str
 ) -> Request:
-    """Return the bare request that attaches a file. Assumed: published, not in the document."""
+    """Return a request, without body, to attach a file. Assumed: published, not in the document."""
     segment("recordId", record_id)
     names = _push_names(dialect, company_id, connection_id, data_type, record_id)
     special = f"push.attach.{data_type}"

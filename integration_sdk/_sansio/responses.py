@@ -1,7 +1,7 @@
-"""A `Response` becomes a value, or the one right error.
+"""Turns a `Response` into a value or an error.
 
-The HTTP status decides, the body explains. If the body is not the documented one (but a
-proxy's page, say), the error is still that of the status, without details.
+The HTTP status selects the error, the body adds details. If the body is not the documented one (a
+proxy's page, say), the error is the same, without details.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ def _pieces(body: bytes | Sequence[bytes]) -> Sequence[bytes]:
 
 @frozen(kw_only=True)
 class Response:
-    """An answer, independent of who received it.
+    """An answer, independent of the HTTP library.
 
     Attributes:
-        status: HTTP status; it counts, whatever the body says.
+        status: The HTTP status, which counts even if the body has another.
         headers: The answer's headers; case-insensitive if the transport's are.
-        pieces: Its body, one behind the other, as received, decompressed, within the request's
-            ``body_limit``. Only a large one comes in several.
-        received_at: Unix time, in seconds; turns ``Retry-After`` into a moment.
-        attempts: How many transmissions it took.
+        pieces: The decompressed body, at most the request's ``body_limit``, in the pieces in
+            which it was received if it is large.
+        received_at: Unix time in seconds, to convert ``Retry-After`` into a date.
+        attempts: Number of transmissions.
         waited: Seconds spent waiting for a turn and between attempts.
     """
 
@@ -60,37 +60,37 @@ class Response:
 
     @property
     def body(self) -> bytes:
-        """The whole body, put together."""
+        """The whole body."""
         return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
 
     @property
     def size(self) -> int:
-        """How many bytes the body has."""
+        """Size of the body in bytes."""
         return sum(map(len, self.pieces))
 
     @property
     def ok(self) -> bool:
-        """Whether it is a success."""
+        """Whether the status is 2xx."""
         return 200 <= self.status < 300
 
 
 Fetch = Callable[[Request], Awaitable[Response]]
 """Sends a request and returns the answer, whatever its status. Raises a TransportError, or an
-ApiError if nothing was sent because the service has told others to stay away for too long."""
+ApiError if nothing was sent because the service has asked for a pause that is too long."""
 
 
 # Values
 
 
 def check(request: Request, response: Response) -> Response:
-    """Return *response* if it is a success, else raise what `read_error` says."""
+    """Return *response* if it is a success, else raise the error that `read_error` returns."""
     if not response.ok:
         raise read_error(request, response)
     return response
 
 
 def read_json(request: Request, response: Response, *, exact: bool = False) -> Json:
-    """Return the decoded body; None where there is none.
+    """Return the decoded body; None if it is empty.
 
     Raises:
         ApiError: The service answered with an error.
@@ -103,7 +103,7 @@ def read_json(request: Request, response: Response, *, exact: bool = False) -> J
 
 
 def read_push(request: Request, response: Response, *, exact: bool = False) -> PushOperation:
-    """Return the push operation that a push, an update or a poll answers with."""
+    """Return the push operation in the answer to a push, an update or a poll."""
     value = read_json(request, response, exact=exact)
     operation: PushOperation = _placed(request, response, read_operation, value)
     return operation
@@ -121,7 +121,7 @@ def read_options(request: Request, response: Response) -> PushOptions:
 def _placed(
     request: Request, response: Response, read: Callable[..., Any], *args: Any, **kw: Any
 ) -> Any:
-    """Read, and name the request in the error if that fails."""
+    """Return ``read(...)``, and add the request to its error if it fails."""
     try:
         return read(*args, **kw)
     except MalformedResponse as error:
@@ -137,13 +137,13 @@ def _placed(
 
 
 def read_error(request: Request, response: Response, *, sent: bool = True) -> ApiError:
-    """Return the error that an answer without success stands for.
+    """Return the error for an answer whose status is not 2xx.
 
     Args:
-        request: What was asked.
-        response: The answer; with *sent* False, an answer that closed the gate
-            before this request could leave.
-        sent: Whether *request* itself got the answer.
+        request: The request.
+        response: The answer; with *sent* False, the answer to another request, which closed
+            the gate before this one could be sent.
+        sent: Whether *response* is the answer to *request*.
 
     Source: "Status codes", "Account limit errors (402)", "Other rules".
     """
@@ -177,7 +177,10 @@ def _kind(request: Request, status: int, body: ErrorBody) -> type[ApiError]:
 
 
 def _kind_of_402(body: ErrorBody) -> type[ApiError]:
-    """Told apart by validation items, then by words. Source: "Account limit errors (402)"."""
+    """Return the error for a 402, from its validation items or else its words.
+
+    Source: "Account limit errors (402)".
+    """
     items = body.validation.errors if body.validation else ()
     names = {name for item in items for name in (item.item_id, item.validator_name)}
     words = " ".join([body.error or "", *(item.message or "" for item in items)]).lower()
@@ -244,7 +247,7 @@ _ASK: Final = "Try again later; if it stays so, look at what stands between you 
 
 
 def _may_exist(request: Request, status: int, *, is_documented: bool) -> bool:
-    """Whether a write may have had its effect: a 503 that is a proxy's does not say."""
+    """Whether a write may have had an effect, as with a 503 from a proxy."""
     unclear = status not in _ADVICE or (status == 503 and not is_documented)
     return request.safety is Safety.WRITE and unclear
 

@@ -1,4 +1,4 @@
-"""``Retry-After``: seconds or an HTTP date, as a floor in seconds."""
+"""Reads ``Retry-After``, which is a number of seconds or an HTTP date."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from email.utils import parsedate_to_datetime
 
 
 def retry_after(value: str | None, now: float) -> float | None:
-    """Return how many seconds to come back after, at least 0.
+    """Return the minimum number of seconds to wait, at least 0; None if unknown.
 
     Args:
-        value: Of the header.
-        now: Unix time; `service_time`, where there is an answer to read it from.
+        value: The header's value; None if it is absent.
+        now: Unix time by the service's clock; see `service_time`.
 
-    None where the header is absent or says nothing that can be read.
     Assumed: the document does not name the header; the published API sends it on 429.
     """
     if value is None:
@@ -44,11 +43,11 @@ def _until_date(text: str, now: float) -> float | None:
 
 
 def service_time(headers: Mapping[str, str], received_at: float) -> float:
-    """Return the service's own clock as its answer tells it: an HTTP date is meant by that.
+    """Return the Unix time by the service's clock, which HTTP dates in its answer refer to.
 
     Args:
-        headers: Of the answer.
-        received_at: Our own clock, which stands in where there is no ``Date``.
+        headers: The answer's headers.
+        received_at: The time by our own clock, used if there is no ``Date``.
     """
     sent = _until_date(headers.get("Date", ""), 0.0)
     return received_at if sent is None else sent

@@ -1,4 +1,4 @@
-"""Whether the routes of a dialect can be filled in, told before the first call needs one."""
+"""Checks the routes of a dialect when the client is created."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from integration_sdk.errors import ConfigurationError
 
 
 def check_routes(dialect: Dialect) -> None:
-    """Check that each operation exists, and has what its path asks for.
+    """Check that each route belongs to an operation, and that its path can be filled in.
 
     Raises:
-        ConfigurationError: A route is none, or of no operation, or asks for another name.
+        ConfigurationError: A value is not a `Route`, there is no such operation, or a path has
+            a name that the operation does not provide.
     """
     known = Dialect.document().routes
     if dialect.routes is known:
@@ -32,7 +33,7 @@ def check_routes(dialect: Dialect) -> None:
 
 
 def _sort(operation: str) -> str:
-    """``push.attach`` may have a route for each data type."""
+    """Return the operation; ``push.attach`` may also have a route for each data type."""
     return "push.attach" if operation.startswith("push.attach.") else operation
 
 

@@ -1,6 +1,7 @@
-"""The service's own objects (operations, options, errors) as the classes of ``models``.
+"""Reads the service's own objects (operations, options, errors) into the classes of ``models``.
 
-cattrs builds them: strictly, and keeping what it does not know. Records are none of them.
+cattrs builds them: types are checked strictly, unknown fields are kept in ``extra``. Records are
+not read here.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _UNFIT: Final = (TypeError, ValueError, KeyError, AttributeError, RecursionError)
-"""What cattrs and the hooks below raise of a value that does not fit."""
+"""What cattrs and the hooks below raise if a value does not fit."""
 _ASSUMED: Final = frozenset({"statusCode", "errorMessage", "changes"})
-"""Of an operation, not in the document: no push is lost because one of them looks different."""
+"""Fields of an operation that the document does not name; unexpected values are tolerated."""
 
 
 def structure(value: Json, model: type[T]) -> T:
-    """Return *value* as one of our shapes.
+    """Return *value* as an instance of *model*.
 
     Raises:
         MalformedResponse: It does not fit; the message says where.
@@ -44,7 +45,7 @@ def structure(value: Json, model: type[T]) -> T:
 
 
 def read_operation(value: Json) -> PushOperation:
-    """Return a push operation; its connection may be spelt ``Id`` or ``Key``.
+    """Return a push operation; the name of its connection may end in ``Id`` or ``Key``.
 
     Raises:
         MalformedResponse: It is not an object, or has no key, company or status.
@@ -82,7 +83,7 @@ def _fits(value: Json, model: Any) -> bool:
 
 
 def read_error_body(body: bytes) -> ErrorBody | None:
-    """Return the error body, or None where the text is not the one documented."""
+    """Return the error body; None if *body* is not the documented one."""
     try:
         value = decode_json(body)
     except MalformedResponse:
@@ -93,8 +94,8 @@ def read_error_body(body: bytes) -> ErrorBody | None:
 def is_error_body(value: object) -> bool:
     """Whether the service itself wrote this error, rather than a proxy in front of it.
 
-    Every error body carries a correlationId, and beside it statusCode or error. Their values
-    are not compared: the HTTP status is believed, samples of statusCode disagree with it.
+    Every error body has a correlationId, and a statusCode or an error. The statusCode is not
+    compared with the HTTP status, since samples disagree; the HTTP status counts.
 
     Source: "Error body"; "Other rules", rule 1.
     """
@@ -109,7 +110,7 @@ def is_error_body(value: object) -> bool:
 
 
 def _strict(kind: type[T], *also: type) -> Callable[[Any, Any], T]:
-    """Cattrs would read "false" as True and None as "None"; this takes *kind* or nothing."""
+    """Return a hook that accepts only *kind*: cattrs would read "false" as True."""
 
     def structure(value: Any, _: Any) -> T:
         exact = isinstance(value, (kind, *also)) and (kind is bool or not isinstance(value, bool))
@@ -121,7 +122,7 @@ def _strict(kind: type[T], *also: type) -> Callable[[Any, Any], T]:
 
 
 def _read_int(value: Any, _: Any) -> int:
-    """Numbers come as strings from some platforms; anything else is refused."""
+    """Return an int, which some platforms send as a string; refuse anything else."""
     if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
         return int(value)
     return _strict_int(value, int)
@@ -137,7 +138,7 @@ _strict_int: Final = _strict(int)
 
 
 def _register(converter: Converter, model: type[Any]) -> None:
-    """Teach *converter* one of our shapes: camelCase in, the unknown kept in ``extra``."""
+    """Make *converter* read *model* from camelCase names, with unknown fields in ``extra``."""
     from cattrs.gen import make_dict_structure_fn, override  # noqa: PLC0415 - with the first object
 
     names = {attribute.name: camel(attribute.name) for attribute in attrs.fields(model)}
@@ -161,7 +162,7 @@ def _register(converter: Converter, model: type[Any]) -> None:
 
 
 def _read_status(value: Any, kind: type[PushStatus]) -> PushStatus:
-    """Assumed: new statuses appear now and then; one that is not known is not final."""
+    """Return the status. Assumed: new statuses may appear; an unknown one is not final."""
     text = _strict(str)(value, str)
     try:
         return kind(text)
@@ -170,7 +171,7 @@ def _read_status(value: Any, kind: type[PushStatus]) -> PushStatus:
 
 
 def _read_validation(value: Any, _: Any) -> Validation:
-    """The document leaves the inside of ``validation`` open, so nothing in it is an error."""
+    """Return the validation. Any content is accepted, since the document does not define it."""
     if not isinstance(value, Mapping):
         return Validation(extra={"validation": value})
     known = {name: value.get(name) for name in ("errors", "warnings")}
@@ -193,7 +194,7 @@ def _read_item(item: Any) -> ValidationItem:
 
 @cache
 def _converter() -> Converter:
-    """Made for the first object: a program that only streams records never waits for it."""
+    """Return the converter, made on first use: a program that only reads lists needs none."""
     from cattrs import Converter  # noqa: PLC0415 - with the first object
 
     from integration_sdk import models  # noqa: PLC0415 - with the first object

@@ -1,9 +1,9 @@
-"""The session layer: a `Request` goes in, a `Response` comes out, in its turn and safely.
+"""The session layer: sends each `Request`, with rate limits and retries, and returns a `Response`.
 
-``session`` joins the parts, ``call`` is what one call is asked and known to be, ``turnstile``
-puts futures around the rules of ``_sansio.throttling``, ``transport`` is one transmission over
-aiohttp, ``key`` hides the API key, ``room`` is what belongs to one event loop, and ``call_log``
-tells what happened.
+``session`` joins the parts, ``call`` holds the options and state of one call, ``turnstile`` makes
+calls wait by the rules of ``_sansio.throttling``, ``transport`` sends once over aiohttp, ``key``
+hides the API key, ``room`` holds what belongs to one event loop, and ``call_log`` counts and
+reports calls.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class CallOptions:
             )
 
     def once(self) -> CallOptions:
-        """Return the same for exactly one transmission."""
+        """Return the same options without retries."""
         return self._once
 
     @cached_property
@@ -98,7 +98,7 @@ class CallInfo:
 
 @frozen(kw_only=True)
 class SessionStats:
-    """Counts since the client was created, and how it stands now.
+    """Counts since the client was created, and its current state.
 
     Attributes:
         requests: Calls that have ended.
@@ -133,19 +133,20 @@ class SessionStats:
 
 @define(eq=False)
 class Call:
-    """One call on its way.
+    """The state of a call that has not ended.
 
     Attributes:
-        request, options, before_sending: As asked for.
-        began: When, on the loop's clock.
-        deadline: When it ends at the latest, on the loop's clock.
+        request, options, before_sending: The arguments of `Session.send`.
+        began: Start of the call, on the loop's clock.
+        deadline: Latest end of the call, on the loop's clock.
+        ticket: Its place in the throttle's queue.
         attempts: Transmissions so far.
         waited: Seconds waited so far.
-        sending: The transmission under way; None between two.
-        last: How the previous transmission ended.
-        api_key: The header it was last sent with.
-        api_key_renewed: Whether a 401 has made it ask for the key again.
-        timer: Ends it when its room says so: at its deadline, or when the client is closed.
+        sending: The current transmission; None between two.
+        last: The result of the previous transmission.
+        api_key: The Authorization header it was last sent with.
+        api_key_renewed: Whether it has asked for a new key after a 401.
+        timer: Stops the call when its `Room` says so: at the deadline, or when the client closes.
     """
 
     request: Request
@@ -174,7 +175,7 @@ class Call:
         )
 
     def end(self) -> None:
-        """Stop it where it is, unless that was done already."""
+        """Stop the call now, unless it has been stopped already."""
         if not self.timer.expired():
             self.timer.reschedule(self.began)
 
@@ -183,7 +184,7 @@ class Call:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What every error of it carries."""
+        """Arguments that every error of this call is created with."""
         return {
             "method": self.request.method,
             "path": self.request.path,
@@ -192,7 +193,7 @@ class Call:
 
     @property
     def may_have_left(self) -> bool:
-        """Whether the transmission under way may have reached the service."""
+        """Whether the current transmission may have reached the service."""
         return self.sending is not None and self.sending.may_have_left
 
     @property

@@ -1,4 +1,4 @@
-"""What happened, for whoever wants to know: counts, logs, hooks and collectors."""
+"""Reports calls: counts, log records, the ``on_call`` hook and ``client.calls()``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from integration_sdk._session.call import Call, CallInfo, SessionStats
 from integration_sdk.errors import ApiError, IntegrationError
 
 Outcome = Response | IntegrationError
-"""How a call ends: with a complete answer, whatever its status, or with an error."""
+"""The result of a call: a complete answer, whatever its status, or an error."""
 
 _log = logging.getLogger("integration_sdk.session")
 _collecting: ContextVar[tuple[Collector, ...]] = ContextVar("integration_sdk_calls", default=())
@@ -29,8 +29,8 @@ class Collector:
     """The calls of one ``with client.calls()`` block.
 
     Attributes:
-        is_open: Whether the block is still running. A task that was started in it may go on
-            after it, with the same context.
+        is_open: Whether the block is still running. A task started in it may outlive it, and
+            keeps its context.
     """
 
     log: CallLog
@@ -40,7 +40,7 @@ class Collector:
 
 @define(eq=False)
 class CallLog:
-    """Counts what a session does; `SessionStats` says what each number means."""
+    """Counts and reports the calls of a session; `SessionStats` explains each count."""
 
     _on_call: Callable[[CallInfo], None] | None = None
     requests: int = field(init=False, default=0)
@@ -52,18 +52,18 @@ class CallLog:
     waited: float = field(init=False, default=0.0)
 
     def waited_for(self, call: Call, seconds: float) -> None:
-        """*call* waited."""
+        """Count a wait of *call*."""
         call.waited += seconds
         self.waited += seconds
         self.waits += 1
 
     def answered(self, status: int) -> None:
-        """A transmission was answered."""
+        """Count an answer with *status*."""
         self.throttled += status == 429
         self.unavailable += status == 503
 
     def over(self, call: Call, outcome: Outcome | None, elapsed: float) -> None:
-        """*call* ended with *outcome*; None where something else was raised."""
+        """Report that *call* ended with *outcome*; None if it was cancelled or raised otherwise."""
         self.requests += 1
         collecting = [one.calls for one in _collecting.get() if one.log is self and one.is_open]
         if self._on_call is None and not collecting and not _log.isEnabledFor(logging.DEBUG):
@@ -84,7 +84,7 @@ class CallLog:
 
     @contextmanager
     def collect(self) -> Iterator[list[CallInfo]]:
-        """Collect a `CallInfo` of every call made inside the block, its tasks included."""
+        """Collect a `CallInfo` for each call made inside the block, also by tasks started in it."""
         collector = Collector(self)
         token = _collecting.set((*_collecting.get(), collector))
         try:
@@ -94,7 +94,7 @@ class CallLog:
             _collecting.reset(token)
 
     def stats(self, throttle: Throttle, budget: RetryBudget) -> SessionStats:
-        """Return the counts so far, and how things stand."""
+        """Return the counts so far and the current state."""
         return SessionStats(
             requests=self.requests,
             attempts=self.attempts,

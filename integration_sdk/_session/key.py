@@ -1,8 +1,8 @@
-"""The API key: kept where no repr, log, traceback or pickle can show it.
+"""The API key, hidden from reprs, logs, tracebacks and pickles.
 
-The key and the header made of it live inside objects whose repr hides them, and are only
-ever unwrapped in a function that returns at once. So a traceback printed with its local
-variables shows ``<hidden>``, whether its frames are ours or aiohttp's.
+The key and its header are kept in objects with a masked repr, and unwrapped only in functions
+that return at once. So a traceback printed with local variables shows ``<hidden>``, in our
+frames and in aiohttp's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MASKED = MASK.encode()
 
 
 class Hidden(str):
-    """Text that does not show itself: repr is masked, pickling and copying are refused."""
+    """A string with a masked repr that cannot be pickled or copied."""
 
     __slots__ = ()
 
@@ -35,7 +35,7 @@ class Hidden(str):
 
 
 def hide(source: ApiKeySource) -> ApiKeySource:
-    """Return *source*, safe to be a local variable: a key is hidden, a callable stays as it is."""
+    """Return *source* with a masked repr if it is a key; return a callable unchanged."""
     return Hidden(source) if isinstance(source, str) else source
 
 
@@ -43,7 +43,7 @@ def check_key(key: object) -> Hidden:
     """Return the key, hidden.
 
     Raises:
-        ConfigurationError: It cannot be a key; the message does not show it.
+        ConfigurationError: It is not a valid key; the message does not show it.
     """
     if not isinstance(key, str):
         raise ConfigurationError(f"the API key must be a string, not {type(key).__name__}")
@@ -61,19 +61,19 @@ def check_key(key: object) -> Hidden:
 
 @define(eq=False, repr=False)
 class ApiKey:
-    """The key in use, and where the next one comes from.
+    """The current key and its source.
 
-    A key that a callable returned is used until the service answers 401.
+    If the source is a callable, the key it returns is used until the service answers 401.
     """
 
     _source: ApiKeySource
     header: Hidden | None = field(init=False, default=None)
-    """The Authorization header; None until the key was asked for."""
+    """The Authorization header; None until the source has been called."""
     _secrets: tuple[bytes, ...] = field(init=False, default=())
 
     @classmethod
     def of(cls, source: ApiKeySource) -> ApiKey:
-        """Return the key that *source* is or returns.
+        """Return an `ApiKey` for *source*, a key or a callable that returns one.
 
         Raises:
             ConfigurationError: It is neither a usable key nor a callable.
@@ -92,22 +92,22 @@ class ApiKey:
 
     @property
     def rotates(self) -> bool:
-        """Whether there can be another key after this one."""
+        """Whether the source can return a new key."""
         return callable(self._source)
 
     async def ask(self, refused: Hidden | None) -> Hidden:
-        """Return a header other than *refused*; call the source if the present one is that.
+        """Return the header; call the source if there is none yet or it is *refused*.
 
         Raises:
-            ConfigurationError: The source returned something that cannot be a key.
-            NotSent: The source raised an exception, which is the cause.
+            ConfigurationError: The source returned an invalid key.
+            NotSent: The source raised an exception, which is chained.
         """
         if self.header is None or (self.header is refused and self.rotates):
             return self._use(check_key(await self._from_source()))
         return self.header
 
     def _use(self, key: Hidden) -> Hidden:
-        """Take *key* into use and return the header. Source: "Authentication", 2."""
+        """Use *key* from now on and return its header. Source: "Authentication", 2."""
         encoded = b64encode(key.encode())
         self._secrets = encoded, key.encode()
         self.header = Hidden(f"Basic {encoded.decode()}")
@@ -125,9 +125,9 @@ class ApiKey:
             raise NotSent(f"the api_key function raised {type(error).__name__}") from error
 
     def redact(self, body: bytes, *, shortest: int) -> bytes:
-        """Return *body* without the key, in case the service echoes it.
+        """Return *body* with the key masked, in case the service echoes it.
 
-        A key of fewer than *shortest* characters stays: ``test`` is a word like any other.
+        A key shorter than *shortest* bytes is left alone: ``test`` may be part of the data.
         """
         for secret in self._secrets:
             if len(secret) >= shortest:

@@ -1,4 +1,4 @@
-"""What belongs to one event loop in one process, and ends with it."""
+"""The state that belongs to one event loop in one process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _log = logging.getLogger("integration_sdk.session")
 
 
 async def _stay_open(transport: Carrier) -> AsyncGenerator[None]:
-    """Close *transport* at the end: asyncio ends open generators before it closes their loop."""
+    """Close *transport* with the loop: asyncio closes open generators before it closes a loop."""
     try:
         yield
     finally:
@@ -32,13 +32,13 @@ async def _stay_open(transport: Carrier) -> AsyncGenerator[None]:
 class Room:
     """The calls of one event loop, and what they share.
 
-    One timer watches over the deadlines of all calls: it stands at the earliest there was
-    when it was set. (A timer for each call costs 6 us a call.)
+    A single timer ends overdue calls. It is set to the earliest deadline, and set again when it
+    fires. (A timer for each call costs 6 us a call.)
 
     Attributes:
-        turnstile: Where they wait for their turns.
-        calls: Those under way.
-        asking: Held by the one that asks for a new key.
+        turnstile: Where calls wait for their turns.
+        calls: The calls that have not ended.
+        asking: Held by the call that asks for a new key.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -53,7 +53,7 @@ class Room:
 
     @classmethod
     async def open(cls, transport: Carrier, throttle: Throttle) -> Self:
-        """Return a room of the running loop, with *transport* opened until it closes."""
+        """Open *transport* and return a room for the running loop; both close with the loop."""
         loop = asyncio.get_running_loop()
         transport.open()
         lifetime = _stay_open(transport)
@@ -61,7 +61,7 @@ class Room:
         return cls(loop, Turnstile(throttle, loop), lifetime)
 
     def check(self) -> None:
-        """Raise `ClientClosed` in another process, or while another loop is at home here."""
+        """Raise `ClientClosed` if called in another process or event loop."""
         if self.process != os.getpid():
             raise ClientClosed(
                 f"the client was opened in process {self.process} and cannot be used in its "
@@ -74,7 +74,7 @@ class Room:
             )
 
     def enter(self, call: Call) -> None:
-        """*call* begins; it is ended at its deadline."""
+        """Add *call*, which will be ended at its deadline."""
         self.calls.add(call)
         if call.deadline < self._alarm_at:
             self._set_alarm(call.deadline)
@@ -86,7 +86,7 @@ class Room:
         self._alarm = None if when == math.inf else self.loop.call_at(when, self._end_overdue)
 
     def _end_overdue(self) -> None:
-        """End the calls whose time is over, and look again when the next one's is."""
+        """End the calls whose deadline has passed, and set the timer to the next deadline."""
         for call in self.calls:
             if call.deadline <= self._alarm_at:
                 call.end()
@@ -94,13 +94,13 @@ class Room:
         self._set_alarm(min(later, default=math.inf))
 
     def leave(self, call: Call) -> None:
-        """*call* is over."""
+        """Remove *call*, which has ended."""
         self.calls.discard(call)
         if not self.calls and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
 
     async def close(self, drain: float | None) -> None:
-        """Let calls end for *drain* seconds, end those that are left, and close connections."""
+        """Give calls *drain* seconds to finish, end the others, and close the connections."""
         try:
             if drain is not None:
                 async with asyncio.timeout(drain):

@@ -1,15 +1,15 @@
-"""`Session`: a `Request` becomes a `Response`, in its turn, as often as is right.
+"""`Session`: sends requests, within the rate limits and with retries.
 
-It knows no rule itself. `throttle` says whose turn it is, `retry` whether to send again
-and when, `Transport` carries one transmission, and the loop in `_carry` joins them::
+The rules are elsewhere: `throttle` decides whose turn it is, `retry` whether and when to send
+again. `Transport` sends once, and the loop in `_carry` joins them::
 
-    wait for a turn ─> send once ─> answered? ──yes──> hand it back
-         ^                             │ no, or "not now"
+    wait for a turn ─> send once ─> answered? ──2xx──> return the answer
+         ^                             │ no, or another status
          └────── pause <── may it be sent again, and is there time?
 
-One deadline stands over all of it. A session belongs to one event loop and one process;
-it opens its connections with the first call and closes them when that loop shuts down,
-so a client at module level works in several ``asyncio.run`` one after the other.
+The deadline of a call includes all of this. A session belongs to one event loop and one process.
+It opens its connections with the first call and closes them when that loop shuts down, so a
+client at module level works in one ``asyncio.run`` after another.
 """
 
 from __future__ import annotations
@@ -67,16 +67,16 @@ _log = logging.getLogger("integration_sdk.session")
 
 
 class Session:
-    """Sends requests to one service, for any number of tasks.
+    """Sends requests to one service. Any number of tasks may use it at the same time.
 
     Args:
         base_url: The service's URL; ``https://`` unless it runs on this machine.
         api_key: The key, or a callable, async or not, that returns it: called before the first
             call, and again when the service answers 401.
-        rate: Maximum number of requests per second; None adapts to what the service answers.
-        per_company: Maximum number of requests under way for one company.
-        connections: Maximum number of requests under way, and of connections for reads and
-            for writes.
+        rate: Maximum number of requests per second; None slows down only when the service asks.
+        per_company: Maximum number of concurrent requests for one company.
+        connections: Maximum number of concurrent requests, and of connections for reads and
+            for writes each.
         refuses_with_503: `Dialect.refuses_with_503`.
         proxy, ssl, session: See `Client`, and `Transport`.
         middlewares, trace_configs: Passed to aiohttp.
@@ -143,11 +143,11 @@ class Session:
         return f"<Session of {self.base_url}, {state}>"
 
     def calls(self) -> AbstractContextManager[list[CallInfo]]:
-        """Collect a `CallInfo` of every call made inside the block, also by tasks begun in it."""
+        """Collect a `CallInfo` for each call made inside the block, also by tasks started in it."""
         return self._call_log.collect()
 
     def stats(self) -> SessionStats:
-        """Return the counts so far, and how the session stands."""
+        """Return the counts so far and the current state."""
         return self._call_log.stats(self._throttle, self._budget)
 
     # Opening and closing
@@ -156,7 +156,7 @@ class Session:
         return Throttle(self._jitter, **self._limits)
 
     def _room_here(self) -> Room | None:
-        """Return the room of the running loop; None if there is none yet, or none any more."""
+        """Return the room of the running loop; None if there is none, or its loop is closed."""
         if self._closed:
             raise ClientClosed("the client is closed; make a new one")
         if self._room is None or self._room.loop.is_closed():
@@ -173,9 +173,8 @@ class Session:
         """Close; later calls raise `ClientClosed`. Closing twice does no harm.
 
         Args:
-            drain: Seconds that calls under way or waiting may take to end; None ends them
-                at once, with `AnswerLost` if their request may have left, else with
-                `ClientClosed`.
+            drain: Seconds to let running calls finish; None ends them at once, with
+                `AnswerLost` if their request may have been sent, else with `ClientClosed`.
         """
         room = None if self._closed else self._room_here()
         self._closed = True
@@ -196,15 +195,15 @@ class Session:
         Args:
             request: What to send.
             options: Timeout, retries and priority.
-            before_sending: Awaited when its turn has come, right before each transmission.
+            before_sending: Awaited right before each transmission, after waiting for a turn.
 
         Raises:
-            NotSent: Nothing left this process.
-            AnswerLost: The request may have left, and there is no complete answer.
+            NotSent: The request was not sent.
+            AnswerLost: The request may have been sent, but there is no complete answer.
             MalformedResponse: The answer is not HTTP.
             ResponseTooLarge: The answer is over the request's limit.
-            TooManyRequests, ServiceUnavailable: Not sent (``attempts`` is 0), because the
-                service has asked everybody to stay away for longer than *options* allow.
+            TooManyRequests, ServiceUnavailable: The request was not sent (``attempts`` is 0),
+                because the service has asked for a pause that ends after the deadline.
             ClientClosed: The client is closed, or belongs to another loop or process.
         """
         room = self._room_here() or await self._open()
@@ -247,7 +246,7 @@ class Session:
             await self._sleep(room, call, pause)
 
     async def _wait_for_turn(self, room: Room, call: Call) -> Response | None:
-        """Wait for a turn; return the answer that closed the gate if it comes too late."""
+        """Wait for a turn. If it would come too late, return the answer that closed the gate."""
         began = room.loop.time()
         try:
             await room.turnstile.wait(call.ticket)
@@ -267,7 +266,7 @@ class Session:
             self._call_log.waited_for(call, room.loop.time() - began)
 
     async def _transmit(self, room: Room, call: Call) -> Response | Failure:
-        """Send once; whatever happens, the turn is given back."""
+        """Send once, and always give the turn back."""
         try:
             call.api_key = self._key.header or await self._ask_for_api_key(room, None)
             if call.before_sending is not None:
@@ -287,7 +286,7 @@ class Session:
         return outcome
 
     def _learn(self, room: Room, call: Call, outcome: Response | Failure) -> None:
-        """Give the turn back with what the answer tells about the service."""
+        """Give the turn back, and adapt to what the answer says about rate limits."""
         if isinstance(outcome, Failure):
             self._call_log.lost += 1
             room.turnstile.unanswered(call.ticket)
@@ -310,7 +309,7 @@ class Session:
     async def _pause_before_next(
         self, room: Room, call: Call, last: Response | Failure
     ) -> float | None:
-        """Return how many seconds to wait before *call* is sent again; None if it is not."""
+        """Return the seconds to wait before *call* is sent again; None to stop."""
         rotated = isinstance(last, Response) and await self._has_new_api_key(room, call, last)
         if call.attempts >= call.options.retry.attempts:
             return None
@@ -323,7 +322,11 @@ class Session:
         return self._affordable_pause(room, call, last) if again else None
 
     def _affordable_pause(self, room: Room, call: Call, last: Response | Failure) -> float | None:
-        """A refused call waits at the gate; any other pauses by itself, on the budget."""
+        """Return the pause before a retry; None if there is no time or retry budget for it.
+
+        A call that was answered 429 or 503 costs no budget, and pauses at the gate if that is
+        closed for it.
+        """
         status = last.status if isinstance(last, Response) else None
         refused = status in NOT_NOW
         if refused and self._throttle.closed_by(call.ticket) is not None:
@@ -334,7 +337,7 @@ class Session:
         return pause if refused or self._budget.spend() else None
 
     async def _has_new_api_key(self, room: Room, call: Call, answer: Response) -> bool:
-        """After a rotation the first 401 fetches the new key, for all; a second one is final."""
+        """Ask for a new key on the first 401 of *call*; return whether there is one."""
         if answer.status != 401 or call.api_key_renewed or not self._key.rotates:
             return False
         if not was_refused(call.request, answer):
@@ -346,7 +349,7 @@ class Session:
             if call.request.safety is Safety.READ:
                 raise
             _log.warning("%s was refused, and %s", call, error)
-            return False  # the request was sent, so its 401 is what the caller is told
+            return False  # a write was sent, so the caller gets its 401
 
     async def _ask_for_api_key(self, room: Room, refused: Hidden | None) -> Hidden:
         async with room.asking:
@@ -355,7 +358,7 @@ class Session:
     # The end of a call
 
     def _ended(self, call: Call, last: Response | Failure) -> Outcome:
-        """Return what came of the last transmission."""
+        """Return the result of the last transmission."""
         if isinstance(last, Response):
             smooth = call.attempts == 1 and not call.waited
             return last if smooth else evolve(last, attempts=call.attempts, waited=call.waited)
@@ -363,13 +366,13 @@ class Session:
         return last.error
 
     def _turned_away(self, call: Call, answer: Response) -> Outcome:
-        """No turn in time: return what it got before, or what others did."""
+        """Return the outcome of a call without a turn in time: its last one, or *answer*."""
         if call.last is not None:
             return self._ended(call, call.last)
         return read_error(call.request, answer, sent=False)
 
     def _too_late(self, call: Call) -> Outcome:
-        """The deadline passed, or the client was closed, while *call* was under way."""
+        """Return the outcome of *call* if its deadline passed or the client was closed."""
         if self._closed and not call.may_have_left:
             return ClientClosed("the client was closed while this call was under way", **call.facts)
         why = (

@@ -1,17 +1,15 @@
-"""One transmission: a `Request` goes out over aiohttp, a `Response` or a `Failure` comes back.
+"""Sends a `Request` once over aiohttp, and returns a `Response` or a `Failure`.
 
-This is the only file that touches ``aiohttp.ClientSession``. What aiohttp does by itself
-and must not do here is stopped here: it re-sends PUT and DELETE after a lost connection,
-follows redirects with the key, keeps cookies, reads proxies and passwords from the
-environment, unpacks bodies of any size and puts the request's headers into its errors.
+This is the only file that uses ``aiohttp.ClientSession``. It prevents what aiohttp would do by
+default: send PUT and DELETE again after a lost connection, follow redirects with the key, keep
+cookies, read proxies and passwords from the environment, decompress bodies of any size, and put
+the request's headers into errors.
 
-Whether a request may have left is known from aiohttp itself, which calls its request's
-``send`` with a connection right before the first byte is written. (A trace hook tells the
-same and costs 15 us a call.)
+A request may have been sent once aiohttp has called ``send`` of its request class, which it does
+right before it writes the first byte. (A trace hook would tell the same, for 15 us a call.)
 
-Connections for writes are kept apart: a server that closes an idle connection at the
-moment it is used again leaves a push in doubt, so pushes go over connections that are
-new or were used moments ago.
+Writes have their own connections. If a server closes an idle connection just as it is used
+again, a push is in doubt, so pushes use only connections that are new or were used moments ago.
 """
 
 from __future__ import annotations
@@ -49,12 +47,12 @@ from integration_sdk.errors import (
 
 KIB: Final = 1024
 ERROR_LIMIT: Final = 64 * KIB
-"""Bytes of an error answer that are kept; up to as many, any answer is searched for the key."""
+"""Maximum bytes kept of an error answer; larger answers are not searched for the key either."""
 SHORTEST_IN_ERRORS: Final = 8
 SHORTEST_IN_DATA: Final = 16
-"""Characters of a key that is searched for: a shorter one may be a word of somebody's record."""
+"""Minimum length of a key that is searched for: a shorter one may be a word in a record."""
 LARGE: Final = 1024 * KIB
-"""Bytes from which on a body is not put together, which takes a millisecond for each two MiB."""
+"""Bytes from which on a body's pieces are not joined: joining takes 1 ms for each 2 MiB."""
 CONNECTIONS: Final = 100
 CONNECT_TIMEOUT: Final = 10.0
 READ_IDLE: Final = 30.0
@@ -72,8 +70,8 @@ class Failure:
 
     Attributes:
         phase: How far it got.
-        error: What the caller is told if it is not sent again.
-        repeatable: Whether another try could end better.
+        error: Raised to the caller if the request is not sent again.
+        repeatable: Whether a retry could succeed.
     """
 
     phase: Phase
@@ -83,12 +81,12 @@ class Failure:
 
 @define
 class Transmission:
-    """What is known of one transmission while it is under way; trace configs see it.
+    """The state of one transmission, which trace configs get as ``trace_request_ctx``.
 
     Attributes:
-        request: What is sent.
+        request: The request being sent.
         attempt: Counted from 1.
-        may_have_left: Whether a byte of it may be on the wire.
+        may_have_left: Whether any byte of it may have been sent.
     """
 
     request: Request
@@ -97,23 +95,23 @@ class Transmission:
 
 
 class Carrier(Protocol):
-    """What carries one transmission: `Transport`, or a stand-in in tests."""
+    """The interface of `Transport`, and of its replacements in tests."""
 
     def open(self) -> None:
-        """Get ready on the running loop."""
+        """Prepare for sending on the running loop."""
 
     async def send(self, transmission: Transmission, key: Hidden) -> Response | Failure:
         """Send once."""
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
 
 
 # What aiohttp must not do
 
 
 class _Lost(Exception):
-    """A lost connection, under a name that aiohttp does not answer by sending again."""
+    """A lost connection; aiohttp does not retry after this exception."""
 
 
 async def _no_second_sending(request: aiohttp.ClientRequest, handler: Any) -> Any:
@@ -128,7 +126,7 @@ async def _no_second_sending(request: aiohttp.ClientRequest, handler: Any) -> An
 
 def _has_proxy(lender: aiohttp.ClientSession, url: URL) -> bool:
     """Return whether *lender* would send to *url* through a proxy."""
-    # aiohttp has no public name for it. A test sees to it that this one stays.
+    # aiohttp has no public name for it. A test checks that this one still exists.
     if getattr(lender, "_default_proxy", None) is not None:
         return True
     return lender.trust_env and url.scheme in getproxies() and not proxy_bypass(str(url.host))
@@ -138,7 +136,7 @@ _under_way: ContextVar[Transmission] = ContextVar("integration_sdk_transmission"
 
 
 class _NotedRequest(aiohttp.ClientRequest):
-    """Notes that it is about to be written: a connection is there, and no byte has left yet."""
+    """Sets ``may_have_left`` before writing: it has a connection, and no byte is sent yet."""
 
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
         _under_way.get().may_have_left = True
@@ -147,18 +145,18 @@ class _NotedRequest(aiohttp.ClientRequest):
 
 @define(eq=False)
 class Transport:
-    """Carries requests to one service.
+    """Sends requests to one service with aiohttp.
 
     Args:
-        base_url: Checked and without a slash at its end.
-        key: What proves who we are.
-        connections: Connections at most, for reads and for writes each.
-        proxy: What to connect through; see `check_proxy`.
-        ssl: How certificates are checked, as aiohttp takes it.
-        lender: Somebody's own session: its connector, headers and trace configs are
-            used, never its cookies or credentials; it is never closed here.
-        middlewares: Run inside of our own.
-        trace_configs: Run beside our own.
+        base_url: The service's URL, checked, without a trailing slash.
+        key: The API key.
+        connections: Maximum number of connections, for reads and for writes each.
+        proxy: The proxy's URL; see `check_proxy`.
+        ssl: aiohttp's ``ssl`` argument: how certificates are checked.
+        lender: The user's own session. Its connector, headers and trace configs are used, but
+            not its cookies or credentials. It is never closed here.
+        middlewares: Run inside our own middleware.
+        trace_configs: Used in addition to those of *lender*.
     """
 
     base_url: str
@@ -198,10 +196,10 @@ class Transport:
     # Connections
 
     def open(self) -> None:
-        """Make the sessions; connections follow with the first requests.
+        """Create the sessions. Connections are opened by the first requests.
 
         Raises:
-            ClientClosed: The session that was lent is closed, or belongs to another loop.
+            ClientClosed: The user's own session is closed, or belongs to another loop.
         """
         if self._lender is not None:
             session = self._borrow(self._lender)
@@ -257,7 +255,7 @@ class Transport:
         return self._headers() | headers if self._proxy else headers
 
     async def close(self) -> None:
-        """Close what is ours."""
+        """Close the sessions; the user's own session and its connector stay open."""
         sessions, self._sessions = set(self._sessions.values()), {}
         for session in sessions:
             await session.close()
@@ -265,7 +263,7 @@ class Transport:
     # One transmission
 
     async def send(self, transmission: Transmission, key: Hidden) -> Response | Failure:
-        """Send once; what aiohttp raises comes back as a value, without its headers."""
+        """Send once. An exception of aiohttp is returned as a `Failure` without headers."""
         request = transmission.request
         session = self._sessions[request.safety]
         if session.closed:
@@ -308,14 +306,14 @@ class Transport:
 
 
 def _payload(body: bytes | None) -> bytes | BytesIO | None:
-    """Return a large *body* as a file, since aiohttp warns of others."""
+    """Return a large *body* as a file, since aiohttp warns about large bytes objects."""
     return BytesIO(body) if body is not None and len(body) >= LARGE else body
 
 
 def _not_to_add(request: Request) -> tuple[str, ...] | None:
-    """Keep aiohttp from adding a content type to a write without a body.
+    """Return the headers that aiohttp must not add: no content type for a write without a body.
 
-    Reads get none anyway, and telling it costs 2 us a call.
+    It adds none to reads, where passing this would cost 2 us a call.
     """
     return (hdrs.CONTENT_TYPE,) if request.body is None and request.safety is Safety.WRITE else None
 
@@ -323,7 +321,7 @@ def _not_to_add(request: Request) -> tuple[str, ...] | None:
 async def _read_capped(
     answer: aiohttp.ClientResponse, limit: int
 ) -> tuple[bytes | list[bytes], bool]:
-    """Return up to *limit* bytes, unpacked, many in pieces, and whether that is all of them."""
+    """Return up to *limit* decompressed bytes, in pieces if large, and whether that is all."""
     if answer.content.at_eof():  # it is empty, or a middleware has read it
         body = await answer.read()
         return body[:limit], len(body) <= limit
@@ -344,7 +342,7 @@ async def _read_capped(
 
 
 _ERRORS: Final = (aiohttp.ClientError, _Lost, HttpProcessingError, OSError)
-"""What aiohttp raises of its own accord. Time-outs are OSErrors; bugs are neither."""
+"""What aiohttp raises when a transmission fails. Timeouts are OSErrors; bugs are neither."""
 _NEVER_LEFT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 _MALFORMED: Final = (aiohttp.ClientResponseError, HttpProcessingError)
 
@@ -356,7 +354,7 @@ def _failure(
     call = f"{request.method} {request.path}"
     facts: dict[str, Any] = {"method": request.method, "path": request.path}
     why = str(error) if isinstance(error, _Lost) else _reason(error)
-    # Until then it was only the proxy that was spoken to, and it may say no in any way.
+    # Until then only the proxy was spoken to, and its refusal may be any of these errors.
     if not transmission.may_have_left and (proxy or isinstance(error, _NEVER_LEFT)):
         where = _no_way(error, why, service, proxy)
         not_sent = NotSent(f"{call} was not sent: {where}", **facts)
@@ -369,7 +367,7 @@ def _failure(
 
 
 def _no_way(error: BaseException, why: str, service: URL, proxy: URL | None) -> str:
-    """Return what could not be reached, why, and what to look at."""
+    """Return what could not be reached, why, and what to check."""
     if proxy is not None and not isinstance(error, aiohttp.ClientSSLError):
         return f"no way through the proxy {proxy.host}:{proxy.port} ({why}). Check proxy=."
     todo = "Check base_url= and the network."
@@ -379,7 +377,7 @@ def _no_way(error: BaseException, why: str, service: URL, proxy: URL | None) -> 
 
 
 def lost(request: Request, why: str, *, attempts: int = 0) -> AnswerLost:
-    """Return the error of a request that may have left and has no answer."""
+    """Return the error of a request that may have been sent and has no answer."""
     advice = (
         "It may have been carried out; look before you repeat it"
         if request.safety is Safety.WRITE
@@ -402,7 +400,7 @@ def _too_large(request: Request, limit: int) -> Failure:
 
 
 def _reason(error: BaseException) -> str:
-    """Return why, in words of ours and the operating system's: a peer's text may hold the key."""
+    """Return the reason without any text from the peer, since that may contain the key."""
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return f"the proxy answered {error.status}"
     cause = getattr(error, "os_error", None) or error

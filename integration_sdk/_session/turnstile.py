@@ -1,7 +1,7 @@
-"""The futures and the timer around `Throttle`: who waits, and what wakes them.
+"""The futures and the timer around `Throttle`: calls wait here for their turns.
 
-Nobody polls and no task runs in the background: a turn is given when somebody comes
-back, or when the one timer that the throttle asked for goes off.
+No task runs in the background: turns are given out when a call gives its turn back, or when
+the one timer that the throttle asked for fires.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from integration_sdk._sansio.throttling.turns import Ticket
 
 
 class GateClosed(Exception):
-    """The gate is closed until after the caller's deadline; *answer* closed it."""
+    """The gate stays closed until after the caller's deadline; *answer* closed it."""
 
     def __init__(self, answer: Response) -> None:
         super().__init__(answer.status)
@@ -27,11 +27,11 @@ class GateClosed(Exception):
 
 @define(eq=False)
 class Turnstile:
-    """Lets tickets through as the throttle says.
+    """Gives tickets their turns as the throttle decides.
 
     Args:
         throttle: The rules.
-        loop: The event loop that everybody waits on.
+        loop: The event loop of all waiting calls.
     """
 
     throttle: Throttle
@@ -41,7 +41,7 @@ class Turnstile:
     _earliest: float = field(init=False, default=math.inf)
 
     def passes(self, ticket: Ticket) -> bool:
-        """Return True if it is *ticket*'s turn; else it is in line, and must `wait`.
+        """Return True if it is *ticket*'s turn; else it is queued, and must `wait`.
 
         A turn is given back with `answered`, `refused`, `unanswered` or `unused`.
         """
@@ -64,19 +64,19 @@ class Turnstile:
             raise
 
     def _step_back(self, ticket: Ticket, future: asyncio.Future[None]) -> None:
-        """Leave the line, or give back the turn that came together with a cancellation."""
+        """Leave the queue, or give back a turn that came at the same time as a cancellation."""
         if self._waiting.pop(ticket, None) is not None:
             self.throttle.give_up(ticket)
         elif not future.cancelled() and future.exception() is None:
             self.unused(ticket)
 
     def answered(self, ticket: Ticket) -> None:
-        """*ticket* is back with an answer."""
+        """Give back *ticket*'s turn after an answer other than 429 or 503."""
         self.throttle.answered(ticket, self._loop.time())
         self.turn()
 
     def refused(self, ticket: Ticket, refusal: Refusal) -> None:
-        """*ticket* is back with a 429 or 503; those who cannot wait for the end of it go."""
+        """Give back *ticket*'s turn after a 429 or 503, and turn away calls that cannot wait."""
         self.throttle.refused(ticket, refusal, self._loop.time())
         if self.throttle.closed_until > self._earliest:
             for other in list(self._waiting):
@@ -85,17 +85,17 @@ class Turnstile:
         self.turn()
 
     def unanswered(self, ticket: Ticket) -> None:
-        """*ticket* is back with nothing."""
+        """Give back *ticket*'s turn after a transmission without an answer."""
         self.throttle.unanswered(ticket, self._loop.time())
         self.turn()
 
     def unused(self, ticket: Ticket) -> None:
-        """*ticket* had its turn and sent nothing."""
+        """Give back *ticket*'s turn; nothing was sent."""
         self.throttle.unused(ticket, self._loop.time())
         self.turn()
 
     def turn(self) -> None:
-        """Let through whoever may go, and look again when that can change by itself."""
+        """Give turns to all tickets that may go now, and set the timer for the next."""
         if not self._waiting:
             return
         now = self._loop.time()
@@ -109,7 +109,7 @@ class Turnstile:
         return all(woken)
 
     def _let_through(self, ticket: Ticket, now: float) -> bool:
-        """Wake *ticket*'s call; False if that wants its turn no more."""
+        """Wake *ticket*'s call; False if it has been cancelled."""
         future = self._waiting.pop(ticket)
         if future.done():  # cancelled, and its task has not run since
             self.throttle.unused(ticket, now)
@@ -123,7 +123,7 @@ class Turnstile:
         self._timer = None if when is None else self._loop.call_at(when, self.turn)
 
     def _turn_away(self, ticket: Ticket) -> None:
-        """Tell those whose gate opens only after their deadline."""
+        """Raise `GateClosed` in *ticket*'s call if its gate opens only after its deadline."""
         answer = self.throttle.closed_by(ticket, until=ticket.deadline)
         if answer is None:
             return

@@ -1,7 +1,6 @@
-"""The service's description, prepared for use: what each property accepts, worked out once.
+"""Turns the service's description into a tree of `Field`, which says what each property accepts.
 
-The check, the JSON Schema and the form read the same tree of `Field`, so they cannot
-disagree about what a property accepts.
+The check, the JSON Schema and the form all use this tree, so they cannot disagree.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from integration_sdk.models import PropertyDescription
 
 @frozen
 class Kind:
-    """The values of a property type.
+    """A property type, and the values that it allows.
 
     Attributes:
-        words: As in "must be ...".
-        fits: Whether a JSON value is one.
-        schema: The same in JSON Schema.
-        populated: What refuses "" and [] in JSON Schema.
+        words: Its name in a sentence, to follow "must be".
+        fits: Returns whether a JSON value is of this type.
+        schema: The JSON Schema of the type.
+        populated: JSON Schema keywords that refuse empty values.
     """
 
     words: str
@@ -39,7 +38,7 @@ class Kind:
 
 
 def _calendar() -> str:
-    """A pattern of all days that exist; JSON Schema has no other way to say it."""
+    """Return a pattern for all days that exist; JSON Schema has no other way to say it."""
     long, short = "(?:0[13578]|1[02])-(?:[0-2][0-9]|3[01])", "(?:0[469]|11)-(?:[0-2][0-9]|30)"
     february = "02-(?:[01][0-9]|2[0-8])"
     fours = "(?:0[48]|[2468][048]|[13579][26])"
@@ -49,7 +48,7 @@ def _calendar() -> str:
 
 _TIME: Final = r"(?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]+)?)?"
 _OFFSET: Final = r"(?:Z|[+-](?:[01][0-9]|2[0-3]):?[0-5][0-9])"
-# Python's $ also matches before a last line feed; (?!\n) says what ECMA's says.
+# Python's $ also matches before a final line feed; with (?!\n) it is ECMAScript's.
 DATE_TIME: Final = rf"^{_calendar()}(?:T{_TIME}{_OFFSET}?)?$(?!\n)"
 _is_date_time: Final = re.compile(DATE_TIME).match
 
@@ -63,8 +62,8 @@ NUMBER: Final = Kind(
 )
 BOOLEAN: Final = Kind("true or false", lambda value: type(value) is bool, {"type": "boolean"})
 
-# Assumed: beyond String and Object these are published, not in the document. A type
-# that is not known here, File and MultiPart (which no JSON value holds) admit anything.
+# Assumed: types other than String and Object are published, not in the document. File and
+# MultiPart, which JSON cannot hold, and unknown types admit any value.
 KINDS: Final[Mapping[str | None, Kind]] = {
     "Object": OBJECT,
     "Array": ARRAY,
@@ -86,7 +85,7 @@ KINDS: Final[Mapping[str | None, Kind]] = {
 
 @frozen
 class Choice:
-    """Submit ``value``, show ``label``."""
+    """One choice: submit ``value``, show ``label``."""
 
     value: str | int | float | bool
     label: str
@@ -97,13 +96,13 @@ class Choices:
     """The values a property admits.
 
     Attributes:
-        listed: As the service lists them, each value once. Where a choice has no
-            value its label stands in.
-        admitted: Also the numbers and booleans that listed texts stand for.
-        closed: Whether nothing else is right. Assumed: not so where a choice has
-            no value, since values and labels differ in a third of all published
-            choices.
-        spellings: What to submit, by casefolded value and label.
+        listed: The choices in the service's order, each value once. A choice without a value
+            has its label as value.
+        admitted: Choices by value, including the numbers and booleans that listed texts stand
+            for.
+        closed: Whether other values are wrong. Assumed: they are not if a choice has no value,
+            since values and labels differ in a third of all published choices.
+        spellings: Values to submit, by casefolded value and label.
     """
 
     listed: tuple[Choice, ...]
@@ -116,20 +115,20 @@ class Choices:
 
 
 def _same(value: Any) -> Any:
-    """Equal for values that are equal in JSON, where true is not 1 and 0.1 is 0.1."""
+    """Return a key that is equal for equal JSON values: true is not 1; 0.1 is Decimal("0.1")."""
     match value:
         case bool():
             return bool, value
         case float():
             return Decimal(str(value))
         case dict() | list():
-            return None  # no choice is one
+            return None  # never a choice
         case _:
             return value
 
 
 def _read_choices(description: PropertyDescription, kind: Kind) -> Choices | None:
-    """Return the choices, or None where there are none to choose from."""
+    """Return the choices; None if there are none."""
     if kind is OBJECT:
         return None
     listed: dict[Any, Choice] = {}
@@ -153,7 +152,10 @@ def _choices(listed: dict[Any, Choice], description: PropertyDescription, kind: 
 
 
 def _meant(value: Any, kind: Kind) -> Any:
-    """The document types every choice as a string; "20" of a Number means 20 too."""
+    """Return the number or boolean that a text stands for: "20" of a Number means 20 too.
+
+    The document types every choice as a string.
+    """
     if kind not in (NUMBER, BOOLEAN) or not isinstance(value, str):
         return value
     try:
@@ -168,15 +170,15 @@ def _meant(value: Any, kind: Kind) -> Any:
 
 @frozen
 class Field:
-    """One property, ready to be checked, rendered or put in a schema.
+    """One property, or the record itself.
 
     Attributes:
-        path: Such as ``lineItems[].quantity``; empty for the record.
+        path: For example ``lineItems[].quantity``; empty for the record.
         required: Must be populated if the parent is present.
-        rules: All rules in words.
-        limits: Those of them that can be judged.
-        members: The properties of an object, by name; empty where they are not described.
-        element: What each element of an Array must be; None where that is not described.
+        rules: All rules in plain words.
+        limits: The rules that can be checked.
+        members: The properties of an object, by name; empty if they are not described.
+        element: What each element of an Array must be; None if that is not described.
     """
 
     name: str
@@ -196,17 +198,17 @@ class Field:
         return self.description.display_name or self.name or "The record"
 
     def accepts(self, value: Any) -> bool:
-        """Whether *value*, which is not None, is one of the choices or of the type."""
+        """Whether *value*, which is not None, is a choice, or of the type if others are allowed."""
         choices = self.choices
         if choices is None or not choices.closed:
             return self.kind.fits(value)
         return value in choices
 
     def is_empty(self, value: Any) -> bool:
-        """Whether a required property given *value* would still not be populated.
+        """Whether a required property with *value* counts as not populated.
 
-        Assumed: null, "" and [] populate nothing; "" does where it is one of the
-        only values allowed.
+        Assumed: null, "" and [] do not populate a property, unless "" is one of the only values
+        allowed.
         """
         if value or value not in (None, "", []):
             return False
@@ -214,10 +216,9 @@ class Field:
 
 
 def read_fields(description: PropertyDescription) -> Field:
-    """Return the record that *description* describes.
+    """Return the field for the record that *description* describes.
 
-    The top-level ``required`` says nothing of a record that is there, and the
-    record is an object whatever ``type`` says.
+    The record is an object, whatever ``type`` says.
     """
     placed = place_rules(description)
     return _read_field(evolve(description, type="Object"), "", "", placed)
@@ -254,8 +255,9 @@ def _read_members(
 def _read_element(
     array: PropertyDescription, name: str, path: str, placed: Mapping[str, list[str]]
 ) -> Field | None:
-    """The properties of an Array describe one element; without any, elements are free.
+    """Return the field for the elements of an Array, which its properties describe.
 
+    None if there are no properties and no choices: elements may then be anything.
     Assumed: choices of an Array are those of its elements.
     """
     if not array.properties and not array.options:

@@ -1,7 +1,4 @@
-"""The options as form controls.
-
-A control says what to draw and what to submit; it draws nothing itself.
-"""
+"""Renders push options as a description of form controls, for any user interface."""
 
 from __future__ import annotations
 

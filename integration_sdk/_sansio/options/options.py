@@ -1,10 +1,9 @@
-"""A record against the options, before it is pushed.
+"""Checks a record against the push options before it is pushed.
 
-The service describes what a company's platform takes of a data type
-(`PushOptions`). ``check`` says what it would refuse, ``json_schema`` and
-``form`` hand the same knowledge to other tools. An error is what the document
-rules out: a required property that is missing, a value that is no choice, a
-wrong type. All else is a warning, for only the platform knows.
+The service describes which records of a data type a company's platform accepts (`PushOptions`).
+``check`` finds problems in a record; ``json_schema`` and ``form`` make the same rules available to
+other tools. What the document rules out is an error: a required property that is missing, a value
+that is not a choice, a wrong type. All else is a warning, since only the platform can tell.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class ProblemCode(StrEnum):
 
 
 class Severity(StrEnum):
-    """Whether the push would be refused, or only its result may surprise."""
+    """ERROR: the push would fail. WARNING: it may fail, or lose part of the record."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -48,10 +47,10 @@ class Severity(StrEnum):
 
 @frozen
 class Problem:
-    """Something in a record that the push options do not allow or warn of.
+    """A problem in a record, found by checking it against the push options.
 
     Attributes:
-        path: Where it is, such as ``lineItems[2].quantity``; empty for the record itself.
+        path: For example ``lineItems[2].quantity``; empty for the record itself.
         code: See `ProblemCode`.
         message: A sentence that says what would be right.
         severity: See `Severity`.
@@ -82,14 +81,14 @@ def refuse(problems: list[Problem]) -> None:
 
 @frozen(kw_only=True)
 class PushOptions(PropertyDescription):
-    """What may be pushed to one connection, of one data type.
+    """The records of one data type that one connection accepts.
 
     Source: "Push options description (response of the options endpoint)".
     """
 
     @classmethod
     def of(cls, description: PropertyDescription) -> PushOptions:
-        """Return *description* as options, able to check and render."""
+        """Return *description* as `PushOptions`."""
         names = (attribute.name for attribute in fields(PropertyDescription))
         return cls(**{name: getattr(description, name) for name in names})
 
@@ -98,11 +97,11 @@ class PushOptions(PropertyDescription):
         return read_fields(self)
 
     def check(self, record: Any) -> list[Problem]:
-        """Return the errors and warnings about *record*; an empty list if all is well.
+        """Return the problems of *record*; an empty list if there are none.
 
-        They come in the order of the record, each object's missing fields after those that are
-        there. The record is checked in the form it would be sent in, so it may hold Decimals
-        and dates, or be an instance of an attrs class, dataclass, pydantic model or Struct.
+        They have the order of the record, with missing fields of each object at its end. The
+        record is checked in the form in which it would be sent, so it may hold Decimals and
+        dates, or be an instance of an attrs class, dataclass, pydantic model or Struct.
 
         Returns:
             Problems. A push fails if one of them ``is_error``; warnings do not stop it.
@@ -118,10 +117,10 @@ class PushOptions(PropertyDescription):
         return found.problems
 
     def json_schema(self) -> dict[str, Any]:
-        """Return a JSON Schema (Draft 2020-12) that refuses what `check` calls an error.
+        """Return a JSON Schema (Draft 2020-12) that refuses the records with errors.
 
-        It leaves warnings out; rules in plain words are in the descriptions. A DateTime has a
-        ``pattern`` and no ``format``, because ``date-time`` would refuse the plain dates and
+        Warnings are not part of it; rules in plain words are in the descriptions. A DateTime has
+        a ``pattern`` and no ``format``, because ``date-time`` would refuse the plain dates and
         the times without an offset that the service accepts.
         """
         return render_schema(self._fields)
@@ -136,10 +135,10 @@ class PushOptions(PropertyDescription):
 
 @define
 class _Check:
-    """One walk through one record, noting problems as it meets them."""
+    """Walks through one record and collects its problems."""
 
     problems: list[Problem] = Factory(list)
-    # Looking for what was meant can cost a millisecond, and a record have thousands of lines.
+    # Finding the value meant can take a millisecond, and a record may have thousands of lines.
     _hints_left: int = 20
 
     def members(self, field: Field, record: dict[str, Any], path: str) -> None:

@@ -1,9 +1,8 @@
-"""Rules in words, read as far as they are plain.
+"""Reads rules that push options state in free text, such as "Max length of 21 characters".
 
-The options describe lengths and the like in free text ("Max length of 21
-characters."). Only sentences that say one thing, unconditionally, are read;
-a broken one is a warning, since the document calls these rules informative.
-All others are shown (schema, form) and never judged.
+Only unconditional sentences with a single statement are understood. A broken rule is a warning,
+since the document calls these rules informative. All other rules are shown (in the schema and
+the form) but not checked.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from attrs import frozen
 from integration_sdk.models import OptionRule, PropertyDescription
 
 Observe = Callable[[Any], str | None]
-"""What is wrong with a value ("it has 25 characters"), or None."""
+"""Returns what is wrong with a value, such as "it has 25 characters"; None if nothing is."""
 
 
 @frozen
 class Limit:
-    """A rule that can be judged: its words, and what a value does against them."""
+    """A rule that can be checked: its text, and a function that checks a value."""
 
     text: str
     observe: Observe
@@ -34,12 +33,12 @@ class Limit:
 
 
 def place_rules(root: PropertyDescription) -> Mapping[str, list[str]]:
-    """Return the rules by the casefolded, dotted path of the property they are about.
+    """Return the rules by the casefolded, dotted path of the property that they apply to.
 
-    Assumed: a rule is about the property that holds it, unless its ``field``
-    names a property below that one, or another by its full path. Published
-    descriptions write ``field`` in PascalCase, whole (``LineItems.Quantity``)
-    or as its last names (``AccountRef.Id``), or leave it out.
+    Assumed: a rule applies to the property that holds it, unless its ``field`` names a property
+    below that one, or another by its full path. Published descriptions write ``field`` in
+    PascalCase, as a full path (``LineItems.Quantity``) or its last names (``AccountRef.Id``), or
+    leave it out.
     """
     held = dict(_walk(root, ""))
     placed = defaultdict[str, list[str]](list)
@@ -51,7 +50,7 @@ def place_rules(root: PropertyDescription) -> Mapping[str, list[str]]:
 
 
 def join(path: str, name: str) -> str:
-    """Return the path of the member *name* of *path*, which is empty for the record."""
+    """Return the path of the property *name* of *path*, which is empty for the record itself."""
     return f"{path}.{name}" if path else name
 
 
@@ -72,7 +71,7 @@ def _subject(rule: OptionRule, holder: str, known: Mapping[str, PropertyDescript
 
 
 def read_limit(text: str) -> Limit | None:
-    """Return the rule as something that can be judged, or None where it is not that plain."""
+    """Return the rule in *text*; None if it is not understood."""
     plain = _IF_GIVEN.sub("", " ".join(text.casefold().split())).rstrip(". ")
     for pattern, make in _FAMILIES:
         if said := pattern.fullmatch(plain):
@@ -101,7 +100,7 @@ def _decimals(most: int) -> Observe:
 
 
 def _places(value: Decimal) -> int:
-    """Decimal places, less the zeros at the end: 1.10 has one."""
+    """Return the number of decimal places without trailing zeros: 1.10 has one."""
     _, digits, exponent = value.as_tuple()
     written = "".join(map(str, digits))
     significant = written.rstrip("0")

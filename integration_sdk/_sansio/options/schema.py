@@ -1,8 +1,7 @@
-"""The options as JSON Schema.
+"""Renders push options as JSON Schema.
 
-The schema refuses exactly the records that the check finds errors in. What the
-check only warns of (unlisted properties, rules in words) is described, not
-enforced.
+The schema refuses exactly the records in which the check finds errors. What the check only warns
+about (unlisted properties, rules in plain words) is described, not enforced.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def render_schema(record: Field) -> Schema:
 
 
 def render_field(field: Field) -> Schema:
-    """Return the schema of one property; null is as good as absent where it is optional."""
+    """Return the schema of one property; if it is optional, null is allowed."""
     schema = _words(field) | _value(field) | _inside(field)
     return schema | (_populated(field) if field.required else _nullable(schema))
 
@@ -62,7 +61,7 @@ def _inside(field: Field) -> Schema:
 
 def _populated(field: Field) -> Schema:
     closed = field.choices is not None and field.choices.closed
-    return {} if closed else deepcopy(dict(field.kind.populated))  # it is the caller's to change
+    return {} if closed else deepcopy(dict(field.kind.populated))  # the caller may change it
 
 
 def _nullable(schema: Mapping[str, Any]) -> Schema:

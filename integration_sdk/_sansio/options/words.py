@@ -1,4 +1,4 @@
-"""The sentences that the check describes problems with: they say what would be right."""
+"""The sentences that describe problems in a record and say what would be right."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from integration_sdk._sansio.options.rules import Limit
 
 
 def missing(field: Field) -> str:
-    """Return the sentence about a required property that is not populated."""
+    """Return the sentence for a required property that is not populated."""
     right = field.kind.words if field.choices is None else _any_of(field.choices)
     return f"{field.label} is required: give {right}."
 
 
 def wrong_type(field: Field, value: Any) -> str:
-    """Return the sentence about a value of another type."""
+    """Return the sentence for a value of the wrong type."""
     return f"{field.label} must be {field.kind.words}, not {_shown(value)}."
 
 
 def no_choice(field: Field, choices: Choices, value: Any, may_hint: bool) -> str:
-    """Return the sentence about a value that is not listed."""
+    """Return the sentence for a value that is not among the choices."""
     must = "must" if choices.closed else "should"
     end = _end(str(value), choices.spellings) if may_hint else "."
     return f"{field.label} {must} be {_any_of(choices)}, not {_shown(value)}{end}"
 
 
 def unlisted(field: Field, name: str, may_hint: bool) -> str:
-    """Return the sentence about a property that the options do not list."""
+    """Return the sentence for a property that the options do not list."""
     known = {member.casefold(): member for member in field.members}
     end = _end(name, known) if may_hint else "."
     return f"{_shown(name)} is not listed for {field.label} and may be dropped{end}"
 
 
 def broken_rule(field: Field, limit: Limit, observed: str) -> str:
-    """Return the sentence about a rule in words that a value breaks."""
+    """Return the sentence for a rule in plain words that a value breaks."""
     return f"{field.label}: {limit.text.rstrip('. ')} ({observed})."
 
 
 def _shown(value: Any) -> str:
-    """*value* as in JSON, shortened."""
+    """Return *value* as JSON, shortened to 60 characters."""
     text = encode_value(value).decode()
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _any_of(choices: Choices) -> str:
-    """All of a few choices, some of many, as in "must be ..."."""
+    """Return the choices to follow "must be": all of them, or three if there are more than six."""
     values = [_shown(choice.value) for choice in choices.listed]
     if len(values) > 6:
         return f"one of {len(values)} choices such as {', '.join(values[:3])}"
@@ -56,6 +56,6 @@ def _any_of(choices: Choices) -> str:
 
 
 def _end(wrong: str, right: Mapping[str, Any]) -> str:
-    """The end of the sentence, with what was probably meant; *right* is by casefolded word."""
+    """Return the end of a sentence, with the value probably meant; *right* has casefolded keys."""
     near = get_close_matches(wrong.casefold(), right, n=1) if len(wrong) <= 100 else []
     return f"; did you mean {_shown(right[near[0]])}?" if near else "."

@@ -1,7 +1,8 @@
-"""Which pages to fetch, in which order to hand them out, and what they hold.
+"""Decides which pages to fetch, and decodes them.
 
-``walk`` is what all walks along a list share: ``page_walk`` follows the links, ``repair`` reads
-a list that changes. ``line`` holds the pages to come, ``links`` judges a next link,
-``page_size`` chooses sizes. ``items`` decodes a page, ``item_models`` compiles the user's
-classes for that. ``cursor`` names a place, ``drift`` and ``report`` say what was noticed.
+``walk`` is the base of both ways to read a list: ``page_walk`` follows the links, ``repair``
+reads a list that changes. ``line`` is the queue of pages, ``links`` checks next links,
+``page_size`` chooses sizes. ``splitting`` and ``items`` decode a page, ``item_models`` prepares
+the user's classes for that. ``cursor`` writes and reads cursors, ``drift`` looks for changes of
+the list, and ``report`` holds progress and statistics.
 """

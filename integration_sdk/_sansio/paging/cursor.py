@@ -1,14 +1,13 @@
-"""Where a list goes on: a short text that is valid after any item.
+"""Cursors: a short text for a place in a list, between any two items.
 
 ::
 
     1.<base64url of check and JSON>      1 = version
     JSON: [of, page, size, query, skip, done, total, marks]
 
-``of`` is a fingerprint of path, filter and order, so a token is refused by any
-other list. A page that is addressed by number is kept as two numbers; one that
-only a link leads to is kept as that link's query. The check finds damage, not
-forgery: a token grants nothing that a query parameter would not.
+``of`` is a fingerprint of path, filter and order, so that any other list refuses the cursor. A
+page with a number is stored as number and size, any other as the query of the link to it. The
+check detects damage, not forgery: a cursor allows nothing that a query parameter would not.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from integration_sdk.errors import ConfigurationError
 VERSION: Final = "1"
 _CHECK_BYTES: Final = 4
 PLACE: Final = frozenset({"page", "pageSize"})
-"""Parameters that say where in a list, not which list. Source: "Pagination"."""
+"""Parameters for the place in a list; all others select the list. Source: "Pagination"."""
 _MOST_DIGITS: Final = 18
 
 
@@ -37,11 +36,11 @@ class Position:
 
     Attributes:
         params: Query of the page that holds the next item.
-        query: Its text, where `params` cannot give it back.
-        skip: Items of that page that were handed out already.
-        done: Items handed out so far, earlier runs included.
+        query: That query as text, if it cannot be restored from `params`.
+        skip: Number of items of that page that have been handed out.
+        done: Number of items handed out so far, earlier runs included.
         total: ``totalResults`` as last answered.
-        marks: What the last items handed out are known by, where drift is repaired.
+        marks: Hashes of the keys of the last items handed out, if drift is repaired.
     """
 
     params: Params
@@ -64,7 +63,7 @@ class _Token(msgspec.Struct, array_like=True, frozen=True):
 
 
 def write_cursor(request: Request, position: Position) -> str:
-    """Return *position* in the list of *request* as a token."""
+    """Return *position* in the list of *request* as a cursor."""
     page, size, plain = _place(request, position)
     token = _Token(
         of=_fingerprint(request),
@@ -80,11 +79,11 @@ def write_cursor(request: Request, position: Position) -> str:
 
 
 def read_cursor(request: Request, cursor: str) -> Position:
-    """Return the place that *cursor* names in the list of *request*.
+    """Return the place of *cursor* in the list of *request*.
 
     Raises:
-        ConfigurationError: It is no cursor, is damaged, is of a newer version, or
-            belongs to another list.
+        ConfigurationError: It is not a cursor, is damaged, has another version, or belongs to
+            another list.
     """
     token = _parse(cursor)
     if token.of != _fingerprint(request):
@@ -103,18 +102,18 @@ def read_cursor(request: Request, cursor: str) -> Position:
 
 
 def is_numbered(request: Request, position: Position) -> bool:
-    """Whether *position* is a page number, and not a link that only the service can read."""
+    """Whether *position* is a page number, and not an opaque link."""
     page, size, plain = _place(request, position)
     return plain and all(number_of(text or "1") for text in (page, size))
 
 
 def number_of(text: str) -> int | None:
-    """Return the number of a page, or of its items, that *text* is; if longer, it is a token."""
+    """Return *text* as a page number or size; None if it is not a number of at most 18 digits."""
     return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
 def _place(request: Request, position: Position) -> tuple[str | None, str | None, bool]:
-    """Return ``page`` and ``pageSize`` of *position*, and whether its query says nothing else."""
+    """Return ``page`` and ``pageSize`` of *position*, and whether its query adds only these."""
     place = {name: value for name, value in position.params if name in PLACE}
     page, size = place.get("page"), place.get("pageSize")
     plain = same_query(request.with_params(page=page, pageSize=size).params, position.params)
@@ -146,7 +145,7 @@ def _parse(cursor: object) -> _Token:
 
 
 def same_query(one: Params, other: Params) -> bool:
-    """Whether two queries ask the same, in whatever order."""
+    """Whether two queries have the same parameters, in any order."""
     return sorted(one) == sorted(other)
 
 

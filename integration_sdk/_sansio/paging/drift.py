@@ -1,8 +1,8 @@
-"""Signs that a list changes while it is read.
+"""Looks for signs that a list changes while it is read.
 
-Nothing of this costs anything while the list stands still: a page's first item is
-compared with the last few of the page before, byte by byte, and only where they
-meet, or where ``totalResults`` moves, are the keys around the border read.
+This costs almost nothing while the list stays the same: the bytes of a page's first item are
+compared with those of the last few items of the page before. Keys are read only if one of them is
+equal, or if ``totalResults`` has changed.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from integration_sdk._sansio.paging.items import Sheet
 from integration_sdk._sansio.paging.report import Drift
 
 NEAR: Final = 32
-"""Items before a border that the first one behind it is compared with."""
+"""Number of items at the end of a page that the first item of the next is compared with."""
 AROUND: Final = 500
-"""Items on either side of a border whose keys are read when there is reason to."""
+"""Number of items on either side of a page border whose keys are compared in case of doubt."""
 MARK_BYTES: Final = 6
 
 
 @frozen
 class Keys:
-    """Reads what identifies an item.
+    """Reads the keys that identify items.
 
     Attributes:
-        of_raw: An item's bytes to its key; None where it has none.
+        of_raw: Returns the key of an item's bytes; None if it has none.
     """
 
     of_raw: Callable[[Raw], Any]
 
     @classmethod
     def of(cls, key: str | Callable[[Any], Any], values: Callable[[Any], Any]) -> Keys:
-        """Return a reader of the member called *key*, or of what a function says of an item.
+        """Return a reader of the field *key*, or of the values that a function returns.
 
         Args:
-            key: The name of a member in the service's spelling, or a function.
-            values: Makes an item of its bytes, for the function.
+            key: The name of a field in the service's spelling, or a function of an item.
+            values: Decodes an item's bytes, for the function.
         """
         if callable(key):
             return cls(lambda raw: _called(key, values, raw))
@@ -52,7 +52,7 @@ class Keys:
         return cls(lambda raw: decode(raw).key)
 
     def read(self, raws: Sequence[Raw]) -> list[Hashable | None]:
-        """Return the keys of *raws*; None for an item without one that can be compared."""
+        """Return the keys of *raws*; None for an item without a hashable key."""
         return [self._read(raw) for raw in raws]
 
     def _read(self, raw: Raw) -> Hashable | None:
@@ -65,16 +65,16 @@ class Keys:
 
 
 def _called(key: Callable[[Any], Any], values: Callable[[Any], Any], raw: Raw) -> Any:
-    """Return what *key* says of an item; one that does not fit its model is known by its text."""
+    """Return *key* of an item; if the item does not fit its model, return its bytes."""
     try:
         item = values(raw)
-    except Exception:  # `unfit` tells the caller when it is the item's turn
+    except Exception:  # reported by `Stream.unfit` when it is the item's turn
         return bytes(raw)
     return key(item)
 
 
 def mark(key: Hashable) -> int:
-    """Return a number that stands for *key* in a cursor, the same in every process."""
+    """Return a hash of *key* for use in a cursor, the same in every process."""
     return int.from_bytes(blake2s(repr(key).encode(), digest_size=MARK_BYTES).digest())
 
 
@@ -83,20 +83,20 @@ class DriftWatch:
     """Compares each page with the one before.
 
     Attributes:
-        keys: What identifies an item.
-        duplicates: Items seen to come twice.
+        keys: Reads the keys of items.
+        duplicates: Number of items that came twice.
     """
 
     keys: Keys
     duplicates: int = field(init=False, default=0)
 
     def compare(self, before: Sheet | None, after: Sheet, total: int | None) -> Iterator[Drift]:
-        """Return what is odd about *after*.
+        """Yield signs of drift in *after*.
 
         Args:
             before: The page before; None for the first.
             after: The page.
-            total: ``totalResults`` as it was known before.
+            total: ``totalResults`` of an earlier answer, if any.
         """
         moved = None not in {total, after.total} and total != after.total
         if moved:
@@ -121,7 +121,7 @@ class DriftWatch:
 
 
 def shortfall(done: int, total: int | None, page: int | None) -> Iterator[Drift]:
-    """Return what is odd about a list that ended after *done* items."""
+    """Yield a sign of drift if the list ended after *done* items but *total* says otherwise."""
     if total is not None and done != total:
         text = f"the list ended after {done} items, and totalResults says {total}"
         yield Drift(kind="count", page=page, detail=text)

@@ -1,10 +1,10 @@
-"""A page's bytes become its items, as late as possible.
+"""Decodes the items of a page, each when it is handed out.
 
-A page is only split into the bytes of its items; each is decoded when it is handed
-out. So the event loop never waits for a page, the garbage collector never walks a
-half-built one, and an item that does not fit its model costs that item alone.
-(Decoding a page whole saves the split, about a seventh, and loses more than that to
-the collector and the caches from some 20 records a page on: measured.)
+A page is first split into the bytes of its items. So decoding a page never blocks the event loop,
+the garbage collector never scans a half-built page, and an item that does not fit its model
+affects no other. (Decoding a page as a whole would save the split, about a seventh of the time,
+but with more than some 20 records a page it loses more than that to the collector and the CPU
+caches: measured.)
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ Decode = Callable[[bytes], Any]
 
 _NO_LINKS: Final = LinkNames()
 _NO_END: Final = b"9999-12-31T23:59:59.9999999"
-"""The last moment there is in .NET. Msgspec would round it up, into the year 10000."""
+"""The last moment in .NET. Msgspec would round it up to the year 10000."""
 _ENVELOPE_NAMES: Final = frozenset({"results", "pageNumber", "pageSize", "totalResults", "_links"})
 
 
 @frozen(kw_only=True)
 class Sheet:
-    """One page as it arrived: its envelope is read, its items are still bytes.
+    """One page with its envelope decoded and its items still as bytes.
 
     Attributes:
-        number, size, total: From the envelope; None if it does not say.
-        doubtful_total: ``totalResults`` as it came, if that is not a count.
+        number, size, total: From the envelope; None if missing.
+        doubtful_total: ``totalResults`` as received, if it is not a count.
         links: From the envelope.
-        raws: The bytes of its items.
-        extra: Envelope fields that the document does not name, if asked for.
+        raws: The bytes of the items.
+        extra: Envelope fields that the document does not name, if requested.
     """
 
     number: int | None
@@ -59,7 +59,7 @@ class Sheet:
 
     @property
     def count(self) -> int:
-        """Items in it."""
+        """Number of items."""
         return len(self.raws)
 
 
@@ -67,20 +67,20 @@ NO_SHEET: Final = Sheet(number=None, size=None, total=None, links=Links(), raws=
 
 
 def _reason(error: Exception) -> Reason:
-    """Return what msgspec, or code of the model's own, found wrong."""
+    """Return what msgspec, or the model's own code, found wrong, and where."""
     what, _, where = str(error).rpartition(" - at `")
     return (what, where.rstrip("`")) if what else (str(error), "$")
 
 
 @frozen
 class ItemReader:
-    """Reads pages, and items of one kind.
+    """Decodes pages, and items of one type.
 
     Attributes:
         decode: Decodes the bytes of an item.
-        build: Makes the item of what `decode` returns; None if that is the item.
-        has_model: Whether items have fields with types, some of which may be dates.
-        reason: Tells from an exception of these two what is wrong, and where.
+        build: Makes an item from what `decode` returns; None if that is the item.
+        has_model: Whether items have typed fields, some of which may be dates.
+        reason: Returns what is wrong, and where, from an exception of `decode` or `build`.
     """
 
     decode: Callable[[Any], Any]
@@ -95,12 +95,12 @@ class ItemReader:
         """Return a reader of *model*, or of plain values if it is None.
 
         Args:
-            model: A pydantic model, or see `shape_of`.
-            decode: The caller's own function of an item's bytes, instead of *model*.
+            model: A pydantic model, or any class that `shape_of` takes.
+            decode: A function that decodes an item's bytes, instead of *model*.
             exact: Whether fractions without an annotation become Decimal.
 
         Raises:
-            ConfigurationError: The model cannot be read.
+            ConfigurationError: The model cannot be used.
         """
         if decode is not None:
             return cls(bytes, decode)
@@ -113,9 +113,9 @@ class ItemReader:
         return cls(msgspec.json.Decoder(shape.type, float_hook=numbers).decode, shape.build, True)
 
     def open(self, pieces: Sequence[bytes], *, extra: bool = False) -> Generator[None, None, Sheet]:
-        """Return the page that *pieces* hold, one behind the other; yields from time to time.
+        """Return the page with the bytes *pieces*; yield after each step of the work.
 
-        Its *extra* fields cost a second look.
+        Reading *extra* fields decodes the page a second time.
 
         Raises:
             MalformedResponse: It is not a page envelope.
@@ -143,16 +143,16 @@ class ItemReader:
         return next(self.values(iter((raw,))))
 
     def values(self, raws: Iterator[Raw]) -> Iterator[Any]:
-        """Decode *raws* one by one, each when it is asked for, without a Python frame."""
+        """Return an iterator that decodes *raws* one by one, without a Python frame."""
         items: Iterator[Any] = map(self.decode, raws)
         return items if self.build is None else map(self.build, items)
 
 
 @define
 class Feed:
-    """The items of one page that are still to be handed out, and how far it is.
+    """The items of one page that are still to be handed out, and how many they are.
 
-    Counting costs nothing per item: the page's own iterator knows what is left.
+    Counting costs nothing per item: the iterator over the page knows how many are left.
     """
 
     sheet: Sheet
@@ -164,28 +164,28 @@ class Feed:
 
     @classmethod
     def of(cls, sheet: Sheet, reader: ItemReader, skip: int = 0) -> Feed:
-        """Return the items of *sheet* from the one at *skip* on."""
+        """Return the items of *sheet* without the first *skip*."""
         source = iter(sheet.raws[skip:] if skip else sheet.raws)
         to_come = repeat(True, length_hint(source))
         return cls(sheet, compress(reader.values(source), to_come), source, reader, to_come)
 
     @property
     def left(self) -> int:
-        """Items not handed out yet."""
+        """Number of items not handed out yet."""
         return length_hint(self._source)
 
     @property
     def taken(self) -> int:
-        """Position in the page of the next item."""
+        """Index in the page of the next item."""
         return self.sheet.count - self.left
 
     @property
     def lost(self) -> bool:
-        """Whether an item was taken that did not come, and `invalid` does not know of it."""
+        """Whether an item was taken but not yielded, and not passed to `invalid` either."""
         return length_hint(self._to_come) - self.left > self._unfit
 
     def invalid(self, error: Exception, request: Request) -> InvalidItem:
-        """Return what to raise when *error* came of decoding the item taken last."""
+        """Return the exception to raise after decoding the last item raised *error*."""
         self._unfit += 1
         index, page = self.taken - 1, self.sheet.number
         what, path = self._reader.reason(error)
@@ -203,7 +203,7 @@ class Feed:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pause the garbage collector while many objects are built, unless it is off already."""
+    """Disable the garbage collector while many objects are built, and restore it afterwards."""
     paused = gc.isenabled()
     gc.disable()
     try:
@@ -222,7 +222,7 @@ def _as_it_is(json: bytes | bytearray) -> bytes | bytearray:
 
 
 def _whole_number(name: str, value: Number) -> int | None:
-    """Numbers may come as strings; what is no whole number is refused."""
+    """Return *value*, which may be a string, as an int; raise ValueError if it is not whole."""
     if value is None:
         return None
     number = int(value)
@@ -232,7 +232,7 @@ def _whole_number(name: str, value: Number) -> int | None:
 
 
 def _doubtful(total: Number) -> bool:
-    """Whether ``totalResults`` says only that it is not known. Assumed: -1, or empty text."""
+    """Whether ``totalResults`` means "unknown". Assumed: -1, or empty text."""
     return total == -1 or (isinstance(total, str) and total.strip() in {"", "-1"})
 
 

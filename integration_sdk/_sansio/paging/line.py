@@ -1,10 +1,9 @@
-"""The pages that stand in line, and how many of them may be on their way.
+"""The queue of pages to read, and how many of them may be requested ahead.
 
-The head is the page that comes next; those behind it are asked for ahead of time.
-How far ahead is bounded three ways: by a number of pages, which halves when the
-service says 429 and grows back answer by answer; by the bytes that are held and
-expected; and, behind a page that failed, by that page: it is asked for again when
-it has become the head, and until then nothing behind it is.
+The head is the page that is handed out next; the others are requested ahead of time. How far
+ahead has three bounds: a number of pages, which halves on a 429 and grows by one with each
+answer; the bytes held and expected; and a page that failed, which is requested again only when
+it has become the head, and until then no page behind it is.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ from attrs import define, field, frozen
 from integration_sdk._sansio.requests import MIB, Params
 
 GUESSED_BODY: Final = MIB
-"""Bytes that a page is taken to have before one has been seen."""
+"""Assumed size of a page in bytes, before one has been received."""
 
 
 @frozen(eq=False, kw_only=True)
 class Ask:
-    """One page to ask for.
+    """One page to request.
 
     Attributes:
-        params: Its query.
-        query: Its text, where `params` cannot give it back.
-        number: The ``pageNumber`` it must answer with; None where the link does not say.
-        offset: Items of the list before it, where arithmetic tells.
-        size: The ``pageSize`` it must answer with; None where any will do.
-        skip: Its items that were handed out before (by an earlier run).
+        params: The query.
+        query: The query as text, if it cannot be restored from `params`.
+        number: The ``pageNumber`` that the answer must have; None if the link does not say.
+        offset: Number of items before the page, if it can be computed.
+        size: The ``pageSize`` that the answer must have; None for any.
+        skip: Number of its items that an earlier run has handed out.
     """
 
     params: Params
@@ -44,12 +43,12 @@ class Ask:
 
 @define
 class Line:
-    """Pages to come, in order.
+    """The pages to read, in order.
 
     Attributes:
-        prefetch: Pages asked for ahead of the one being handed out, at most.
-        max_bytes: Bytes of pages held and on their way, about, at most.
-        asks: The pages; the head is the first.
+        prefetch: Maximum number of pages requested ahead of the one being handed out.
+        max_bytes: Approximate maximum of bytes in pages held or being requested.
+        asks: The pages; the first is the head.
     """
 
     prefetch: int
@@ -59,7 +58,7 @@ class Line:
     _asked: set[Ask] = field(init=False, factory=set)
     _window: int = field(init=False)
     _calm: int = field(init=False, default=0)
-    """Pages to open before asking further ahead: the one behind them has failed."""
+    """Pages to open before requesting further ahead, because the page behind them failed."""
     _body: int = field(init=False, default=GUESSED_BODY)
     _held: int = field(init=False, default=0)
 
@@ -67,17 +66,17 @@ class Line:
         self._window = self.prefetch
 
     def room(self, *, waiting: bool) -> int:
-        """Return how many pages of the line may be held or on their way.
+        """Return how many pages of the line may be held or requested now.
 
         Args:
-            waiting: Whether somebody waits for the head: there is room for it at least.
+            waiting: Whether the head is being waited for; if so, the result is at least 1.
         """
         affordable = (self.max_bytes - self._held) // max(self._body, 1)
         room = min(self._window + waiting, affordable, self._calm or self._window + 1)
         return max(room, int(waiting))
 
     def to_fetch(self, room: int) -> list[Ask]:
-        """Return the first *room* pages, without those that were asked for already."""
+        """Return those of the first *room* pages that have not been requested yet."""
         new = [ask for ask in islice(self.asks, room) if ask not in self._asked]
         self._asked.update(new)
         return new
@@ -89,7 +88,7 @@ class Line:
             self._window = min(self._window + 1, self.prefetch)
 
     def failed(self, ask: Ask, *, throttled: bool) -> None:
-        """Note that *ask* has no answer; *throttled* halves the window."""
+        """Note that *ask* got no answer; *throttled* halves the window."""
         if ask in self._asked:
             self._asked.discard(ask)
             self._calm = max(self.asks.index(ask), 1)
@@ -97,16 +96,16 @@ class Line:
                 self._window = max(self._window // 2, min(self.prefetch, 1))
 
     def open_head(self, size: int) -> None:
-        """Take the head out of the line; its *size* bytes are held from now on."""
+        """Remove the head from the line; its *size* bytes are held from now on."""
         self._asked.discard(self.asks.popleft())
         self._calm = max(self._calm - 1, 0)
         self._held = size
 
     def start_over(self, *asks: Ask) -> None:
-        """Let *asks* be the line, whatever was in it."""
+        """Replace the whole line with *asks*."""
         self.asks = deque(asks)
         self._asked.clear()
 
     def recalled(self) -> None:
-        """Note that nothing is on its way or held any more."""
+        """Note that all requests were cancelled and their answers dropped."""
         self._asked.clear()

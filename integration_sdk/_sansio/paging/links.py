@@ -1,11 +1,11 @@
-"""What a ``next`` link asks for: its query, and nothing else of it.
+"""Reads the query of a ``next`` link.
 
-A link is text from the service's answer. Only its query is used, on the caller's own
-request, so a link cannot lead the request, and the key in it, to another host or path. A
-link that tries raises `UnsafeLink`.
+A link is text from the service's answer. Only its query is used, with the path of the caller's
+request, so a link cannot lead the request, and the API key in it, to another host or path. A link
+that tries raises `UnsafeLink`.
 
-A query that has more in it than a place and the caller's own filter may be anything (a
-token of bytes, a flag without a value), so it is sent back as it came.
+A query with more parameters than page, page size and the caller's own may contain anything (a
+token of bytes, a flag without a value), so it is sent back unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from integration_sdk.errors import UnsafeLink
 
 _PORTS: Final = {"http": 80, "https": 443}
 _NOWHERE: Final = "http://base.invalid"
-"""Stands for a base URL that is not known: a link that names a host is then foreign."""
+"""Used if the base URL is not known; a link that names a host is then refused."""
 _SENT_AS_IT_IS: Final = "!$%&'()*+,/:;=?@[]|"
 _PAGE: Final = re.compile(r"(?<=[?&]page=)[0-9]{1,9}(?=&|$)")
 
@@ -32,8 +32,8 @@ class LinkReader:
     """Reads the links of one list.
 
     Attributes:
-        request: The list's own request.
-        base_url: What absolute links must agree with.
+        request: The request for the first page.
+        base_url: The URL of the service, which absolute links must have.
     """
 
     request: Request
@@ -44,7 +44,7 @@ class LinkReader:
     def query(self, href: str, *, page: int | None) -> Params:
         """Return the query of *href*, a link found on *page*.
 
-        Links of one list differ in a number, so only the first is taken apart.
+        Links of one list usually differ only in the page number, so only the first is parsed.
 
         Raises:
             UnsafeLink: It leads to another host or path.
@@ -59,7 +59,7 @@ class LinkReader:
         return params
 
     def raw_query(self, href: str, params: Params) -> str | None:
-        """Return the query of *href* as it is to be sent, where *params* cannot give it back."""
+        """Return the query of *href* as text to send; None if *params* is enough."""
         if {pair for pair in params if pair[0] not in PLACE} <= {*self.request.params}:
             return None
         text = quote(urlsplit(href).query, safe=_SENT_AS_IT_IS)

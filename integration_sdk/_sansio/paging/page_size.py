@@ -1,8 +1,8 @@
-"""How many items to ask for at once: what the caller said, or what the service bears.
+"""The page size: the caller's, or adapted to the service.
 
-Where a list is addressed by number, a page of size s is items (n-1)*s to n*s. So the
-size may change only where the items before it are a multiple of the new one; sizes
-are therefore taken from a ladder in which each divides the next.
+Page n of size s holds the items (n-1)*s to n*s. So the size can change only where the number of
+items before a page is a multiple of the new size. Sizes are therefore taken from a ladder in
+which each divides the next.
 """
 
 from __future__ import annotations
@@ -19,26 +19,27 @@ LONG_SECONDS: Final = 4.0
 GOOD_BYTES: Final = 2 * 1024 * 1024
 MANY_BYTES: Final = 8 * 1024 * 1024
 CALM_PAGES: Final = 3
-"""Good answers before a size that was too much is tried again."""
+"""Number of good answers before a size that took too long is tried again."""
 MOST_CUTS: Final = 2
-"""Times that one page is asked for in a smaller size before its error is raised."""
+"""How often one page is requested in a smaller size before its error is raised."""
 
 
 @define
 class PageSize:
-    """The size to ask for.
+    """The page size to request.
 
     Attributes:
-        wanted: As of now.
-        auto: Whether answers steer it; else it only gives way to errors, and comes back.
+        wanted: The current size.
+        auto: Whether it adapts to the answers. If not, it only shrinks after errors, and
+            grows back.
     """
 
     wanted: int
     auto: bool = False
     _larger: list[int] = field(init=False, factory=list)
-    """Sizes to grow into, nearest last."""
+    """Sizes to grow to, the smallest last."""
     _steers: bool = field(init=False)
-    """Whether sizes differ from what the links say: from the first cut on, if not automatic."""
+    """Whether sizes may differ from those in the links; if not automatic, after the first cut."""
     _fixed: bool = field(init=False, default=False)
     _good: int = field(init=False, default=0)
     _cuts: int = field(init=False, default=0)
@@ -48,13 +49,13 @@ class PageSize:
 
     @classmethod
     def automatic(cls) -> PageSize:
-        """A size that is steered by bytes and latency."""
+        """Return a size that adapts to the bytes and latency of the answers."""
         size = cls(START, auto=True)
         size._larger = [step for step in reversed(LADDER) if step > START]
         return size
 
     def answered(self, count: int, size: int, seconds: float) -> None:
-        """Learn from an answer of *count* items, *size* bytes and *seconds*."""
+        """Adapt to an answer with *count* items and *size* bytes that took *seconds*."""
         self._cuts = 0
         if self._fixed or count < self.wanted:
             return
@@ -68,7 +69,7 @@ class PageSize:
             self.wanted, self._good = self._larger.pop(), 0
 
     def too_much(self) -> bool:
-        """Ask for less, because a page timed out; False where that was tried enough."""
+        """Shrink, because a page took too long; False if that has been tried often enough."""
         if self._fixed or self._cuts == MOST_CUTS or self.wanted == 1:
             return False
         self._cuts += 1
@@ -76,21 +77,21 @@ class PageSize:
         return True
 
     def capped(self, size: int) -> None:
-        """Learn that the service gives *size* at most."""
+        """Note that the service returns at most *size* items."""
         self.wanted = min(self.wanted, size)
         self._larger = [step for step in self._larger if step <= size]
 
     def give_up(self) -> None:
-        """Learn that the service gives another size than it is asked for."""
+        """Stop changing the size: the service does not return full pages of the size requested."""
         self._fixed = True
 
     def at(self, offset: int, size: int) -> int:
-        """Return the size for the page at *offset*, behind one of *size*."""
+        """Return the size of the page at *offset*: the wanted one if it fits there, else *size*."""
         fits = self._steers and not self._fixed and offset % self.wanted == 0
         return self.wanted if fits else size
 
     def _cut(self) -> None:
-        """Go to the largest divisor that is at most half."""
+        """Shrink to the largest divisor of the current size."""
         if self.wanted > 1:
             self._steers = True
             self._larger.append(self.wanted)

@@ -1,30 +1,27 @@
-"""Which pages to ask for, and when a list ends: what a patient link-follower reads.
+"""Reads a list by its links, requesting pages ahead.
 
-The follower asks for a page, hands out its items, and goes where ``_links.next``
-leads, until there is none. `PageWalk` hands out exactly that, and asks ahead::
+A simple reader would request a page, hand out its items, and follow ``_links.next`` until there
+is none. `PageWalk` hands out exactly the same items, but requests pages ahead::
 
-    to_fetch() ──> asks ──> (somebody fetches them, answers come in any order)
+    to_fetch() ──> asks ──> (the caller fetches them; answers arrive in any order)
                                                           │
     head: the one page that comes next  <── line of asks <┘
-    opened(sheet of the head) ──> judges its link, keeps or drops the rest of the line
+    opened(sheet of the head) ──> checks its link, keeps or drops the rest of the line
 
-Pages behind the head are speculation: as long as each page's link differs from the
-page's own query only in ``page``, the pages behind it can be addressed before their
-links are known. Every link that arrives is checked against the line; where they
-differ the link wins and the line is dropped. So a link that is opaque, or leads
-elsewhere in the list, is followed one page ahead, and nothing that was asked on
-speculation can change what is handed out.
+Pages behind the head are speculative. As long as each page's link differs from the page's own
+query only in ``page``, further pages can be requested before their links are known. Each link is
+compared with the line when it arrives; if they differ, the line is dropped and the link followed.
+So a link that is opaque, or leads elsewhere in the list, allows one page ahead only, and no
+speculative request can change what is handed out.
 
-Two things end a list with an error instead of silence or a circle: a link to a
-page that was read before, and a page that answers with another number. A page
-without a link, where ``totalResults`` says that there is more, is no end yet: the
-next page is asked for by its number, and ends the list if it is empty or the same
-page again.
+Two things end a list with an error: a link to a page that was read before, and an answer with
+another page number than requested. If a page has no link although ``totalResults`` says that there
+is more, the next page is requested by its number; it ends the list if it does not exist, is empty,
+or is the same page again.
 
-Whoever chose the page size goes on with it: a link that names a page and nothing of
-its size is asked for in the size of the page that it was found on. Other sizes are
-asked for only where pages are as full as they say, for else nobody knows which items
-a page of another size holds.
+If a link names a page but no size, the page is requested in the size of the page before. Other
+sizes are requested only if pages are as full as they say; otherwise it is not known which items
+a page of another size would hold.
 """
 
 from __future__ import annotations
@@ -46,11 +43,11 @@ from integration_sdk.errors import PaginationError
 
 @define(kw_only=True)
 class PageWalk(Walk):
-    """One walk along a list, as its links lead.
+    """A walk that follows the links of a list.
 
     Attributes:
-        sizes: How many items to ask for at once.
-        base_url: What absolute links must agree with.
+        sizes: The page size to request.
+        base_url: The URL of the service, which absolute links must have.
     """
 
     sizes: PageSize
@@ -61,16 +58,16 @@ class PageWalk(Walk):
     _count: int = field(init=False, default=0)
     _visited: set[int] = field(init=False, factory=set)
     _end: int = field(init=False, default=0)
-    """Pages are asked for ahead of their links only if they begin before this item."""
+    """Pages are requested ahead of their links only if they begin before this item."""
     _size: int | None = field(init=False, default=None)
-    """Items of a full page, as answered last; None where arithmetic does not hold."""
+    """Items of a full page, as last answered; None if offsets cannot be computed."""
     _by_link: Ask | None = field(init=False, default=None)
-    """What the link asked for, while the head is asked for in another size; else None."""
+    """The next page as the link names it, even if the head has another size."""
     _begun: Ask | None = field(init=False, default=None)
-    """The page that a cursor resumes within, and how much of it to skip, while it is read in
-    smaller parts; else None."""
+    """The page within which a cursor resumes, with the number of items to skip, while that page
+    is read in smaller parts; else None."""
     _unlinked: Sequence[Raw] = field(init=False, default=())
-    """Items of the current page where no link leads on from it."""
+    """Items of the current page if it has no next link."""
 
     def __attrs_post_init__(self) -> None:
         self._links = LinkReader(self.request, self.base_url)
@@ -79,7 +76,7 @@ class PageWalk(Walk):
         self.line.start_over(self._first())
 
     def _first(self) -> Ask:
-        """Return the page to begin with; its offset is known if all before it were full."""
+        """Return the page to begin with; its offset is known if all pages before it were full."""
         number = _number(self.start.params)
         before = 0 if number == 1 else ((number or 0) - 1) * (self._size or 0)
         counted = number and not self.start.query and self.start.done == before + self.start.skip
@@ -92,7 +89,7 @@ class PageWalk(Walk):
         )
 
     def beyond(self, tail: Ask) -> Ask | None:
-        """Return the page behind *tail* by arithmetic, up to where that is known to hold."""
+        """Return the page after *tail* by its number; None if it may not be requested yet."""
         further = _successor(tail, self._size)
         if further.offset is None or further.offset >= self._end:
             return None
@@ -101,7 +98,7 @@ class PageWalk(Walk):
     # What came of it
 
     def too_much(self) -> bool:
-        """Ask for the head in a smaller size, because it timed out; False if that is no use."""
+        """Make the head smaller, because it took too long; False if that is not possible."""
         head = self.line.asks[0]
         if self._size is None or head.offset is None or not self.sizes.too_much():
             return False
@@ -114,7 +111,7 @@ class PageWalk(Walk):
         return True
 
     def opened(self, sheet: Sheet, size: int, seconds: float = 0.0) -> int | None:
-        """Take the head's answer, and judge its link; see `Walk.opened`."""
+        """Make the head's answer the current page, and check its link; see `Walk.opened`."""
         ask = self.line.asks[0]
         if self.guessing and sheet.raws and sheet.raws == self._unlinked:
             self.ended()
@@ -150,7 +147,7 @@ class PageWalk(Walk):
             self.line.start_over(self._steered(following))
 
     def _agrees(self, following: Ask) -> bool:
-        """Whether the head was asked for ahead as the link now has it, or as the same items."""
+        """Whether the head is the page that the link names, or begins at the same item."""
         if not self.line.asks:
             return False
         head = self.line.asks[0]
@@ -161,7 +158,7 @@ class PageWalk(Walk):
         return head.offset is None and same_query(head.params, following.params)
 
     def _foreseeable(self, following: Ask | None) -> int:
-        """Return where in the list arithmetic stops: at its end, or at the limit."""
+        """Return the item before which pages ahead must begin: the end of the list or limit."""
         if following is None or following.offset is None or self.total is None:
             return 0
         if self.limit is None:
@@ -171,7 +168,7 @@ class PageWalk(Walk):
     # Links
 
     def _following(self, ask: Ask, sheet: Sheet) -> Ask | None:
-        """Return the next page, with its offset if it is the one that arithmetic expects."""
+        """Return the next page, with its offset if the link is regular; None at the end."""
         guessed, self.guessing = self.guessing, sheet.links.next is None
         if sheet.links.next is None:
             return None if guessed and not sheet.count else self._guess(ask, sheet)
@@ -192,7 +189,7 @@ class PageWalk(Walk):
         return Ask(params=params, query=query, number=number, offset=offset)
 
     def _sized(self, params: Params, ask: Ask) -> Params:
-        """Return a link's query with the size of its page where it names a page and no size."""
+        """Return a link's query; if it names a page but no size, with the size of *ask*."""
         names = {name for name, _ in params}
         plain = "page" in names and names <= {name for name, _ in self.request.params}
         if not plain or "pageSize" in names:
@@ -200,7 +197,7 @@ class PageWalk(Walk):
         return (*params, *(pair for pair in ask.params if pair[0] == "pageSize"))
 
     def _regular_size(self, ask: Ask, sheet: Sheet, params: Params) -> int | None:
-        """Return the size of pages where the link is the page's own query, one page on."""
+        """Return the page size if the link is the page's own query for the next page number."""
         if ask.number is None:
             return None
         regular = same_query(params, _replaced(ask.params, "page", ask.number + 1))
@@ -212,14 +209,17 @@ class PageWalk(Walk):
         return size or None
 
     def _number_of(self, params: Params) -> int | None:
-        """A link without ``page`` means page 1 (the default), unless it says more than we did."""
+        """Return the page number of a link; without ``page`` it is 1, the default.
+
+        If the link has parameters that the request did not have, the number is unknown (None).
+        """
         if any(name == "page" for name, _ in params):
             return _number(params)
         says_more = {name for name, _ in params} - {name for name, _ in self.request.params}
         return None if says_more else 1
 
     def _guess(self, ask: Ask, sheet: Sheet) -> Ask | None:
-        """No link: the end, unless the page itself says that there is more."""
+        """Return the page after one without a link; None if its envelope says it is the last."""
         if ask.number is None or ask.query or not sheet.size or sheet.total is None:
             return None
         more = sheet.total > max(ask.number * sheet.size, self.start.done + self.offered)
@@ -228,34 +228,34 @@ class PageWalk(Walk):
     # Sizes
 
     def _steered(self, ask: Ask) -> Ask:
-        """Return *ask*, in another size if one is wanted and its place allows it."""
+        """Return *ask*, in the wanted size if its offset allows that."""
         if self._size is None or ask.offset is None:
             return ask
         size = self.sizes.at(ask.offset, ask.size or self._size)
         return ask if size == (ask.size or self._size) else self._resized(ask, size)
 
     def _resized(self, ask: Ask, size: int) -> Ask:
-        """Return the page of *size* that begins where *ask* does."""
+        """Return the page of *size* items that begins where *ask* does."""
         number = (ask.offset or 0) // size + 1
         params = _replaced(_replaced(ask.params, "page", number), "pageSize", size)
         return Ask(params=params, number=number, offset=ask.offset, size=size, skip=ask.skip)
 
     def _is_exact(self, ask: Ask, sheet: Sheet) -> bool:
-        """Whether a page is of the size that was chosen for it: full, or up to the list's end."""
+        """Whether a page has the size chosen for it, and is full or reaches the list's end."""
         end = (
             ask.size if sheet.links.next or sheet.total is None else sheet.total - (ask.offset or 0)
         )
         return sheet.size == ask.size and sheet.count in {ask.size, end}
 
     def _steer_no_more(self, ask: Ask) -> None:
-        """The service gave another size than was asked for: go on as the link has it."""
+        """Go on with the sizes in the links: the service returned another than requested."""
         self.sizes.give_up()
         self.line.start_over(self._by_link or evolve(ask, size=None))
 
     # Where it is
 
     def position(self, taken: int) -> Position:
-        """Return the place behind the first *taken* items of the current page."""
+        """Return the place after the first *taken* items of the current page."""
         if self.current is None:
             return self.start
         done = self.start.done + self.offered - max(self._count - taken, 0)
@@ -267,7 +267,7 @@ class PageWalk(Walk):
         )
 
     def resume_behind_problem(self) -> PaginationError | None:
-        """Return why the walk cannot go on, and prepare to look at that page once more."""
+        """Return the error that ended the walk, if any, and prepare to read that page again."""
         if self.satisfied or self._problem is None:
             return None
         problem, self._problem = self._problem, None
@@ -278,7 +278,7 @@ class PageWalk(Walk):
 
 
 def _successor(ask: Ask, size: int | None) -> Ask:
-    """Return the page behind *ask*, which has a number, by arithmetic; pages hold *size* items."""
+    """Return the page after *ask* by its number; *size* is the number of items in a page."""
     number = (ask.number or 0) + 1
     held = ask.size or size
     offset = None if ask.offset is None or held is None else ask.offset + held

@@ -1,24 +1,22 @@
-"""Reading a list that changes meanwhile, so that what stood still comes exactly once.
+"""Reads a list that changes meanwhile, so that each record that stays comes exactly once.
 
-Pages are addressed by position, and a record inserted or deleted before the reader's
-place moves everything behind it: the next page then repeats items, or passes over
-some. `RepairWalk` asks for pages that overlap, by choosing page sizes so that each
-page begins before the last one ended::
+Pages are addressed by position, and a record inserted or deleted before the reader's place shifts
+all that follow: the next page then repeats some items, or misses some. `RepairWalk` requests
+pages that overlap, by choosing page sizes so that each page begins before the last one ended::
 
     size 100, page 1:   |0 ............ 99|
     size  99, page 2:                 |99 ............ 197|
     size  98, page 3:                              |196 ............ 293|
 
-A page that holds an item already read continues the list there: whatever stood still
-behind that item stands behind it in this page too, with nothing in between, since
-records that stay keep their order. Only what follows the last such item is handed
-out. So nothing comes twice, and nothing that stood still is passed over, whenever
-each page was read. A page without such an item may lie behind a gap: the walk steps
-back, twice as far each time, until a page holds one or begins the list.
+If a page holds an item that was read already, the list continues after the last such item, and
+only what follows it is handed out. Records that stay keep their order, so none of them can be
+missing in between. So nothing comes twice, and no record that stays is missed, no matter when
+each page was read. If a page holds no such item, there may be a gap before it: the walk steps
+back, twice as far each time, until a page holds one or is the first of the list.
 
-Known limits: a record that is moved counts as deleted and inserted. Keys are kept
-for the whole walk, about 100 bytes an item. A cursor knows only the last few items;
-one that was taken while the walk stepped back may repeat some, and loses none.
+Known limits: a record that is moved counts as deleted and inserted. Keys are kept for the whole
+walk, about 100 bytes an item. A cursor knows only the last few items; one taken while the walk
+stepped back may repeat some items, but misses none.
 """
 
 from __future__ import annotations
@@ -39,22 +37,22 @@ from integration_sdk._sansio.paging.walk import Walk
 from integration_sdk.errors import ResultSetChanged
 
 SMALLEST: Final = 3
-"""Items a page; fewer cannot overlap and still get on."""
+"""Minimum number of items in a page; smaller pages cannot both overlap and advance."""
 CHOICES: Final = 200
-"""Sizes that are considered for one page."""
+"""Number of sizes that are considered for one page."""
 MOST_IDLE: Final = 60
-"""Pages in a row without a new item before the list is given up."""
+"""Maximum number of pages in a row without a new item, before an error is raised."""
 MARKS: Final = 6
-"""Items that a cursor knows the place by."""
+"""Number of items that a cursor identifies its place by."""
 
 
 @define(kw_only=True)
 class RepairWalk(Walk):
-    """One walk along a list that may change.
+    """A walk along a list that may change.
 
     Attributes:
-        size: Items a page, at most.
-        keys: What identifies an item.
+        size: Maximum number of items in a page.
+        keys: Reads the keys of items.
     """
 
     size: int
@@ -62,14 +60,14 @@ class RepairWalk(Walk):
 
     _seen: set[Hashable] = field(init=False, factory=set)
     _reached: int = field(init=False, default=0)
-    """Position in the list up to which it was read, when it was."""
+    """Position in the list up to which it was read, as of that time."""
     _overlap: int = field(init=False, default=1)
     _idle: int = field(init=False, default=0)
     """Pages in a row without a new item."""
     _marks: frozenset[int] = field(init=False)
-    """What a cursor knows its place by."""
+    """Hashes of the keys that a cursor identifies its place by."""
     _from_start: bool = field(init=False, default=False)
-    """Whether the place of a cursor is looked for page by page."""
+    """Whether the place of a cursor is searched for page by page from the start."""
     _cuts: int = field(init=False, default=0)
     _page_keys: list[Hashable] = field(init=False, factory=list)
     _cut: int = field(init=False, default=0)
@@ -86,7 +84,7 @@ class RepairWalk(Walk):
     # What to fetch
 
     def beyond(self, tail: Ask) -> Ask | None:
-        """Return the page behind *tail*, if all goes well."""
+        """Return the page after *tail*, provided that the list does not change."""
         end = (tail.offset or 0) + (tail.size or 0)
         last = self.total or 0
         if self.limit is not None:
@@ -94,7 +92,7 @@ class RepairWalk(Walk):
         return None if end >= last else self._plan(end)
 
     def _plan(self, reached: int) -> Ask:
-        """Return the page that overlaps what was *reached* and leads furthest beyond."""
+        """Return the page that begins before *reached* and ends as far beyond it as possible."""
         begin = max(reached - self._overlap, 0)
         size = self._best_size(begin, reached) if begin else self.size
         number = begin // size + 1
@@ -112,7 +110,7 @@ class RepairWalk(Walk):
         return next(size for size in count(self.size) if end(size) > reached)
 
     def too_much(self) -> bool:
-        """Ask for less at once, because a page timed out; False if that is no use."""
+        """Make the head smaller, because it took too long; False if that is not possible."""
         if self.size <= SMALLEST or self._cuts == MOST_CUTS:
             return False
         self._cuts += 1
@@ -123,11 +121,11 @@ class RepairWalk(Walk):
     # What came of it
 
     def opened(self, sheet: Sheet, size: int, seconds: float = 0.0) -> int | None:
-        """Take the head's answer; see `Walk.opened`.
+        """Make the head's answer the current page; see `Walk.opened`.
 
         Raises:
             ResultSetChanged: The list changes too fast, or a cursor's place is gone.
-            PaginationError: It is not the page that was asked for, or has no keys.
+            PaginationError: It is not the page that was requested, or an item has no key.
         """
         ask = self.line.asks[0]
         self.check_number(ask, sheet.number)
@@ -178,7 +176,7 @@ class RepairWalk(Walk):
         self.total = sheet.total
 
     def _continues_at(self, ask: Ask, keys: Sequence[Hashable]) -> int | None:
-        """Return the position behind the last item that was read already; None for a gap."""
+        """Return the index in the page after the last item read already; None for a gap."""
         known = self._known(keys)
         if known:
             self._seen.update(keys[: known[-1] + 1])
@@ -229,7 +227,7 @@ class RepairWalk(Walk):
         return True
 
     def _step(self, ask: Ask, sheet: Sheet) -> None:
-        """Look for the place where the list goes on: back, and for a cursor then from the start."""
+        """Plan the next page of the search: further back or, once at the start, forward again."""
         text = "it has no item in common with what was read; going back to where it has"
         self.notes.append(Drift(kind="gap", page=ask.number, detail=text))
         self._from_start = self._from_start or not ask.offset
@@ -246,7 +244,7 @@ class RepairWalk(Walk):
     # Where it is
 
     def position(self, taken: int) -> Position:
-        """Return the place behind the first *taken* items of the current page."""
+        """Return the place after the first *taken* items of the current page."""
         if self.current is None:
             return self.start
         left = max(len(self._page_keys) - taken, 0)

@@ -1,4 +1,4 @@
-"""What is known about a list while it is being read."""
+"""Progress and statistics of reading a list."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ListProgress:
         total: Items to read in all: ``totalResults`` of the last answer, or ``limit=`` if that
             is less. None before the first answer.
         rate: Items per second in this run; 0.0 before the first.
-        eta: Seconds left at this rate; None if that cannot be said.
+        eta: Seconds left at this rate; None if unknown.
     """
 
     done: int
@@ -33,8 +33,8 @@ class Drift:
         kind: "total" (``totalResults`` changed), "duplicate" (items came twice), "gap"
             (items may be missing) or "count" (at the end, more or fewer items than
             ``totalResults``).
-        page: Where it was noticed.
-        detail: In words.
+        page: Number of the page where it was noticed, if known.
+        detail: A description in words.
     """
 
     kind: Literal["total", "duplicate", "gap", "count"]

@@ -1,9 +1,9 @@
-"""A page's bytes are split into the bytes of its items, in pieces as they were received.
+"""Splits the bytes of a page into the bytes of its items, in several steps if it is large.
 
-msgspec splits a page in one call, which takes 10 ms for thousands of items: too long for an
-event loop. So a large page, which comes in pieces, is cut where an item seems to end and the
-next to begin. A cut is a guess. If what is before it is an array when put into brackets, it
-was right, since JSON can be read in one way only; if not, the page is split at once after all.
+msgspec splits a page in one call, which takes 10 ms for thousands of items: too long for an event
+loop. So a large page, which arrives in pieces, is cut where one item seems to end and the next to
+begin. A cut is a guess. If the part before it, in brackets, is a valid array, the guess was right,
+since JSON is unambiguous; if not, the page is split in one call after all.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from msgspec import Raw
 
 Number = int | str | float | None
 PIECE: Final = 512 * 1024
-"""Bytes that are split at a time, at least: less than a millisecond's work."""
+"""Minimum number of bytes to split in one step, which takes less than a millisecond."""
 NEAR_END: Final = PIECE // 16
-"""How many of them a cut may leave to the next piece."""
+"""A cut is first looked for in this many bytes at the end of a piece."""
 Mend = Callable[[bytes | bytearray], bytes | bytearray]
 
 
@@ -56,24 +56,24 @@ _SCALAR: Final = rb'(?:"[^"\\]*"|[-+.\w]+)'
 _START: Final = re.compile(
     rb'"results"\s*:\s*\[\s*(?=(\{\s*"\w+"\s*:\s*)' + _SCALAR + rb'(\s*,\s*"\w+"\s*:))'
 )
-"""Where the items begin, and the first two names of the first one."""
+"""Matches the beginning of the items, and the first two names of the first item."""
 _ESCAPE: Final = rb"(?s)\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>u[dD][89a-fA-F]..)|.)"
-"""An escape in a JSON string: a surrogate pair, half of one, or any other."""
+"""Matches an escape in a JSON string: a surrogate pair, half of one, or any other."""
 
 
 def split(pieces: Sequence[bytes], mend: Mend) -> Generator[None, None, Envelope]:
-    """Return the page that *pieces* hold, its items as bytes; yields from time to time.
+    """Return the envelope of a page, with its items as bytes; yield after each step.
 
     Args:
-        pieces: The page, one behind the other.
-        mend: Applied to what is decoded.
+        pieces: The bytes of the page, in order.
+        mend: Applied to all bytes before they are decoded.
 
     Raises:
         msgspec.DecodeError: It is not a page envelope.
     """
     envelope = None
     if len(pieces) > 1:
-        with suppress(msgspec.DecodeError):  # a cut was wrong, or the page is
+        with suppress(msgspec.DecodeError):  # a cut was wrong, or the page is invalid
             envelope = yield from _split_as_received(pieces, mend)
     return envelope or _split_at_once(mend(b"".join(pieces)))
 
@@ -81,7 +81,7 @@ def split(pieces: Sequence[bytes], mend: Mend) -> Generator[None, None, Envelope
 def _split_as_received(
     pieces: Sequence[bytes], mend: Mend
 ) -> Generator[None, None, Envelope | None]:
-    """Return the page; None if there is nowhere to cut."""
+    """Return the envelope; None if there is no place to cut."""
     received = iter(pieces)
     buffer = _filled(b"", received)
     start = _START.search(buffer)
@@ -90,7 +90,7 @@ def _split_as_received(
     first, second = map(re.escape, start.groups())
     next_item = re.compile(rb"\}\s*,\s*(?=" + first + _SCALAR + second + rb")")
     head, rest = bytes(buffer[: start.end()]), buffer[start.end() :]
-    raws = _read_page(head + b"]}").results  # none: but is it the page's own list?
+    raws = _read_page(head + b"]}").results  # empty; raises if it is not the page's own list
     while len(buffer := _filled(b"[" + rest, received)) > PIECE:
         cut = next_item.search(buffer, len(buffer) - NEAR_END) or _last(next_item.finditer(buffer))
         if cut is None:
@@ -109,7 +109,7 @@ def _last(matches: Iterator[re.Match[bytes]]) -> re.Match[bytes] | None:
 
 
 def _filled(rest: bytes, received: Iterator[bytes]) -> bytearray:
-    """Return *rest* and as much of what was received as makes it large enough to be split."""
+    """Return *rest* with pieces of *received* appended until it is longer than `PIECE`."""
     parts, size = [rest], len(rest)
     while size <= PIECE and (piece := next(received, None)) is not None:
         parts.append(piece)
@@ -118,7 +118,7 @@ def _filled(rest: bytes, received: Iterator[bytes]) -> bytearray:
 
 
 def _split_at_once(body: bytes | bytearray) -> Envelope:
-    """Split *body*; half a surrogate pair, which is no text, spoils its own record only."""
+    """Split *body*; half a surrogate pair, which is invalid, affects only its own item."""
     try:
         return _read_page(body)
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""What all walks along a list share: a start, a line of pages to come, and a count."""
+"""The base class of the walks along a list."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from integration_sdk.errors import PaginationError
 
 @define(kw_only=True)
 class Walk(ABC):
-    """One walk along a list.
+    """One walk along a list: decides which pages to request, and checks the answers.
 
     Attributes:
-        request: The list's first page; its path and filter bind every other.
+        request: The request for the first page; all others have its path and filter.
         start: Where to begin.
-        line: The pages to come.
-        limit: Items wanted, if not all.
+        line: The pages to read.
+        limit: Maximum number of items; None for all.
         current: The page being handed out.
-        guessing: Whether no link leads to the head, only arithmetic does.
+        guessing: Whether the head was computed, because no link led to it.
         total: ``totalResults`` as last answered.
-        offered: Items of the pages opened so far.
-        notes: Signs of drift, for whoever reports them to take.
+        offered: Number of items in the pages opened so far.
+        notes: Signs of drift that have not been reported yet.
     """
 
     request: Request
@@ -43,20 +43,20 @@ class Walk(ABC):
 
     @property
     def head(self) -> Ask | None:
-        """The page that is handed out next; None when the list, or the limit, has ended."""
+        """The page that is handed out next; None at the end of the list or the limit."""
         return self.line.asks[0] if self.line.asks and not self.satisfied else None
 
     @property
     def satisfied(self) -> bool:
-        """Whether the pages opened so far hold all that is wanted."""
+        """Whether the pages opened so far hold *limit* items."""
         return self.limit is not None and self.offered >= self.limit
 
     def to_fetch(self, *, waiting: bool) -> list[Ask]:
-        """Return the pages to ask for now, nearest first.
+        """Return the pages to request now, in order.
 
         Args:
-            waiting: Whether the head is waited for: it is then asked for whatever
-                the window and the bytes held say.
+            waiting: Whether the head is being waited for; if so, it is requested regardless
+                of the window and the bytes held.
         """
         if self.head is None:
             return []
@@ -68,39 +68,39 @@ class Walk(ABC):
 
     @abstractmethod
     def beyond(self, tail: Ask) -> Ask | None:
-        """Return the page to ask for behind *tail* without knowing its link, if there is one."""
+        """Return the page after *tail*, to request without knowing its link; None for none."""
 
     @abstractmethod
     def opened(self, sheet: Sheet, size: int, seconds: float = 0.0) -> int | None:
-        """Take the head's answer: it becomes the current page.
+        """Make the head's answer the current page.
 
         Args:
-            sheet: The page.
-            size: Its bytes.
-            seconds: What it took.
+            sheet: The answer.
+            size: Its size in bytes.
+            seconds: How long it took.
 
         Returns:
-            How many of its items are not to be handed out, because they were before;
-            None if the page is no use and the head is to be asked for again.
+            How many of its items to skip, because they were handed out before; None if the
+            page cannot be used: the walk then has another head, or none.
 
         Raises:
-            PaginationError: It is not the page that was asked for. The head stays.
+            PaginationError: It is not the page that was requested. The head stays.
         """
 
     @abstractmethod
     def too_much(self) -> bool:
-        """Ask for the head in a smaller size, because it timed out; False if that is no use."""
+        """Make the head smaller, because it took too long; False if that is not possible."""
 
     @abstractmethod
     def position(self, taken: int) -> Position:
-        """Return the place behind the first *taken* items of the current page."""
+        """Return the place after the first *taken* items of the current page."""
 
     def resume_behind_problem(self) -> PaginationError | None:
-        """Return why there is no next page, if that is an error, and prepare to look again."""
+        """Return the error that ended the walk, if any, and prepare to read that page again."""
         return None
 
     def ended(self) -> None:
-        """Note that the head, which no link led to, does not exist."""
+        """Note that the head does not exist; it was computed, and ends the list."""
         self.line.start_over()
 
     def dropped(self, count: int) -> None:
@@ -108,12 +108,12 @@ class Walk(ABC):
         self.offered -= count
 
     def unusable(self) -> None:
-        """Note that an item could not be used: another takes its place in the limit."""
+        """Note that an item could not be decoded; it does not count towards the limit."""
         if self.limit is not None:
             self.limit += 1
 
     def check_number(self, ask: Ask, number: int | None) -> None:
-        """Raise if the page that came has another *number* than the one that was requested."""
+        """Raise if the answer has a different page *number* than *ask*."""
         if None not in {ask.number, number} and ask.number != number:
             what = f"page {ask.number} was requested, but page {number} was returned"
             raise self.error(what, ask.number)
@@ -121,7 +121,7 @@ class Walk(ABC):
     def error(
         self, what: str, page: int | None, kind: type[PaginationError] = PaginationError
     ) -> PaginationError:
-        """Return the error of a list that cannot be read on from *page*."""
+        """Return an error that says that the list cannot be read beyond *page*."""
         return kind(
             f"GET {self.request.path}: {what}; the list cannot be read on from here",
             page=page,
