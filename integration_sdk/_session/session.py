@@ -42,16 +42,10 @@ from integration_sdk._sansio.throttling.retry import (
 from integration_sdk._sansio.throttling.throttle import Throttle
 from integration_sdk._session.call import BeforeSending, Call, CallInfo, CallOptions, SessionStats
 from integration_sdk._session.call_log import CallLog, Outcome
+from integration_sdk._session.failures import Failure, lost
 from integration_sdk._session.key import ApiKey, ApiKeySource, Hidden, hide
 from integration_sdk._session.room import Room
-from integration_sdk._session.transport import (
-    CONNECTIONS,
-    Carrier,
-    Failure,
-    Transmission,
-    Transport,
-    lost,
-)
+from integration_sdk._session.transport import CONNECTIONS, Carrier, Transmission, Transport
 from integration_sdk._session.turnstile import GateClosed
 from integration_sdk.errors import ClientClosed, NotSent
 

@@ -26,29 +26,24 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from aiohttp import hdrs
 from aiohttp.connector import Connection
-from aiohttp.http import HttpProcessingError
-from attrs import define, field, frozen
+from attrs import define, field
 from yarl import URL
 
-from integration_sdk._sansio.requests import Phase, Request, Safety
+from integration_sdk._sansio.requests import Request, Safety
 from integration_sdk._sansio.responses import Response
+from integration_sdk._session.failures import ERRORS, Failure, Lost, failure, reason, too_large
 from integration_sdk._session.key import ApiKey, Hidden
 from integration_sdk._strays import is_cancelled
 from integration_sdk._version import __version__
 from integration_sdk.errors import (
-    AnswerLost,
     ClientClosed,
     ConfigurationError,
-    MalformedResponse,
-    NotSent,
-    ResponseTooLarge,
-    TransportError,
 )
 
 KIB: Final = 1024
 ERROR_LIMIT: Final = 64 * KIB
 """Maximum bytes kept of an error answer; larger answers are not searched for the key either."""
-SHORTEST_IN_ERRORS: Final = 8
+SHORTEST_INERRORS: Final = 8
 SHORTEST_IN_DATA: Final = 16
 """Minimum length of a key that is searched for: a shorter one may be a word in a record."""
 LARGE: Final = 1024 * KIB
@@ -62,21 +57,6 @@ WRITE_IDLE: Final = 1.0
 NOT_INHERITED: Final = frozenset({"authorization", "proxy-authorization", "cookie", "host"})
 
 Middleware = Callable[[aiohttp.ClientRequest, Any], Awaitable[aiohttp.ClientResponse]]
-
-
-@frozen
-class Failure:
-    """A transmission without a usable answer.
-
-    Attributes:
-        phase: How far it got.
-        error: Raised to the caller if the request is not sent again.
-        repeatable: Whether a retry could succeed.
-    """
-
-    phase: Phase
-    error: TransportError
-    repeatable: bool = True
 
 
 @define
@@ -110,17 +90,13 @@ class Carrier(Protocol):
 # What aiohttp must not do
 
 
-class _Lost(Exception):
-    """A lost connection; aiohttp does not retry after this exception."""
-
-
 async def _no_second_sending(request: aiohttp.ClientRequest, handler: Any) -> Any:
     try:
         return await handler(request)
     except aiohttp.ClientConnectorError:
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        lost = _Lost(_reason(error))
+        lost = Lost(reason(error))
     raise lost
 
 
@@ -284,10 +260,16 @@ class Transport:
                 return await self._read(request, answer)
             finally:
                 answer.release()  # closes the connection, if anything is left to read
-        except (*_ERRORS, asyncio.CancelledError) as error:
+        except (*ERRORS, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 raise
-            return _failure(transmission, error, URL(self.base_url), self._proxy)
+            return failure(
+                request,
+                error,
+                may_have_left=transmission.may_have_left,
+                service=URL(self.base_url),
+                proxy=self._proxy,
+            )
         finally:
             _under_way.reset(token)
 
@@ -296,9 +278,9 @@ class Transport:
         limit = min(ERROR_LIMIT, request.body_limit) if is_error else request.body_limit
         body, is_whole = await _read_capped(answer, limit)
         if not is_whole and not is_error:
-            return _too_large(request, limit)
+            return too_large(request, limit)
         if isinstance(body, bytes) and len(body) <= ERROR_LIMIT:  # others would take too long
-            shortest = SHORTEST_IN_ERRORS if is_error else SHORTEST_IN_DATA
+            shortest = SHORTEST_INERRORS if is_error else SHORTEST_IN_DATA
             body = self.key.redact(body, shortest=shortest)
         return Response(
             status=answer.status, headers=answer.headers, body=body, received_at=time.time()
@@ -336,73 +318,3 @@ async def _read_capped(
     if len(pieces) == 1:
         return pieces[0], True
     return (b"".join(pieces) if size < LARGE else pieces), True
-
-
-# Failures
-
-
-_ERRORS: Final = (aiohttp.ClientError, _Lost, HttpProcessingError, OSError)
-"""What aiohttp raises when a transmission fails. Timeouts are OSErrors; bugs are neither."""
-_NEVER_LEFT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
-_MALFORMED: Final = (aiohttp.ClientResponseError, HttpProcessingError)
-
-
-def _failure(
-    transmission: Transmission, error: BaseException, service: URL, proxy: URL | None
-) -> Failure:
-    request = transmission.request
-    call = f"{request.method} {request.path}"
-    facts: dict[str, Any] = {"method": request.method, "path": request.path}
-    why = str(error) if isinstance(error, _Lost) else _reason(error)
-    # Until then only the proxy was spoken to, and its refusal may be any of these errors.
-    if not transmission.may_have_left and (proxy or isinstance(error, _NEVER_LEFT)):
-        where = _no_way(error, why, service, proxy)
-        not_sent = NotSent(f"{call} was not sent: {where}", **facts)
-        untrusted = isinstance(error, aiohttp.ClientConnectorCertificateError)
-        return Failure(Phase.NEVER_LEFT, not_sent, repeatable=not untrusted)
-    if isinstance(error, _MALFORMED):
-        message = f"{call} was answered by something that is not HTTP ({why})"
-        return Failure(Phase.MAY_HAVE_LEFT, MalformedResponse(message, **facts))
-    return Failure(Phase.MAY_HAVE_LEFT, lost(request, why))
-
-
-def _no_way(error: BaseException, why: str, service: URL, proxy: URL | None) -> str:
-    """Return what could not be reached, why, and what to check."""
-    if proxy is not None and not isinstance(error, aiohttp.ClientSSLError):
-        return f"no way through the proxy {proxy.host}:{proxy.port} ({why}). Check proxy=."
-    todo = "Check base_url= and the network."
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        todo = "For a private CA pass ssl=ssl.create_default_context(cafile=...)."
-    return f"no connection to {service.host}:{service.port} ({why}). {todo}"
-
-
-def lost(request: Request, why: str, *, attempts: int = 0) -> AnswerLost:
-    """Return the error of a request that may have been sent and has no answer."""
-    advice = (
-        "It may have been carried out; look before you repeat it"
-        if request.safety is Safety.WRITE
-        else "It can be repeated"
-    )
-    call = f"{request.method} {request.path}"
-    return AnswerLost(
-        f"{call} was sent, but its answer was lost: {why}. {advice}.",
-        method=request.method,
-        path=request.path,
-        attempts=attempts,
-    )
-
-
-def _too_large(request: Request, limit: int) -> Failure:
-    call = f"{request.method} {request.path}"
-    message = f"{call} was answered by more than {limit:,} bytes; the rest was not read"
-    facts: dict[str, Any] = {"method": request.method, "path": request.path, "limit": limit}
-    return Failure(Phase.MAY_HAVE_LEFT, ResponseTooLarge(message, **facts), repeatable=False)
-
-
-def _reason(error: BaseException) -> str:
-    """Return the reason without any text from the peer, since that may contain the key."""
-    if isinstance(error, aiohttp.ClientHttpProxyError):
-        return f"the proxy answered {error.status}"
-    cause = getattr(error, "os_error", None) or error
-    words = getattr(cause, "strerror", None)
-    return f"{type(error).__name__}: {words}" if words else type(error).__name__

@@ -1,0 +1,110 @@
+"""What aiohttp raised becomes a `Failure`: how far the transmission got, and what to tell.
+
+aiohttp's errors hold the request's headers, so nothing of them is passed on but their class and
+the operating system's words.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import aiohttp
+from aiohttp.http import HttpProcessingError
+from attrs import frozen
+from yarl import URL
+
+from integration_sdk._sansio.requests import Phase, Request, Safety
+from integration_sdk.errors import (
+    AnswerLost,
+    MalformedResponse,
+    NotSent,
+    ResponseTooLarge,
+    TransportError,
+)
+
+
+@frozen
+class Failure:
+    """A transmission without a usable answer.
+
+    Attributes:
+        phase: How far it got.
+        error: Raised to the caller if the request is not sent again.
+        repeatable: Whether a retry could succeed.
+    """
+
+    phase: Phase
+    error: TransportError
+    repeatable: bool = True
+
+
+class Lost(Exception):
+    """A lost connection; aiohttp does not retry after this exception."""
+
+
+ERRORS: Final = (aiohttp.ClientError, Lost, HttpProcessingError, OSError)
+"""What aiohttp raises when a transmission fails. Timeouts are OSErrors; bugs are neither."""
+_NEVER_LEFT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+_MALFORMED: Final = (aiohttp.ClientResponseError, HttpProcessingError)
+
+
+def failure(
+    request: Request, error: BaseException, *, may_have_left: bool, service: URL, proxy: URL | None
+) -> Failure:
+    """Return what *error*, raised by aiohttp, says about a transmission of *request*."""
+    call = f"{request.method} {request.path}"
+    facts: dict[str, Any] = {"method": request.method, "path": request.path}
+    why = str(error) if isinstance(error, Lost) else reason(error)
+    # Until then only the proxy was spoken to, and its refusal may be any of these errors.
+    if not may_have_left and (proxy or isinstance(error, _NEVER_LEFT)):
+        where = _no_way(error, why, service, proxy)
+        not_sent = NotSent(f"{call} was not sent: {where}", **facts)
+        untrusted = isinstance(error, aiohttp.ClientConnectorCertificateError)
+        return Failure(Phase.NEVER_LEFT, not_sent, repeatable=not untrusted)
+    if isinstance(error, _MALFORMED):
+        message = f"{call} was answered by something that is not HTTP ({why})"
+        return Failure(Phase.MAY_HAVE_LEFT, MalformedResponse(message, **facts))
+    return Failure(Phase.MAY_HAVE_LEFT, lost(request, why))
+
+
+def _no_way(error: BaseException, why: str, service: URL, proxy: URL | None) -> str:
+    """Return what could not be reached, why, and what to check."""
+    if proxy is not None and not isinstance(error, aiohttp.ClientSSLError):
+        return f"no way through the proxy {proxy.host}:{proxy.port} ({why}). Check proxy=."
+    todo = "Check base_url= and the network."
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        todo = "For a private CA pass ssl=ssl.create_default_context(cafile=...)."
+    return f"no connection to {service.host}:{service.port} ({why}). {todo}"
+
+
+def lost(request: Request, why: str, *, attempts: int = 0) -> AnswerLost:
+    """Return the error of a request that may have been sent and has no answer."""
+    advice = (
+        "It may have been carried out; look before you repeat it"
+        if request.safety is Safety.WRITE
+        else "It can be repeated"
+    )
+    call = f"{request.method} {request.path}"
+    return AnswerLost(
+        f"{call} was sent, but its answer was lost: {why}. {advice}.",
+        method=request.method,
+        path=request.path,
+        attempts=attempts,
+    )
+
+
+def too_large(request: Request, limit: int) -> Failure:
+    """Return the failure of an answer of more than *limit* bytes."""
+    call = f"{request.method} {request.path}"
+    message = f"{call} was answered by more than {limit:,} bytes; the rest was not read"
+    facts: dict[str, Any] = {"method": request.method, "path": request.path, "limit": limit}
+    return Failure(Phase.MAY_HAVE_LEFT, ResponseTooLarge(message, **facts), repeatable=False)
+
+
+def reason(error: BaseException) -> str:
+    """Return the reason without any text from the peer, since that may contain the key."""
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f"the proxy answered {error.status}"
+    cause = getattr(error, "os_error", None) or error
+    words = getattr(cause, "strerror", None)
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
