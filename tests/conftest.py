@@ -1,7 +1,7 @@
 """What every test of this suite may count on: the SDK's own plugin, and no leaks.
 
 The plugin arrives by its entry point where the SDK is installed and is registered here
-where it is not. A test that leaves a task or a socket behind fails.
+where it is not. A test that leaves a task or a socket behind fails. None fails for being slow.
 """
 
 from __future__ import annotations
@@ -11,8 +11,12 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from integration_sdk import testing
+
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 
 def pytest_configure(config: pytest.Config) -> None:

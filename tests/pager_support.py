@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable
+from itertools import chain, repeat
 from typing import Any
 
 import msgspec
@@ -102,6 +103,25 @@ def in_pieces(body: bytes, size: int) -> list[bytes]:
 
 def ids(*ranges: range) -> list[dict[str, int]]:
     return [{"id": index} for each in ranges for index in each]
+
+
+async def taken_impatiently(reading: AsyncIterator[Any], turns: Iterable[int]) -> list[Any]:
+    """Take all of *reading*; the first waits are given up after so many *turns* of the loop."""
+    seen: list[Any] = []
+    for patience in chain(turns, repeat(10**6)):
+        waiting = asyncio.ensure_future(anext(reading))
+        for _ in range(patience):
+            if waiting.done():
+                break
+            await asyncio.sleep(0)
+        waiting.cancel()
+        try:
+            seen.append(await waiting)
+        except asyncio.CancelledError:
+            continue
+        except StopAsyncIteration:
+            return seen
+    raise AssertionError("nobody is patient for ever")
 
 
 async def settle() -> None:

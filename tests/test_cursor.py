@@ -105,7 +105,7 @@ def test_a_cursor_is_short() -> None:
     assert len(write_cursor(request, place)) < 100
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     honest_worlds("missing"),
     st.sampled_from([1, 3, 6, 8]),

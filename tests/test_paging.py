@@ -86,7 +86,7 @@ def walk_of(page_size: int = 3, **options: Any) -> PageWalk:
 SIZES = st.sampled_from([1, 2, 3, 7, 12, 100])
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=800)
 @given(worlds(), SIZES, st.integers(0, 9), st.integers(0))
 def test_any_walk_reads_what_a_link_follower_reads(
     world: World, page_size: int, prefetch: int, seed: int
@@ -97,7 +97,7 @@ def test_any_walk_reads_what_a_link_follower_reads(
     assert walked(world, walk, seed) == expected(world, page_size)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(honest_worlds(), SIZES, st.integers(0, 9), st.integers(0))
 def test_a_page_asked_for_in_another_size_loses_and_doubles_nothing(
     world: World, page_size: int, prefetch: int, seed: int

@@ -116,7 +116,7 @@ class World:
         self.schedule.finish(look, self.now)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(0, 2**32), st.integers(10, 150))
 def test_no_push_is_ever_forgotten(seed: int, steps: int) -> None:
     """Whatever happens, while a push is open something is under way or has its time."""
@@ -131,7 +131,7 @@ def test_no_push_is_ever_forgotten(seed: int, steps: int) -> None:
             assert world.schedule.wake_at() < math.inf
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 2**32), st.integers(1, 60))
 def test_every_push_is_settled_in_the_end(seed: int, pushes: int) -> None:
     """A service that answers at all sees every open push through, and the schedule ends empty."""
@@ -149,7 +149,7 @@ def test_every_push_is_settled_in_the_end(seed: int, pushes: int) -> None:
     assert not world.schedule.pushes
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 2**32), st.integers(10, 200))
 def test_a_push_is_never_asked_twice_at_the_same_time(seed: int, steps: int) -> None:
     """No push is read singly while it is being read, and no company's list while it is listed."""
@@ -196,7 +196,6 @@ def listed(schedule: Schedule, rows: list[Shown], now: float) -> float:
             schedule.finish(look, now)
 
 
-@settings(deadline=None)
 @given(st.floats(5, 1000), st.floats(0.1, 0.95))
 def test_a_list_that_shows_what_has_ended_as_pending_is_not_used(age: float, part: float) -> None:
     """Once a push is known to have ended long before a list showed it, no list is asked."""
@@ -219,7 +218,6 @@ def test_a_list_that_shows_what_has_ended_as_pending_is_not_used(age: float, par
     assert not stale or all(isinstance(look, SingleLook) for look in looks)
 
 
-@settings(deadline=None)
 @given(st.floats(1, 1000))
 def test_a_list_in_time_stays_in_use(age: float) -> None:
     """A list that shows ends as they come is never given up for single looks."""

@@ -83,7 +83,7 @@ def told(of: Service, *, early: float = 0.0) -> Service:
     return of
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.floats(0.1, 20_000), min_size=1, max_size=40),
     st.sets(st.integers(0, 39)),

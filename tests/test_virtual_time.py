@@ -265,7 +265,7 @@ def test_a_clock_may_start_anywhere() -> None:
 
 
 @given(st.lists(st.floats(0, 1e7), min_size=1, max_size=20))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_every_sleeper_wakes_no_sooner_than_it_asked(delays: list[float]) -> None:
     """For any set of sleeps each ends at its own time, to within a rounding."""
 
