@@ -177,6 +177,28 @@ async def test_a_trouble_that_is_over_is_forgotten() -> None:
     assert caught.value.__cause__ is None
 
 
+async def test_a_push_that_a_list_has_shown_since_is_pending() -> None:
+    """It was read alone in vain; then others came, and the list that is read now shows it."""
+    model = Model(lambda _: 1000.0)
+    away = ServiceUnavailable("away", status=503)
+    model.answer = lambda request: away if request.operation == "pushes.get" else None
+    polls, key = poller(model), held(model).key
+    first = asyncio.ensure_future(polls.wait("company", key, timeout=60))
+    await asyncio.sleep(5)
+    assert polls.trouble(key) is not None
+    others = [
+        asyncio.ensure_future(polls.wait("company", held(model, number).key, timeout=100))
+        for number in range(1, 50)
+    ]
+    with pytest.raises(WaitExpired, match="still Pending"):
+        await first
+
+    assert model.counts["pushes.list"] > 0
+    for other in others:
+        other.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
 async def test_an_unknown_push_is_not_found() -> None:
     """A key that the service does not know raises NotFound after one request."""
     model = Model()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from attrs import Factory, define, evolve, field
 
@@ -61,6 +61,13 @@ class Audience(Protocol):
         """Return whether the service has answered with this push before, so that it exists."""
 
 
+class Trouble(NamedTuple):
+    """Why a look that began *at* this time failed."""
+
+    at: float
+    error: IntegrationError
+
+
 @define(eq=False)
 class Looks:
     """Carries out the looks of a schedule.
@@ -82,7 +89,7 @@ class Looks:
     audience: Audience
     exact: bool = field(default=False, kw_only=True)
     never_told: set[PushStatus] = Factory(set)
-    troubles: dict[str, IntegrationError] = Factory(dict)
+    troubles: dict[str, Trouble] = Factory(dict)
 
     async def look(self, look: Look) -> None:
         """Carry out *look* and report the result to schedule and audience."""
@@ -211,16 +218,20 @@ class Looks:
     def _failed(self, look: Look, error: IntegrationError, answer: Response | None = None) -> None:
         """Repeat the look later: when the service says, or else with growing pauses."""
         target = _target(look)
-        is_news = not isinstance(self.troubles.get(target), UNREADABLE)
+        before, self.troubles[target] = self.troubles.get(target), Trouble(look.started, error)
+        is_news = before is None or not isinstance(before.error, UNREADABLE)
         level = logging.WARNING if is_news and isinstance(error, UNREADABLE) else logging.DEBUG
         logger.log(level, "polling %s failed, and is repeated: %s", target, error)
-        self.troubles[target] = error
         wait = seconds_until(error, answer.received_at if answer else unix_time())
         self.schedule.failed(look, _now(), wait=wait or 0.0)
 
     def trouble(self, push: OpenPush) -> IntegrationError | None:
-        """Return the error of the last look at *push*; None if it succeeded."""
-        return self.troubles.get(push.key) or self.troubles.get(push.group.company.id)
+        """Return why *push* has not been seen since; None if the last look saw it."""
+        for target in (push.key, push.group.company.id):
+            trouble = self.troubles.get(target)
+            if trouble is not None and trouble.at > push.seen:
+                return trouble.error
+        return None
 
     def _refused(self, look: Look, error: IntegrationError) -> None:
         """Give up all pushes, because of the account, the API key or the client."""
