@@ -242,17 +242,19 @@ def test_deadline_that_is_no_number_of_minutes_is_refused(minutes: Any) -> None:
 def test_an_update_is_forced_only_by_true() -> None:
     """The text "false" would count as true and overwrite what somebody else has changed."""
     where: Any = (DOCUMENT, "c", "k", "invoices", {})
+    text: Any = "false"
 
     assert requests.push(*where, record_id="r", force_update=True).params == (
         ("forceUpdate", "true"),
     )
     assert requests.push(*where, record_id="r").params == ()
     with pytest.raises(ConfigurationError, match="force must be True or False"):
-        requests.push(*where, record_id="r", force_update="false")  # type: ignore[arg-type]
+        requests.push(*where, record_id="r", force_update=text)
 
 
 def test_file_is_one_multipart_field() -> None:
     """Bills have a path of their own; the file goes in the field ``file``."""
+    number: Any = 5
     bare = requests.attach(DOCUMENT, "c", "k", "bills", "r")
     request = requests.with_file(bare, b"%PDF", filename="a.pdf", content_type="application/pdf")
 
@@ -265,7 +267,7 @@ def test_file_is_one_multipart_field() -> None:
     with pytest.raises(ConfigurationError):
         requests.with_file(bare, b"", filename='a"\r\nX: y', content_type="text/plain")
     with pytest.raises(ConfigurationError, match=r"^content_type must"):
-        requests.with_file(bare, b"", filename="a", content_type=5)  # type: ignore[arg-type]
+        requests.with_file(bare, b"", filename="a", content_type=number)
 
 
 # The door for everything else

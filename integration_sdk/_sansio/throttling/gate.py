@@ -72,7 +72,7 @@ class Refusal:
 
     @property
     def blames_crowd(self) -> bool:
-        """Whether too many requests may be the cause, as with a 429; a 503 means maintenance."""
+        """Whether too many requests may be the cause: of a 429, but not of a 503."""
         return self.answer.status == 429
 
 
