@@ -215,6 +215,39 @@ async def test_aiohttp_does_not_send_again_by_itself(method: str) -> None:
     assert len(server.requests) == 2
 
 
+@pytest.mark.parametrize("request_name", REQUESTS)
+@pytest.mark.parametrize("status", [200, 408])
+async def test_what_came_unasked_answers_nothing(request_name: str, status: int) -> None:
+    """An idle connection that got an answer to no request is not used: it would shift all others.
+
+    Load balancers send a 408 on one, broken servers an answer twice.
+    """
+    request, written = REQUESTS[request_name], asyncio.Event()
+
+    async def serve(
+        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        await server.receive(reader)
+        writer.write(answer(body=b"%d" % len(server.requests)))
+        await asyncio.sleep(0.01)
+        writer.write(answer(status, b"to nobody"))
+        written.set()
+        await server.receive(reader)
+        writer.write(answer(body=b"too late"))
+
+    async with raw_server(serve) as server, session_on(server) as session:
+        for number in (b"1", b"2"):
+            assert (await session.send(request, ONE_CALL)).body == number
+            await asyncio.wait_for(written.wait(), 5)
+            await asyncio.sleep(0.01)
+            written.clear()
+        error = await outcome_of(session, request, ONE_CALL.once())
+
+    assert isinstance(error, NotSent)
+    assert "unasked" in str(error)
+    assert len(server.requests) == 2
+
+
 async def test_time_out_before_the_first_byte_is_not_sent() -> None:
     """A deadline while the connection is being made proves that nothing left."""
     hang = aiohttp.TraceConfig()

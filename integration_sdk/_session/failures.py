@@ -42,9 +42,16 @@ class Lost(Exception):
     """A lost connection; aiohttp does not retry after this exception."""
 
 
+class Unasked(aiohttp.ClientConnectionError):
+    """An idle connection on which something arrived that answers no request of ours."""
+
+    def __str__(self) -> str:
+        return "it had sent something unasked"
+
+
 ERRORS: Final = (aiohttp.ClientError, Lost, HttpProcessingError, OSError)
 """What aiohttp raises when a transmission fails. Timeouts are OSErrors; bugs are neither."""
-_NEVER_LEFT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+_NEVER_LEFT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, Unasked)
 _MALFORMED: Final = (aiohttp.ClientResponseError, HttpProcessingError)
 
 
@@ -54,7 +61,7 @@ def failure(
     """Return what *error*, raised by aiohttp, says about a transmission of *request*."""
     call = f"{request.method} {request.path}"
     facts: dict[str, Any] = {"method": request.method, "path": request.path}
-    why = str(error) if isinstance(error, Lost) else reason(error)
+    why = str(error) if isinstance(error, Lost | Unasked) else reason(error)
     # Until then only the proxy was spoken to, and its refusal may be any of these errors.
     if not may_have_left and (proxy or isinstance(error, _NEVER_LEFT)):
         where = _no_way(error, why, service, proxy)

@@ -31,7 +31,15 @@ from yarl import URL
 
 from integration_sdk._sansio.requests import Request, Safety
 from integration_sdk._sansio.responses import Response
-from integration_sdk._session.failures import ERRORS, Failure, Lost, failure, reason, too_large
+from integration_sdk._session.failures import (
+    ERRORS,
+    Failure,
+    Lost,
+    Unasked,
+    failure,
+    reason,
+    too_large,
+)
 from integration_sdk._session.key import ApiKey, Hidden
 from integration_sdk._strays import is_cancelled
 from integration_sdk._version import __version__
@@ -112,9 +120,15 @@ _under_way: ContextVar[Transmission] = ContextVar("integration_sdk_transmission"
 
 
 class _NotedRequest(aiohttp.ClientRequest):
-    """Sets ``may_have_left`` before writing: it has a connection, and no byte is sent yet."""
+    """Sets ``may_have_left`` before writing: it has a connection, and no byte is sent yet.
+
+    If anything has arrived on an idle connection, such as a load balancer's 408, aiohttp would
+    take it for the answer to this request, and the answer for that to the next.
+    """
 
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+        if conn.protocol is None or conn.protocol.should_close:
+            raise Unasked
         _under_way.get().may_have_left = True
         return await super().send(conn)
 
