@@ -39,6 +39,8 @@ FIRST_WINDOW: Final = 20.0
 the service's answers."""
 MOST_TRUST: Final = 10
 """Maximum number of 503s in a row, after as many answers, that are attributed to one backend."""
+FORGOTTEN_AFTER: Final = 60.0
+"""Seconds after which a company's own gate is forgotten, once it could have opened."""
 LONGEST_STAGGER: Final = 0.01
 """Maximum seconds between two requests that leave after the gate has opened."""
 
@@ -273,6 +275,7 @@ class Throttle:
 
     def _close(self, share: Share, refusal: Refusal, sent_at: float, now: float) -> None:
         if refusal.company_only:
+            self._forget_shut(now)
             self._shut.add(share)
             share.gate.refused(refusal, sent_at, now, self._jitter)
             self.gate.unused(sent_at, now)  # it says nothing about the service itself
@@ -281,6 +284,13 @@ class Throttle:
             self._note_closing(now)
         self._refused_late += refusal.blames_crowd
         self.gate.refused(refusal, sent_at, now, self._jitter)
+
+    def _forget_shut(self, now: float) -> None:
+        """Open the gates of companies that nobody has asked about for a while."""
+        for share in [one for one in self._shut if one.is_unused]:
+            if now > share.gate.opens_at + FORGOTTEN_AFTER:
+                share.gate = Gate()
+                self._shut.discard(share)
 
     # Turns
 

@@ -77,9 +77,14 @@ class Share:
         return min((one for one in line if one.waiting), key=lambda one: (one.used, one.order))
 
     @property
-    def is_idle(self) -> bool:
-        """Whether the share can be dropped."""
-        return not self.in_flight and self.gate.is_open and not any(self.lines)
+    def is_unused(self) -> bool:
+        """Whether nobody is in flight or in line."""
+        return not self.in_flight and not any(self.lines)
+
+    def tidy(self) -> None:
+        """Drop the tickets that have left the line."""
+        for line in filter(None, self.lines):
+            line[:] = sorted(ticket for ticket in line if ticket.waiting)  # a heap, too
 
 
 @define
@@ -102,6 +107,7 @@ class Turns:
         init=False, factory=lambda: tuple(OrderedDict() for _ in Priority)
     )
     _most: int = field(init=False, default=MOST_IDLE)
+    _added: int = field(init=False, default=0)
     _orders: int = field(init=False, default=0)
     _turns: int = field(init=False, default=0)
 
@@ -112,7 +118,11 @@ class Turns:
 
     def _make(self, company: str | None) -> Share:
         if len(self._shares) >= self._most:
-            self._shares = {key: share for key, share in self._shares.items() if not share.is_idle}
+            self._tidy()
+            shares = self._shares.items()
+            self._shares = {
+                key: share for key, share in shares if not (share.is_unused and share.gate.is_open)
+            }
             self._most = MOST_IDLE + 2 * len(self._shares)
         most = self.limit if company is None else min(self.per_company, self.limit)
         self._shares[company] = share = Share(Window(most, float(most)))
@@ -126,11 +136,23 @@ class Turns:
 
     def add(self, ticket: Ticket) -> None:
         """Put *ticket* in line."""
+        self._added += 1
+        if self._added > MOST_IDLE + 2 * (self.waiting + len(self._shares)):
+            self._tidy()
         share = self.of(ticket)
         ticket.waiting = True
         self.waiting += 1
         heappush(share.lines[ticket.priority], ticket)
         self._rings[ticket.priority].setdefault(share)
+
+    def _tidy(self) -> None:
+        """Drop what tickets have left behind that gave up while nobody could go."""
+        self._added = 0
+        for share in self._shares.values():
+            share.tidy()
+        for ring in self._rings:
+            for share in [share for share in ring if not any(share.lines)]:
+                del ring[share]
 
     def remove(self, ticket: Ticket) -> None:
         """Take *ticket* out of the line, if it is in it."""
