@@ -409,3 +409,9 @@ def test_a_save_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
         Checkpoint(tmp_path / "cursor").save("1.a")
 
     assert [path.name for path in tmp_path.iterdir()] == ["cursor"]
+
+
+def test_a_place_that_cannot_be_written_is_told_of_as_such(tmp_path: Path) -> None:
+    """Even if the unfinished copy cannot be removed: a disk that is read-only, a name too long."""
+    with pytest.raises(ConfigurationError, match="cannot be written"):
+        Checkpoint(tmp_path / ("a" * 250)).save("1.a")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -93,7 +94,8 @@ class Checkpoint:
             new.replace(self.path)
             sync_directory(self.path.parent)
         except OSError as error:
-            new.unlink(missing_ok=True)
+            with suppress(OSError):  # on a disk that is read-only even this fails
+                new.unlink()
             raise ConfigurationError(f"checkpoint {self.path} cannot be written: {error}") from None
 
     def clear(self) -> None:
