@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from integration_sdk._sansio.requests import Phase, Safety
 from integration_sdk._sansio.responses import Response
-from integration_sdk._sansio.retry_after import retry_after
+from integration_sdk._sansio.retry_after import UNIX_TIMES_BEGIN, retry_after
 from integration_sdk._sansio.throttling.quota import read_quota
 from integration_sdk._sansio.throttling.retry import (
     Pauses,
@@ -147,10 +147,11 @@ def test_an_outage_costs_a_tenth_more_at_most(successes: list[bool]) -> None:
 
 @given(st.floats(allow_nan=True, allow_infinity=True))
 def test_any_number_is_a_floor_or_nothing(seconds: float) -> None:
-    """Negative is zero; what is no finite number says nothing."""
+    """Negative is zero; what is no finite number says nothing; 31 years are a Unix time."""
     told = retry_after(str(seconds), NOW)
 
-    assert told is None or told == max(0.0, seconds)
+    since = NOW if seconds >= UNIX_TIMES_BEGIN else 0.0
+    assert told is None or told == max(0.0, seconds - since)
 
 
 @given(st.integers(-(10**6), 10**8))
@@ -167,6 +168,12 @@ def test_nonsense_says_nothing(text: str) -> None:
     told = retry_after(text, NOW)
 
     assert told is None or told >= 0
+
+
+@pytest.mark.parametrize(("text", "seconds"), [(f"{NOW + 90:.0f}", 90.0), (f"{NOW - 5:.0f}", 0.0)])
+def test_the_moment_itself_is_no_number_of_seconds(text: str, seconds: float) -> None:
+    """A Unix time that was taken for one would keep the gate closed for decades."""
+    assert retry_after(text, NOW) == pytest.approx(seconds, abs=1)
 
 
 # Quotas

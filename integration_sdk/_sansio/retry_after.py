@@ -6,6 +6,10 @@ import math
 from collections.abc import Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from typing import Final
+
+UNIX_TIMES_BEGIN: Final = 1e9
+"""Numbers from here on are Unix times, not seconds from now."""
 
 
 def retry_after(value: str | None, now: float) -> float | None:
@@ -15,7 +19,8 @@ def retry_after(value: str | None, now: float) -> float | None:
         value: The header's value; None if it is absent.
         now: Unix time by the service's clock; see `service_time`.
 
-    Assumed: the document does not name the header; the published API sends it on 429.
+    Assumed: the document does not name the header; the published API sends it on 429. A number
+    that can only be a Unix time is read as one.
     """
     if value is None:
         return None
@@ -23,6 +28,8 @@ def retry_after(value: str | None, now: float) -> float | None:
     seconds = _number(text)
     if seconds is None:
         seconds = _until_date(text, now)
+    elif seconds >= UNIX_TIMES_BEGIN:  # else the gate would stay closed for decades
+        seconds -= now
     return None if seconds is None else max(0.0, seconds)
 
 

@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Final
 
 from integration_sdk._answers import Quota
 from integration_sdk._sansio.codec import parse_utc, to_utc
-
-UNIX_TIMES_BEGIN: Final = 1e9
-"""Numbers from here on are Unix times, not seconds from now."""
+from integration_sdk._sansio.retry_after import UNIX_TIMES_BEGIN
 
 
 def read_quota(headers: Mapping[str, str], received_at: float) -> Quota | None:
