@@ -13,7 +13,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from integration_sdk._coordinator import snapshots
+from integration_sdk._coordinator import delivery, snapshots
 from integration_sdk._coordinator.coordinator import FIVE_TIMES, Coordinator
 from integration_sdk._coordinator.delivery import Delivery
 from integration_sdk._coordinator.push import Push, PushEvent
@@ -349,6 +349,37 @@ async def test_a_503_is_not_asked_for_again_under_its_key(dialect: Dialect) -> N
 
     assert outcome.status is OutcomeStatus.SUCCESS
     assert len(set(seen)) == 2
+
+
+@pytest.mark.parametrize(
+    ("wall", "takes", "times"),
+    [(0.0, 1.0, 2), (8 * 3600.0, 1.0, 1), (-8 * 3600.0, 1.0, 2), (-8 * 3600.0, 4000.0, 1)],
+)
+async def test_a_key_that_the_service_has_forgotten_is_not_relied_on(
+    wall: float, takes: float, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A closed laptop loses the answer while its steady clock stands still: no second invoice.
+
+    A wall clock that is put back hides no time that has passed.
+    """
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(delivery, "unix_time", lambda: loop.time() + (wall if sent else 0.0))
+    sent: list[Request] = []
+
+    def answer(call: Request) -> BaseException | None:
+        if call.operation != "push.create":
+            return None
+        sent.append(call)
+        if len(sent) > 1:
+            return None
+        model.add("company-0", "connection-0", "invoices", {"number": 0})
+        return AnswerLost("reset")
+
+    model = Model(answer=answer, latency=takes)
+    async with coordinator(model, dialect=Dialect.published()) as pushes:
+        await (await pushes.submit(request(0, natural_key="number")))
+
+    assert len(sent) == times
 
 
 async def test_a_mistyped_key_is_not_bound() -> None:

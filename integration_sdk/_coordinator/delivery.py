@@ -118,6 +118,7 @@ class Delivery:
     _looked: dict[str, float] = Factory(dict)
     _in_line: set[asyncio.Task[Any]] = Factory(set)
     _abandoned: bool = False
+    _ahead: float = -math.inf
 
     # What the coordinator asks for
 
@@ -294,12 +295,21 @@ class Delivery:
             async with asyncio.timeout(seconds):
                 await self.closing.wait()
         except TimeoutError:
-            return asyncio.get_running_loop().time()
+            return self._now()
         return None
+
+    def _now(self) -> float:
+        """Return the time on a clock that never goes back, and goes on while the machine sleeps.
+
+        The loop's clock stands still then, and the service forgets idempotency keys meanwhile.
+        """
+        steady = asyncio.get_running_loop().time()
+        self._ahead = max(self._ahead, unix_time() - steady)
+        return steady + self._ahead
 
     async def _transmit(self, row: Intent) -> Answer:
         sending = self._sending[row.id]
-        began = asyncio.get_running_loop().time()
+        began = self._now()
         reply = await self._reply(row, sending.call.with_idempotency_key(row.idempotency_key))
         heard = replies.read(reply, began=began, unix_time=unix_time(), exact=self.exact)
         sending.heard = heard
