@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from base64 import b64encode
 from typing import Any
@@ -233,6 +234,42 @@ async def test_a_certificate_that_is_not_trusted_is_looked_at_once() -> None:
 
     assert isinstance(error, NotSent)
     assert error.attempts == 1
+
+
+class Here(aiohttp.abc.AbstractResolver):
+    """Every name is this machine's."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[aiohttp.abc.ResolveResult]:
+        return [
+            {
+                "hostname": host,
+                "host": "127.0.0.1",
+                "port": port,
+                "family": socket.AF_INET,
+                "proto": 0,
+                "flags": 0,
+            }
+        ]
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+async def test_a_certificate_for_another_host_is_told_without_talk_of_private_cas() -> None:
+    """The CA is known; a hint to pass one would lead to ``ssl=False``."""
+    here = aiohttp.TCPConnector(ssl=trusting(), resolver=Here())
+    async with (
+        raw_server(always(answer()), ssl=of_the_server()) as server,
+        aiohttp.ClientSession(connector=here) as own,
+        session_on(f"https://api.example:{server.port}", session=own) as session,
+    ):
+        error = await outcome_of(session)
+
+    assert isinstance(error, NotSent)
+    assert "not valid for 'api.example'" in str(error)
+    assert "private CA" not in str(error)
 
 
 @pytest.mark.parametrize("given", [None, 1, "ca.pem", object()])

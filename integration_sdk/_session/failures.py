@@ -52,6 +52,8 @@ class Unasked(aiohttp.ClientConnectionError):
 ERRORS: Final = (aiohttp.ClientError, Lost, HttpProcessingError, OSError)
 """What aiohttp raises when a transmission fails. Timeouts are OSErrors; bugs are neither."""
 _NEVER_LEFT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, Unasked)
+_UNKNOWN_ISSUER: Final = frozenset({2, 18, 19, 20, 21})
+"""OpenSSL's codes for it; a certificate may also have expired, or be for another host."""
 _MALFORMED: Final = (aiohttp.ClientResponseError, HttpProcessingError)
 
 
@@ -79,7 +81,8 @@ def _no_way(error: BaseException, why: str, service: URL, proxy: URL | None) -> 
     if proxy is not None and not isinstance(error, aiohttp.ClientSSLError):
         return f"no way through the proxy {proxy.host}:{proxy.port} ({why}). Check proxy=."
     todo = "Check base_url= and the network."
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+    untrusted = getattr(error, "certificate_error", None)
+    if getattr(untrusted, "verify_code", None) in _UNKNOWN_ISSUER:
         todo = "For a private CA pass ssl=ssl.create_default_context(cafile=...)."
     return f"no connection to {service.host}:{service.port} ({why}). {todo}"
 
