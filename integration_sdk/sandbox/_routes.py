@@ -13,7 +13,9 @@ from attrs import frozen
 from integration_sdk.sandbox import _account_calls as account
 from integration_sdk.sandbox import _data_calls as data
 from integration_sdk.sandbox import _push_calls as push
+from integration_sdk.sandbox._books import KINDS
 from integration_sdk.sandbox._call import Handler, Refused, not_found
+from integration_sdk.sandbox._catalogue import DATA_TYPES
 
 C = "/companies/{companyId}"
 K = C + "/connections/{connectionId}"
@@ -53,6 +55,7 @@ PUBLISHED: Mapping[str, Handler] = {
     "PATCH " + C: account.change_company,
     "GET " + K + "/options/{dataType}": push.get_options,
 }
+_KINDS = {"invoices", *KINDS, *DATA_TYPES}
 
 
 @frozen
@@ -82,6 +85,10 @@ class Router:
     def __init__(self, *, published: bool) -> None:
         table = {**SHARED, **(PUBLISHED if published else DOCUMENT)}
         routes = [Route(*_split(route), handler) for route, handler in table.items()]
+        self.samples = [
+            route.replace("{dataType}", name) for route in table for name in sorted(_KINDS)
+        ]
+        """A call of each kind, such as ``GET /companies/{companyId}/data/invoices``."""
         # Literal segments match before placeholders: "{" sorts after every letter.
         self._routes = sorted(routes, key=lambda route: route.parts)
 
