@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -9,11 +10,13 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from standardwebhooks import Webhook
 
 from integration_sdk import __main__, __version__, cli
 from integration_sdk.cli import main
 from integration_sdk.sandbox import Sandbox
-from tests.cli_support import ended, run, started
+from tests.cli_support import ended, run, started, until
+from tests.notification_support import listening
 
 PUSH = ("push", "records", "--company", "c", "--connection", "k", "--type", "invoices")
 URL, KEY = ("--base-url", "http://127.0.0.1:9"), ("--api-key", "not-to-be-seen")
@@ -125,6 +128,39 @@ async def test_sandbox_says_how_to_call_it_until_ctrl_c(by: signal.Signals) -> N
     assert key
     assert curl.endswith(f"{url}/companies")
     assert (done.code, done.stderr) == (0, "Sandbox stopped.\n")
+
+
+async def test_sandbox_serves_programs_of_any_language() -> None:
+    """It posts the ends of pushes to subscribers, signed, and writes what it is asked to stderr."""
+    options = ("--port", "0", "--published", "--push-seconds", "0", "0", "--verbose")
+    async with (
+        listening() as ear,
+        started("sandbox", *options, "--subscribe", ear.url, "--subscribe", ear.url) as process,
+    ):
+        assert process.stdout is not None
+        said = [(await process.stdout.readline()).decode().strip() for _ in range(5)]
+        url, _, curl = (line.partition(": ")[2] for line in said[2:])
+        headers = {"Authorization": shlex.split(curl)[2].partition(": ")[2]}
+        record = {"supplierName": "Toft", "status": "Active"}
+        async with aiohttp.ClientSession(url, headers=headers) as http:
+            company = (await (await http.get("/companies?pageSize=1")).json())["results"][0]
+            books = f"/companies/{company['id']}/connections/{company['dataConnections'][0]['id']}"
+            operation = await (await http.post(f"{books}/push/suppliers", json=record)).json()
+            await until(lambda: len(ear.heard) == 2)
+        process.send_signal(signal.SIGTERM)
+        done = await ended(process)
+
+    assert ear.keys == [operation["pushOperationKey"]] * 2
+    for line, (_, told, body) in zip(said[:2], ear.heard, strict=True):
+        Webhook(line.removeprefix("Secret: ")).verify(body, told)
+    written = [line.split(maxsplit=2)[2] for line in done.stderr.splitlines()[:-1]]
+    assert written == ["GET /companies?pageSize=1 200", f"POST {books}/push/suppliers 200"]
+
+
+def test_an_address_to_post_to_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    """What cannot be posted to is wrong usage."""
+    assert main(["sandbox", "--port", "0", "--subscribe", "localhost"]) == 2
+    assert "an http:// or https:// address, not 'localhost'" in capsys.readouterr().err
 
 
 def test_sandbox_goes_wrong_as_a_file_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,11 @@ __all__ = [
 class Sandbox:
     """The service on a loopback port, with generated books, for as long as the block lasts.
 
+    Programs in other languages set faults in JSON: ``POST /_page/faults`` adds
+    ``[{"fault": "latency", "seconds": [1, 3], "route": "GET"}]``, named as the methods of `Faults`
+    and their arguments; ``GET`` lists them with the number of calls each applied to, and
+    ``DELETE`` ends all. From another machine these calls need the API key, like any other.
+
     Args:
         companies: Companies that are there from the start, each connected to four platforms:
             one that answers pushes later, one at once, one never (offline), one strict.

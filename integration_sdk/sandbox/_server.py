@@ -119,7 +119,9 @@ class Server:
             answer = await self._answered(call)
         if not answer.aside:
             self.served += 1
-            self._note(call, answer, at)
+            status = 0 if answer.cut == -1 else answer.status
+            logger.info("%s %s %d", request.method, request.raw_path, status)
+            self._note(call, status, at)
         return await self._send(request, answer)
 
     async def _answered(self, call: Call) -> Answer:
@@ -145,10 +147,9 @@ class Server:
             segments=segments,
         )
 
-    def _note(self, call: Call, answer: Answer, at: float) -> None:
+    def _note(self, call: Call, status: int, at: float) -> None:
         if not self._remember:
             return
-        status = 0 if answer.cut == -1 else answer.status
         self.seen.append(
             Seen(call.method, call.path, dict(call.params), call.headers, status, call.body, at)
         )
