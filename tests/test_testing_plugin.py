@@ -228,7 +228,7 @@ def test_fixtures_follow_the_loop_of_the_test(tmp_path: Path) -> None:
             "@pytest.mark.asyncio\n@pytest.mark.integration_sandbox(companies=-1)\n"
             "async def test_it(integration_client): ...",
             ["-p", "asyncio"],
-            "UsageError: integration_sandbox: companies must be a whole number",
+            "UsageError: integration_sandbox: companies cannot be -1: Expected `int` >= 0",
         ),
         (
             "@pytest.mark.integration_faults('status', 503)\ndef test_it(): ...",

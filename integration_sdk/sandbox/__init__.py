@@ -19,6 +19,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from integration_sdk.sandbox._allowed import allowed
 from integration_sdk.sandbox._call import Call
 from integration_sdk.sandbox._clock import Clock
 from integration_sdk.sandbox._companies import Company, Connection
@@ -115,7 +116,7 @@ class Sandbox:
             host=host,
             port=port,
         )
-        self.clock = Clock(starts)
+        self.clock = Clock(allowed(datetime | None, "starts", starts))
         self._service = Service(self._settings, self.clock)
         make_call = partial(Call, self._service)
         page = Webpage(self._service)

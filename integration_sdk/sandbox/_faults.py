@@ -18,6 +18,7 @@ from typing import Annotated, Literal, Unpack
 from attrs import define, evolve
 from msgspec import Meta
 
+from integration_sdk.sandbox._allowed import Count, Duration, Whole
 from integration_sdk.sandbox._call import (
     JSON,
     NOTHING,
@@ -31,13 +32,10 @@ from integration_sdk.sandbox._limits import account_expired, rate_headers
 from integration_sdk.sandbox._named_faults import checked
 from integration_sdk.sandbox._rules import (
     Act,
-    Count,
-    Duration,
     Proceed,
     Rule,
     Scope,
     Seconds,
-    Whole,
 )
 from integration_sdk.sandbox._world_faults import PUSH_LIST, PUSHES, WorldFaults
 

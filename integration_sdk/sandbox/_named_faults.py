@@ -6,15 +6,15 @@ allowed: in Python, in pytest markers, in files and in what is posted to a runni
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from inspect import signature
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_type_hints
 
 import msgspec
 
+from integration_sdk.sandbox._allowed import Span, allowed
 from integration_sdk.sandbox._rules import Rule, Rules, Scope, Seconds
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Rules)
 NAMES: Final[list[str]] = []
 """The names of all faults."""
-_WRITTEN: Final[dict[Any, Any]] = {Seconds: float | tuple[float, float]}
+_WRITTEN: Final[dict[Any, Any]] = {Seconds: float | Span}
 """Replacements for argument types that cannot be written to a file."""
 _SCOPE: Final = get_type_hints(Scope, include_extras=True) | {"route": str}
 
@@ -40,12 +40,13 @@ def checked(faults: type[T]) -> type[T]:
 
 def _checked(method: Callable[..., Rule]) -> Callable[..., Rule]:
     names = list(signature(method).parameters)
+    types = cache(partial(_types, method))
 
     @wraps(method)
     def add(*args: Any, **options: Any) -> Rule:
         pairs = zip(chain(names, repeat("")), args, strict=False)
-        given = [_allowed(method, *pair) for pair in pairs]
-        options = {name: _allowed(method, name, value) for name, value in options.items()}
+        given = [allowed(types().get(name, Any), name, value) for name, value in pairs]
+        options = {n: allowed(types().get(n, Any), n, value) for n, value in options.items()}
         rule = method(*given, **options)
         entry = dict(zip(names[1:], given[1:], strict=False)) | options
         rule.entry = {"fault": method.__name__, **entry}
@@ -54,20 +55,6 @@ def _checked(method: Callable[..., Rule]) -> Callable[..., Rule]:
     return add
 
 
-def _allowed(method: Callable[..., Rule], name: str, value: Any) -> Any:
-    """Return *value* in the type of the argument *name*, or raise ValueError."""
-    wanted = _types(method).get(name)
-    if wanted is None or callable(value) or isinstance(value, re.Pattern):
-        return value
-    try:
-        return msgspec.convert(value, wanted)
-    except msgspec.ValidationError as error:
-        choices = get_args(wanted) if get_origin(wanted) is Literal else ()
-        why = f"Expected one of {', '.join(map(str, choices))}" if choices else error
-        raise ValueError(f"{name} cannot be {value!r}: {why}") from None
-
-
-@cache
 def _types(method: Callable[..., Rule]) -> Mapping[str, Any]:
     types = get_type_hints(method, include_extras=True) | _SCOPE
     del types["scope"]

@@ -18,15 +18,13 @@ from typing import Annotated, Any, TypedDict, Unpack
 from attrs import define, field
 from msgspec import Meta
 
+from integration_sdk.sandbox._allowed import Count, Span, Whole, span
 from integration_sdk.sandbox._call import NOTHING, Answer, Call, Handler, Refused
 from integration_sdk.sandbox._clock import Clock
 
 Proceed = Callable[[], Awaitable[Answer]]
 Act = Callable[[Call, Proceed], Awaitable[Answer]]
-Whole = Annotated[int, Meta(ge=0)]
-Count = Annotated[int, Meta(ge=1)]
-Duration = Annotated[float, Meta(ge=0)]
-Seconds = float | tuple[float, float] | Callable[[], float]
+Seconds = float | Span | Callable[[], float]
 """Seconds: a fixed number, a random one between two, or what a function returns."""
 METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}
 _PLACEHOLDER = re.compile(r"\{[^{}/]*\}")
@@ -201,9 +199,7 @@ class Rules:
     def _draw(self, seconds: Seconds) -> Callable[[], float]:
         if callable(seconds):
             return seconds
-        low, high = seconds if isinstance(seconds, tuple) else (seconds, seconds)
-        if not 0 <= low <= high:
-            raise ValueError(f"seconds must not be negative or fall: {seconds}")
+        low, high = span("seconds", *(seconds if isinstance(seconds, tuple) else (seconds,) * 2))
         chance = random.Random(self._chance.random())
         return lambda: chance.uniform(low, high)
 

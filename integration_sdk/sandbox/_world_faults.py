@@ -14,6 +14,7 @@ from typing import Any, Literal, Unpack
 
 from attrs import evolve
 
+from integration_sdk.sandbox._allowed import Count, Duration, Whole
 from integration_sdk.sandbox._call import (
     Answer,
     Call,
@@ -26,14 +27,11 @@ from integration_sdk.sandbox._call import (
 )
 from integration_sdk.sandbox._companies import new_uuid
 from integration_sdk.sandbox._rules import (
-    Count,
-    Duration,
     Proceed,
     Rule,
     Rules,
     Scope,
     Seconds,
-    Whole,
 )
 
 PUSHES = re.compile(r"(POST|PUT|DELETE) .*/push/")
