@@ -192,6 +192,8 @@ async def test_time_and_platforms_at_a_button() -> None:
         ("fault", {"name": "earthquake", "on": True}, 400),
         ("fault", {"name": ["unavailable"], "on": True}, 400),
         ("fault", [], 400),
+        ("fault", {"name": "latency"}, 400),
+        ("fault", {"name": "latency", "on": "no"}, 400),
         ("advance", {"seconds": -1}, 400),
         ("advance", {"seconds": "60"}, 400),
         ("advance", {"seconds": True}, 400),

@@ -39,17 +39,20 @@ def checked(faults: type[T]) -> type[T]:
 
 
 def _checked(method: Callable[..., Rule]) -> Callable[..., Rule]:
-    names = list(signature(method).parameters)
+    names = [*list(signature(method).parameters)[1:-1], *Scope.__annotations__]
     types = cache(partial(_types, method))
 
     @wraps(method)
-    def add(*args: Any, **options: Any) -> Rule:
+    def add(self: Rules, *args: Any, **options: Any) -> Rule:
+        for name in options.keys() - set(names):
+            takes = ", ".join(names)
+            raise TypeError(f"{name} is no argument of {method.__name__}: it takes {takes}")
         pairs = zip(chain(names, repeat("")), args, strict=False)
         given = [allowed(types().get(name, Any), name, value) for name, value in pairs]
-        options = {n: allowed(types().get(n, Any), n, value) for n, value in options.items()}
-        rule = method(*given, **options)
-        entry = dict(zip(names[1:], given[1:], strict=False)) | options
-        rule.entry = {"fault": method.__name__, **entry}
+        options = {name: allowed(types()[name], name, value) for name, value in options.items()}
+        rule = method(self, *given, **options)
+        entry = dict(zip(names, given, strict=False))
+        rule.entry = {"fault": method.__name__, **entry, **options}
         return rule
 
     return add

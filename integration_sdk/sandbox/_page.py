@@ -34,8 +34,7 @@ from integration_sdk.sandbox._call import (
 from integration_sdk.sandbox._catalogue import DATA_TYPES, list_name, option_name
 from integration_sdk.sandbox._clock import iso
 from integration_sdk.sandbox._companies import Company, Connection
-from integration_sdk.sandbox._faults import Faults
-from integration_sdk.sandbox._named_faults import add_listed, listed
+from integration_sdk.sandbox._named_faults import add_fault, add_listed, listed
 from integration_sdk.sandbox._platforms import PLATFORMS, Platform
 from integration_sdk.sandbox._pushes import Operation
 from integration_sdk.sandbox._rules import Rule
@@ -56,29 +55,21 @@ _INLINE = re.compile(rb"<(script|style)>(.*?)</\1>", re.DOTALL)
 
 @frozen
 class Switch:
-    """A fault that the page can turn on."""
+    """A fault that the page can turn on, with these *options*."""
 
     label: str
     about: str
-    turn_on: Callable[[Faults], Rule]
+    options: Mapping[str, Any]
 
 
 SWITCHES: Mapping[str, Switch] = {
-    "rate_limit": Switch(
-        "Rate limit", "429 above 2 requests a second", lambda faults: faults.rate_limit(2)
-    ),
-    "unavailable": Switch(
-        "Maintenance",
-        "503 for 30 seconds",
-        lambda faults: faults.unavailable(30, retry_after=5),
-    ),
-    "latency": Switch(
-        "Latency", "Every call takes 1 to 3 seconds", lambda faults: faults.latency((1, 3))
-    ),
+    "rate_limit": Switch("Rate limit", "429 above 2 requests a second", {"per_second": 2}),
+    "unavailable": Switch("Maintenance", "503 for 30 seconds", {"seconds": 30, "retry_after": 5}),
+    "latency": Switch("Latency", "Every call takes 1 to 3 seconds", {"seconds": (1, 3)}),
     "fail_next_push": Switch(
         "Fail next push",
         "The platform refuses one push",
-        lambda faults: faults.fail_next_push("The platform refuses this push, as you asked"),
+        {"message": "The platform refuses this push, as you asked"},
     ),
 }
 
@@ -214,14 +205,16 @@ class Webpage:
 
     def _switch(self, call: Call) -> Answer:
         body, faults = call.json_object(), self._service.faults
-        name = body.get("name")
+        name, on = body.get("name"), body.get("on")
         if not isinstance(name, str) or name not in SWITCHES:
             raise bad_request("name", f"name is one of {', '.join(SWITCHES)}")
+        if not isinstance(on, bool):
+            raise bad_request("on", "on is true or false")
         before = self._on.pop(name, None)
         if before is not None and before in faults:
             faults.remove(before)
-        if body.get("on"):
-            self._on[name] = SWITCHES[name].turn_on(faults)
+        if on:
+            self._on[name] = add_fault(faults, name, **SWITCHES[name].options)
         return self._state(call)
 
     def _clear(self, call: Call) -> Answer:

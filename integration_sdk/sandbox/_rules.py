@@ -151,9 +151,6 @@ class Rules:
         outermost: bool = False,
     ) -> Rule:
         """Add a fault; *only* says which calls it can concern, whatever the route is."""
-        for name in scope.keys() - Scope.__annotations__.keys():
-            known = ", ".join(Scope.__annotations__)
-            raise TypeError(f"{name} does not say when a fault applies: that is said by {known}")
         rule = Rule(
             act,
             self._matcher(scope.get("route", ""), only),
