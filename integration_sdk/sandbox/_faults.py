@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Literal, Unpack
 
 from attrs import define, evolve
@@ -86,27 +86,20 @@ class Faults(WorldFaults):
         """
         content = None if body is None else _bytes(body)
 
-        async def act(call: Call, proceed: Proceed) -> Answer:
-            if processed:
-                await proceed()
+        def answer() -> Answer:
             if content is None:
                 raise Refused(code, ERRORS.get(code, "Error"), headers=headers)
             return Answer(code, content, headers, content_type)
 
-        return self._add(act, scope)
+        return self._add(_answering(answer, processed=processed), scope)
 
     def html_from_proxy(
         self, status: Status = 502, *, processed: bool = False, **scope: Unpack[Scope]
     ) -> Rule:
         """A proxy answers with an HTML page; with *processed*, after the request is carried out."""
         page = f"<html><head><title>{status}</title></head><body>{status} from proxy</body></html>"
-
-        async def act(call: Call, proceed: Proceed) -> Answer:
-            if processed:
-                await proceed()
-            return Answer(status, page.encode(), content_type=HTML)
-
-        return self._add(act, scope, in_front=True)
+        answer = Answer(status, page.encode(), content_type=HTML)
+        return self._add(_answering(lambda: answer, processed=processed), scope, in_front=True)
 
     def not_ready(self, seconds: Duration | None = None, **scope: Unpack[Scope]) -> Rule:
         """409: the data set is not ready, for *seconds* of the service's time or for good."""
@@ -229,6 +222,15 @@ class Faults(WorldFaults):
             return evolve(await proceed(), cut=at_byte)
 
         return self._add(act, scope, in_front=True)
+
+
+def _answering(answer: Callable[[], Answer], *, processed: bool) -> Act:
+    async def act(call: Call, proceed: Proceed) -> Answer:
+        if processed:
+            await proceed()
+        return answer()
+
+    return act
 
 
 def _cutting(*, before: bool) -> Act:

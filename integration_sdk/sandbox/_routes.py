@@ -31,9 +31,11 @@ SHARED: Mapping[str, Handler] = {
     "POST /profile/syncSettings": account.set_sync_settings,
     "GET " + C + "/data/{dataType}": data.list_records,
     "GET " + C + "/data/{dataType}/{recordId}": data.get_record,
-    "GET " + C + "/data/bankAccounts": data.legacy_bank_accounts,
-    "GET " + C + "/data/bankAccounts/{accountId}": data.legacy_bank_account,
-    "GET " + C + "/data/bankAccounts/{accountId}/transactions": data.legacy_bank_transactions,
+    "GET " + C + "/data/bankAccounts": data.legacy(data.list_bank_accounts),
+    "GET " + C + "/data/bankAccounts/{accountId}": data.legacy(data.get_bank_account),
+    "GET " + C + "/data/bankAccounts/{accountId}/transactions": data.legacy(
+        data.list_bank_transactions
+    ),
     "GET " + K + "/data/bankAccounts": data.list_bank_accounts,
     "GET " + K + "/data/bankAccounts/{accountId}": data.get_bank_account,
     "GET " + K + "/data/bankAccounts/{accountId}/bankTransactions": data.list_bank_transactions,
