@@ -59,6 +59,7 @@ def test_without_the_extra_one_line_says_what_to_install(
         ([*PUSH, "--base-url", "http://example.com", *KEY], "would send the API key unencrypted"),
         (["demo", "--base-url", "http://127.0.0.1:9"], "INTEGRATION_SDK_API_KEY"),
         (["demo", "--page-size", "5001"], "page_size"),
+        (["demo", "--pushes", "-1"], 'Invalid value "-1" for --pushes. Must be >= 0'),
         (["sandbox", "--port", "65536"], "port cannot be 65536: Expected `int` <= 65535"),
         (["sandbox", "--push-seconds", "3", "1"], "push_seconds cannot be (3.0, 1.0): "),
         (["sandbox", "--faults", "none.json"], "cannot read none.json: No such file or directory"),

@@ -12,6 +12,7 @@ from msgspec import Meta
 Whole = Annotated[int, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1)]
 Duration = Annotated[float, Meta(ge=0)]
+HeaderText = Annotated[str, Meta(pattern=r"^[^\r\n\0]*\Z")]
 Span = tuple[float, float]
 
 

@@ -18,7 +18,7 @@ from typing import Annotated, Literal, Unpack
 from attrs import define, evolve
 from msgspec import Meta
 
-from integration_sdk.sandbox._allowed import Count, Duration, Whole
+from integration_sdk.sandbox._allowed import Count, Duration, HeaderText, Whole
 from integration_sdk.sandbox._call import (
     JSON,
     NOTHING,
@@ -43,7 +43,6 @@ HTML = "text/html; charset=utf-8"
 Status = Annotated[int, Meta(ge=200, le=599)]
 Rate = Annotated[float, Meta(gt=0, le=10**9)]
 RetryAfter = Annotated[float, Meta(ge=0, le=10**9)]
-HeaderText = Annotated[str, Meta(pattern=r"^[^\r\n\0]*\Z")]
 ERRORS = {
     400: "Bad request",
     401: "Unauthorized",
@@ -63,7 +62,12 @@ class Faults(WorldFaults):
     """The faults in force. Each method adds one and returns its `Rule`, for `remove`.
 
     Each also takes when it applies: ``route="POST /push/"`` (a method, part of a path, or both),
-    ``skip`` calls, ``times`` at most, with a ``probability``.
+    ``skip`` calls, ``times`` at most, with a ``probability``. A fault of pushes concerns pushes
+    only, whatever its route.
+
+    Raises:
+        ValueError: A value cannot be, or the route matches no call that the service has. For
+            other addresses, give a compiled pattern.
     """
 
     # ------------------------------------------------------------------ refusals
