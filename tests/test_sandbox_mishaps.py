@@ -239,6 +239,14 @@ async def test_a_target_without_a_path_is_answered(target: str) -> None:
     assert line.split()[1] == b"401"
 
 
+async def test_a_caller_that_asks_before_it_sends_is_told_to_go_on() -> None:
+    """curl (above 1 MB), .NET and others send ``Expect: 100-continue`` and wait for it."""
+    async with serving() as http, asyncio.timeout(20):
+        reply = await http.call("POST", "/companies", json={"name": "Asked"}, expect100=True)
+
+    assert (reply.status, reply.body["name"]) == (200, "Asked")
+
+
 async def test_the_page_has_a_head() -> None:
     """HEAD is answered as GET is, without the body."""
     async with serving() as http:

@@ -108,6 +108,9 @@ class Server:
     async def _served(self, request: web.BaseRequest) -> web.StreamResponse:
         at = self._clock.now()
         call = self._call(request)
+        if request.headers.get("Expect", "").lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0
         try:
             call.body = await request.read() if request.body_exists else b""
         except ConnectionError:
