@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 import signal
 import sys
@@ -135,6 +136,7 @@ async def test_sandbox_serves_programs_of_any_language() -> None:
     """It posts the ends of pushes to subscribers, signed, and writes what it is asked to stderr."""
     options = ("--port", "0", "--published", "--push-seconds", "0", "0", "--verbose")
     async with (
+        asyncio.timeout(60),
         listening() as ear,
         started("sandbox", *options, "--subscribe", ear.url, "--subscribe", ear.url) as process,
     ):

@@ -326,6 +326,16 @@ async def test_a_list_with_a_wrong_fault_changes_nothing() -> None:
         assert list(http.sandbox.faults) == []
 
 
+async def test_on_this_machine_no_key_is_needed() -> None:
+    """A line of curl without a key adds and ends faults."""
+    async with serving(key="wrong") as http:
+        headers = {"Content-Type": "application/json"}
+        added = await http.call("POST", "/_page/faults", data=LATENCY, headers=headers)
+        ended = await http.call("DELETE", "/_page/faults")
+
+    assert (added.status, ended.status, ended.body) == (200, 200, [])
+
+
 @pytest.mark.parametrize(("key", "status"), [(None, 200), ("wrong", 403)])
 async def test_the_key_opens_the_page_s_calls_from_anywhere(key: str | None, status: int) -> None:
     """Another container calls the sandbox by a name; with the key it may set faults."""
