@@ -257,6 +257,17 @@ async def test_an_error_may_hide_that_the_work_was_done(processed: bool) -> None
         assert (reply.status, len(http.sandbox.pushes)) == (500, processed)
 
 
+async def test_calls_before_a_window_do_not_use_it_up() -> None:
+    """times= counts the calls that are refused, not those before the window begins."""
+    async with serving() as http:
+        rule = http.sandbox.faults.unavailable(30, delay=10, times=1)
+        before = await statuses(http, 2)
+        http.sandbox.clock.advance(seconds=10)
+
+        assert before + await statuses(http, 2) == [200, 200, 503, 200]
+    assert rule.hits == 1
+
+
 async def test_unavailability_has_a_window() -> None:
     """503 from delay to delay + seconds of the service's time, with Retry-After."""
     async with serving() as http:

@@ -6,8 +6,8 @@ allowed: in Python, in pytest markers, in files and in what is posted to a runni
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import cache, partial, wraps
+from collections.abc import Callable, Iterable
+from functools import wraps
 from inspect import signature
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_type_hints
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Rules)
 NAMES: Final[list[str]] = []
 """The names of all faults."""
-_WRITTEN: Final[dict[Any, Any]] = {Seconds: float | Span}
-"""Replacements for argument types that cannot be written to a file."""
 _SCOPE: Final = get_type_hints(Scope, include_extras=True) | {"route": str}
 
 
@@ -40,7 +38,8 @@ def checked(faults: type[T]) -> type[T]:
 
 def _checked(method: Callable[..., Rule]) -> Callable[..., Rule]:
     names = [*list(signature(method).parameters)[1:-1], *Scope.__annotations__]
-    types = cache(partial(_types, method))
+    types = get_type_hints(method, include_extras=True) | _SCOPE
+    types |= {name: float | Span for name in names if types[name] == Seconds}
 
     @wraps(method)
     def add(self: Rules, *args: Any, **options: Any) -> Rule:
@@ -48,20 +47,14 @@ def _checked(method: Callable[..., Rule]) -> Callable[..., Rule]:
             takes = ", ".join(names)
             raise TypeError(f"{name} is no argument of {method.__name__}: it takes {takes}")
         pairs = zip(chain(names, repeat("")), args, strict=False)
-        given = [allowed(types().get(name, Any), name, value) for name, value in pairs]
-        options = {name: allowed(types()[name], name, value) for name, value in options.items()}
+        given = [allowed(types.get(name, Any), name, value) for name, value in pairs]
+        options = {name: allowed(types[name], name, value) for name, value in options.items()}
         rule = method(self, *given, **options)
         entry = dict(zip(names, given, strict=False))
         rule.entry = {"fault": method.__name__, **entry, **options}
         return rule
 
     return add
-
-
-def _types(method: Callable[..., Rule]) -> Mapping[str, Any]:
-    types = get_type_hints(method, include_extras=True) | _SCOPE
-    del types["scope"]
-    return {name: _WRITTEN.get(wanted, wanted) for name, wanted in types.items()}
 
 
 def add_fault(faults: Faults, name: object = None, /, *args: Any, **options: Any) -> Rule:

@@ -52,7 +52,8 @@ class Rule:
 
     Args:
         in_front: Whether it acts in front of the service, not within.
-        until: Service time after which it has no effect.
+        since: Service time from which it has an effect.
+        until: Service time from which it has none any more.
         hits: Number of calls it has applied to.
         entry: The fault's name and arguments, as in a file of faults.
     """
@@ -64,6 +65,7 @@ class Rule:
     times: int | None = None
     probability: float = 1.0
     in_front: bool = False
+    since: float = -inf
     until: float = inf
     hits: int = 0
     entry: Mapping[str, Any] = NOTHING
@@ -75,9 +77,7 @@ class Rule:
 
     def applies(self, call: Call) -> bool:
         """Return whether it applies to *call*, and count the call if so."""
-        if self.times is not None and self.hits >= self.times:
-            return False
-        if not self.matches(call):
+        if call.now < self.since or self.is_over(call.now) or not self.matches(call):
             return False
         self._seen += 1
         if self._seen <= self.skip or self.chance.random() >= self.probability:
@@ -181,16 +181,12 @@ class Rules:
         only: re.Pattern[str] | None = None,
         in_front: bool = True,
     ) -> Rule:
-        begins = self._clock.now() + delay
-
         async def act(call: Call, proceed: Proceed) -> Answer:
-            elapsed = call.now - begins
-            if elapsed < 0 or (seconds is not None and elapsed >= seconds):
-                return await proceed()
             raise refusal()
 
         rule = self._add(act, scope, only=only, in_front=in_front)
-        rule.until = inf if seconds is None else begins + seconds
+        rule.since = self._clock.now() + delay
+        rule.until = inf if seconds is None else rule.since + seconds
         return rule
 
     def _draw(self, seconds: Seconds) -> Callable[[], float]:
