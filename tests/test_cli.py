@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -9,11 +11,13 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from standardwebhooks import Webhook
 
 from integration_sdk import __main__, __version__, cli
 from integration_sdk.cli import main
 from integration_sdk.sandbox import Sandbox
-from tests.cli_support import ended, run, started
+from tests.cli_support import ended, run, started, until
+from tests.notification_support import listening
 
 PUSH = ("push", "records", "--company", "c", "--connection", "k", "--type", "invoices")
 URL, KEY = ("--base-url", "http://127.0.0.1:9"), ("--api-key", "not-to-be-seen")
@@ -56,8 +60,9 @@ def test_without_the_extra_one_line_says_what_to_install(
         ([*PUSH, "--base-url", "http://example.com", *KEY], "would send the API key unencrypted"),
         (["demo", "--base-url", "http://127.0.0.1:9"], "INTEGRATION_SDK_API_KEY"),
         (["demo", "--page-size", "5001"], "page_size"),
-        (["sandbox", "--port", "65536"], "port must be at most 65535"),
-        (["sandbox", "--push-seconds", "3", "1"], "push_seconds must be (least, most) seconds"),
+        (["demo", "--pushes", "-1"], 'Invalid value "-1" for --pushes. Must be >= 0'),
+        (["sandbox", "--port", "65536"], "port cannot be 65536: Expected `int` <= 65535"),
+        (["sandbox", "--push-seconds", "3", "1"], "push_seconds cannot be (3.0, 1.0): "),
         (["sandbox", "--faults", "none.json"], "cannot read none.json: No such file or directory"),
     ],
     ids=lambda one: one if isinstance(one, str) else "",
@@ -127,6 +132,40 @@ async def test_sandbox_says_how_to_call_it_until_ctrl_c(by: signal.Signals) -> N
     assert (done.code, done.stderr) == (0, "Sandbox stopped.\n")
 
 
+async def test_sandbox_serves_programs_of_any_language() -> None:
+    """It posts the ends of pushes to subscribers, signed, and writes what it is asked to stderr."""
+    options = ("--port", "0", "--published", "--push-seconds", "0", "0", "--verbose")
+    async with (
+        asyncio.timeout(60),
+        listening() as ear,
+        started("sandbox", *options, "--subscribe", ear.url, "--subscribe", ear.url) as process,
+    ):
+        assert process.stdout is not None
+        said = [(await process.stdout.readline()).decode().strip() for _ in range(5)]
+        url, _, curl = (line.partition(": ")[2] for line in said[2:])
+        headers = {"Authorization": shlex.split(curl)[2].partition(": ")[2]}
+        record = {"supplierName": "Toft", "status": "Active"}
+        async with aiohttp.ClientSession(url, headers=headers) as http:
+            company = (await (await http.get("/companies?pageSize=1")).json())["results"][0]
+            books = f"/companies/{company['id']}/connections/{company['dataConnections'][0]['id']}"
+            operation = await (await http.post(f"{books}/push/suppliers", json=record)).json()
+            await until(lambda: len(ear.heard) == 2)
+        process.send_signal(signal.SIGTERM)
+        done = await ended(process)
+
+    assert ear.keys == [operation["pushOperationKey"]] * 2
+    for line, (_, told, body) in zip(said[:2], ear.heard, strict=True):
+        Webhook(line.removeprefix("Secret: ")).verify(body, told)
+    written = [line.split(maxsplit=2)[2] for line in done.stderr.splitlines()[:-1]]
+    assert written == ["GET /companies?pageSize=1 200", f"POST {books}/push/suppliers 200"]
+
+
+def test_an_address_to_post_to_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    """What cannot be posted to is wrong usage."""
+    assert main(["sandbox", "--port", "0", "--subscribe", "localhost"]) == 2
+    assert "an http:// or https:// address, not 'localhost'" in capsys.readouterr().err
+
+
 def test_sandbox_goes_wrong_as_a_file_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """--faults and --push-seconds give programs in any language what Python's tests have."""
     told: list[object] = []
@@ -161,10 +200,13 @@ def test_sandbox_goes_wrong_as_a_file_says(tmp_path: Path, monkeypatch: pytest.M
         ('[{"fault": "latency", "seconds": 1}, {"fault": "lag"}]', "fault 2: there is no fault 'l"),
         ('[{"seconds": 1}]', "fault 1: there is no fault None: give one of add, cap_page_size, "),
         ('[{"fault": "status"}]', "fault 1: Faults.status() missing 1 required positional"),
-        ('[{"fault": "status", "code": "503"}]', "fault 1: code: Expected `int`, got `str`"),
-        ('[{"fault": "latency", "seconds": "1"}]', "fault 1: seconds: Expected `float | array`"),
-        ('[{"fault": "latency", "seconds": 1, "rout": "GET"}]', "fault 1: rout does not say when"),
-        ('[{"fault": "latency", "seconds": 1, "times": 0}]', "fault 1: times must be a whole"),
+        ('[{"fault": "status", "code": "503"}]', "fault 1: code cannot be '503': Expected `int`"),
+        ('[{"fault": "latency", "seconds": "1"}]', "fault 1: seconds cannot be '1': Expected `fl"),
+        (
+            '[{"fault": "latency", "seconds": 1, "rout": "GET"}]',
+            "fault 1: rout is no argument of",
+        ),
+        ('[{"fault": "latency", "seconds": 1, "times": 0}]', "fault 1: times cannot be 0: Exp"),
         ('{"fault": "latency", "seconds": 1}', 'faults are a JSON list such as [{"fault": '),
         ("\udcff", "faults are a JSON list such as"),
     ],

@@ -77,13 +77,15 @@ async def test_a_line_without_a_record_is_invalid_and_stops_nothing(
     """Bad lines are named by number, are not sent, and the others are."""
     source = tmp_path / "r.ndjson"
     good = json.dumps(invoice(1))
-    source.write_text(f'\ufeff{good}\n\nnot json\n[1]\n{{"a": 1}}\n{json.dumps(invoice(2))}')
+    endless = '{"amount": 1e99999999999999999999}'
+    last = json.dumps(invoice(2))
+    source.write_text(f'\ufeff{good}\n\nnot json\n[1]\n{{"a": 1}}\n{endless}\n{last}')
 
     done = await pushed(sandbox, books, source, reference="invoiceNumber")
 
     assert done.code == 1
     said = {line["line"]: line["status"] for line in done.lines}
-    assert said == {1: "SUCCESS", 3: "INVALID", 4: "INVALID", 5: "INVALID", 6: "SUCCESS"}
+    assert said == {1: "SUCCESS", **dict.fromkeys(range(3, 7), "INVALID"), 7: "SUCCESS"}
     assert posts(sandbox) == 2
 
 
@@ -244,6 +246,7 @@ async def test_another_format_than_ndjson_is_named(
 
     assert (done.code, set(done.statuses)) == (1, {"INVALID"})
     assert "The input has to be a JSON object a line (NDJSON)" in done.stderr
+    assert "from CSV by `mlr --icsv --ojsonl cat FILE`" in done.stderr
 
 
 async def test_a_line_that_is_no_object_is_shown_as_it_stands(

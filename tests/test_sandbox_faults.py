@@ -90,7 +90,54 @@ async def test_rules_can_be_taken_back() -> None:
         (Faults.unavailable, {"probability": -0.1}),
         (Faults.unavailable, {"route": "POST,PUT /push"}),
         (Faults.unavailable, {"route": "fetch it"}),
+        (Faults.unavailable, {"probability": math.nan}),
+        (Faults.unavailable, {"probability": "0.5"}),
+        (Faults.unavailable, {"route": "GET /companies?page=2"}),
+        (Faults.unavailable, {"route": "GET https://service.example/companies"}),
+        (Faults.unavailable, {"route": "DELETE /data/"}),
+        (Faults.unavailable, {"route": "GET /company/"}),
+        (Faults.unavailable, {"route": "GET /options/invoices"}),  # of the other dialect
+        (Faults.unavailable, {"route": "/companies/{companyId}/items"}),
+        (Faults.unavailable, {"route": "GET /companies/{companyId}/{x}/{y}/items"}),
+        (Faults.unavailable, {"route": "/companies."}),
+        (Faults.unavailable, {"route": None}),
+        (Faults.fail_next_push, {"route": "GET", "message": "no"}),
+        (Faults.lose_answer, {"route": "GET"}),
+        (Faults.lose_notifications, {"route": "GET"}),
+        (Faults.push_seconds, {"route": "GET", "seconds": 1}),
+        (Faults.drift, {"route": "POST /push/", "insert": 1}),
+        (Faults.list_lag, {"route": "/data/", "seconds": 1}),
+        (Faults.unavailable, {"seconds": -1}),
+        (Faults.unavailable, {"seconds": math.nan}),
+        (Faults.unavailable, {"seconds": "30"}),
+        (Faults.unavailable, {"delay": -1}),
+        (Faults.unavailable, {"retry_after": -1}),
+        (Faults.unavailable, {"retry_after": math.inf}),
+        (Faults.unavailable, {"retry_after": "1\r\nX: y"}),
+        (Faults.not_ready, {"seconds": -1}),
+        (Faults.list_lag, {"seconds": -1}),
+        (Faults.status, {"code": 42}),
+        (Faults.status, {"code": 103}),
+        (Faults.status, {"code": 1000}),
+        (Faults.status, {"code": "503"}),
+        (Faults.status, {"headers": {"Retry-After": 5}, "code": 503}),
+        (Faults.status, {"headers": {"X": "a\nb"}, "code": 503}),
+        (Faults.html_from_proxy, {"status": 42}),
+        (Faults.no_push_list, {"status": 500}),
+        (Faults.truncate, {"at_byte": -1}),
+        (Faults.cap_page_size, {"size": 0}),
+        (Faults.drift, {"insert": -1}),
+        (Faults.drift, {"insert": 0}),
+        (Faults.drift, {"at": "middle", "insert": 1}),
+        (Faults.fail_next_push, {"message": 5}),
+        (Faults.foreign_writer, {"record": "invoice"}),
+        (Faults.double_notifications, {"copies": 1.5}),
         (Faults.latency, {"seconds": (2, 1)}),
+        (Faults.latency, {"seconds": -1}),
+        (Faults.latency, {"seconds": (1, 2, 3)}),
+        (Faults.latency, {"seconds": "1"}),
+        (Faults.rate_limit, {"form": "minutes"}),
+        (Faults.rate_limit, {"per_second": math.inf}),
         (Faults.rate_limit, {"per_second": 0}),
         (Faults.rate_limit, {"per_second": -1}),
         (Faults.rate_limit, {"per_second": math.nan}),
@@ -111,6 +158,35 @@ def test_a_fault_that_means_nothing_is_refused(fault: Any, odd: dict[str, Any]) 
         fault(faults, **odd)
 
     assert list(faults) == []
+
+
+def test_a_refused_value_is_shown_with_what_is_allowed() -> None:
+    """The error names the argument, its value and the limit or the choices."""
+    faults = Sandbox(invoices=0).faults
+    with pytest.raises(ValueError, match=r"^code cannot be 42: Expected `int` >= 200$"):
+        faults.status(42)
+    with pytest.raises(ValueError, match=r"^form cannot be 'x': Expected one of seconds, date, no"):
+        faults.rate_limit(form="x")  # type: ignore[arg-type]  # what a user may write
+
+
+async def test_a_fault_of_pushes_lets_all_else_by() -> None:
+    """A route narrows down whose pushes fail; other calls there neither meet nor use it up."""
+    async with serving() as http:
+        rule = http.sandbox.faults.fail_next_push("no", route=http.company)
+        lost = http.sandbox.faults.lose_answer(route=http.company, skip=1)
+        await http.get(f"{http.company}/push")
+        failed = await http.push(1)
+
+    assert (failed["status"], rule.hits, lost.hits) == ("Failed", 1, 0)
+
+
+async def test_any_identifier_may_be_in_a_route() -> None:
+    """Identifiers of the sandbox's and of the test's own making, and addresses it has not."""
+    faults = Sandbox(invoices=0).faults
+    for route in ("PUT /push/invoices/INV-17", "/companies/3f2a", "HEAD", re.compile("/reports")):
+        faults.status(503, route=route)
+
+    assert len(list(faults)) == 4
 
 
 @pytest.mark.parametrize("odd", [{"tiems": 1}, {"time": 1}, {"path": "/push"}, {"prob": 0.1}])
@@ -179,6 +255,17 @@ async def test_an_error_may_hide_that_the_work_was_done(processed: bool) -> None
         reply = await http.post(f"{http.at()}/push/invoices", DELIVERY)
 
         assert (reply.status, len(http.sandbox.pushes)) == (500, processed)
+
+
+async def test_calls_before_a_window_do_not_use_it_up() -> None:
+    """times= counts the calls that are refused, not those before the window begins."""
+    async with serving() as http:
+        rule = http.sandbox.faults.unavailable(30, delay=10, times=1)
+        before = await statuses(http, 2)
+        http.sandbox.clock.advance(seconds=10)
+
+        assert before + await statuses(http, 2) == [200, 200, 503, 200]
+    assert rule.hits == 1
 
 
 async def test_unavailability_has_a_window() -> None:

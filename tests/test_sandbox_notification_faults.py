@@ -108,7 +108,10 @@ async def test_forged_with_a_proof() -> None:
     [
         ("ftp://127.0.0.1/", {}, "http:// or https://"),
         ("127.0.0.1:80", {}, "http:// or https://"),
-        ("http://x/", {"style": "loud"}, "style must be 'rule' or 'signed'"),
+        (5, {}, "url cannot be 5"),
+        ("http://x/", {"style": "loud"}, "style cannot be 'loud': Expected one of rule, signed"),
+        ("http://x/", {"authorization": "a\nb"}, "authorization cannot be"),
+        ("http://x/", {"style": "signed", "secret": 5}, "secret cannot be 5"),
         ("http://x/", {"secret": SECRET}, 'secret is for style="signed"'),
         ("http://x/", {"style": "signed", "secret": "hunter2"}, "whsec_<base64>"),
     ],

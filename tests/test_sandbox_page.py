@@ -13,6 +13,8 @@ import pytest
 from integration_sdk.sandbox._page import document, is_local
 from tests.sandbox_support import DELIVERY, press, serving, state
 
+LATENCY = '[{"fault": "latency", "seconds": 0}]'
+
 
 class Parts(HTMLParser):
     """The tags of a page with their attributes."""
@@ -190,6 +192,8 @@ async def test_time_and_platforms_at_a_button() -> None:
         ("fault", {"name": "earthquake", "on": True}, 400),
         ("fault", {"name": ["unavailable"], "on": True}, 400),
         ("fault", [], 400),
+        ("fault", {"name": "latency"}, 400),
+        ("fault", {"name": "latency", "on": "no"}, 400),
         ("advance", {"seconds": -1}, 400),
         ("advance", {"seconds": "60"}, 400),
         ("advance", {"seconds": True}, 400),
@@ -234,13 +238,13 @@ def test_only_an_address_of_this_machine(host: str, local: bool) -> None:
 
 async def test_other_sites_read_nothing() -> None:
     """Under another host name there is no page, and no answer may be read across origins."""
-    async with serving() as http:
-        paths = ["/", "/_page/about", "/_page/state"]
+    async with serving(key="wrong") as http:
+        paths = ["/", "/_page/about", "/_page/state", "/_page/faults"]
         other = [await http.call("GET", path, headers={"Host": "evil.example"}) for path in paths]
         ours = [await http.call("GET", p, headers={"Origin": "http://evil.example"}) for p in paths]
         ours.append(await http.call("OPTIONS", "/_page/fault"))
 
-    assert [reply.status for reply in other] == [403] * 3
+    assert [reply.status for reply in other] == [403] * 4
     assert not any(http.sandbox.api_key in reply.text for reply in other)
     assert not any(name.lower().startswith("access-control") for r in ours for name in r.headers)
     assert all("frame-ancestors 'none'" in r.headers["Content-Security-Policy"] for r in ours[:1])
@@ -259,10 +263,85 @@ async def test_other_sites_read_nothing() -> None:
 )
 async def test_other_sites_press_nothing(headers: dict[str, str]) -> None:
     """A command that another site's script or form can send has no effect."""
-    async with serving() as http:
+    async with serving(key="wrong") as http:
         body = json.dumps({"name": "latency", "on": True})
         headers = {"Content-Type": "application/json", **headers}
         reply = await http.call("POST", "/_page/fault", data=body, headers=headers)
+        listed = await http.call("POST", "/_page/faults", data=LATENCY, headers=headers)
 
-        assert reply.status in {403, 415}
+        assert {reply.status, listed.status} <= {403, 415}
         assert list(http.sandbox.faults) == []
+
+
+@pytest.mark.parametrize("headers", [{"Origin": "http://evil.example"}, {"Host": "evil.example"}])
+async def test_other_sites_end_no_fault(headers: dict[str, str]) -> None:
+    """Nor does another site end the faults that a test relies on."""
+    async with serving(key="wrong") as http:
+        rule = http.sandbox.faults.latency(0)
+
+        assert (await http.call("DELETE", "/_page/faults", headers=headers)).status == 403
+        assert list(http.sandbox.faults) == [rule]
+
+
+# ---------------------------------------------------------------------- faults from any language
+
+
+async def test_faults_of_a_running_sandbox() -> None:
+    """A program posts what a file of faults holds, sees how often each applied, and ends them."""
+    listed: list[dict[str, Any]] = [
+        {"fault": "status", "code": 503, "route": "GET", "times": 1},
+        {"fault": "fail_next_push", "message": "no"},
+    ]
+    async with serving() as http:
+        added = await http.post("/_page/faults", listed)
+        statuses = [(await http.get("/companies")).status for _ in range(2)]
+        told = (await http.get("/_page/faults")).body
+        ended = await http.call("DELETE", "/_page/faults")
+
+        assert (added.status, statuses) == (200, [503, 200])
+        assert told == [{**listed[0], "hits": 1}, {**listed[1], "hits": 0}]
+        assert (ended.status, ended.body, list(http.sandbox.faults)) == (200, [], [])
+
+
+async def test_faults_of_a_program_are_listed_as_a_file_would_name_them() -> None:
+    """Arguments without names get them, and what no file can hold is described."""
+    async with serving() as http:
+        http.sandbox.faults.rate_limit(5, burst=2)
+        http.sandbox.faults.no_push_list(route=re.compile("push"))
+        http.sandbox.faults.latency(lambda: 0)
+        told = (await http.get("/_page/faults")).body
+
+    assert told[0] == {"fault": "rate_limit", "per_second": 5, "burst": 2, "hits": 0}
+    assert told[1] == {"fault": "no_push_list", "route": "re.compile('push')", "hits": 0}
+    assert told[2]["seconds"].startswith("<function")
+
+
+async def test_a_list_with_a_wrong_fault_changes_nothing() -> None:
+    """Of a list of which one is refused none is added, and the answer names it."""
+    async with serving() as http:
+        reply = await http.post("/_page/faults", [{"fault": "latency", "seconds": 0}, {"fault": 1}])
+
+        assert reply.status == 400
+        assert reply.errors[0]["message"].startswith("fault 2: there is no fault 1: give one of")
+        assert list(http.sandbox.faults) == []
+
+
+async def test_on_this_machine_no_key_is_needed() -> None:
+    """A line of curl without a key adds and ends faults."""
+    async with serving(key="wrong") as http:
+        headers = {"Content-Type": "application/json"}
+        added = await http.call("POST", "/_page/faults", data=LATENCY, headers=headers)
+        ended = await http.call("DELETE", "/_page/faults")
+
+    assert (added.status, ended.status, ended.body) == (200, 200, [])
+
+
+@pytest.mark.parametrize(("key", "status"), [(None, 200), ("wrong", 403)])
+async def test_the_key_opens_the_page_s_calls_from_anywhere(key: str | None, status: int) -> None:
+    """Another container calls the sandbox by a name; with the key it may set faults."""
+    async with serving(**({"key": key} if key else {})) as http:
+        headers = {"Host": "sandbox:8080"}
+        reply = await http.call("POST", "/_page/faults", data=LATENCY, headers=headers)
+
+        assert reply.status == status
+        assert len(list(http.sandbox.faults)) == (status == 200)

@@ -207,7 +207,19 @@ async def test_an_odd_deadline_is_a_bad_request(minutes: str) -> None:
     assert reply.errors[0]["itemId"] == "timeoutInMinutes"
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"x"', b'{"a":NaN}', b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'"x"',
+        b'{"a":NaN}',
+        b'{"a":1e99999999999999999999}',
+        b"\xff",
+        b"[" * 100_000,
+    ],
+)
 async def test_a_body_that_is_no_object_is_a_bad_request(body: bytes) -> None:
     """Request body: "JSON object whose properties conform to the options description"."""
     async with serving() as http:

@@ -213,7 +213,7 @@ def test_fixtures_follow_the_loop_of_the_test(tmp_path: Path) -> None:
             "integration_faults: there is no fault None: give one of add, ",
         ),
         (
-            "@pytest.mark.asyncio\n@pytest.mark.integration_faults('status', rout='GET')\n"
+            "@pytest.mark.asyncio\n@pytest.mark.integration_faults('status', route='GET')\n"
             "async def test_it(integration_sandbox): ...",
             ["-p", "asyncio"],
             "UsageError: integration_faults: Faults.status() missing 1 required positional",
@@ -228,7 +228,7 @@ def test_fixtures_follow_the_loop_of_the_test(tmp_path: Path) -> None:
             "@pytest.mark.asyncio\n@pytest.mark.integration_sandbox(companies=-1)\n"
             "async def test_it(integration_client): ...",
             ["-p", "asyncio"],
-            "UsageError: integration_sandbox: companies must be a whole number",
+            "UsageError: integration_sandbox: companies cannot be -1: Expected `int` >= 0",
         ),
         (
             "@pytest.mark.integration_faults('status', 503)\ndef test_it(): ...",
@@ -246,7 +246,7 @@ def test_fixtures_follow_the_loop_of_the_test(tmp_path: Path) -> None:
             "@pytest.mark.asyncio\n@pytest.mark.integration_faults('status', 503, rout='GET')\n"
             "async def test_it(integration_sandbox): ...",
             ["-p", "asyncio"],
-            "UsageError: integration_faults: rout does not say when",
+            "UsageError: integration_faults: rout is no argument of status: it takes code, body, ",
         ),
         (
             "def test_it(integration_sandbox): ...",

@@ -8,6 +8,7 @@ Errors are one line on stderr; results go to stdout.
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import sys
 from collections.abc import Sequence
@@ -33,6 +34,7 @@ app = App(
     name="integration-sdk",
     help="Asyncio client for the Data Integration Service API.",
     version=__version__,
+    default_parameter=Parameter(negative_iterable=()),
     suppress_keyboard_interrupt=False,
 )
 _pushes = App(name="pushes", help="What the journal of `push` holds, and what is to become of it.")
@@ -76,9 +78,15 @@ def sandbox(
     seed: int = 0,
     push_seconds: tuple[float, float] = (0.05, 0.3),
     faults: Path | None = None,
+    subscribe: list[str] | None = None,
     published: Flag = False,
+    verbose: Flag = False,
 ) -> None:
     """Serve a sandbox of the service until Ctrl-C or SIGTERM.
+
+    Faults can be set while it runs, in JSON as in a file of --faults: POST /_page/faults adds
+    them, GET lists them with the number of calls each applied to, DELETE ends all. From another
+    machine or container these calls need the API key, like any other.
 
     Parameters
     ----------
@@ -98,8 +106,13 @@ def sandbox(
         A file of what goes wrong, in JSON: [{"fault": "rate_limit", "per_second": 20}, {"fault":
         "status", "code": 503, "route": "GET", "probability": 0.1}]. Names and arguments are
         those of the methods of integration_sdk.sandbox.Faults; [1, 3] seconds is a span.
+    subscribe
+        Where to post "Push status changed" to whenever a push ends; may be repeated. With
+        --published it is signed, and the secret is printed.
     published
         Speak today's public API in place of the interface document.
+    verbose
+        Write every request and the status of its answer to stderr.
     """
     # The first process of a container ignores SIGTERM unless it has a handler.
     usual = signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -115,6 +128,13 @@ def sandbox(
         )
         if faults:
             _add_faults(server, faults)
+        for url in subscribe or ():
+            to = server.subscribe(url, style="signed" if published else "rule")
+            if to.secret:
+                print(f"Secret: {to.secret}", flush=True)
+        if verbose:
+            logging.basicConfig(format="%(asctime)s %(message)s")
+            logging.getLogger("integration_sdk.sandbox").setLevel(logging.INFO)
         asyncio.run(serve(server))
     except ValueError as error:
         raise ConfigurationError(str(error)) from None

@@ -7,10 +7,11 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from attrs import Factory, define, field, frozen
 from cyclopts import Parameter
+from cyclopts.validators import Number
 from rich.console import Console
 
 from integration_sdk._client import Client
@@ -27,6 +28,7 @@ REASONS_SHOWN: Final = 3
 REFUSED: Final = 7
 MOST_OPEN: Final = 100
 """Fewer than the pushes, so that outcomes arrive while others are still being sent."""
+_Count = Annotated[int, Parameter(validator=Number(gte=0))]
 
 
 @Parameter(name="*")
@@ -44,10 +46,10 @@ class DemoSettings:
     allow_push: Flag = False
     """Push to a server of your own, too. The sandbox is always pushed to."""
 
-    invoices: int = 20_000
+    invoices: _Count = 20_000
     """How many to stream, at most."""
 
-    pushes: int = 500
+    pushes: _Count = 500
     """How many to push."""
 
     page_size: int = 500
@@ -128,11 +130,14 @@ async def _server(settings: DemoSettings, err: Console) -> AsyncIterator[tuple[s
 
 
 def _trouble(sandbox: Sandbox, pushes: int) -> None:
-    """Make every request slow, and refuse a few in a row twice on the way."""
+    """Make every request slow, and refuse two in a row twice on the way.
+
+    A third would be the last attempt of a call that is the only one under way.
+    """
     later = {"Retry-After": "1"}
     sandbox.faults.latency((0.01, 0.05))
-    sandbox.faults.status(429, headers=later, skip=pushes // 4, times=3)
-    sandbox.faults.status(503, headers=later, skip=pushes // 2, times=3)
+    sandbox.faults.status(429, headers=later, skip=pushes // 4, times=2)
+    sandbox.faults.status(503, headers=later, skip=pushes // 2 + 4, times=2)
     sandbox.faults.fail_next_push("amount must be positive", times=REFUSED)
 
 

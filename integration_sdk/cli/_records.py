@@ -29,7 +29,10 @@ from integration_sdk.models import PushRequest
 
 AHEAD: Final = 256
 """Lines that are read ahead."""
-FORMAT: Final = "a JSON object a line (NDJSON), in UTF-8 and not compressed"
+FORMAT: Final = (
+    "a JSON object a line (NDJSON), in UTF-8 and not compressed; such lines are made from CSV by "
+    "`mlr --icsv --ojsonl cat FILE`, and from a JSON array by `jq -c '.[]' FILE`"
+)
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _decode: Final = msgspec.json.Decoder(float_hook=Decimal).decode
 _encode_sorted: Final = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
@@ -216,7 +219,7 @@ def decode(line: Line) -> dict[str, Any]:
     text = line.text.removeprefix(_BYTE_ORDER_MARK) if line.number == 1 else line.text
     try:
         record = _decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ArithmeticError) as error:
         raise NoRecord(f"line {line.number} is no JSON: {error}") from None
     if not isinstance(record, dict):
         shown = text.strip()[:40].decode(errors="replace")

@@ -19,6 +19,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from integration_sdk.sandbox._allowed import allowed
 from integration_sdk.sandbox._call import Call
 from integration_sdk.sandbox._clock import Clock
 from integration_sdk.sandbox._companies import Company, Connection
@@ -51,6 +52,11 @@ __all__ = [
 
 class Sandbox:
     """The service on a loopback port, with generated books, for as long as the block lasts.
+
+    Programs in other languages set faults in JSON: ``POST /_page/faults`` adds
+    ``[{"fault": "latency", "seconds": [1, 3], "route": "GET"}]``, named as the methods of `Faults`
+    and their arguments; ``GET`` lists them with the number of calls each applied to, and
+    ``DELETE`` ends all. From another machine these calls need the API key, like any other.
 
     Args:
         companies: Companies that are there from the start, each connected to four platforms:
@@ -110,7 +116,7 @@ class Sandbox:
             host=host,
             port=port,
         )
-        self.clock = Clock(starts)
+        self.clock = Clock(allowed(datetime | None, "starts", starts))
         self._service = Service(self._settings, self.clock)
         make_call = partial(Call, self._service)
         page = Webpage(self._service)

@@ -208,7 +208,7 @@ class Call:
         """The body as a JSON object, or 400."""
         try:
             value = decode(self.body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ArithmeticError) as error:
             raise bad_request("body", f"the body is not JSON ({error})") from None
         if not isinstance(value, dict):
             raise bad_request("body", "the body must be a JSON object")

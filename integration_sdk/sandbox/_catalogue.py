@@ -22,12 +22,14 @@ def _choice(name: str, about: str, *values: str, **more: Any) -> Shape:
     return _text(name, about, choices={value: _label(value) for value in values}, **more)
 
 
-def _object(label: str, about: str, /, *, required: bool = False, **properties: Shape) -> Shape:
-    return Shape("Object", label, about, required=required, properties=properties)
+def _holder(
+    kind: str, label: str, about: str, /, *, required: bool = False, **properties: Shape
+) -> Shape:
+    return Shape(kind, label, about, required=required, properties=properties)
 
 
-def _array(label: str, about: str, /, *, required: bool = False, **properties: Shape) -> Shape:
-    return Shape("Array", label, about, required=required, properties=properties)
+_object = partial(_holder, "Object")
+_array = partial(_holder, "Array")
 
 
 def _ref(name: str, *, required: bool = False) -> Shape:

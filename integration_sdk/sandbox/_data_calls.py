@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime, time
 from attrs import evolve
 
 from integration_sdk.sandbox._account_calls import connection_of
-from integration_sdk.sandbox._call import Answer, Call, Refused, not_found
+from integration_sdk.sandbox._call import Answer, Call, Handler, Refused, not_found
 from integration_sdk.sandbox._clock import http_date
 from integration_sdk.sandbox._companies import Connection
 from integration_sdk.sandbox._datasets import DataSet
@@ -44,23 +44,14 @@ async def list_bank_transactions(call: Call) -> Answer:
     return await call.service.bank_transactions(connection_of(call), account_id).answer(call)
 
 
-async def legacy_bank_accounts(call: Call) -> Answer:
-    """``GET /companies/{companyId}/data/bankAccounts``, until its removal."""
-    connection = _legacy_connection(call)
-    return _deprecated(call, await call.service.bank_accounts(connection).answer(call))
+def legacy(handler: Handler) -> Handler:
+    """Return *handler*, a bank endpoint's, for the path without a connection, until its removal."""
 
+    async def respond(call: Call) -> Answer:
+        call.names["connectionId"] = _legacy_connection(call).id
+        return _deprecated(call, await handler(call))
 
-async def legacy_bank_account(call: Call) -> Answer:
-    """``GET /companies/{companyId}/data/bankAccounts/{accountId}``, until its removal."""
-    accounts = call.service.bank_accounts(_legacy_connection(call))
-    return _deprecated(call, _one(accounts, call.names["accountId"]))
-
-
-async def legacy_bank_transactions(call: Call) -> Answer:
-    """``GET .../data/bankAccounts/{accountId}/transactions``, until its removal."""
-    account_id = call.names["accountId"]
-    transactions = call.service.bank_transactions(_legacy_connection(call), account_id)
-    return _deprecated(call, await transactions.answer(call))
+    return respond
 
 
 def _records(call: Call) -> DataSet:

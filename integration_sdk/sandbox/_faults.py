@@ -11,13 +11,14 @@ others act within the service.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter
-from collections.abc import Mapping
-from typing import Literal, Unpack
+from collections.abc import Callable, Mapping
+from typing import Annotated, Literal, Unpack
 
 from attrs import define, evolve
+from msgspec import Meta
 
+from integration_sdk.sandbox._allowed import Count, Duration, HeaderText, Whole
 from integration_sdk.sandbox._call import (
     JSON,
     NOTHING,
@@ -28,11 +29,20 @@ from integration_sdk.sandbox._call import (
 )
 from integration_sdk.sandbox._clock import http_date
 from integration_sdk.sandbox._limits import account_expired, rate_headers
-from integration_sdk.sandbox._rules import Proceed, Rule, Scope, Seconds
-from integration_sdk.sandbox._world_faults import PUSHES, WorldFaults
+from integration_sdk.sandbox._named_faults import checked
+from integration_sdk.sandbox._rules import (
+    Act,
+    Proceed,
+    Rule,
+    Scope,
+    Seconds,
+)
+from integration_sdk.sandbox._world_faults import PUSH_LIST, PUSHES, WorldFaults
 
-PUSH_LIST = re.compile(r"GET /companies/[^/]+/push$")
 HTML = "text/html; charset=utf-8"
+Status = Annotated[int, Meta(ge=200, le=599)]
+Rate = Annotated[float, Meta(gt=0, le=10**9)]
+RetryAfter = Annotated[float, Meta(ge=0, le=10**9)]
 ERRORS = {
     400: "Bad request",
     401: "Unauthorized",
@@ -47,22 +57,28 @@ ERRORS = {
 }
 
 
+@checked
 class Faults(WorldFaults):
     """The faults in force. Each method adds one and returns its `Rule`, for `remove`.
 
     Each also takes when it applies: ``route="POST /push/"`` (a method, part of a path, or both),
-    ``skip`` calls, ``times`` at most, with a ``probability``.
+    ``skip`` calls, ``times`` at most, with a ``probability``. A fault of pushes concerns pushes
+    only, whatever its route.
+
+    Raises:
+        ValueError: A value cannot be, or the route matches no call that the service has. For
+            other addresses, give a compiled pattern.
     """
 
     # ------------------------------------------------------------------ refusals
 
     def status(
         self,
-        code: int,
+        code: Status,
         body: object = None,
         *,
-        headers: Mapping[str, str] = NOTHING,
-        content_type: str = JSON,
+        headers: Mapping[HeaderText, HeaderText] = NOTHING,
+        content_type: HeaderText = JSON,
         processed: bool = False,
         **scope: Unpack[Scope],
     ) -> Rule:
@@ -72,39 +88,33 @@ class Faults(WorldFaults):
         documented error body. With *processed* the request is carried out first: a push is
         recorded and its answer replaced.
         """
+        content = None if body is None else _bytes(body)
 
-        async def act(call: Call, proceed: Proceed) -> Answer:
-            if processed:
-                await proceed()
-            if body is None:
+        def answer() -> Answer:
+            if content is None:
                 raise Refused(code, ERRORS.get(code, "Error"), headers=headers)
-            return Answer(code, _bytes(body), headers, content_type)
+            return Answer(code, content, headers, content_type)
 
-        return self.add(act, **scope)
+        return self._add(_answering(answer, processed=processed), scope)
 
     def html_from_proxy(
-        self, status: int = 502, *, processed: bool = False, **scope: Unpack[Scope]
+        self, status: Status = 502, *, processed: bool = False, **scope: Unpack[Scope]
     ) -> Rule:
         """A proxy answers with an HTML page; with *processed*, after the request is carried out."""
         page = f"<html><head><title>{status}</title></head><body>{status} from proxy</body></html>"
+        answer = Answer(status, page.encode(), content_type=HTML)
+        return self._add(_answering(lambda: answer, processed=processed), scope, in_front=True)
 
-        async def act(call: Call, proceed: Proceed) -> Answer:
-            if processed:
-                await proceed()
-            return Answer(status, page.encode(), content_type=HTML)
-
-        return self.add(act, in_front=True, **scope)
-
-    def not_ready(self, seconds: float | None = None, **scope: Unpack[Scope]) -> Rule:
+    def not_ready(self, seconds: Duration | None = None, **scope: Unpack[Scope]) -> Rule:
         """409: the data set is not ready, for *seconds* of the service's time or for good."""
         return self._window(seconds, lambda: Refused(409, ERRORS[409]), scope, in_front=False)
 
     def unavailable(
         self,
-        seconds: float | None = None,
+        seconds: Duration | None = None,
         *,
-        delay: float = 0.0,
-        retry_after: float | str | None = None,
+        delay: Duration = 0.0,
+        retry_after: RetryAfter | HeaderText | None = None,
         **scope: Unpack[Scope],
     ) -> Rule:
         """503 for *seconds* of the service's time, beginning in *delay*; None for good."""
@@ -117,17 +127,17 @@ class Faults(WorldFaults):
         """402 to any request: the free account has expired."""
         return self._window(None, account_expired, scope)
 
-    def no_push_list(self, status: int = 404, **scope: Unpack[Scope]) -> Rule:
+    def no_push_list(self, status: Literal[404, 405] = 404, **scope: Unpack[Scope]) -> Rule:
         """There is no list of pushes (404 or 405)."""
-        scope.setdefault("route", PUSH_LIST)
-        return self.status(status, **scope)
+        refused = Refused(status, ERRORS[status])
+        return self._window(None, lambda: refused, scope, only=PUSH_LIST, in_front=False)
 
     def rate_limit(
         self,
-        per_second: float = 100,
+        per_second: Rate = 100,
         *,
-        burst: float | None = None,
-        retry_after: float | str | None = None,
+        burst: Annotated[float, Meta(ge=1)] | None = None,
+        retry_after: RetryAfter | HeaderText | None = None,
         form: Literal["seconds", "date", "none"] = "seconds",
         **scope: Unpack[Scope],
     ) -> Rule:
@@ -137,10 +147,6 @@ class Faults(WorldFaults):
         ``Retry-After`` tells *retry_after* or, if None, the time until the next token, in the
         *form* of whole seconds or an HTTP date, or not at all.
         """
-        if not per_second > 0:
-            raise ValueError(f"per_second must be more than 0, not {per_second}")
-        if burst is not None and not burst >= 1:
-            raise ValueError(f"burst must be at least 1, not {burst}")
         bucket = _Bucket(per_second, max(1, per_second) if burst is None else burst)
 
         async def act(call: Call, proceed: Proceed) -> Answer:
@@ -154,19 +160,18 @@ class Faults(WorldFaults):
             answer = await proceed()
             return evolve(answer, headers={**answer.headers, **headers})
 
-        return self.add(act, in_front=True, **scope)
+        return self._add(act, scope, in_front=True)
 
     def concurrency_limit(
         self,
-        total: int | None = None,
+        total: Count | None = None,
         *,
-        per_company: int | None = None,
-        retry_after: float | str | None = 1,
+        per_company: Count | None = None,
+        retry_after: RetryAfter | HeaderText | None = 1,
         **scope: Unpack[Scope],
     ) -> Rule:
         """429 to requests beyond this many at once, in *total*, *per_company* or both."""
-        limits = [limit for limit in (total, per_company) if limit is not None]
-        if not limits or min(limits) < 1:
+        if total is None and per_company is None:
             raise ValueError("say total= or per_company=, at least 1")
         working = Counter[tuple[str, str | None]]()
 
@@ -181,7 +186,7 @@ class Faults(WorldFaults):
                 working.subtract(lanes.keys())
 
         # Outermost, so that time spent in other faults counts as work.
-        return self.add(act, outermost=True, **scope)
+        return self._add(act, scope, outermost=True)
 
     # ------------------------------------------------------------------ time and transport
 
@@ -193,7 +198,7 @@ class Faults(WorldFaults):
             await asyncio.sleep(draw())
             return await proceed()
 
-        return self.add(act, in_front=True, **scope)
+        return self._add(act, scope, in_front=True)
 
     def late_answer(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
         """The request is carried out at once and answered *seconds* later."""
@@ -204,29 +209,40 @@ class Faults(WorldFaults):
             await asyncio.sleep(draw())
             return answer
 
-        return self.add(act, **scope)
+        return self._add(act, scope)
 
     def drop_connection(self, *, before: bool = True, **scope: Unpack[Scope]) -> Rule:
         """Cut the connection instead of answering, *before* or after carrying out the request."""
-
-        async def act(call: Call, proceed: Proceed) -> Answer:
-            answer = Answer() if before else await proceed()
-            return evolve(answer, cut=-1)
-
-        return self.add(act, in_front=True, **scope)
+        return self._add(_cutting(before=before), scope, in_front=True)
 
     def lose_answer(self, **scope: Unpack[Scope]) -> Rule:
         """The push is recorded and its answer lost."""
-        scope.setdefault("route", PUSHES)
-        return self.drop_connection(before=False, **scope)
+        return self._add(_cutting(before=False), scope, only=PUSHES, in_front=True)
 
-    def truncate(self, at_byte: int, **scope: Unpack[Scope]) -> Rule:
+    def truncate(self, at_byte: Whole, **scope: Unpack[Scope]) -> Rule:
         """Cut the connection after *at_byte* bytes of the answer's body."""
 
         async def act(call: Call, proceed: Proceed) -> Answer:
             return evolve(await proceed(), cut=at_byte)
 
-        return self.add(act, in_front=True, **scope)
+        return self._add(act, scope, in_front=True)
+
+
+def _answering(answer: Callable[[], Answer], *, processed: bool) -> Act:
+    async def act(call: Call, proceed: Proceed) -> Answer:
+        if processed:
+            await proceed()
+        return answer()
+
+    return act
+
+
+def _cutting(*, before: bool) -> Act:
+    async def act(call: Call, proceed: Proceed) -> Answer:
+        answer = Answer() if before else await proceed()
+        return evolve(answer, cut=-1)
+
+    return act
 
 
 @define

@@ -14,11 +14,12 @@ import random
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import Literal
 from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
+from integration_sdk.sandbox._allowed import HeaderText, allowed
 from integration_sdk.sandbox._call import Forgery, encode
 from integration_sdk.sandbox._catalogue import option_name
 from integration_sdk.sandbox._clock import iso
@@ -130,12 +131,13 @@ def subscription(
     url: str, style: Style, authorization: str | None, secret: str | None, chance: random.Random
 ) -> Subscription:
     """Return a new subscription; raise ValueError if an argument makes no sense."""
-    parts = urlsplit(url)
+    parts = urlsplit(allowed(str, "url", url))
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError(f"a notification is posted to an http:// or https:// address, not {url!r}")
     ids = {"rule_id": new_uuid(chance), "client_id": new_uuid(chance)}
-    if style not in get_args(Style):
-        raise ValueError(f"style must be 'rule' or 'signed', not {style!r}")
+    allowed(Style, "style", style)
+    allowed(HeaderText | None, "authorization", authorization)
+    allowed(str | None, "secret", secret)
     if style == "rule" and secret is not None:
         raise ValueError('secret is for style="signed"; a rule is proved by authorization=')
     if style == "signed":

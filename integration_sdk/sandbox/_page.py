@@ -5,6 +5,7 @@ What it shows of the service, it requests as any client does.
 
 The page contains the sandbox's key, so it is served only under an address of this machine, and
 changes are accepted only from the page itself: no other site can read it or use its buttons.
+Programs that send the key may use its calls from anywhere, above all ``/_page/faults``.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from integration_sdk.sandbox._call import (
 from integration_sdk.sandbox._catalogue import DATA_TYPES, list_name, option_name
 from integration_sdk.sandbox._clock import iso
 from integration_sdk.sandbox._companies import Company, Connection
-from integration_sdk.sandbox._faults import Faults
+from integration_sdk.sandbox._named_faults import add_fault, add_listed, listed
 from integration_sdk.sandbox._platforms import PLATFORMS, Platform
 from integration_sdk.sandbox._pushes import Operation
 from integration_sdk.sandbox._rules import Rule
@@ -54,29 +55,21 @@ _INLINE = re.compile(rb"<(script|style)>(.*?)</\1>", re.DOTALL)
 
 @frozen
 class Switch:
-    """A fault that the page can turn on."""
+    """A fault that the page can turn on, with these *options*."""
 
     label: str
     about: str
-    turn_on: Callable[[Faults], Rule]
+    options: Mapping[str, Any]
 
 
 SWITCHES: Mapping[str, Switch] = {
-    "rate_limit": Switch(
-        "Rate limit", "429 above 2 requests a second", lambda faults: faults.rate_limit(2)
-    ),
-    "unavailable": Switch(
-        "Maintenance",
-        "503 for 30 seconds",
-        lambda faults: faults.unavailable(30, retry_after=5),
-    ),
-    "latency": Switch(
-        "Latency", "Every call takes 1 to 3 seconds", lambda faults: faults.latency((1, 3))
-    ),
+    "rate_limit": Switch("Rate limit", "429 above 2 requests a second", {"per_second": 2}),
+    "unavailable": Switch("Maintenance", "503 for 30 seconds", {"seconds": 30, "retry_after": 5}),
+    "latency": Switch("Latency", "Every call takes 1 to 3 seconds", {"seconds": (1, 3)}),
     "fail_next_push": Switch(
         "Fail next push",
         "The platform refuses one push",
-        lambda faults: faults.fail_next_push("The platform refuses this push, as you asked"),
+        {"message": "The platform refuses this push, as you asked"},
     ),
 }
 
@@ -91,6 +84,9 @@ class Webpage:
             ("GET", "/"): lambda call: document(),
             ("GET", "/_page/about"): self._about,
             ("GET", "/_page/state"): self._state,
+            ("GET", "/_page/faults"): self._listed,
+            ("POST", "/_page/faults"): self._add,
+            ("DELETE", "/_page/faults"): self._end,
             ("POST", "/_page/fault"): self._switch,
             ("POST", "/_page/clear"): self._clear,
             ("POST", "/_page/advance"): self._advance,
@@ -117,15 +113,20 @@ class Webpage:
         return act(call)
 
     def _check_origin(self, call: Call) -> None:
+        if self._service.has_key(call):
+            return
         host = call.headers.get("Host", "")
         if not is_local(host, self._service.settings.host):
-            raise Refused(403, "Forbidden: open the page by its address on this machine")
+            why = "open the page by an address of this machine, or send the API key"
+            raise Refused(403, f"Forbidden: {why}")
         if call.method in {"GET", "HEAD"}:
             return
         if call.headers.get("Origin", f"http://{host}") != f"http://{host}":
             raise Refused(403, "Forbidden: only the page itself may do this")
-        # Forms of other sites cannot send JSON.
-        if not call.headers.get("Content-Type", "").startswith("application/json"):
+        # Forms of other sites cannot send JSON or delete.
+        if call.method == "POST" and not call.headers.get("Content-Type", "").startswith(
+            "application/json"
+        ):
             raise Refused(415, "Unsupported media type: send application/json")
 
     # ------------------------------------------------------------------ what it shows
@@ -188,16 +189,32 @@ class Webpage:
 
     # ------------------------------------------------------------------ what it does
 
+    def _listed(self, _call: Call) -> Answer:
+        return Answer(200, listed(self._service.faults))
+
+    def _add(self, call: Call) -> Answer:
+        try:
+            add_listed(self._service.faults, call.body)
+        except ValueError as error:
+            raise bad_request("faults", str(error)) from None
+        return self._listed(call)
+
+    def _end(self, call: Call) -> Answer:
+        self._service.faults.clear()
+        return self._listed(call)
+
     def _switch(self, call: Call) -> Answer:
         body, faults = call.json_object(), self._service.faults
-        name = body.get("name")
+        name, on = body.get("name"), body.get("on")
         if not isinstance(name, str) or name not in SWITCHES:
             raise bad_request("name", f"name is one of {', '.join(SWITCHES)}")
+        if not isinstance(on, bool):
+            raise bad_request("on", "on is true or false")
         before = self._on.pop(name, None)
         if before is not None and before in faults:
             faults.remove(before)
-        if body.get("on"):
-            self._on[name] = SWITCHES[name].turn_on(faults)
+        if on:
+            self._on[name] = add_fault(faults, name, **SWITCHES[name].options)
         return self._state(call)
 
     def _clear(self, call: Call) -> Answer:

@@ -13,7 +13,9 @@ from attrs import frozen
 from integration_sdk.sandbox import _account_calls as account
 from integration_sdk.sandbox import _data_calls as data
 from integration_sdk.sandbox import _push_calls as push
+from integration_sdk.sandbox._books import KINDS
 from integration_sdk.sandbox._call import Handler, Refused, not_found
+from integration_sdk.sandbox._catalogue import DATA_TYPES
 
 C = "/companies/{companyId}"
 K = C + "/connections/{connectionId}"
@@ -29,9 +31,11 @@ SHARED: Mapping[str, Handler] = {
     "POST /profile/syncSettings": account.set_sync_settings,
     "GET " + C + "/data/{dataType}": data.list_records,
     "GET " + C + "/data/{dataType}/{recordId}": data.get_record,
-    "GET " + C + "/data/bankAccounts": data.legacy_bank_accounts,
-    "GET " + C + "/data/bankAccounts/{accountId}": data.legacy_bank_account,
-    "GET " + C + "/data/bankAccounts/{accountId}/transactions": data.legacy_bank_transactions,
+    "GET " + C + "/data/bankAccounts": data.legacy(data.list_bank_accounts),
+    "GET " + C + "/data/bankAccounts/{accountId}": data.legacy(data.get_bank_account),
+    "GET " + C + "/data/bankAccounts/{accountId}/transactions": data.legacy(
+        data.list_bank_transactions
+    ),
     "GET " + K + "/data/bankAccounts": data.list_bank_accounts,
     "GET " + K + "/data/bankAccounts/{accountId}": data.get_bank_account,
     "GET " + K + "/data/bankAccounts/{accountId}/bankTransactions": data.list_bank_transactions,
@@ -53,6 +57,7 @@ PUBLISHED: Mapping[str, Handler] = {
     "PATCH " + C: account.change_company,
     "GET " + K + "/options/{dataType}": push.get_options,
 }
+_KINDS = {"invoices", *KINDS, *DATA_TYPES}
 
 
 @frozen
@@ -82,6 +87,10 @@ class Router:
     def __init__(self, *, published: bool) -> None:
         table = {**SHARED, **(PUBLISHED if published else DOCUMENT)}
         routes = [Route(*_split(route), handler) for route, handler in table.items()]
+        self.samples = [
+            route.replace("{dataType}", name) for route in table for name in sorted(_KINDS)
+        ]
+        """A call of each kind, such as ``GET /companies/{companyId}/data/invoices``."""
         # Literal segments match before placeholders: "{" sorts after every letter.
         self._routes = sorted(routes, key=lambda route: route.parts)
 

@@ -11,21 +11,24 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from math import inf
-from typing import TypedDict, Unpack
+from typing import Annotated, Any, TypedDict, Unpack
 
 from attrs import define, field
+from msgspec import Meta
 
-from integration_sdk.sandbox._call import Answer, Call, Handler, Refused
+from integration_sdk.sandbox._allowed import Count, Span, Whole, span
+from integration_sdk.sandbox._call import NOTHING, Answer, Call, Handler, Refused
 from integration_sdk.sandbox._clock import Clock
 
 Proceed = Callable[[], Awaitable[Answer]]
 Act = Callable[[Call, Proceed], Awaitable[Answer]]
-Seconds = float | tuple[float, float] | Callable[[], float]
+Seconds = float | Span | Callable[[], float]
 """Seconds: a fixed number, a random one between two, or what a function returns."""
 METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}
 _PLACEHOLDER = re.compile(r"\{[^{}/]*\}")
+_IDENTIFIER = re.compile(r"[^/ ?#]*\d[^/?#]*")
 
 
 class Scope(TypedDict, total=False):
@@ -38,9 +41,9 @@ class Scope(TypedDict, total=False):
     """
 
     route: str | re.Pattern[str]
-    skip: int
-    times: int
-    probability: float
+    skip: Whole | None
+    times: Count | None
+    probability: Annotated[float, Meta(ge=0, le=1)]
 
 
 @define(eq=False)
@@ -49,19 +52,23 @@ class Rule:
 
     Args:
         in_front: Whether it acts in front of the service, not within.
-        until: Service time after which it has no effect.
+        since: Service time from which it has an effect.
+        until: Service time from which it has none any more.
         hits: Number of calls it has applied to.
+        entry: The fault's name and arguments, as in a file of faults.
     """
 
-    act: Act
-    matches: Callable[[Call], bool]
+    act: Act = field(repr=False)
+    matches: Callable[[Call], bool] = field(repr=False)
     chance: random.Random = field(repr=False)
     skip: int = 0
     times: int | None = None
     probability: float = 1.0
     in_front: bool = False
+    since: float = -inf
     until: float = inf
     hits: int = 0
+    entry: Mapping[str, Any] = NOTHING
     _seen: int = 0
 
     def is_over(self, now: float) -> bool:
@@ -70,9 +77,7 @@ class Rule:
 
     def applies(self, call: Call) -> bool:
         """Return whether it applies to *call*, and count the call if so."""
-        if self.times is not None and self.hits >= self.times:
-            return False
-        if not self.matches(call):
+        if call.now < self.since or self.is_over(call.now) or not self.matches(call):
             return False
         self._seen += 1
         if self._seen <= self.skip or self.chance.random() >= self.probability:
@@ -88,14 +93,20 @@ class Rules:
         clock: The service's.
         chance: Seeds the random numbers of every rule.
         refuse: Turns a refusal into an answer.
+        samples: Calls that the service has, such as ``GET /companies``; others need a pattern.
     """
 
     def __init__(
-        self, clock: Clock, chance: random.Random, refuse: Callable[[Refused], Answer]
+        self,
+        clock: Clock,
+        chance: random.Random,
+        refuse: Callable[[Refused], Answer],
+        samples: Collection[str],
     ) -> None:
         self._clock = clock
         self._chance = chance
         self._refuse = refuse
+        self._samples = samples
         self._rules: list[Rule] = []
 
     def __iter__(self) -> Iterator[Rule]:
@@ -128,10 +139,21 @@ class Rules:
 
         It acts within the service, or *in_front* of it, or there as the *outermost* rule.
         """
-        _check(scope)
+        return self._add(act, scope, in_front=in_front, outermost=outermost)
+
+    def _add(
+        self,
+        act: Act,
+        scope: Scope,
+        *,
+        only: re.Pattern[str] | None = None,
+        in_front: bool = False,
+        outermost: bool = False,
+    ) -> Rule:
+        """Add a fault; *only* says which calls it can concern, whatever the route is."""
         rule = Rule(
             act,
-            _matcher(scope.get("route", "")),
+            self._matcher(scope.get("route", ""), only),
             random.Random(self._chance.random()),
             scope.get("skip") or 0,
             scope.get("times"),
@@ -156,50 +178,41 @@ class Rules:
         scope: Scope,
         *,
         delay: float = 0.0,
+        only: re.Pattern[str] | None = None,
         in_front: bool = True,
     ) -> Rule:
-        begins = self._clock.now() + delay
-
         async def act(call: Call, proceed: Proceed) -> Answer:
-            elapsed = call.now - begins
-            if elapsed < 0 or (seconds is not None and elapsed >= seconds):
-                return await proceed()
             raise refusal()
 
-        rule = self.add(act, in_front=in_front, **scope)
-        rule.until = inf if seconds is None else begins + seconds
+        rule = self._add(act, scope, only=only, in_front=in_front)
+        rule.since = self._clock.now() + delay
+        rule.until = inf if seconds is None else rule.since + seconds
         return rule
 
     def _draw(self, seconds: Seconds) -> Callable[[], float]:
         if callable(seconds):
             return seconds
-        low, high = seconds if isinstance(seconds, tuple) else (seconds, seconds)
-        if not 0 <= low <= high:
-            raise ValueError(f"seconds must not be negative or fall: {seconds}")
+        low, high = span("seconds", *(seconds if isinstance(seconds, tuple) else (seconds,) * 2))
         chance = random.Random(self._chance.random())
         return lambda: chance.uniform(low, high)
 
+    def _matcher(
+        self, route: str | re.Pattern[str], only: re.Pattern[str] | None
+    ) -> Callable[[Call], bool]:
+        pattern = route if isinstance(route, re.Pattern) else re.compile(_pattern(route))
 
-def _check(scope: Scope) -> None:
-    for name in scope.keys() - Scope.__annotations__.keys():
-        known = ", ".join(Scope.__annotations__)
-        raise TypeError(f"{name} does not say when a fault applies: that is said by {known}")
-    for name, least in (("skip", 0), ("times", 1)):
-        value = scope.get(name)
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
-    probability = scope.get("probability", 1.0)
-    if not 0 <= probability <= 1:
-        raise ValueError(f"probability must be from 0 to 1, not {probability}")
+        def fits(call: str, pattern: re.Pattern[str] = pattern) -> bool:
+            return bool(pattern.search(call) and (only is None or only.search(call)))
 
-
-def _matcher(route: str | re.Pattern[str]) -> Callable[[Call], bool]:
-    if not isinstance(route, (str, re.Pattern)):
-        raise TypeError(f"route is text or a compiled pattern, not {route!r}")
-    pattern = route if isinstance(route, re.Pattern) else re.compile(_pattern(route))
-    return lambda call: pattern.search(f"{call.method} {call.path}") is not None
+        if isinstance(route, str) and (only or route.strip().upper() not in {"", *METHODS}):
+            # An identifier may be any text, but is hardly ever without a digit.
+            general = re.compile(_pattern(_IDENTIFIER.sub("{id}", route)))
+            if not any(fits(sample, general) for sample in self._samples):
+                raise ValueError(
+                    f"route {route!r} matches no call that this fault can concern; "
+                    "for an address that the service does not have, give a compiled pattern"
+                )
+        return lambda call: fits(f"{call.method} {call.path}")
 
 
 def _pattern(route: str) -> str:

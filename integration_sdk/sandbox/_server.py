@@ -108,6 +108,9 @@ class Server:
     async def _served(self, request: web.BaseRequest) -> web.StreamResponse:
         at = self._clock.now()
         call = self._call(request)
+        if request.headers.get("Expect", "").lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0
         try:
             call.body = await request.read() if request.body_exists else b""
         except ConnectionError:
@@ -119,7 +122,9 @@ class Server:
             answer = await self._answered(call)
         if not answer.aside:
             self.served += 1
-            self._note(call, answer, at)
+            status = 0 if answer.cut == -1 else answer.status
+            logger.info("%s %s %d", request.method, request.raw_path, status)
+            self._note(call, status, at)
         return await self._send(request, answer)
 
     async def _answered(self, call: Call) -> Answer:
@@ -145,10 +150,9 @@ class Server:
             segments=segments,
         )
 
-    def _note(self, call: Call, answer: Answer, at: float) -> None:
+    def _note(self, call: Call, status: int, at: float) -> None:
         if not self._remember:
             return
-        status = 0 if answer.cut == -1 else answer.status
         self.seen.append(
             Seen(call.method, call.path, dict(call.params), call.headers, status, call.body, at)
         )

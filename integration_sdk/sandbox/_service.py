@@ -48,7 +48,9 @@ class Service:
         founding = random.Random(f"{seed}/companies")
         founded = (found_company(n, founding, now) for n in range(settings.companies))
         self.companies = {company.id: company for company in founded}
-        self.faults = Faults(clock, random.Random(f"{seed}/faults"), self._refuse)
+        self._router = Router(published=settings.published)
+        chance = random.Random(f"{seed}/faults")
+        self.faults = Faults(clock, chance, self._refuse, self._router.samples)
         self.ledger = Ledger(random.Random(f"{seed}/keys"), self._take_effect)
         self.plan = Plan(settings.free_plan, now - settings.account_age_days * 86_400)
         self.quota = Quota(settings.daily_quota, settings.quota_holds)
@@ -56,7 +58,6 @@ class Service:
         self.replays = Replays()
         self.sync_settings: dict[str, Any] | None = None
         self.credential = b64encode(settings.api_key.encode()).decode()
-        self._router = Router(published=settings.published)
         self._books: dict[str, Books] = {}
 
     # ------------------------------------------------------------------ answering
@@ -69,7 +70,10 @@ class Service:
         return refused.answer(new_uuid(self.chance))
 
     async def _counted(self, call: Call) -> Answer:
-        self._check_key(call.headers.get("Authorization", ""))
+        if not self.has_key(call):
+            problem = Problem("Authorization", "The API key is incorrect", "Authentication")
+            headers = {"WWW-Authenticate": "Basic"}
+            raise Refused(401, "Unauthorized", [problem], headers=headers)
         told = self.quota.count(call.now)
         try:
             answer = await self._admitted(call)
@@ -91,12 +95,10 @@ class Service:
         handler, call.names = self._router.find(call.method, call.segments)
         return await handler(call)
 
-    def _check_key(self, authorization: str) -> None:
-        scheme, _, credential = authorization.partition(" ")
-        if scheme.lower() != "basic" or credential.strip() != self.credential:
-            problem = Problem("Authorization", "The API key is incorrect", "Authentication")
-            headers = {"WWW-Authenticate": "Basic"}
-            raise Refused(401, "Unauthorized", [problem], headers=headers)
+    def has_key(self, call: Call) -> bool:
+        """Whether *call* is authorized by the API key."""
+        scheme, _, credential = call.headers.get("Authorization", "").partition(" ")
+        return scheme.lower() == "basic" and credential.strip() == self.credential
 
     # ------------------------------------------------------------------ what is there
 

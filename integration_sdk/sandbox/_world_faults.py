@@ -10,10 +10,11 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Unpack, get_args
+from typing import Any, Literal, Unpack
 
 from attrs import evolve
 
+from integration_sdk.sandbox._allowed import Count, Duration, Whole
 from integration_sdk.sandbox._call import (
     Answer,
     Call,
@@ -25,9 +26,16 @@ from integration_sdk.sandbox._call import (
     decode,
 )
 from integration_sdk.sandbox._companies import new_uuid
-from integration_sdk.sandbox._rules import Proceed, Rule, Rules, Scope, Seconds
+from integration_sdk.sandbox._rules import (
+    Proceed,
+    Rule,
+    Rules,
+    Scope,
+    Seconds,
+)
 
 PUSHES = re.compile(r"(POST|PUT|DELETE) .*/push/")
+PUSH_LIST = re.compile(r"GET /companies/[^/]+/push$")
 DATA_LISTS = re.compile(r"GET /companies/[^/]+/data/(?!bankAccounts)[^/]+$")
 
 
@@ -36,24 +44,25 @@ class WorldFaults(Rules):
 
     # ------------------------------------------------------------------ lists
 
-    def cap_page_size(self, size: int = 2000, **scope: Unpack[Scope]) -> Rule:
+    def cap_page_size(self, size: Count = 2000, **scope: Unpack[Scope]) -> Rule:
         """Pages hold at most *size* items, whatever was asked for."""
         return self._changed(lambda world: evolve(world, page_size_cap=size), scope)
 
-    def list_lag(self, seconds: float, **scope: Unpack[Scope]) -> Rule:
+    def list_lag(self, seconds: Duration, **scope: Unpack[Scope]) -> Rule:
         """Pushes appear in the list *seconds* after their request."""
-        return self._changed(lambda world: evolve(world, list_lag=seconds), scope)
+        return self._changed(lambda world: evolve(world, list_lag=seconds), scope, only=PUSH_LIST)
 
     def drift(
         self,
         *,
-        insert: int = 0,
-        delete: int = 0,
+        insert: Whole = 0,
+        delete: Whole = 0,
         at: Literal["front", "end", "anywhere"] = "front",
         **scope: Unpack[Scope],
     ) -> Rule:
         """Records come (*insert*) and go (*delete*) in a data list before each read of it."""
-        scope.setdefault("route", DATA_LISTS)
+        if not insert and not delete:
+            raise ValueError("say insert= or delete=, at least 1")
         chance = random.Random(self._chance.random())
 
         def place(length: int) -> int:
@@ -68,30 +77,28 @@ class WorldFaults(Rules):
                 records.insert(place(len(records)), like | {"id": new_uuid(chance)})
             return await proceed()
 
-        return self.add(act, **scope)
+        return self._add(act, scope, only=DATA_LISTS)
 
     # ------------------------------------------------------------------ pushes
 
     def push_seconds(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
         """Asynchronous platforms take *seconds* for a push."""
         draw = self._draw(seconds)
-        return self._changed(lambda world: evolve(world, push_seconds=draw), scope)
+        return self._changed(lambda world: evolve(world, push_seconds=draw), scope, only=PUSHES)
 
     def fail_next_push(
         self, message: str, *, item: str | None = None, **scope: Unpack[Scope]
     ) -> Rule:
         """The next push, or the next ``times=``, fails with *message*."""
         scope.setdefault("times", 1)
-        scope.setdefault("route", PUSHES)
         problem = Problem(item, message, "PlatformValidator")
-        return self._changed(lambda world: evolve(world, push_failure=problem), scope)
+        return self._changed(lambda world: evolve(world, push_failure=problem), scope, only=PUSHES)
 
     def foreign_writer(
         self, record: Mapping[str, Any], *, before: bool = True, **scope: Unpack[Scope]
     ) -> Rule:
         """Somebody else pushes *record* to the same place as a push, *before* or after it."""
         scope.setdefault("times", 1)
-        scope.setdefault("route", PUSHES)
 
         async def act(call: Call, proceed: Proceed) -> Answer:
             if before:
@@ -101,7 +108,7 @@ class WorldFaults(Rules):
                 _push_by_another(call, record)
             return answer
 
-        return self.add(act, **scope)
+        return self._add(act, scope, only=PUSHES)
 
     # ------------------------------------------------------------------ notifications
 
@@ -109,10 +116,8 @@ class WorldFaults(Rules):
         """Subscribers are not notified of the ends of these pushes."""
         return self._told(lambda notices: (), scope)
 
-    def double_notifications(self, copies: int = 2, **scope: Unpack[Scope]) -> Rule:
+    def double_notifications(self, copies: Count = 2, **scope: Unpack[Scope]) -> Rule:
         """Each notification is sent *copies* times, with the same id."""
-        if copies < 1:
-            raise ValueError(f"copies must be at least 1, not {copies}")
         return self._told(lambda notices: notices * copies, scope)
 
     def delay_notifications(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
@@ -131,23 +136,25 @@ class WorldFaults(Rules):
         ``key``: it is authentic, but names a push that does not exist. ``early``: it is
         authentic, but claims Success as soon as the push is recorded.
         """
-        if how not in get_args(Forgery):
-            raise ValueError(f"how must be signature, secret, key or early, not {how!r}")
         forged = Notice(forged=how)
         return self._told(lambda notices: (forged, *(() if instead else notices)), scope)
 
     # ------------------------------------------------------------------ how
 
     def _told(self, change: Callable[[Notices], Notices], scope: Scope) -> Rule:
-        scope.setdefault("route", PUSHES)
-        return self._changed(lambda world: evolve(world, notices=change(world.notices)), scope)
+        def changed(world: World) -> World:
+            return evolve(world, notices=change(world.notices))
 
-    def _changed(self, change: Callable[[World], World], scope: Scope) -> Rule:
+        return self._changed(changed, scope, only=PUSHES)
+
+    def _changed(
+        self, change: Callable[[World], World], scope: Scope, *, only: re.Pattern[str] | None = None
+    ) -> Rule:
         async def act(call: Call, proceed: Proceed) -> Answer:
             call.world = change(call.world)
             return await proceed()
 
-        return self.add(act, **scope)
+        return self._add(act, scope, only=only)
 
 
 def _push_by_another(call: Call, record: Mapping[str, Any]) -> None:
