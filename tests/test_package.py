@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from zipfile import PyZipFile
 
+import attrs
 import pytest
 
 import integration_sdk
@@ -77,6 +78,15 @@ def test_what_a_push_request_takes_is_typed() -> None:
     given = inspect.signature(PushRequest).parameters.values()
 
     assert [each.name for each in given if "Any" in str(each.annotation)] == ["record"]
+
+
+@pytest.mark.parametrize("name", dir(integration_sdk))
+def test_the_types_of_all_fields_are_known_at_run_time(name: str) -> None:
+    """Any attrs class of ours can be given to cattrs, for a log or a database of one's own."""
+    public = getattr(integration_sdk, name)
+
+    if attrs.has(public):
+        attrs.resolve_types(public)
 
 
 def test_unknown_name_is_an_attribute_error() -> None:
