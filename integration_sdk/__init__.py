@@ -3,13 +3,13 @@
 Start with `Client`. ``integration_sdk.sandbox`` is a service to test against,
 ``integration_sdk.testing`` a pytest plugin, and ``integration_sdk.webhooks`` receives
 notifications.
-
-Each public name is imported on first use: pytest loads this package in every project that has
-it installed, and a program that only reads lists does not need the modules for pushes. For the
-same reason some functions import those modules themselves. The import statements below are for
-type checkers and for tools that bundle a program with what it imports; `_HOMES` says the same
-at run time.
 """
+
+# Each public name is imported on first use: pytest loads this package in every project that has
+# it installed, and a program that only reads lists does not need the modules for pushes. For the
+# same reason some functions import those modules themselves. The import statements are for type
+# checkers and for tools that bundle a program with what it imports; `_HOMES` says the same at
+# run time.
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

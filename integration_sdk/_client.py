@@ -282,7 +282,8 @@ class Client:
             check: "options" checks each record against the push options before sending it.
                 A record that they do not allow gets the outcome INVALID; warnings are logged
                 to ``integration_sdk.pushes``, each kind once.
-            options: See `CoordinatorOptions`.
+            options: ``journal=``, ``max_open=``, ``max_in_flight=``, ``leave=`` and others; see
+                `CoordinatorOptions`.
 
         Raises:
             TypeError: There is no such option.

@@ -65,10 +65,12 @@ class ListOptions(TypedDict, total=False):
         cursor: A ``pager.cursor``; reading continues after the item where it was taken.
         checkpoint: A file; reading continues from the cursor in it, and ``commit()`` saves to it.
             The file is not removed at the end of the list; ``Checkpoint(path).clear()`` does that.
-        key: What identifies an item: the name of a field, or a function of the item.
-        on_drift: What to do when the list changes while it is read: "report"
-            (see `ListReport`), "warn" with a `DriftWarning`, "raise" `ResultSetChanged`, or
-            "repair".
+        key: What identifies an item: the name of a field, default ``id``, or a function of the
+            item.
+        on_drift: What to do when the list changes while it is read. "report", the default, only
+            counts it in `ListReport`; "warn" also issues a `DriftWarning`; "raise" raises
+            `ResultSetChanged`. "repair" reads pages that overlap, so that each record that
+            stays comes exactly once; it remembers the key of every item.
         on_invalid: Called with an `InvalidItem` for each item that does not fit the model. By
             default it is raised.
         numbers: How to read fractions: as "float", or exactly, as "decimal". Defaults to the
