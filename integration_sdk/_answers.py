@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from attrs import Factory, frozen
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 Extra = Mapping[str, Any]
 
 
@@ -33,7 +33,7 @@ class Links:
 
 
 @frozen(kw_only=True)
-class Page(Generic[T]):
+class Page(Generic[T_co]):
     """One page of a list.
 
     Attributes:
@@ -47,7 +47,7 @@ class Page(Generic[T]):
     Source: "Page envelope (list responses)".
     """
 
-    results: Sequence[T]
+    results: Sequence[T_co]
     page_number: int
     page_size: int
     total_results: int

@@ -119,7 +119,7 @@ class Client:
         notified: bool = False,
         numbers: Literal["float", "decimal"] = "float",
         session: aiohttp.ClientSession | None = None,
-        middlewares: Sequence[Any] = (),
+        middlewares: Sequence[aiohttp.ClientMiddlewareType] = (),
         trace_configs: Sequence[aiohttp.TraceConfig] = (),
         on_call: Callable[[CallInfo], None] | None = None,
     ) -> None:
@@ -282,7 +282,8 @@ class Client:
             check: "options" checks each record against the push options before sending it.
                 A record that they do not allow gets the outcome INVALID; warnings are logged
                 to ``integration_sdk.pushes``, each kind once.
-            options: See `CoordinatorOptions`.
+            options: ``journal=``, ``max_open=``, ``max_in_flight=``, ``leave=`` and others; see
+                `CoordinatorOptions`.
 
         Raises:
             TypeError: There is no such option.
@@ -342,7 +343,7 @@ class Client:
         timeout: float | None = _NOT_GIVEN,
         retry: RetryPolicy | None = _NOT_GIVEN,
         priority: requests.Priority | None = _NOT_GIVEN,
-    ) -> Client:
+    ) -> Self:
         """Return a client with different settings that shares everything else with this one.
 
         Both use the same connections, rate limits, retry budget and polling; `wait` polls

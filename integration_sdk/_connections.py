@@ -10,7 +10,7 @@ from integration_sdk._sansio import requests
 from integration_sdk.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from integration_sdk._sansio.options.options import Problem, PushOptions
+    from integration_sdk._sansio.options.options import PushOptions
     from integration_sdk.models import PushOperation
 
 Check = Literal["options"] | None
@@ -167,21 +167,6 @@ class Connection:
             await refuse_wrong(self, data_type, record, for_update=record_id is not None)
         return await self._caller.push(request)
 
-    async def problems(
-        self, data_type: str, record: Any, *, for_update: bool = False
-    ) -> list[Problem]:
-        """Return the problems of *record* according to the push options; also log the warnings.
-
-        Raises:
-            NotFound: No such connection or data type.
-        """
-        options = await self.options(data_type, for_update=for_update)
-        found = options.check(record)
-        for problem in found:
-            if not problem.is_error:
-                self._caller.warn(f"{data_type} of connection {self.id}", problem)
-        return found
-
 
 def wants_check(check: Check) -> bool:
     """Return whether records should be checked against the push options.
@@ -195,7 +180,7 @@ def wants_check(check: Check) -> bool:
 
 
 async def refuse_wrong(books: Connection, data_type: str, record: Any, *, for_update: bool) -> None:
-    """Check a record against the push options before it is sent.
+    """Check a record against the push options before it is sent; log what they only warn of.
 
     Raises:
         InvalidRecord: The options do not allow it.
@@ -203,4 +188,8 @@ async def refuse_wrong(books: Connection, data_type: str, record: Any, *, for_up
     """
     from integration_sdk._sansio.options.options import refuse  # noqa: PLC0415 - for pushes only
 
-    refuse(await books.problems(data_type, record, for_update=for_update))
+    found = (await books.options(data_type, for_update=for_update)).check(record)
+    for problem in found:
+        if not problem.is_error:
+            books._caller.warn(f"{data_type} of connection {books.id}", problem)
+    refuse(found)

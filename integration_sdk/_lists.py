@@ -39,7 +39,8 @@ class Listing:
 
         Args:
             model: Class of the items; None for dicts.
-            options: See `ListOptions`.
+            options: ``query=``, ``order_by=``, ``page_size=``, ``limit=``, ``cursor=`` and others;
+                see `ListOptions`.
 
         Raises:
             TypeError: There is no such option.

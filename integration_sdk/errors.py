@@ -152,7 +152,7 @@ class ApiError(IntegrationError):
     ) -> None:
         super().__init__(message, **facts)
         self.status = status
-        self.body = body or ErrorBody()
+        self.body: ErrorBody = body or ErrorBody()
         self.retry_at = retry_at
 
 
@@ -293,7 +293,7 @@ class InvalidRecord(PushError):
 
     def __init__(self, message: str, *, problems: Sequence[Problem] = (), **facts: Any) -> None:
         super().__init__(message, **facts)
-        self.problems = tuple(problems)
+        self.problems: tuple[Problem, ...] = tuple(problems)
 
 
 class PushInDoubt(PushError):
@@ -316,7 +316,7 @@ class PushInDoubt(PushError):
     ) -> None:
         super().__init__(message, **facts)
         self.intent = intent
-        self.candidates = tuple(candidates)
+        self.candidates: tuple[str, ...] = tuple(candidates)
 
 
 class PushFailed(PushError):

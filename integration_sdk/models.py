@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import Factory, field, frozen
 
@@ -24,9 +24,7 @@ from integration_sdk._answers import (
     Validation,
     ValidationItem,
 )
-
-if TYPE_CHECKING:
-    from integration_sdk.errors import IntegrationError
+from integration_sdk.errors import IntegrationError
 
 __all__ = [
     "ErrorBody",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
+from typing import Annotated, Any, Generic, NamedTuple, NotRequired, TypedDict, TypeVar
 
 import attrs
 import msgspec
@@ -247,6 +247,34 @@ def test_a_model_that_cannot_be_read_is_refused_at_once(model: Any) -> None:
     """The error comes before anything is asked for, and names the class."""
     with pytest.raises(ConfigurationError, match="model="):
         ItemReader.of(model)
+
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Owed(Generic[T]):
+    amount_due: T
+
+
+@attrs.frozen
+class OwedLines(Owed[list[Line]]):
+    pass
+
+
+@attrs.frozen
+class OwedExactly(Owed[Decimal]):
+    amount_due: Decimal
+
+
+@pytest.mark.parametrize("model", [Owed[Decimal], OwedLines])
+def test_a_field_that_a_generic_class_leaves_open_is_not_guessed(model: Any) -> None:
+    """A type checker knows its type; it would be read as plain JSON, so it has to be declared."""
+    with pytest.raises(ConfigurationError, match="declare"):
+        ItemReader.of(model)
+
+    assert read(OwedExactly, {"amountDue": 2.50}) == OwedExactly(Decimal("2.5"))
+    assert read(Owed, {"amountDue": 2.5}) == Owed(2.5)
 
 
 @pytest.mark.parametrize(

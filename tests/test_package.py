@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import subprocess
 import sys
+from pathlib import Path
+from zipfile import PyZipFile
 
+import attrs
 import pytest
 
 import integration_sdk
@@ -25,6 +29,29 @@ def test_star_and_dir_show_what_type_checkers_see() -> None:
 
     assert set(names) - {"__builtins__"} == set(dir(integration_sdk))
     assert {"Client", "Listing", "PushRun", "errors", "__version__"} <= set(names)
+
+
+def test_type_checkers_find_each_name_where_the_program_does() -> None:
+    """The import statements for type checkers and bundlers name what is imported on first use."""
+    source = ast.parse(inspect.getsource(integration_sdk))
+    block = next(node for node in source.body if isinstance(node, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    stated = {name.asname: node.module for node in imports for name in node.names}
+
+    assert stated == {"errors": "integration_sdk", **integration_sdk._HOMES}
+
+
+def test_compiled_modules_are_enough(tmp_path: Path) -> None:
+    """Programs that are frozen or zipped have no sources, and no other files, beside the code."""
+    with PyZipFile(str(tmp_path / "frozen.zip"), "w") as archive:
+        archive.writepy(str(Path(integration_sdk.__file__).parent))
+    program = "from integration_sdk import Client, _client; print(_client.__file__)"
+
+    path = {"PYTHONPATH": str(tmp_path / "frozen.zip")}
+    frozen = [sys.executable, "-P", "-c", program]
+    done = subprocess.run(frozen, env=path, cwd=tmp_path, check=True, capture_output=True)
+
+    assert b"frozen.zip" in done.stdout
 
 
 def test_what_a_client_hands_out_can_be_named() -> None:
@@ -51,6 +78,15 @@ def test_what_a_push_request_takes_is_typed() -> None:
     given = inspect.signature(PushRequest).parameters.values()
 
     assert [each.name for each in given if "Any" in str(each.annotation)] == ["record"]
+
+
+@pytest.mark.parametrize("name", dir(integration_sdk))
+def test_the_types_of_all_fields_are_known_at_run_time(name: str) -> None:
+    """Any attrs class of ours can be given to cattrs, for a log or a database of one's own."""
+    public = getattr(integration_sdk, name)
+
+    if attrs.has(public):
+        attrs.resolve_types(public)
 
 
 def test_unknown_name_is_an_attribute_error() -> None:

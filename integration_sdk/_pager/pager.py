@@ -44,7 +44,7 @@ from integration_sdk._sansio.requests import (
 from integration_sdk._sansio.responses import Fetch
 from integration_sdk.errors import ConfigurationError
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 Key = str | Callable[[Any], Any]
 MOST_AHEAD = 256
 
@@ -65,10 +65,12 @@ class ListOptions(TypedDict, total=False):
         cursor: A ``pager.cursor``; reading continues after the item where it was taken.
         checkpoint: A file; reading continues from the cursor in it, and ``commit()`` saves to it.
             The file is not removed at the end of the list; ``Checkpoint(path).clear()`` does that.
-        key: What identifies an item: the name of a field, or a function of the item.
-        on_drift: What to do when the list changes while it is read: "report"
-            (see `ListReport`), "warn" with a `DriftWarning`, "raise" `ResultSetChanged`, or
-            "repair".
+        key: What identifies an item: the name of a field, default ``id``, or a function of the
+            item.
+        on_drift: What to do when the list changes while it is read. "report", the default, only
+            counts it in `ListReport`; "warn" also issues a `DriftWarning`; "raise" raises
+            `ResultSetChanged`. "repair" reads pages that overlap, so that each record that
+            stays comes exactly once; it remembers the key of every item.
         on_invalid: Called with an `InvalidItem` for each item that does not fit the model. By
             default it is raised.
         numbers: How to read fractions: as "float", or exactly, as "decimal". Defaults to the
@@ -89,7 +91,7 @@ class ListOptions(TypedDict, total=False):
     numbers: Literal["float", "decimal"]
 
 
-class Pager(Generic[T]):
+class Pager(Generic[T_co]):
     """A list of the service. Nothing is requested until you iterate over it or await it.
 
     It yields what following ``_links.next`` page by page would yield, in the same order, and
@@ -118,7 +120,7 @@ class Pager(Generic[T]):
         request: Request,
         *,
         base_url: str = "",
-        model: type[T] | None = None,
+        model: type[T_co] | None = None,
         decode: Decode | None = None,
         page_size: int | Literal["auto"] | None = None,
         prefetch: int = 4,
@@ -150,38 +152,38 @@ class Pager(Generic[T]):
         self._clock = clock
         self._cursor = cursor
         self._start = self._starting_position()
-        self._stream: Stream[T] | None = None
+        self._stream: Stream[T_co] | None = None
 
     def __repr__(self) -> str:
         return f"<Pager of {self._request.path} at {self._position.done} items>"
 
     # Reading
 
-    def __aiter__(self) -> Items[T]:
+    def __aiter__(self) -> Items[T_co]:
         """Iterate over the items, from the start or the cursor."""
         return Items(self._read())
 
-    def pages(self) -> Pages[T]:
+    def pages(self) -> Pages[T_co]:
         """Iterate over the pages, including empty ones."""
         return Pages(self._read(want_extra=True), self._checkpoint)
 
-    def chunks(self, size: int) -> Chunks[T]:
+    def chunks(self, size: int) -> Chunks[T_co]:
         """Iterate over lists of *size* items; the last one may be shorter."""
         whole_number("size", size, 1, 2**31 - 1)
         return Chunks(self._read(), size)
 
-    def __await__(self) -> Generator[Any, None, ListPage[T]]:
+    def __await__(self) -> Generator[Any, None, ListPage[T_co]]:
         """Return the first page."""
         return self._first_page().__await__()
 
-    async def first(self) -> T | None:
+    async def first(self) -> T_co | None:
         """Return the first item, or None if the list is empty."""
-        async with Items[T](self._read(prefetch=0, one_call=True)) as items:
+        async with Items[T_co](self._read(prefetch=0, one_call=True)) as items:
             return await anext(items, None)
 
-    async def collect(self, limit: int | None = None) -> list[T]:
+    async def collect(self, limit: int | None = None) -> list[T_co]:
         """Return all items, or the first *limit* of them. They must fit into memory."""
-        items: list[T] = []
+        items: list[T_co] = []
         _check_limit(limit)
         stream = self._read(limit=limit)
         stream.hold()
@@ -193,9 +195,9 @@ class Pager(Generic[T]):
             stream.stop()
         return items
 
-    async def _first_page(self) -> ListPage[T]:
+    async def _first_page(self) -> ListPage[T_co]:
         stream = self._read(prefetch=0, want_extra=True, one_call=True)
-        async with Pages[T](stream, self._checkpoint) as pages:
+        async with Pages[T_co](stream, self._checkpoint) as pages:
             return await pages._next_or_empty()
 
     def _read(
@@ -205,7 +207,7 @@ class Pager(Generic[T]):
         limit: int | None = None,
         want_extra: bool = False,
         one_call: bool = False,
-    ) -> Stream[T]:
+    ) -> Stream[T_co]:
         ahead = self._prefetch if prefetch is None else prefetch
         bound = _lower(limit, self._limit)
         repairs = self._on_drift == "repair"

@@ -22,10 +22,11 @@ from integration_sdk._sansio.paging.items import NO_SHEET
 from integration_sdk.errors import ConfigurationError
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 @frozen(kw_only=True)
-class ListPage(Page[T]):
+class ListPage(Page[T_co]):
     """A `Page` that knows where the list continues.
 
     Attributes:

@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     import aiohttp
     from yarl import URL
 
-    from integration_sdk._session.transport import Middleware
 
 _log = logging.getLogger("integration_sdk.session")
 
@@ -85,7 +84,7 @@ class Session:
         ConfigurationError: A setting cannot work.
     """
 
-    base_url = ""
+    base_url: str = ""
     _room: Room | None = None
     _closed = False
 
@@ -101,7 +100,7 @@ class Session:
         proxy: str | URL | None = None,
         ssl: SSLContext | bool = True,
         session: aiohttp.ClientSession | None = None,
-        middlewares: Sequence[Middleware] = (),
+        middlewares: Sequence[aiohttp.ClientMiddlewareType] = (),
         trace_configs: Sequence[aiohttp.TraceConfig] = (),
         on_call: Callable[[CallInfo], None] | None = None,
         jitter: Jitter = backoff.full_jitter,

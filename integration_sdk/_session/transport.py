@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from io import BytesIO
 from typing import Any, Final, Protocol
@@ -63,8 +63,6 @@ READ_IDLE: Final = 30.0
 WRITE_IDLE: Final = 1.0
 """The same for writes: shorter than any server's own limit that we know of."""
 NOT_INHERITED: Final = frozenset({"authorization", "proxy-authorization", "cookie", "host"})
-
-Middleware = Callable[[aiohttp.ClientRequest, Any], Awaitable[aiohttp.ClientResponse]]
 
 
 @define
@@ -155,7 +153,7 @@ class Transport:
     _proxy: URL | None = field(kw_only=True, default=None, repr=False)  # it may hold a password
     _ssl: ssl.SSLContext | bool = field(kw_only=True, default=True)
     _lender: aiohttp.ClientSession | None = field(kw_only=True, default=None)
-    _middlewares: Sequence[Middleware] = field(kw_only=True, default=())
+    _middlewares: Sequence[aiohttp.ClientMiddlewareType] = field(kw_only=True, default=())
     _trace_configs: Sequence[aiohttp.TraceConfig] = field(kw_only=True, default=())
     _sessions: dict[Safety, aiohttp.ClientSession] = field(init=False, factory=dict)
 

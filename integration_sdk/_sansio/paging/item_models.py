@@ -27,7 +27,17 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from keyword import iskeyword
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, NewType, Union, get_args, get_origin, is_typeddict
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    NewType,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    is_typeddict,
+)
 
 import msgspec
 from attrs import define, field, frozen
@@ -115,11 +125,28 @@ def _refusing(model: Any) -> Iterator[None]:
 
 
 def _check_kind(model: Any) -> None:
+    if has_fields(get_origin(model)):
+        raise TypeError(
+            f"{model!r} is a generic class with arguments; "
+            "make a class of it that declares the types of its fields"
+        )
     if not has_fields(model):
         raise TypeError(
             "it must be an attrs class, a dataclass, a pydantic v2 model, a TypedDict or a "
             "msgspec Struct"
         )
+
+
+def _check_variables(model: Any, item: Field) -> None:
+    """Refuse a field whose type is left open by a generic base: it would be read as it comes."""
+    kind = item.type
+    inside = getattr(kind, "__parameters__", ()) if get_origin(kind) else (kind,)
+    for each in inside:
+        if isinstance(each, TypeVar) and each not in getattr(model, "__parameters__", ()):
+            raise TypeError(
+                f"the type of {item.argument} comes from a generic class; "
+                f"declare it in {name_of(model)} as well"
+            )
 
 
 def as_utc(moment: Any) -> Any:
@@ -158,6 +185,7 @@ class _Twins:
         known: dict[str, Any] = {"make": make, "utc": as_utc, "day": as_day, "UNSET": msgspec.UNSET}
         members, arguments = [], []
         for index, item in enumerate(fields_of(model)):
+            _check_variables(model, item)
             given = f"t.f{index}"
             kind, expression = self._value(item.type, given, known)
             unset = item.late or (item.has_default and expression != given)
