@@ -29,7 +29,7 @@ from itertools import islice
 from math import inf
 from typing import Final
 
-from attrs import Factory, define, field
+from attrs import Factory, define
 
 from integration_sdk._sansio.polling import weighing
 from integration_sdk._sansio.polling.agenda import Agenda
@@ -66,7 +66,6 @@ class Schedule:
 
     Args:
         chance: Returns a number from 0 to 1, for jitter.
-        learn: Whether completion times are learned.
         trust: How reliably ends are notified, from 0 to 1; updated as pushes end.
 
     Attributes:
@@ -75,19 +74,15 @@ class Schedule:
     """
 
     chance: Callable[[], float]
-    learn: bool = True
     trust: float = 0.0
     pushes: dict[str, OpenPush] = Factory(dict)
     page_cap: int = LARGEST_PAGE
     _companies: dict[str, Company] = Factory(dict)
-    _experience: Experience = field(init=False)
+    _experience: Experience = Factory(Experience)
     _agenda: Agenda = Factory(Agenda)
     _ready: deque[Company] = Factory(deque)
     _asked: set[str] = Factory(set)
     _lists: ListCheck = Factory(ListCheck)
-
-    def __attrs_post_init__(self) -> None:
-        self._experience = Experience(self.learn)
 
     # What is open
 
@@ -153,7 +148,7 @@ class Schedule:
         listable = company.list_after <= now
         if took is not None and listable and self._lists.proves_late(push, took):
             self._read_singly(company, now)
-        self._experience.ended(push.group.times, age)
+        push.group.times.ended(age)
         gained = TRUST_GAINED * (1.0 - self.trust)
         self.trust = self.trust + gained if push.told else self.trust * TRUST_KEPT
         self.forget(push.key)
@@ -354,7 +349,6 @@ class Schedule:
         elif look.reach >= ROWS_PER_REQUEST / 10:
             crowd = max(1.0, look.rows / look.reach)
             look.company.crowd += 0.3 * (crowd - look.company.crowd)
-        look.company.listed_at = look.started
         for group in look.company.groups.values():
             self._leave_rounds(group, now)
             some = sample(group.open)
@@ -394,5 +388,5 @@ class Schedule:
             self._appoint(push, now)
 
     def _mark(self, group: Group, marks: list[Mark]) -> None:
-        self._experience.still_open(group.times, group.marks, marks)
+        group.times.still_open(group.marks, marks)
         group.marks = marks
