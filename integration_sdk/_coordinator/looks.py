@@ -179,7 +179,7 @@ class Looks:
         operations = page.operations(indexes, exact=self.exact) if news else []
         for (push, _), operation in zip(news, operations, strict=True):
             if operation is None or self._says_too_little(push, operation):
-                self.schedule.hint(push.key, alone=True)
+                self.schedule.single_out(push)
             else:
                 self.audience.tell(push, operation)
         return more

@@ -125,21 +125,24 @@ class Schedule:
         if company.list_after == -inf:  # else remember that its list cannot be used
             del self._companies[company.id]
 
-    def hint(self, key: str, *, alone: bool = False) -> bool:
-        """Look at push *key* now, after a notification; return False if it is not followed.
-
-        *alone*: There was no notification; the push has to be read singly from now on.
-        """
+    def hint(self, key: str) -> bool:
+        """Look at push *key* now, after a notification; return False if it is not followed."""
         push = self.pushes.get(key)
         if push is None:
             return False
-        if alone:
-            push.alone = True
-        else:
-            push.told = True
-        push.group.company.urgent[key] = push  # a look in progress may have been too early
-        self._enqueue(push.group.company)
+        push.told = True
+        self._read_now(push)
         return True
+
+    def single_out(self, push: OpenPush) -> None:
+        """Read *push* singly, now and from now on, because its list says too little."""
+        push.alone = True
+        self._read_now(push)
+
+    def _read_now(self, push: OpenPush) -> None:
+        if push.key in self.pushes:
+            push.group.company.urgent[push.key] = push  # a look in progress may be too early
+            self._enqueue(push.group.company)
 
     def ended(self, push: OpenPush, now: float, took: float | None = None) -> None:
         """Note that *push* is final and *took* this many seconds, if the service says so."""
@@ -177,10 +180,12 @@ class Schedule:
         if push.key not in self.pushes:
             return
         company = push.group.company
-        if weighing.still_due(push, now, self.trust):
-            self._want(push, company.urgent if push.alone or push.told else company.wanted)
-        else:
+        if not weighing.still_due(push, now, self.trust):
             self._appoint(push, now)
+        elif push.key not in self._asked:
+            among = company.urgent if push.alone or push.told else company.wanted
+            among[push.key] = push
+            self._enqueue(company)
 
     def _appoint(self, push: OpenPush, now: float) -> None:
         company, like = push.group.company, push.group.appointed
@@ -192,11 +197,6 @@ class Schedule:
                 company.meeting = at + self.chance() * 0.05 * (at - now)
             push.group.appointed = push
         self._agenda.meet(push, company.meeting)  # together, so that one listing serves all
-
-    def _want(self, push: OpenPush, among: dict[str, OpenPush]) -> None:
-        if push.key not in self._asked:
-            among[push.key] = push
-            self._enqueue(push.group.company)
 
     def _enqueue(self, company: Company) -> None:
         if not company.waiting:
@@ -354,8 +354,7 @@ class Schedule:
             some = sample(group.open)
             probed = some[int(self.chance() * len(some))][0] if some else None
             if probed and self._lists.wants(probed, now):
-                look.company.urgent[probed.key] = probed
-                self._enqueue(look.company)
+                self._read_now(probed)
             self._mark(group, [(bin_of(one.seen - one.born), count) for one, count in some])
         for push in list(look.company.wanted.values()):
             if push.seen >= look.started:
