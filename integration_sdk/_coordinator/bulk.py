@@ -198,8 +198,8 @@ class Bulk:
             if item is None:
                 return
             number, request = item
-            push = Push(request, number=number, on_outcome=self._told)
-            await self._desk.push(push, self._wait)
+            push = Push(request, number=number, wait=self._wait, on_outcome=self._told)
+            await self._desk.push(push)
 
     async def _next(self, input_: AsyncIterator[PushRequest]) -> tuple[int, PushRequest] | None:
         """Take a place and return the next request; None if there is no more."""

@@ -236,12 +236,12 @@ class Coordinator:
         """
         seconds("wait", wait)
         desk = self._open()
-        push = Push(checked(request), on_outcome=self._free)
+        push = Push(checked(request), wait=wait, on_outcome=self._free)
         await self._places.acquire()
         if desk.stopped:
             self._places.release()
             raise desk.stopped
-        await desk.tasks.see_through(desk.push(push, wait))
+        await desk.tasks.see_through(desk.push(push))
         outcome = push.outcome
         if outcome and outcome.status is OutcomeStatus.INVALID:
             outcome.raise_for_status()

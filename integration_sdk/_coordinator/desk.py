@@ -95,13 +95,12 @@ class Desk:
 
     # Sending
 
-    async def push(self, push: Push, wait: float | None) -> None:
+    async def push(self, push: Push) -> None:
         """Check and send *push*, and see to it that it gets an outcome."""
         self.enter()
         if self.stopped:
             self._refused(push, self.stopped)
             return
-        self.waits.bound(push, wait)
         self.tally.sending += 1
         try:
             intent_id, key = self.new_names()
