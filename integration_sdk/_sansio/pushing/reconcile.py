@@ -83,49 +83,26 @@ def look_again(
     *quiet*: AMBIGUOUS intents whose quiet period has passed; for ABSENT and UNRESOLVED ones it
     always has.
     """
-    asked = ledger.doubted(company_id)
+    asked = ledger.doubted(company_id)  # the listing may lack what is sent from here on
     listing = yield _listing_for(company_id, asked)
-    if isinstance(listing, ListedPushes):
-        yield from examine(ledger, listing, asked, policy=policy, quiet=quiet)
-    else:
-        yield from examine(ledger, ListedPushes((), whole=False), asked, policy=policy, quiet=quiet)
-
-
-def _listing_for(company_id: str, asked: Collection[Intent]) -> List:
-    known = [frozenset(one.snapshot.keys if one.snapshot else ()) for one in asked]
-    union = frozenset[str]().union(*known)
-    return List(company_id, union, old=union.intersection(*known))
-
-
-def examine(
-    ledger: Ledger,
-    listing: ListedPushes,
-    asked: Collection[Intent],
-    *,
-    policy: Policy,
-    quiet: Collection[str] = (),
-) -> Machine[None]:
-    """Judge the intents in doubt by a listing.
-
-    *asked*: ``ledger.doubted(company_id)`` when the listing was requested; pushes sent later may
-    be missing from it.
-    """
+    if not isinstance(listing, ListedPushes):
+        listing = ListedPushes((), whole=False)
     new = _new(listing, asked, policy)
-    owned = yield FindOwners(
-        frozenset(one.push_operation_key for ones in new.values() for one in ones)
-    )
-    taken = frozenset(str(key) for key in owned) if isinstance(owned, Collection) else frozenset()
-    new = {
-        of: [one for one in ones if one.push_operation_key not in taken] for of, ones in new.items()
-    }
-    views = _views(ledger, listing, (yield from _with_data(ledger, new)))
-    rows = list(_judged(ledger, views, asked, policy, quiet))
+    unowned = yield from _unowned(new)
+    yield from _read_mute(ledger, company_id, unowned)
+    rows = list(_judged(ledger, _views(ledger, listing, new, unowned), asked, policy, quiet))
     if not rows:
         return
     try:
         yield from record(ledger, *rows)
     except KeyClaimed:
         return  # another intent got one of the keys meanwhile; the next listing will tell
+
+
+def _listing_for(company_id: str, asked: Collection[Intent]) -> List:
+    known = [frozenset(one.snapshot.keys if one.snapshot else ()) for one in asked]
+    union = frozenset[str]().union(*known)
+    return List(company_id, union, old=union.intersection(*known))
 
 
 _Of = tuple[Snapshot | None, Lane]
@@ -142,28 +119,33 @@ def _new(listing: ListedPushes, asked: Collection[Intent], policy: Policy) -> _N
     }
 
 
-def _with_data(ledger: Ledger, new: _New) -> Machine[_New]:
+def _unowned(new: _New) -> Machine[dict[str, Operation]]:
+    """Return the new pushes, by key, without those that belong to an intent on record."""
+    found = {one.push_operation_key: one for ones in new.values() for one in ones}
+    owned = yield FindOwners(frozenset(found))
+    taken = owned if isinstance(owned, Collection) else ()
+    return {key: one for key, one in found.items() if key not in taken}
+
+
+def _read_mute(ledger: Ledger, company_id: str, found: dict[str, Operation]) -> Machine[None]:
     """Read final pushes that were listed without their echo, one by one and each only once."""
-    mute = {
-        one.push_operation_key: lane.company_id
-        for (_, lane), ones in new.items()
-        for one in ones
-        if one.is_final and not one.data
-    }
+    mute = [key for key, one in found.items() if one.is_final and not one.data]
     unread = tuple(key for key in mute if key not in ledger.read)[:_READ_SINGLY]
     if unread:
-        found = yield Fetch(mute[unread[0]], unread)
-        for one in found if isinstance(found, list | tuple) else ():
+        read = yield Fetch(company_id, unread)
+        for one in read if isinstance(read, list | tuple) else ():
             ledger.read[one.push_operation_key] = one
-    read = {key: ledger.read[key] for key in mute if key in ledger.read}
-    return {of: [read.get(one.push_operation_key, one) for one in ones] for of, ones in new.items()}
+    found.update((key, ledger.read[key]) for key in mute if key in ledger.read)
 
 
-def _views(ledger: Ledger, listing: ListedPushes, new: _New) -> Mapping[_Of, View]:
+def _views(
+    ledger: Ledger, listing: ListedPushes, new: _New, found: Mapping[str, Operation]
+) -> Mapping[_Of, View]:
     rows = {lane: ledger.contenders(lane) for _, lane in new}
+    free = {key: one for key, one in found.items() if not ledger.owner(key)}
     return {
         (snapshot, lane): View(
-            [one for one in ones if not ledger.owner(one.push_operation_key)],
+            [free[key] for one in ones if (key := one.push_operation_key) in free],
             rows[lane],
             reaches_back(snapshot, listing),
         )
