@@ -203,12 +203,13 @@ async def test_a_doubt_is_logged_by_its_reference(caplog: pytest.LogCaptureFixtu
         await push
 
     begun, found = (record.getMessage() for record in caplog.records)
-    assert begun.startswith(f"push {push.intent} (INV-5) may exist; the list is searched")
-    assert found == f"push {push.intent} (INV-5) was found: {push.key}"
+    name = f"invoices 'INV-5' of company company-0 (intent {push.intent})"
+    assert begun.startswith(f"the answer to {name} was lost; the company's pushes are searched")
+    assert found == f"{name} was found: it is push {push.key}"
 
 
-async def test_a_lost_push_that_is_nowhere_is_in_doubt() -> None:
-    """Where no list shows it, the push is IN_DOUBT, and never sent again by itself."""
+async def test_a_lost_push_that_is_nowhere_is_in_doubt(caplog: pytest.LogCaptureFixture) -> None:
+    """Where no list shows it, the push is IN_DOUBT, never sent again by itself, and logged."""
     model = Model()
     losing(model, carried_out=False)
     async with coordinator(model) as pushes:
@@ -218,6 +219,7 @@ async def test_a_lost_push_that_is_nowhere_is_in_doubt() -> None:
     assert isinstance(outcome.error, PushInDoubt)
     assert outcome.error.intent
     assert ".. " not in str(outcome.error)
+    assert caplog.messages[1:] == [str(outcome.error)]
     assert posts(model) == 1
 
 

@@ -180,9 +180,10 @@ class Coordinator:
             if leave != "cancel":
                 self.detached += tuple(desk.open)
             if abandon and self.detached:
-                where = "the journal" if self._durable else "`detached`"
+                where = "the journal: open it again" if self._durable else "`detached`"
                 logger.warning(
-                    "an exception has ended the block; pushes that go on at the service: %d, in %s",
+                    "an exception has ended the block; pushes that go on at the service without "
+                    "it: %d; their keys are in %s",
                     len(self.detached),
                     where,
                 )

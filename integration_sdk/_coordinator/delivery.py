@@ -127,7 +127,9 @@ class Delivery:
         try:
             done = await self._send(intent)
         except Exception:
-            logger.exception("a push broke off and may have been sent")
+            logger.exception(
+                "sending %s broke off; if it may have left, it is searched for", intent
+            )
             done = await self.drive(protocol.break_off(self.ledger, intent))
         finally:
             del self._sending[intent.id]
@@ -163,7 +165,7 @@ class Delivery:
         """Take over what an earlier process left."""
         found = await self.drive(reconcile.recover(self.ledger, await self.journal.unsettled()))
         for intent in found.unsendable:
-            logger.warning("push %s (%s): %s", intent.id, intent.reference, intent.error)
+            logger.warning("%s was %s", intent, intent.error)
         for company_id in found.companies:
             self.reconcile(company_id)
         for company_id in {intent.lane.company_id for intent in found.in_doubt}:
@@ -185,7 +187,7 @@ class Delivery:
         try:
             await self.drive(protocol.withdraw(self.ledger, intent))
         except JournalError as error:
-            logger.warning("push %s was not sent, but a later run sends it: %s", intent.id, error)
+            logger.warning("%s was not sent, but a later run will send it: %s", intent, error)
 
     async def close(self) -> None:
         """Stop searching for pushes in doubt, and close the journal."""
@@ -244,7 +246,12 @@ class Delivery:
         try:
             await self.drive(reconcile.look_again(self.ledger, company_id, policy=self.policy))
         except JournalError as error:
-            logger.warning("what is in doubt stays so until the next look: %s", error)
+            logger.warning(
+                "the search for pushes in doubt of company %s failed; it is repeated when the "
+                "company's pushes are next listed: %s",
+                company_id,
+                error,
+            )
         self._tell(company_id)
 
     # Effects
@@ -327,7 +334,7 @@ class Delivery:
         except JournalError as error:  # not recorded, so not sent
             return error
         except Exception as error:
-            logger.exception("a push could not be sent to its end")
+            logger.exception("sending %s failed in an unforeseen way", row)
             kind = NotSent if task in self._in_line else AnswerLost
             return kind(f"sending the push broke off: {error!r}")
         finally:

@@ -257,7 +257,7 @@ class Poller:
             while self._schedule.pushes:  # one may have been added while the last look ended
                 await self._poll()
         except Exception as crash:
-            logger.exception("the polling loop broke; everybody who waits is told")
+            logger.exception("the polling loop broke; all who wait get PollingStopped")
             self._break(crash)
         finally:
             self._task = None

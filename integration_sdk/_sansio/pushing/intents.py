@@ -182,6 +182,11 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
         """Show the state, and nothing of the record."""
         return f"Intent(id={self.id!r}, lane={self.lane}, state={self.state}, key={self.key!r})"
 
+    def __str__(self) -> str:
+        """Name the push for people, and the intent for their decision."""
+        name = push_name(self.lane.data_type, self.reference, self.lane.company_id)
+        return f"{name} (intent {self.id})"
+
     def to(self, state: State, **changes: object) -> "Intent":
         """Take one step of the table.
 
@@ -214,6 +219,12 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
         """Whether nothing more will happen to it by itself, and it owns no unclaimed push."""
         refused = self.state in (State.NOT_SENT, State.REJECTED) and not self.retry
         return refused or self.state is State.FINAL
+
+
+def push_name(data_type: str, reference: str | None, company_id: str) -> str:
+    """Return the name of a push for messages, such as ``invoices 'INV-17' of company acme``."""
+    named = f" {reference!r}" if reference is not None else ""
+    return f"{data_type}{named} of company {company_id}"
 
 
 def new_intent(

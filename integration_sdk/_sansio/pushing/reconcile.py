@@ -46,6 +46,7 @@ from integration_sdk._sansio.pushing.intents import (
 from integration_sdk._sansio.pushing.protocol import record, write
 from integration_sdk.errors import ConfigurationError, JournalError
 
+_NOT_YET = {State.SENDING: "still being sent", State.AMBIGUOUS: "still searched for"}
 _READ_SINGLY = 20
 """Maximum number of pushes without ``data`` that are read one by one after a listing."""
 
@@ -307,7 +308,7 @@ def _decide(ledger: Ledger, intent: Intent, decided: Intent, *others: Intent) ->
 def _undecided(ledger: Ledger, intent_id: str) -> Intent:
     intent = ledger.get(intent_id)
     if intent is None or intent.state not in IN_DOUBT:
-        state = "settled or unknown" if intent is None else intent.state
+        state = "settled or unknown" if intent is None else _NOT_YET.get(intent.state, intent.state)
         raise ConfigurationError(
             f"Intent {intent_id} is {state}: only what is ABSENT or UNRESOLVED can be decided."
         )
