@@ -142,12 +142,11 @@ class Coordinator:
             check=self._check,
             on_event=self._on_event,
         )
-        if self._durable:
-            try:
-                self.recovered = tuple(await takeover.recover(self._desk))
-            except BaseException:
-                await journal.close()
-                raise
+        try:
+            self.recovered = tuple(await takeover.recover(self._desk))
+        except BaseException:
+            await journal.close()
+            raise
         self._poller.listeners.add(self._desk.listed)
         return self
 

@@ -168,7 +168,7 @@ class Delivery:
             logger.warning("%s was %s", intent, intent.error)
         for company_id in found.companies:
             self.reconcile(company_id)
-        for company_id in {intent.lane.company_id for intent in found.in_doubt}:
+        for company_id in {intent.lane.company_id for intent in found.decidable}:
             self.tasks.start(self._look(company_id))
         return found
 

@@ -75,13 +75,13 @@ TRANSITIONS: Mapping[State, Collection[State]] = {
 }
 CREATES = "POST"
 """The one method whose repetition an idempotency key prevents."""
-IN_DOUBT = frozenset({_S.ABSENT, _S.UNRESOLVED})
-"""Reported to the caller, and judged again on every later listing."""
-DOUBTED = IN_DOUBT | {_S.AMBIGUOUS}
+DECIDABLE = frozenset({_S.ABSENT, _S.UNRESOLVED})
+"""In doubt, reported to the caller for a decision, and judged again on every later listing."""
+DOUBTED = DECIDABLE | {_S.AMBIGUOUS}
 """States that a listing could settle."""
 POLLABLE = frozenset({_S.ACKED, _S.RESOLVED, _S.LATE, _S.DECIDED})
 """States in which an intent with a key is polled until its push is final."""
-_MAY_OWN = frozenset({_S.SENDING, _S.AMBIGUOUS, _S.ABSENT, _S.UNRESOLVED, _S.DECIDED})
+_MAY_OWN = DOUBTED | {_S.SENDING, _S.DECIDED}
 
 
 class Evidence(StrEnum):

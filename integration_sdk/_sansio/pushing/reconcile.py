@@ -33,8 +33,8 @@ from integration_sdk._sansio.pushing.evidence import (
 )
 from integration_sdk._sansio.pushing.intents import (
     CREATES,
+    DECIDABLE,
     DOUBTED,
-    IN_DOUBT,
     POLLABLE,
     Evidence,
     Intent,
@@ -166,7 +166,7 @@ def _judged(
         now = ledger.get(intent.id)
         if now is None or now.state not in DOUBTED:
             continue
-        is_quiet = now.id in quiet or now.state in IN_DOUBT
+        is_quiet = now.id in quiet or now.state in DECIDABLE
         view = views[intent.snapshot, intent.lane]
         verdict = judge(now, view, exclusive=policy.exclusive, quiet=is_quiet)
         row = now if verdict is None else _step(now, verdict)
@@ -179,9 +179,9 @@ def _judged(
 
 def _step(intent: Intent, verdict: Verdict) -> Intent:
     if verdict.key is not None:
-        found = State.LATE if intent.state in IN_DOUBT else State.RESOLVED
+        found = State.LATE if intent.state in DECIDABLE else State.RESOLVED
         return intent.to(found, key=verdict.key, evidence=verdict.evidence)
-    if intent.state not in IN_DOUBT:
+    if intent.state not in DECIDABLE:
         return intent.to(verdict.state, candidates=verdict.candidates)
     # A list that could not be read does not remove candidates.
     return intent.to(intent.state, candidates=verdict.candidates or intent.candidates)
@@ -194,7 +194,7 @@ class Recovered:
     send: Intents that never left; `transmit` them.
     poll: Intents with a key; `settle` them.
     companies: Companies with AMBIGUOUS intents; `reconcile` each.
-    in_doubt: ABSENT or UNRESOLVED intents; report them to the caller.
+    decidable: ABSENT or UNRESOLVED intents; report them to the caller.
     unsendable: Intents that never left, given up since their payload was not kept; the caller
         has to submit them again.
     """
@@ -202,7 +202,7 @@ class Recovered:
     send: tuple[Intent, ...] = ()
     poll: tuple[Intent, ...] = ()
     companies: tuple[str, ...] = ()
-    in_doubt: tuple[Intent, ...] = ()
+    decidable: tuple[Intent, ...] = ()
     unsendable: tuple[Intent, ...] = ()
 
 
@@ -225,7 +225,7 @@ def recover(ledger: Ledger, rows: Iterable[Intent]) -> Machine[Recovered]:
         send=tuple(row for row in now if row.state is State.INTENT or row.retry),
         poll=tuple(row for row in now if row.key and row.state in POLLABLE),
         companies=tuple({row.lane.company_id for row in now if row.state is State.AMBIGUOUS}),
-        in_doubt=tuple(row for row in now if row.state in IN_DOUBT),
+        decidable=tuple(row for row in now if row.state in DECIDABLE),
         unsendable=tuple(row for row in changed if row.state is not State.AMBIGUOUS),
     )
 
@@ -307,7 +307,7 @@ def _decide(ledger: Ledger, intent: Intent, decided: Intent, *others: Intent) ->
 
 def _undecided(ledger: Ledger, intent_id: str) -> Intent:
     intent = ledger.get(intent_id)
-    if intent is None or intent.state not in IN_DOUBT:
+    if intent is None or intent.state not in DECIDABLE:
         state = "settled or unknown" if intent is None else _NOT_YET.get(intent.state, intent.state)
         raise ConfigurationError(
             f"Intent {intent_id} is {state}: only what is ABSENT or UNRESOLVED can be decided."
