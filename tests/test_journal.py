@@ -90,7 +90,7 @@ async def test_rows_come_back_as_they_were_committed(journal: Journal) -> None:
     """What is read equals what was written, field by field, and the latest state counts."""
     row = sending("a", record_id="r", idempotency_key="k", timeout_minutes=60)
     doubt = row.to(State.AMBIGUOUS, error="reset", http_status=502)
-    surfaced = doubt.to(State.UNRESOLVED, candidates=("x", "y"))
+    surfaced = doubt.to(State.UNRESOLVED, candidates=("x", "", "y\nz"))
     for step in (row, doubt, surfaced):
         await journal.commit([step])
         assert await journal.rows() == [step]

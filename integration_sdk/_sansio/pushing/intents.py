@@ -26,6 +26,7 @@ steps, ``effects`` says what a driver has to do for them.
 """
 
 import hashlib
+import json
 from collections.abc import Collection, Mapping
 from enum import StrEnum
 from functools import cached_property
@@ -113,6 +114,16 @@ class Lane(NamedTuple):
     data_type: str
 
 
+def as_line(key: str) -> str:
+    """Return *key* as a line of text: as it is, or in JSON if it is empty or not printable."""
+    return key if key.isprintable() and key[:1] not in {"", '"'} else json.dumps(key)
+
+
+def from_line(line: str) -> str:
+    """Return the key that `as_line` made *line* of."""
+    return str(json.loads(line)) if line.startswith('"') else line
+
+
 @frozen
 class Snapshot:
     """The push keys a company had before a batch was sent.
@@ -128,7 +139,7 @@ class Snapshot:
     @cached_property
     def digest(self) -> str:
         """A hash of the content, so that equal snapshots are stored once."""
-        text = "\n".join([str(self.whole), *sorted(self.keys)])
+        text = "\n".join([str(self.whole), *sorted(map(as_line, self.keys))])
         return hashlib.sha256(text.encode()).hexdigest()
 
 
