@@ -223,6 +223,20 @@ async def test_a_lost_push_that_is_nowhere_is_in_doubt(caplog: pytest.LogCapture
     assert posts(model) == 1
 
 
+@pytest.mark.parametrize("key", ["", "a/b", "x" * 300])
+async def test_a_key_that_cannot_be_asked_for_does_not_end_a_search(key: str) -> None:
+    """Listed without its record, such a push is read by nobody, and may be the one sought."""
+    model = Model(list_has_data=False)
+    losing(model, carried_out=False)
+    async with asyncio.timeout(10_000), coordinator(model) as pushes:
+        push = await pushes.submit(request(5))
+        model.add("company-0", "connection-0", "invoices", {"number": 7}).key = key
+        outcome = await push
+
+    assert isinstance(outcome.error, PushInDoubt)
+    assert outcome.error.candidates == (key,)
+
+
 @pytest.mark.parametrize("whose", ["client", "coordinator"])
 async def test_a_push_in_doubt_that_turns_up_late_is_told(whose: str) -> None:
     """A notification about a push that nobody follows lets it be found, and followed."""

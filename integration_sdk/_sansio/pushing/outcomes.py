@@ -96,7 +96,11 @@ def in_doubt(request: PushRequest, intent: Intent) -> PushOutcome:
     decision any more.
     """
     some = ", ".join(intent.candidates[:3])
-    seen = f"It may be one of {len(intent.candidates)}: {some}" if some else "No list shows it"
+    seen = (
+        f"It may be one of {len(intent.candidates)}: {some}"
+        if intent.candidates
+        else "No list shows it"
+    )
     cause = _cause(intent).rstrip(".")
     error = PushInDoubt(
         f"{_name(request)} may or may not have been pushed: {cause}. "
