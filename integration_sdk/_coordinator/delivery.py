@@ -231,12 +231,14 @@ class Delivery:
         None means that a notification named an unknown push: every company with pushes in doubt
         is searched; one that was searched within `NUDGE` is searched again after it.
         """
-        now = asyncio.get_running_loop().time()
-        every = SWEEP if company_id is not None else NUDGE
+        if self.closing.is_set():
+            return
+        now, listed = asyncio.get_running_loop().time(), company_id is not None
         doubted = {intent.lane.company_id for intent in self.ledger.doubted(company_id)}
         for company in doubted - self._reconciling:
-            wait = max(0.0, self._looked.get(company, -math.inf) + every - now)
-            if wait <= (every if company_id is None else 0.0) and not self.closing.is_set():
+            since = now - self._looked.get(company, -math.inf)  # below 0 if it is yet to begin
+            if since >= (SWEEP if listed else 0.0):
+                wait = 0.0 if listed else max(0.0, NUDGE - since)
                 self._looked[company] = now + wait
                 self.tasks.start(self._look(company, wait))
 
