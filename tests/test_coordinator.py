@@ -223,6 +223,20 @@ async def test_a_lost_push_that_is_nowhere_is_in_doubt(caplog: pytest.LogCapture
     assert posts(model) == 1
 
 
+async def test_what_is_in_doubt_is_searched_for_twice_a_minute() -> None:
+    """However often polls list its company."""
+    model = Model()
+    losing(model, carried_out=False)
+    async with coordinator(model) as pushes:
+        await (await pushes.submit(request(5)))
+        before = model.counts["pushes.list"]
+        for _ in range(60):
+            pushes._open().listed("company-0")
+            await asyncio.sleep(1)
+
+    assert model.counts["pushes.list"] - before == 2
+
+
 @pytest.mark.parametrize("key", ["", "a/b", "x" * 300])
 async def test_a_key_that_cannot_be_asked_for_does_not_end_a_search(key: str) -> None:
     """Listed without its record, such a push is read by nobody, and may be the one sought."""
