@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -119,6 +120,7 @@ def nursery() -> None:
 
 
 if __name__ == "__main__":
+    logging.getLogger("integration_sdk").setLevel(logging.ERROR)  # each death is a warning
     if sys.argv[1] == "once":
         sys.exit(live(json.loads(sys.argv[2])))
     nursery()

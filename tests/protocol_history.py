@@ -29,7 +29,7 @@ from integration_sdk._sansio.pushing.effects import (
     Sleep,
 )
 from integration_sdk._sansio.pushing.intents import (
-    IN_DOUBT,
+    DECIDABLE,
     POLLABLE,
     Answer,
     Intent,
@@ -252,7 +252,7 @@ class History:
             read: Any = yield Fetch(COMPANY, (row.key or "",))
             for one in read:
                 yield from protocol.settle(self.ledger, [(row.id, one, None)])
-        if any(row.state in IN_DOUBT for row in self.ledger.doubted()):
+        if any(row.state in DECIDABLE for row in self.ledger.doubted()):
             yield from reconcile.look_again(self.ledger, COMPANY, policy=self.policy)
             if self.service.now < 1500:
                 yield from self._decide()
@@ -268,7 +268,7 @@ class History:
 
     def _decide(self) -> Machine[None]:
         for row in self.ledger.doubted():
-            if row.state not in IN_DOUBT or self.dice.random() > 0.03:
+            if row.state not in DECIDABLE or self.dice.random() > 0.03:
                 continue
             own = [one for one in self.service.pushes if one.of == row.id]
             if own and self.dice.random() < 0.7:
@@ -437,8 +437,8 @@ class History:
     def _accounts_for(row: Intent, push: Push) -> bool:
         if row.key is not None:
             return True  # a wrong one is counted as such
-        surfaced = row.state in IN_DOUBT and push.push_operation_key in row.candidates
+        surfaced = row.state in DECIDABLE and push.push_operation_key in row.candidates
         return surfaced or row.state is State.DECIDED
 
 
-_UNEXAMINED = set(State) - {State.FINAL, State.NOT_SENT, State.REJECTED, State.DECIDED, *IN_DOUBT}
+_UNEXAMINED = set(State) - {State.FINAL, State.NOT_SENT, State.REJECTED, State.DECIDED, *DECIDABLE}

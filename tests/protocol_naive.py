@@ -1,6 +1,6 @@
 """The rules of evidence in their plainest form: each intent against each push, one by one.
 
-Quadratic, and the measure of what `reconcile.examine` does with columns and sets: the same
+Quadratic, and the measure of what `reconcile.look_again` does with columns and sets: the same
 verdicts, in the same order.
 """
 
@@ -18,7 +18,7 @@ from integration_sdk._sansio.pushing.evidence import (
     new_since,
     reaches_back,
 )
-from integration_sdk._sansio.pushing.intents import DOUBTED, IN_DOUBT, Evidence, Intent, State
+from integration_sdk._sansio.pushing.intents import DECIDABLE, DOUBTED, Evidence, Intent, State
 
 
 def agrees(sent: object, echo: object) -> bool:
@@ -131,7 +131,7 @@ def examine(
             rivals,
             reaches=reaches_back(intent.snapshot, listing),
             exclusive=exclusive,
-            quiet=intent.id in quiet or intent.state in IN_DOUBT,
+            quiet=intent.id in quiet or intent.state in DECIDABLE,
         )
         row = intent if verdict is None else _step(intent, verdict)
         known[row.id] = row
@@ -142,10 +142,10 @@ def examine(
 def _step(intent: Intent, verdict: Verdict) -> Intent:
     found: dict[str, Any] = {"key": verdict.key, "evidence": verdict.evidence}
     if verdict.key is not None:
-        state = State.LATE if intent.state in IN_DOUBT else State.RESOLVED
+        state = State.LATE if intent.state in DECIDABLE else State.RESOLVED
         return structs.replace(
             intent, state=state, payload=None, snapshot=None, candidates=(), **found
         )
-    if intent.state not in IN_DOUBT:
+    if intent.state not in DECIDABLE:
         return structs.replace(intent, state=verdict.state, candidates=verdict.candidates)
     return structs.replace(intent, candidates=verdict.candidates or intent.candidates)

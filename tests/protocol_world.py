@@ -12,12 +12,13 @@ from functools import cached_property
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
-from attrs import Factory, define, evolve, field, frozen
+from attrs import Factory, define, evolve, frozen
 
-from integration_sdk._journal import KeyJournal, MemoryJournal
+from integration_sdk._journal import KeyJournal
 from integration_sdk._sansio.pushing.evidence import ListedPushes
 from integration_sdk._sansio.pushing.intents import Answer, Intent, KeyClaimed, Lane, State
 from integration_sdk._sansio.requests import Phase
+from tests.memory_journal import MemoryJournal
 
 T = TypeVar("T")
 KEPT_FOR = 90 * 60.0
@@ -285,7 +286,7 @@ class Disk:
     """
 
     keys: KeyJournal | None = None
-    journal: MemoryJournal = field(factory=lambda: MemoryJournal(remember=10**9))
+    journal: MemoryJournal = Factory(MemoryJournal)
     finals: dict[str, Intent] = Factory(dict)
     violations: list[str] = Factory(list)
     sent: set[tuple[str, int]] = Factory(set)

@@ -22,7 +22,7 @@ def poller(model: Model, **options: Any) -> Poller:
 
 @asynccontextmanager
 async def coordinator(model: Model, **options: Any) -> AsyncIterator[Coordinator]:
-    polls = options.pop("polls", None) or poller(model, learn=options.pop("learn", True))
+    polls = options.pop("polls", None) or poller(model)
     try:
         async with Coordinator(
             model.send,

@@ -203,12 +203,13 @@ async def test_a_doubt_is_logged_by_its_reference(caplog: pytest.LogCaptureFixtu
         await push
 
     begun, found = (record.getMessage() for record in caplog.records)
-    assert begun.startswith(f"push {push.intent} (INV-5) may exist; the list is searched")
-    assert found == f"push {push.intent} (INV-5) was found: {push.key}"
+    name = f"invoices 'INV-5' of company company-0 (intent {push.intent})"
+    assert begun.startswith(f"the answer to {name} was lost; the company's pushes are searched")
+    assert found == f"{name} was found: it is push {push.key}"
 
 
-async def test_a_lost_push_that_is_nowhere_is_in_doubt() -> None:
-    """Where no list shows it, the push is IN_DOUBT, and never sent again by itself."""
+async def test_a_lost_push_that_is_nowhere_is_in_doubt(caplog: pytest.LogCaptureFixture) -> None:
+    """Where no list shows it, the push is IN_DOUBT, never sent again by itself, and logged."""
     model = Model()
     losing(model, carried_out=False)
     async with coordinator(model) as pushes:
@@ -218,7 +219,36 @@ async def test_a_lost_push_that_is_nowhere_is_in_doubt() -> None:
     assert isinstance(outcome.error, PushInDoubt)
     assert outcome.error.intent
     assert ".. " not in str(outcome.error)
+    assert caplog.messages[1:] == [str(outcome.error)]
     assert posts(model) == 1
+
+
+async def test_what_is_in_doubt_is_searched_for_twice_a_minute() -> None:
+    """However often polls list its company."""
+    model = Model()
+    losing(model, carried_out=False)
+    async with coordinator(model) as pushes:
+        await (await pushes.submit(request(5)))
+        before = model.counts["pushes.list"]
+        for _ in range(60):
+            pushes._open().listed("company-0")
+            await asyncio.sleep(1)
+
+    assert model.counts["pushes.list"] - before == 2
+
+
+@pytest.mark.parametrize("key", ["", "a/b", "x" * 300])
+async def test_a_key_that_cannot_be_asked_for_does_not_end_a_search(key: str) -> None:
+    """Listed without its record, such a push is read by nobody, and may be the one sought."""
+    model = Model(list_has_data=False)
+    losing(model, carried_out=False)
+    async with asyncio.timeout(10_000), coordinator(model) as pushes:
+        push = await pushes.submit(request(5))
+        model.add("company-0", "connection-0", "invoices", {"number": 7}).key = key
+        outcome = await push
+
+    assert isinstance(outcome.error, PushInDoubt)
+    assert outcome.error.candidates == (key,)
 
 
 @pytest.mark.parametrize("whose", ["client", "coordinator"])

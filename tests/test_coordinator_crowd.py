@@ -159,7 +159,7 @@ async def test_nothing_is_left_of_a_crowd(
 
     desk = pushes._open()
     left = (
-        *(desk.open, desk.tasks, desk.runs, desk.waits._bounds, desk.waits._timers),
+        *(desk.open, desk.tasks, desk.runs, desk.waits._timers),
         *(desk.references._by_reference, desk.delivery.tasks, polls._schedule.pushes),
     )
     assert not any(left), left

@@ -153,7 +153,9 @@ async def test_what_is_on_its_way_when_an_end_is_cancelled_has_an_outcome(is_los
 
 
 @pytest.mark.parametrize(
-    ("on_disk", "where"), [(False, "`detached`"), (True, "the journal")], ids=["memory", "file"]
+    ("on_disk", "where"),
+    [(False, "`detached`"), (True, "the journal: open it again")],
+    ids=["memory", "file"],
 )
 async def test_an_exception_that_leaves_pushes_open_says_so(
     journal: Path, on_disk: bool, where: str, caplog: pytest.LogCaptureFixture
@@ -171,7 +173,9 @@ async def test_an_exception_that_leaves_pushes_open_says_so(
         await is_interrupted()
 
     (said,) = caplog.messages
-    assert said.endswith(f"pushes that go on at the service: 1, in {where}")
+    assert said.endswith(
+        f"pushes that go on at the service without it: 1; their keys are in {where}"
+    )
     assert len(pushes.detached) == 1
 
 

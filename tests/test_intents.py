@@ -235,6 +235,15 @@ def test_retry_after_is_a_floor() -> None:
     assert (sent.state, sent.attempts) == (State.ACKED, 2)
 
 
+def test_a_push_that_is_sent_again_has_no_answer_yet() -> None:
+    """If the process dies now, what the service said to the attempt before is not the cause."""
+    asked, _ = transmit(THROTTLED, None, 100.0)
+
+    again = asked[-1]
+    assert isinstance(again, Send)
+    assert (again.row.attempts, again.row.http_status, again.row.error) == (2, None, None)
+
+
 def test_tries_are_bounded() -> None:
     """A service that always throttles is asked `tries` times, then the refusal stands."""
     reports = [THROTTLED, None, 100.0] * 2 + [THROTTLED, None, None]

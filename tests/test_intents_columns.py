@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from integration_sdk._sansio.pushing import reconcile
 from integration_sdk._sansio.pushing.echoes import Echoes, Said
-from integration_sdk._sansio.pushing.effects import Commit, Fetch, FindOwners, Ledger, Policy
+from integration_sdk._sansio.pushing.effects import Commit, Fetch, FindOwners, Ledger, List, Policy
 from integration_sdk._sansio.pushing.evidence import ListedPushes
 from integration_sdk._sansio.pushing.intents import Intent, Lane, Snapshot, State, new_intent
 from integration_sdk.models import PushOperation, PushStatus
@@ -88,8 +88,8 @@ def examined(
     ledger: Ledger, listing: ListedPushes, owned: set[str], quiet: set[str], *, exclusive: bool
 ) -> list[Intent]:
     """The rows that a look commits."""
-    machine = reconcile.examine(
-        ledger, listing, ledger.doubted(), policy=Policy(exclusive=exclusive), quiet=quiet
+    machine = reconcile.look_again(
+        ledger, "company", policy=Policy(exclusive=exclusive), quiet=quiet
     )
     report: Any = None
     committed: list[Intent] = []
@@ -100,6 +100,8 @@ def examined(
             return committed
         assert not committed  # one commit for all
         match effect:
+            case List():
+                report = listing
             case FindOwners():
                 report = owned & effect.keys
             case Commit():

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from attrs import Factory, define
 
-from integration_sdk._journal import Journal, MemoryJournal, SqliteJournal
+from integration_sdk._journal import Journal, SqliteJournal
 from integration_sdk._sansio.pushing import protocol, reconcile
 from integration_sdk._sansio.pushing.effects import (
     Commit,
@@ -26,6 +26,7 @@ from integration_sdk._sansio.pushing.intents import Answer, Intent, Lane, State,
 from integration_sdk._sansio.requests import Phase
 from integration_sdk.errors import JournalError
 from integration_sdk.models import PushOperation, PushStatus
+from tests.memory_journal import MemoryJournal
 
 LANE = Lane("company", "books", "invoices")
 POLICY = Policy(quiet_period=2.0, first_look=0.5)

@@ -10,7 +10,7 @@ from integration_sdk._sansio.pushing import reconcile
 from integration_sdk._sansio.pushing.effects import Commit, Ledger, List, Policy, Sleep
 from integration_sdk._sansio.pushing.evidence import ListedPushes
 from integration_sdk._sansio.pushing.intents import (
-    IN_DOUBT,
+    DECIDABLE,
     Intent,
     KeyClaimed,
     Snapshot,
@@ -52,7 +52,7 @@ def test_recovery_sends_each_row_where_it_belongs() -> None:
     assert [row.id for row in found.send] == ["INTENT"]
     assert found.poll == (acked,)
     assert found.companies == ("company",)
-    assert [row.id for row in found.in_doubt] == ["ABSENT"]
+    assert [row.id for row in found.decidable] == ["ABSENT"]
 
 
 def test_a_throttled_row_is_sent_again_after_a_crash_and_a_refused_one_is_not() -> None:
@@ -76,7 +76,7 @@ def test_what_cannot_be_sent_for_want_of_its_payload_is_said() -> None:
     assert "submit it again" in str(written[0].error)
 
 
-@pytest.mark.parametrize("state", [one for one in State if one not in IN_DOUBT])
+@pytest.mark.parametrize("state", [one for one in State if one not in DECIDABLE])
 def test_only_what_is_in_doubt_can_be_decided(state: State) -> None:
     """There is nothing to decide about a push whose fate is known or still looked into."""
     ledger = Ledger()

@@ -7,7 +7,6 @@ the bug some history must show the violation named, without it none may.
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from integration_sdk._journal import MemoryJournal
 from integration_sdk._sansio.pushing import (
     effects,
     evidence,
@@ -20,6 +19,7 @@ from integration_sdk._sansio.pushing.effects import Ledger, Machine
 from integration_sdk._sansio.pushing.evidence import ListedPushes, Operation, Verdict
 from integration_sdk._sansio.pushing.intents import Answer, Intent, Snapshot, State
 from integration_sdk._sansio.requests import Phase
+from tests.memory_journal import MemoryJournal
 from tests.seeded_bugs import Patch, assert_caught
 
 

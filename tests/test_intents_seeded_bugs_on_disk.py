@@ -5,13 +5,14 @@ from typing import Any
 
 from msgspec import structs
 
-from integration_sdk._journal import KeyJournal, MemoryJournal
-from integration_sdk._journal import _memory as memory
+from integration_sdk._journal import KeyJournal
 from integration_sdk._sansio.pushing import intents, protocol, reconcile
 from integration_sdk._sansio.pushing.effects import Commit, Ledger, Machine
 from integration_sdk._sansio.pushing.intents import Intent, State
 from integration_sdk.errors import JournalError
+from tests import memory_journal as memory
 from tests import protocol_history as history
+from tests.memory_journal import MemoryJournal
 from tests.protocol_world import Service
 from tests.seeded_bugs import Patch, assert_caught
 

@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -290,6 +291,28 @@ def test_a_lost_part_is_noticed(tmp_path: Path, name: str) -> None:
         (left / "pushes.db-wal").unlink()
 
     assert "cannot be trusted" in outcome(left)
+
+
+@pytest.mark.parametrize("left", ["nothing", "an empty file", "an empty log too", "a header"])
+def test_a_file_of_which_nothing_is_left_is_no_new_journal(path: Path, left: str) -> None:
+    """It had commits: who opens it is told what is missing, and nothing takes its place."""
+    file = JournalFile(path)
+    file.write([[sending("a")]])
+    file.close()
+    path.unlink()
+    if left != "nothing":
+        path.touch(0o600)
+    if left == "an empty log too":
+        path.with_name(f"{path.name}-wal").touch(0o600)
+    if left == "a header":
+        with closing(sqlite3.connect(path)) as db:
+            db.executescript("CREATE TABLE t (a); DROP TABLE t; VACUUM")
+    before = path.read_bytes() if path.exists() else b""
+
+    for _ in range(2):
+        with pytest.raises(JournalError, match="gone, or empty, and it had 1 commits"):
+            JournalFile(path)
+    assert path.read_bytes() == before
 
 
 def test_an_older_copy_is_accepted_on_purpose_only(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
+from integration_sdk._coordinator import poller as poller_module
 from integration_sdk._coordinator.push_list import MOST_PAGES, PushList
 from integration_sdk._sansio.pushing.effects import List
 from integration_sdk._sansio.requests import Request
@@ -82,10 +83,11 @@ async def test_a_late_waiter_gets_the_known_result() -> None:
     assert model.counts.total() == asked
 
 
-async def test_known_results_are_bounded() -> None:
-    """No more finals are remembered than asked for."""
+async def test_known_results_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of finals only the latest are remembered."""
+    monkeypatch.setattr(poller_module, "REMEMBERED", 2)
     model = Model(lambda _: 1.0)
-    polls = poller(model, remember=2)
+    polls = poller(model)
     keys = [held(model, number).key for number in range(5)]
     await asyncio.gather(*(polls.wait("company", key) for key in keys))
 

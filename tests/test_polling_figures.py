@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from attrs import frozen
 
+from integration_sdk._sansio.polling.learning import CompletionTimes
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk.models import PushRequest
@@ -48,7 +49,6 @@ def measure(
     takes: Takes,
     *,
     rate: float | None = None,
-    learn: bool = True,
     answer: Callable[[Request], Response | None] | None = None,
     **options: Any,
 ) -> Measured:
@@ -67,7 +67,7 @@ def measure(
             yield request(number, companies=companies)
 
     async def main() -> None:
-        async with coordinator(model, learn=learn, **options) as pushes:
+        async with coordinator(model, **options) as pushes:
             async for outcome in pushes.run(given()):
                 held = model.by_key[str(outcome.key)]
                 delay = asyncio.get_running_loop().time() - held.ends
@@ -78,6 +78,13 @@ def measure(
     run_virtual(main())
     polls = (model.counts.total() - count) / count
     return Measured(model, polls, sorted(delays), sorted(shares), by_company)
+
+
+@pytest.fixture
+def nothing_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each push is polled as if it were the first."""
+    monkeypatch.setattr(CompletionTimes, "ended", lambda *age: None)
+    monkeypatch.setattr(CompletionTimes, "still_open", lambda *marks: None)
 
 
 def jain(values: list[float]) -> float:
@@ -109,17 +116,19 @@ def test_delays_are_short_for_what_takes_half_a_minute() -> None:
     assert seen.delay(0.95) <= 3.0
 
 
+@pytest.mark.usefixtures("nothing_learned")
 def test_a_lone_push_of_a_minute_or_two_is_known_within_a_tenth_of_its_age() -> None:
     """Alone in its company, with nothing learned: p95 of the delay <= 10% of age, in 30 polls."""
-    seen = measure(150, 150, lambda chance: chance.uniform(60, 120), learn=False)
+    seen = measure(150, 150, lambda chance: chance.uniform(60, 120))
 
     assert seen.share(0.95) <= 0.10
     assert seen.polls <= 30
 
 
+@pytest.mark.usefixtures("nothing_learned")
 def test_a_lone_push_of_seconds_is_known_a_second_later() -> None:
     """Alone in its company and taking 1 to 30 s: p50 of the delay <= 1 s, p95 <= 3 s, 12 polls."""
-    seen = measure(150, 150, lambda chance: chance.uniform(1, 30), learn=False)
+    seen = measure(150, 150, lambda chance: chance.uniform(1, 30))
 
     assert seen.delay(0.5) <= 1.0
     assert seen.delay(0.95) <= 3.0

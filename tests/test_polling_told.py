@@ -152,6 +152,18 @@ def test_a_claim_that_comes_too_early_earns_no_trust() -> None:
     assert early.schedule.trust < 0.5
 
 
+def test_what_a_list_says_too_little_of_is_read_at_once() -> None:
+    """Unless nobody follows it any more: a caller may leave while a page is being told."""
+    schedule = Schedule(lambda: 0.5)
+    push, left = (schedule.follow(key, "company", "lane", 0.0) for key in ("key", "left"))
+    schedule.forget("left")
+
+    for one in (push, left):
+        schedule.single_out(one)
+
+    assert [one.push for one in schedule.due(0.0, 16) if isinstance(one, SingleLook)] == [push]
+
+
 def test_a_hint_during_a_look_is_not_lost() -> None:
     """A notification that comes while its push is being read leads to another look, at once."""
     schedule = Schedule(lambda: 0.5, trust=1.0)

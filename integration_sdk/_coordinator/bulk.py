@@ -97,13 +97,12 @@ class Bulk:
         self._desk = desk
         self._places = places
         self._untaken = asyncio.Semaphore(max_open)
-        self._senders = senders
+        self._senders = senders  # still at work
         self._wait = wait
         self._ordered = ordered
         self._raise_on = raise_on
         self._pulled = 0  # requests taken from the input
         self._handed_out = 0  # outcomes given to the caller
-        self._senders_left = 0
         self._home: asyncio.AbstractEventLoop | None = None  # set by the start
         self._input_ended = False  # exhausted, failed, or stopped
         self._abandoned = False  # nobody will consume the outcomes
@@ -142,21 +141,15 @@ class Bulk:
             raise first
 
     def _start(self, input_: AsyncIterator[PushRequest]) -> None:
-        senders = [
-            asyncio.create_task(self._send(input_), name="integration_sdk sender")
-            for _ in range(self._senders)
-        ]
         self._home = asyncio.get_running_loop()
-        self._desk.tasks.update(senders)
         self._desk.runs.add(self.stop)
-        for sender in senders:
-            sender.add_done_callback(self._sender_ended)
-        self._senders_left = len(senders)
+        for _ in range(self._senders):
+            self._desk.tasks.start(self._send(input_)).add_done_callback(self._sender_ended)
 
     async def _some(self) -> bool:
         """Wait for an outcome; False when there will be none."""
         while not self._ready:
-            if self._handed_out == self._pulled and not self._senders_left:
+            if self._handed_out == self._pulled and not self._senders:
                 return False
             self._news.clear()
             await self._news.wait()
@@ -185,8 +178,7 @@ class Bulk:
         self.stop()
 
     def _sender_ended(self, sender: asyncio.Task[None]) -> None:
-        self._desk.tasks.discard(sender)
-        self._senders_left -= 1
+        self._senders -= 1
         if not sender.cancelled() and (error := sender.exception()):
             self._failure = self._failure or error
             self.stop()
@@ -198,8 +190,8 @@ class Bulk:
             if item is None:
                 return
             number, request = item
-            push = Push(request, number=number, on_outcome=self._told)
-            await self._desk.push(push, self._wait)
+            push = Push(request, number=number, wait=self._wait, on_outcome=self._told)
+            await self._desk.push(push)
 
     async def _next(self, input_: AsyncIterator[PushRequest]) -> tuple[int, PushRequest] | None:
         """Take a place and return the next request; None if there is no more."""

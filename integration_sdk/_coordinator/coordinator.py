@@ -142,12 +142,11 @@ class Coordinator:
             check=self._check,
             on_event=self._on_event,
         )
-        if self._durable:
-            try:
-                self.recovered = tuple(await takeover.recover(self._desk))
-            except BaseException:
-                await journal.close()
-                raise
+        try:
+            self.recovered = tuple(await takeover.recover(self._desk))
+        except BaseException:
+            await journal.close()
+            raise
         self._poller.listeners.add(self._desk.listed)
         return self
 
@@ -180,9 +179,10 @@ class Coordinator:
             if leave != "cancel":
                 self.detached += tuple(desk.open)
             if abandon and self.detached:
-                where = "the journal" if self._durable else "`detached`"
+                where = "the journal: open it again" if self._durable else "`detached`"
                 logger.warning(
-                    "an exception has ended the block; pushes that go on at the service: %d, in %s",
+                    "an exception has ended the block; pushes that go on at the service without "
+                    "it: %d; their keys are in %s",
                     len(self.detached),
                     where,
                 )
@@ -236,12 +236,12 @@ class Coordinator:
         """
         seconds("wait", wait)
         desk = self._open()
-        push = Push(checked(request), on_outcome=self._free)
+        push = Push(checked(request), wait=wait, on_outcome=self._free)
         await self._places.acquire()
         if desk.stopped:
             self._places.release()
             raise desk.stopped
-        await desk.tasks.see_through(desk.push(push, wait))
+        await desk.tasks.see_through(desk.push(push))
         outcome = push.outcome
         if outcome and outcome.status is OutcomeStatus.INVALID:
             outcome.raise_for_status()

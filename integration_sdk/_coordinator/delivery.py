@@ -128,7 +128,9 @@ class Delivery:
         try:
             done = await self._send(intent)
         except Exception:
-            logger.exception("a push broke off and may have been sent")
+            logger.exception(
+                "sending %s broke off; if it may have left, it is searched for", intent
+            )
             done = await self.drive(protocol.break_off(self.ledger, intent))
         finally:
             del self._sending[intent.id]
@@ -164,10 +166,10 @@ class Delivery:
         """Take over what an earlier process left."""
         found = await self.drive(reconcile.recover(self.ledger, await self.journal.unsettled()))
         for intent in found.unsendable:
-            logger.warning("push %s (%s): %s", intent.id, intent.reference, intent.error)
+            logger.warning("%s was %s", intent, intent.error)
         for company_id in found.companies:
             self.reconcile(company_id)
-        for company_id in {intent.lane.company_id for intent in found.in_doubt}:
+        for company_id in {intent.lane.company_id for intent in found.decidable}:
             self.tasks.start(self._look(company_id))
         return found
 
@@ -186,7 +188,7 @@ class Delivery:
         try:
             await self.drive(protocol.withdraw(self.ledger, intent))
         except JournalError as error:
-            logger.warning("push %s was not sent, but a later run sends it: %s", intent.id, error)
+            logger.warning("%s was not sent, but a later run will send it: %s", intent, error)
 
     async def close(self) -> None:
         """Stop searching for pushes in doubt, and close the journal."""
@@ -230,12 +232,14 @@ class Delivery:
         None means that a notification named an unknown push: every company with pushes in doubt
         is searched; one that was searched within `NUDGE` is searched again after it.
         """
-        now = asyncio.get_running_loop().time()
-        every = SWEEP if company_id is not None else NUDGE
+        if self.closing.is_set():
+            return
+        now, listed = asyncio.get_running_loop().time(), company_id is not None
         doubted = {intent.lane.company_id for intent in self.ledger.doubted(company_id)}
         for company in doubted - self._reconciling:
-            wait = max(0.0, self._looked.get(company, -math.inf) + every - now)
-            if wait <= (every if company_id is None else 0.0) and not self.closing.is_set():
+            since = now - self._looked.get(company, -math.inf)  # below 0 if it is yet to begin
+            if since >= (SWEEP if listed else 0.0):
+                wait = 0.0 if listed else max(0.0, NUDGE - since)
                 self._looked[company] = now + wait
                 self.tasks.start(self._look(company, wait))
 
@@ -245,7 +249,12 @@ class Delivery:
         try:
             await self.drive(reconcile.look_again(self.ledger, company_id, policy=self.policy))
         except JournalError as error:
-            logger.warning("what is in doubt stays so until the next look: %s", error)
+            logger.warning(
+                "the search for pushes in doubt of company %s failed; it is repeated when the "
+                "company's pushes are next listed: %s",
+                company_id,
+                error,
+            )
         self._tell(company_id)
 
     # Effects
@@ -337,7 +346,7 @@ class Delivery:
         except JournalError as error:  # not recorded, so not sent
             return error
         except Exception as error:
-            logger.exception("a push could not be sent to its end")
+            logger.exception("sending %s failed in an unforeseen way", row)
             kind = NotSent if task in self._in_line else AnswerLost
             return kind(f"sending the push broke off: {error!r}")
         finally:

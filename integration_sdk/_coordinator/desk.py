@@ -95,13 +95,12 @@ class Desk:
 
     # Sending
 
-    async def push(self, push: Push, wait: float | None) -> None:
+    async def push(self, push: Push) -> None:
         """Check and send *push*, and see to it that it gets an outcome."""
         self.enter()
         if self.stopped:
             self._refused(push, self.stopped)
             return
-        self.waits.bound(push, wait)
         self.tally.sending += 1
         try:
             intent_id, key = self.new_names()
@@ -173,8 +172,8 @@ class Desk:
             self._tell("sent", push)
             self.follow(push, done.intent, done.operation)
         elif done.intent.state is State.AMBIGUOUS:
-            what = (done.intent.id, done.intent.reference, done.error)
-            logger.warning("push %s (%s) may exist; the list is searched: %s", *what)
+            lost = "the answer to %s was lost; the company's pushes are searched for it: %s"
+            logger.warning(lost, done.intent, done.error)
             self._doubt(push, done.intent)
         else:
             self._refused(push, done.error or NotSent("not sent"), for_all=done.held_back)
@@ -261,7 +260,8 @@ class Desk:
                 try:
                     await self.delivery.settle(ends)
                 except Exception:
-                    logger.exception("final states are not on record; a later run polls again")
+                    lost = "%d final states are not on record; a later run polls them again"
+                    logger.exception(lost, len(ends))
                 for push, operation in finals:
                     self._ended(push, operation)
         finally:
@@ -316,7 +316,7 @@ class Desk:
             return
         if intent.key is not None:
             del self.doubted[intent.id]
-            logger.info("push %s (%s) was found: %s", intent.id, intent.reference, intent.key)
+            logger.info("%s was found: it is push %s", intent, intent.key)
             self.follow(push, intent, submissions.recorded_operation(intent))
         else:
             self._leave_in_doubt(push, intent)
@@ -324,7 +324,9 @@ class Desk:
     def _leave_in_doubt(self, push: Push, intent: Intent | None) -> None:
         """Give *push* the outcome IN_DOUBT; it may still be found later."""
         if intent is not None and push.outcome is None:
-            self.settle(push, outcomes.in_doubt(push.request, intent))
+            outcome = outcomes.in_doubt(push.request, intent)
+            logger.warning("%s", outcome.error)
+            self.settle(push, outcome)
 
     def again(self, request: PushRequest) -> Push:
         """Return a new push of *request*, counted as without an outcome."""
@@ -379,4 +381,4 @@ class Desk:
             if self.on_event:
                 self.on_event(PushEvent(what, push))
         except Exception:
-            logger.exception("on_event failed; pushing goes on")
+            logger.exception("on_event failed for %r; pushing goes on", what)

@@ -179,7 +179,7 @@ class Looks:
         operations = page.operations(indexes, exact=self.exact) if news else []
         for (push, _), operation in zip(news, operations, strict=True):
             if operation is None or self._says_too_little(push, operation):
-                self.schedule.hint(push.key, alone=True)
+                self.schedule.single_out(push)
             else:
                 self.audience.tell(push, operation)
         return more
@@ -221,7 +221,8 @@ class Looks:
         before, self.troubles[target] = self.troubles.get(target), Trouble(look.started, error)
         is_news = before is None or not isinstance(before.error, UNREADABLE)
         level = logging.WARNING if is_news and isinstance(error, UNREADABLE) else logging.DEBUG
-        logger.log(level, "polling %s failed, and is repeated: %s", target, error)
+        what = "push" if isinstance(look, SingleLook) else "the pushes of company"
+        logger.log(level, "polling %s %s failed, and is repeated: %s", what, target, error)
         wait = seconds_until(error, answer.received_at if answer else unix_time())
         self.schedule.failed(look, _now(), wait=wait or 0.0)
 

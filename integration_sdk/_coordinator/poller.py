@@ -39,6 +39,8 @@ logger = logging.getLogger("integration_sdk.pushes")
 A_YEAR: Final = 366 * 86_400.0
 AT_ONCE: Final = 16
 """Maximum number of concurrent looks."""
+REMEMBERED: Final = 4096
+"""Final operations that are kept for later calls of `Poller.wait`."""
 Listener = Callable[[str | None], None]
 
 
@@ -57,9 +59,7 @@ class Poller:
         send: Sends a request.
         dialect: The version of the service.
         chance: Returns a number from 0 to 1, for jitter.
-        learn: Whether to learn how long pushes take.
         notified: Whether to expect notifications from the first push on.
-        remember: Number of final operations to keep for later calls of `wait`.
         exact: Whether fractions are read as Decimal.
 
     Attributes:
@@ -73,14 +73,11 @@ class Poller:
         dialect: Dialect,
         *,
         chance: Callable[[], float] = random.random,
-        learn: bool = True,
         notified: bool = False,
-        remember: int = 4096,
         exact: bool = False,
     ) -> None:
-        self._remember = remember
         self.exact = exact
-        self._schedule = Schedule(chance, learn, float(notified))
+        self._schedule = Schedule(chance, float(notified))
         self._looks = Looks(send, dialect, self._schedule, self, exact=exact)
         self._waiters: dict[str, _Waiters] = {}
         self._finished: OrderedDict[str, PushOperation] = OrderedDict()
@@ -208,7 +205,7 @@ class Poller:
     def remember(self, operation: PushOperation) -> None:
         """Keep a final state for later calls of `wait`; the first one for a push counts."""
         self._finished.setdefault(operation.push_operation_key, operation)
-        while len(self._finished) > self._remember:
+        while len(self._finished) > REMEMBERED:
             self._finished.popitem(last=False)
 
     def notify(self, key: str) -> None:
@@ -260,7 +257,7 @@ class Poller:
             while self._schedule.pushes:  # one may have been added while the last look ended
                 await self._poll()
         except Exception as crash:
-            logger.exception("the polling loop broke; everybody who waits is told")
+            logger.exception("the polling loop broke; all who wait get PollingStopped")
             self._break(crash)
         finally:
             self._task = None
@@ -298,7 +295,7 @@ class Poller:
         error.__cause__ = cause
         self.lose_all(error)
         old = self._schedule
-        self._schedule = self._looks.schedule = Schedule(old.chance, old.learn, old.trust)
+        self._schedule = self._looks.schedule = Schedule(old.chance, old.trust)
 
     async def _look(self, look: Look) -> None:
         try:

@@ -45,6 +45,7 @@ class Push:
     number: int = field(default=0, repr=False)
     intent: str | None = field(default=None, repr=False)
     twins: list[Push] | None = field(default=None, repr=False)
+    _wait: float | None = field(default=None, repr=False)
     _on_outcome: Callable[[Push], None] | None = field(default=None, repr=False)
     _waiters: list[asyncio.Future[None]] | None = field(default=None, repr=False)
     _seen: PushOperation | None = field(default=None, repr=False)

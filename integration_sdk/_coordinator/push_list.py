@@ -19,7 +19,7 @@ from integration_sdk._sansio.pushing.evidence import ListedPushes, Operation
 from integration_sdk._sansio.requests import Priority, Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import ApiError, ClientClosed, TransportError
+from integration_sdk.errors import ApiError, ClientClosed, ConfigurationError, TransportError
 from integration_sdk.models import PushOperation
 
 logger = logging.getLogger("integration_sdk.pushes")
@@ -111,11 +111,11 @@ class PushList:
         found = []
         for key in keys:
             names = {"companyId": company_id, "pushOperationKey": key}
-            request = requests.to_route(self.dialect, "pushes.get", **names)
             try:
+                request = requests.to_route(self.dialect, "pushes.get", **names)
                 found.append(responses.read_push(request, await self.send(request), exact=True))
-            except (TransportError, ApiError, ClientClosed):
-                continue
+            except (TransportError, ApiError, ClientClosed, ConfigurationError):
+                continue  # the last of them: the key cannot be part of a path
             except Exception:
                 logger.exception("push %s could not be read", key)
         return found

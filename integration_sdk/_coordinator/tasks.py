@@ -34,4 +34,4 @@ class Tasks(set[asyncio.Task[Any]]):
 def _log_failure(task: asyncio.Task[Any]) -> None:
     """Log the error of a task that nobody awaits any more."""
     if not task.cancelled() and (error := task.exception()):
-        logger.error("what a cancelled caller had begun failed: %r", error)
+        logger.error("a push or a decision failed after its caller was cancelled: %r", error)

@@ -21,19 +21,13 @@ class Waits:
     """
 
     expired: Callable[[Push, float], None]
-    _bounds: dict[Push, float] = Factory(dict)
     _timers: dict[Push, asyncio.TimerHandle] = Factory(dict)
     _context: Context = Factory(Context)
-
-    def bound(self, push: Push, seconds: float | None) -> None:
-        """End the wait for *push* this many *seconds* after it starts; None sets no bound."""
-        if seconds is not None:
-            self._bounds[push] = seconds
 
     def start(self, push: Push) -> None:
         """Start the waits for *push* and its twins: it was answered, or its answer was lost."""
         for each in push._crowd:
-            seconds = outcomes.longest_wait(each.request, self._bounds.pop(each, None))
+            seconds = outcomes.longest_wait(each.request, each._wait)
             if seconds is not None and each.outcome is None and each not in self._timers:
                 self._timers[each] = asyncio.get_running_loop().call_later(
                     seconds, self.expired, each, seconds, context=self._context
@@ -41,7 +35,6 @@ class Waits:
 
     def forget(self, push: Push) -> None:
         """End the wait for *push*: it has an outcome."""
-        self._bounds.pop(push, None)
         timer = self._timers.pop(push, None)
         if timer is not None:
             timer.cancel()

@@ -9,18 +9,16 @@ every row for good; it refuses to delete one.
 * ``_file``: the file itself: opening, locking, writing, reading, detecting damage.
 * ``_schema``: its tables, and how a row is stored.
 * ``_keys``: used if the caller names no file; keeps only the owner of each push key.
-* ``_memory``: dictionaries with a file's checks that forget old rows, for tests and benchmarks.
 """
 
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from integration_sdk._journal._keys import KeyJournal
-from integration_sdk._journal._memory import MemoryJournal
 from integration_sdk._journal._sqlite import SqliteJournal
 from integration_sdk._sansio.pushing.intents import Intent
 
-__all__ = ["Journal", "KeyJournal", "MemoryJournal", "SqliteJournal"]
+__all__ = ["Journal", "KeyJournal", "SqliteJournal"]
 
 
 class Journal(Protocol):

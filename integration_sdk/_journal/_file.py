@@ -73,6 +73,8 @@ class JournalFile:
     def _opened(self) -> sqlite3.Connection:
         try:
             if self._is_blank():
+                if self._last_commit():
+                    raise self._gone()
                 self._make()
             self._commits = self._checked()
             return self._ready(self._path)
@@ -80,9 +82,9 @@ class JournalFile:
             raise self._unusable(str(error)) from error
 
     def _is_blank(self) -> bool:
-        """Whether the file was never used: it is empty, or holds only a database header."""
+        """Whether there is nothing in the file: it is empty, or holds only a database header."""
         wal = self._path.with_name(self._path.name + "-wal")
-        if (wal.exists() and wal.stat().st_size) or self._last_commit():
+        if wal.exists() and wal.stat().st_size:
             return False
         if not self._path.stat().st_size:
             return True
@@ -144,9 +146,6 @@ class JournalFile:
         Read-only, because closing a writable connection checkpoints the WAL, and a damaged file
         must stay as it is.
         """
-        wal = self._path.with_name(self._path.name + "-wal")
-        if not self._path.stat().st_size and not wal.exists():
-            raise self._gone()
         with closing(self._connect(self._path, "ro")) as db:
             self._check_structure(db)
             return self._check_contents(db)

@@ -18,7 +18,15 @@ from functools import lru_cache
 
 from msgspec import structs
 
-from integration_sdk._sansio.pushing.intents import Evidence, Intent, Lane, Snapshot, State
+from integration_sdk._sansio.pushing.intents import (
+    Evidence,
+    Intent,
+    Lane,
+    Snapshot,
+    State,
+    as_line,
+    from_line,
+)
 from integration_sdk.errors import JournalError
 
 APPLICATION_ID = 0x70757368  # "push"
@@ -169,7 +177,7 @@ def to_columns(intent: Intent) -> tuple[object, ...]:
     """Return the column values of an intent's row, without its payload."""
     facts = {name: getattr(intent, name) for name in _FACTS}
     facts["snapshot"] = intent.snapshot and intent.snapshot.digest
-    facts["candidates"] = "\n".join(intent.candidates)
+    facts["candidates"] = "\n".join(map(as_line, intent.candidates))
     facts["retry"] = int(intent.retry)
     facts["state"] = str(intent.state)
     facts["evidence"] = intent.evidence and str(intent.evidence)
@@ -210,7 +218,7 @@ def _read(row: dict[str, object], payload: object, snapshot: Callable[[str], Sna
     row["state"] = State(str(row["state"]))
     row["retry"] = bool(row["retry"])
     row["evidence"] = row["evidence"] and Evidence(str(row["evidence"]))
-    row["candidates"] = tuple(filter(None, str(row["candidates"]).split("\n")))
+    row["candidates"] = _lines(str(row["candidates"]))
     row["snapshot"] = row["snapshot"] and snapshot(str(row["snapshot"]))
     return Intent(lane=lane, payload=payload, **row)  # type: ignore[arg-type]  # checksummed
 
@@ -223,7 +231,7 @@ def _checksum(facts: Mapping[str, object]) -> int:
 
 def snapshot_columns(snapshot: Snapshot) -> tuple[str, int, str]:
     """Return the column values of a snapshot's row."""
-    return snapshot.digest, int(snapshot.whole), "\n".join(sorted(snapshot.keys))
+    return snapshot.digest, int(snapshot.whole), "\n".join(sorted(map(as_line, snapshot.keys)))
 
 
 def read_snapshot(digest: str, columns: tuple[int, str] | None) -> Snapshot:
@@ -233,7 +241,14 @@ def read_snapshot(digest: str, columns: tuple[int, str] | None) -> Snapshot:
         Damaged: The snapshot is missing, or not what was written.
     """
     whole, keys = columns or (0, "")
-    snapshot = Snapshot(frozenset(filter(None, keys.split("\n"))), whole=bool(whole))
-    if snapshot.digest != digest:
+    try:
+        snapshot = Snapshot(frozenset(_lines(keys)), whole=bool(whole))
+    except ValueError:
+        snapshot = None
+    if snapshot is None or snapshot.digest != digest:
         raise Damaged(f"the snapshot {digest[:12]} is damaged")
     return snapshot
+
+
+def _lines(text: str) -> tuple[str, ...]:
+    return tuple(map(from_line, filter(None, text.split("\n"))))

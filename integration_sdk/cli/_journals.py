@@ -16,7 +16,7 @@ from integration_sdk._sansio import requests
 from integration_sdk._sansio.codec import encode_value
 from integration_sdk._sansio.pushing import reconcile
 from integration_sdk._sansio.pushing.effects import Commit, Ledger, Machine
-from integration_sdk._sansio.pushing.intents import IN_DOUBT, Intent, KeyClaimed, State
+from integration_sdk._sansio.pushing.intents import DECIDABLE, Intent, KeyClaimed, State
 from integration_sdk.cli._display import say, show_table
 from integration_sdk.errors import ConfigurationError
 
@@ -62,7 +62,7 @@ async def show(journal: str, out: Console, *, as_json: bool) -> None:
     counts = Counter(map(_state, rows))
     summary = [(state, f"{count:,}", next_) for (state, next_), count in sorted(counts.items())]
     show_table(out, f"{len(rows):,} pushes in {journal}", summary)
-    doubts = [row for row in rows if row.state in IN_DOUBT]
+    doubts = [row for row in rows if row.state in DECIDABLE]
     if doubts:
         show_table(out, "In doubt", [_doubt(row) for row in doubts])
 

@@ -133,7 +133,7 @@ class CompletionTimes:
     """How long pushes of one lane take, or of all lanes if *others* is None.
 
     Attributes:
-        others: What a lane falls back on.
+        others: All lanes, which learn what this one learns, and which it falls back on.
         total: Pushes that ended; older ones count less.
         curve: All that is known, as of the last `refresh`.
         newcomer: The curve for lanes without any data.
@@ -152,14 +152,18 @@ class CompletionTimes:
 
     def ended(self, age: float) -> None:
         """Learn that a push took *age* seconds."""
+        if self.others is not None:
+            self.others.ended(age)
         self._ended[bin_of(age)] += 1.0
         self.total += 1.0
         self._unsummed += 1.0
         if self.total > 2 * MEMORY:
             self._forget_half()
 
-    def still_open(self, before: Iterable[Mark], after: Iterable[Mark]) -> None:
+    def still_open(self, before: Sequence[Mark], after: Sequence[Mark]) -> None:
         """Learn at which ages open pushes were last seen; *before* is what was told earlier."""
+        if self.others is not None:
+            self.others.still_open(before, after)
         for step, count in before:
             self._open[step] -= count
             self._watched -= count
@@ -221,37 +225,15 @@ class CompletionTimes:
 
 @define
 class Experience:
-    """Completion times of each lane, and of all lanes.
+    """The completion times of each lane; `MOST_LANES` are remembered."""
 
-    Attributes:
-        learn: Whether to learn; if not, all lanes share the assumption.
-    """
-
-    learn: bool = True
     _all: CompletionTimes = Factory(CompletionTimes)
     _lanes: dict[Hashable, CompletionTimes] = Factory(dict)
 
     def of(self, lane: Hashable) -> CompletionTimes:
         """Return how long the pushes of *lane* take."""
-        if not self.learn:
-            return self._all
         times = self._lanes.pop(lane, None) or CompletionTimes(self._all)
         self._lanes[lane] = times
         if len(self._lanes) > MOST_LANES:
             del self._lanes[next(iter(self._lanes))]
         return times
-
-    def ended(self, times: CompletionTimes, age: float) -> None:
-        """Learn that a push took *age* seconds."""
-        for learner in self._learners(times):
-            learner.ended(age)
-
-    def still_open(
-        self, times: CompletionTimes, before: Iterable[Mark], after: Iterable[Mark]
-    ) -> None:
-        """Learn at which ages open pushes were last seen."""
-        for learner in self._learners(times):
-            learner.still_open(before, after)
-
-    def _learners(self, times: CompletionTimes) -> tuple[CompletionTimes, ...]:
-        return (times, self._all) if self.learn else ()

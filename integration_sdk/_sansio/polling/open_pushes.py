@@ -98,7 +98,6 @@ class Company:
         round_at: When to weigh it again; infinite for never.
         meeting: The time of the last appointment made; others close to it are moved to it.
         list_after: When the list may be used again.
-        listed_at: When the last look at the list began.
         probe_at: When to compare the list with a push read singly.
         failures: Looks that failed in a row.
         wanted: Pushes whose appointment has come.
@@ -116,7 +115,6 @@ class Company:
     round_at: float = inf
     meeting: float = inf
     list_after: float = -inf
-    listed_at: float = -inf
     probe_at: float = -inf
     failures: int = 0
     wanted: dict[str, OpenPush] = Factory(dict)

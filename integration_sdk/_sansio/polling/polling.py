@@ -29,7 +29,7 @@ from itertools import islice
 from math import inf
 from typing import Final
 
-from attrs import Factory, define, field
+from attrs import Factory, define
 
 from integration_sdk._sansio.polling import weighing
 from integration_sdk._sansio.polling.agenda import Agenda
@@ -66,7 +66,6 @@ class Schedule:
 
     Args:
         chance: Returns a number from 0 to 1, for jitter.
-        learn: Whether completion times are learned.
         trust: How reliably ends are notified, from 0 to 1; updated as pushes end.
 
     Attributes:
@@ -75,19 +74,15 @@ class Schedule:
     """
 
     chance: Callable[[], float]
-    learn: bool = True
     trust: float = 0.0
     pushes: dict[str, OpenPush] = Factory(dict)
     page_cap: int = LARGEST_PAGE
     _companies: dict[str, Company] = Factory(dict)
-    _experience: Experience = field(init=False)
+    _experience: Experience = Factory(Experience)
     _agenda: Agenda = Factory(Agenda)
     _ready: deque[Company] = Factory(deque)
     _asked: set[str] = Factory(set)
     _lists: ListCheck = Factory(ListCheck)
-
-    def __attrs_post_init__(self) -> None:
-        self._experience = Experience(self.learn)
 
     # What is open
 
@@ -130,21 +125,24 @@ class Schedule:
         if company.list_after == -inf:  # else remember that its list cannot be used
             del self._companies[company.id]
 
-    def hint(self, key: str, *, alone: bool = False) -> bool:
-        """Look at push *key* now, after a notification; return False if it is not followed.
-
-        *alone*: There was no notification; the push has to be read singly from now on.
-        """
+    def hint(self, key: str) -> bool:
+        """Look at push *key* now, after a notification; return False if it is not followed."""
         push = self.pushes.get(key)
         if push is None:
             return False
-        if alone:
-            push.alone = True
-        else:
-            push.told = True
-        push.group.company.urgent[key] = push  # a look in progress may have been too early
-        self._enqueue(push.group.company)
+        push.told = True
+        self._read_now(push)
         return True
+
+    def single_out(self, push: OpenPush) -> None:
+        """Read *push* singly, now and from now on, because its list says too little."""
+        push.alone = True
+        self._read_now(push)
+
+    def _read_now(self, push: OpenPush) -> None:
+        if push.key in self.pushes:
+            push.group.company.urgent[push.key] = push  # a look in progress may be too early
+            self._enqueue(push.group.company)
 
     def ended(self, push: OpenPush, now: float, took: float | None = None) -> None:
         """Note that *push* is final and *took* this many seconds, if the service says so."""
@@ -153,7 +151,7 @@ class Schedule:
         listable = company.list_after <= now
         if took is not None and listable and self._lists.proves_late(push, took):
             self._read_singly(company, now)
-        self._experience.ended(push.group.times, age)
+        push.group.times.ended(age)
         gained = TRUST_GAINED * (1.0 - self.trust)
         self.trust = self.trust + gained if push.told else self.trust * TRUST_KEPT
         self.forget(push.key)
@@ -182,10 +180,12 @@ class Schedule:
         if push.key not in self.pushes:
             return
         company = push.group.company
-        if weighing.still_due(push, now, self.trust):
-            self._want(push, company.urgent if push.alone or push.told else company.wanted)
-        else:
+        if not weighing.still_due(push, now, self.trust):
             self._appoint(push, now)
+        elif push.key not in self._asked:
+            among = company.urgent if push.alone or push.told else company.wanted
+            among[push.key] = push
+            self._enqueue(company)
 
     def _appoint(self, push: OpenPush, now: float) -> None:
         company, like = push.group.company, push.group.appointed
@@ -197,11 +197,6 @@ class Schedule:
                 company.meeting = at + self.chance() * 0.05 * (at - now)
             push.group.appointed = push
         self._agenda.meet(push, company.meeting)  # together, so that one listing serves all
-
-    def _want(self, push: OpenPush, among: dict[str, OpenPush]) -> None:
-        if push.key not in self._asked:
-            among[push.key] = push
-            self._enqueue(push.group.company)
 
     def _enqueue(self, company: Company) -> None:
         if not company.waiting:
@@ -354,14 +349,12 @@ class Schedule:
         elif look.reach >= ROWS_PER_REQUEST / 10:
             crowd = max(1.0, look.rows / look.reach)
             look.company.crowd += 0.3 * (crowd - look.company.crowd)
-        look.company.listed_at = look.started
         for group in look.company.groups.values():
             self._leave_rounds(group, now)
             some = sample(group.open)
             probed = some[int(self.chance() * len(some))][0] if some else None
             if probed and self._lists.wants(probed, now):
-                look.company.urgent[probed.key] = probed
-                self._enqueue(look.company)
+                self._read_now(probed)
             self._mark(group, [(bin_of(one.seen - one.born), count) for one, count in some])
         for push in list(look.company.wanted.values()):
             if push.seen >= look.started:
@@ -394,5 +387,5 @@ class Schedule:
             self._appoint(push, now)
 
     def _mark(self, group: Group, marks: list[Mark]) -> None:
-        self._experience.still_open(group.times, group.marks, marks)
+        group.times.still_open(group.marks, marks)
         group.marks = marks

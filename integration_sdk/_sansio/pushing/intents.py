@@ -26,6 +26,7 @@ steps, ``effects`` says what a driver has to do for them.
 """
 
 import hashlib
+import json
 from collections.abc import Collection, Mapping
 from enum import StrEnum
 from functools import cached_property
@@ -75,13 +76,13 @@ TRANSITIONS: Mapping[State, Collection[State]] = {
 }
 CREATES = "POST"
 """The one method whose repetition an idempotency key prevents."""
-IN_DOUBT = frozenset({_S.ABSENT, _S.UNRESOLVED})
-"""Reported to the caller, and judged again on every later listing."""
-DOUBTED = IN_DOUBT | {_S.AMBIGUOUS}
+DECIDABLE = frozenset({_S.ABSENT, _S.UNRESOLVED})
+"""In doubt, reported to the caller for a decision, and judged again on every later listing."""
+DOUBTED = DECIDABLE | {_S.AMBIGUOUS}
 """States that a listing could settle."""
 POLLABLE = frozenset({_S.ACKED, _S.RESOLVED, _S.LATE, _S.DECIDED})
 """States in which an intent with a key is polled until its push is final."""
-_MAY_OWN = frozenset({_S.SENDING, _S.AMBIGUOUS, _S.ABSENT, _S.UNRESOLVED, _S.DECIDED})
+_MAY_OWN = DOUBTED | {_S.SENDING, _S.DECIDED}
 
 
 class Evidence(StrEnum):
@@ -113,6 +114,16 @@ class Lane(NamedTuple):
     data_type: str
 
 
+def as_line(key: str) -> str:
+    """Return *key* as a line of text: as it is, or in JSON if it is empty or not printable."""
+    return key if key.isprintable() and key[:1] not in {"", '"'} else json.dumps(key)
+
+
+def from_line(line: str) -> str:
+    """Return the key that `as_line` made *line* of."""
+    return str(json.loads(line)) if line.startswith('"') else line
+
+
 @frozen
 class Snapshot:
     """The push keys a company had before a batch was sent.
@@ -128,7 +139,7 @@ class Snapshot:
     @cached_property
     def digest(self) -> str:
         """A hash of the content, so that equal snapshots are stored once."""
-        text = "\n".join([str(self.whole), *sorted(self.keys)])
+        text = "\n".join([str(self.whole), *sorted(map(as_line, self.keys))])
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -182,6 +193,11 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
         """Show the state, and nothing of the record."""
         return f"Intent(id={self.id!r}, lane={self.lane}, state={self.state}, key={self.key!r})"
 
+    def __str__(self) -> str:
+        """Name the push for people, and the intent for their decision."""
+        name = push_name(self.lane.data_type, self.reference, self.lane.company_id)
+        return f"{name} (intent {self.id})"
+
     def to(self, state: State, **changes: object) -> "Intent":
         """Take one step of the table.
 
@@ -214,6 +230,12 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
         """Whether nothing more will happen to it by itself, and it owns no unclaimed push."""
         refused = self.state in (State.NOT_SENT, State.REJECTED) and not self.retry
         return refused or self.state is State.FINAL
+
+
+def push_name(data_type: str, reference: str | None, company_id: str) -> str:
+    """Return the name of a push for messages, such as ``invoices 'INV-17' of company acme``."""
+    named = f" {reference!r}" if reference is not None else ""
+    return f"{data_type}{named} of company {company_id}"
 
 
 def new_intent(

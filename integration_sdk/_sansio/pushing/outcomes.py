@@ -8,7 +8,7 @@ from typing import Final
 
 from attrs import Factory, define, frozen
 
-from integration_sdk._sansio.pushing.intents import Intent, RowRefused, State
+from integration_sdk._sansio.pushing.intents import Intent, RowRefused, State, push_name
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     AccountExpired,
@@ -96,7 +96,11 @@ def in_doubt(request: PushRequest, intent: Intent) -> PushOutcome:
     decision any more.
     """
     some = ", ".join(intent.candidates[:3])
-    seen = f"It may be one of {len(intent.candidates)}: {some}" if some else "No list shows it"
+    seen = (
+        f"It may be one of {len(intent.candidates)}: {some}"
+        if intent.candidates
+        else "No list shows it"
+    )
     cause = _cause(intent).rstrip(".")
     error = PushInDoubt(
         f"{_name(request)} may or may not have been pushed: {cause}. "
@@ -116,7 +120,7 @@ def _cause(intent: Intent) -> str:
 def _undecided(intent: Intent) -> str:
     if intent.state is State.AMBIGUOUS:
         return "It is not sent again by itself, and still searched for"
-    return f"It is not sent again by itself; look, and decide about intent {intent.id}"
+    return f"It is not sent again by itself; look for it, and decide about intent {intent.id}"
 
 
 def pending(
@@ -161,8 +165,7 @@ def wait_expired(
 
 
 def _name(request: PushRequest) -> str:
-    named = f" {request.reference!r}" if request.reference is not None else ""
-    return f"{request.data_type}{named} of company {request.company_id}"
+    return push_name(request.data_type, request.reference, request.company_id)
 
 
 def longest_wait(request: PushRequest, wait: float | None) -> float | None:

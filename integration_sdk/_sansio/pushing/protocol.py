@@ -98,7 +98,8 @@ def _rekeyed(intent: Intent, new_key: Callable[[], str]) -> Intent:
 
 
 def _attempt(ledger: Ledger, intent: Intent, policy: Policy) -> Machine[tuple[Intent, Answer]]:
-    sending = intent.to(State.SENDING, attempts=intent.attempts + 1, retry=False)
+    afresh = {"retry": False, "http_status": None, "error": None}  # of the answer before
+    sending = intent.to(State.SENDING, attempts=intent.attempts + 1, **afresh)
     ledger.note(sending)  # a rival from here on, even while it waits for its turn
     ledger.unrecorded.pop(intent.id, None)  # now out of date
     answer = yield Send(sending)

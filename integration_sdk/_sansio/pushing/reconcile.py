@@ -33,8 +33,8 @@ from integration_sdk._sansio.pushing.evidence import (
 )
 from integration_sdk._sansio.pushing.intents import (
     CREATES,
+    DECIDABLE,
     DOUBTED,
-    IN_DOUBT,
     POLLABLE,
     Evidence,
     Intent,
@@ -46,6 +46,7 @@ from integration_sdk._sansio.pushing.intents import (
 from integration_sdk._sansio.pushing.protocol import record, write
 from integration_sdk.errors import ConfigurationError, JournalError
 
+_NOT_YET = {State.SENDING: "still being sent", State.AMBIGUOUS: "still searched for"}
 _READ_SINGLY = 20
 """Maximum number of pushes without ``data`` that are read one by one after a listing."""
 
@@ -83,49 +84,26 @@ def look_again(
     *quiet*: AMBIGUOUS intents whose quiet period has passed; for ABSENT and UNRESOLVED ones it
     always has.
     """
-    asked = ledger.doubted(company_id)
+    asked = ledger.doubted(company_id)  # the listing may lack what is sent from here on
     listing = yield _listing_for(company_id, asked)
-    if isinstance(listing, ListedPushes):
-        yield from examine(ledger, listing, asked, policy=policy, quiet=quiet)
-    else:
-        yield from examine(ledger, ListedPushes((), whole=False), asked, policy=policy, quiet=quiet)
-
-
-def _listing_for(company_id: str, asked: Collection[Intent]) -> List:
-    known = [frozenset(one.snapshot.keys if one.snapshot else ()) for one in asked]
-    union = frozenset[str]().union(*known)
-    return List(company_id, union, old=union.intersection(*known))
-
-
-def examine(
-    ledger: Ledger,
-    listing: ListedPushes,
-    asked: Collection[Intent],
-    *,
-    policy: Policy,
-    quiet: Collection[str] = (),
-) -> Machine[None]:
-    """Judge the intents in doubt by a listing.
-
-    *asked*: ``ledger.doubted(company_id)`` when the listing was requested; pushes sent later may
-    be missing from it.
-    """
+    if not isinstance(listing, ListedPushes):
+        listing = ListedPushes((), whole=False)
     new = _new(listing, asked, policy)
-    owned = yield FindOwners(
-        frozenset(one.push_operation_key for ones in new.values() for one in ones)
-    )
-    taken = frozenset(str(key) for key in owned) if isinstance(owned, Collection) else frozenset()
-    new = {
-        of: [one for one in ones if one.push_operation_key not in taken] for of, ones in new.items()
-    }
-    views = _views(ledger, listing, (yield from _with_data(ledger, new)))
-    rows = list(_judged(ledger, views, asked, policy, quiet))
+    unowned = yield from _unowned(new)
+    yield from _read_mute(ledger, company_id, unowned)
+    rows = list(_judged(ledger, _views(ledger, listing, new, unowned), asked, policy, quiet))
     if not rows:
         return
     try:
         yield from record(ledger, *rows)
     except KeyClaimed:
         return  # another intent got one of the keys meanwhile; the next listing will tell
+
+
+def _listing_for(company_id: str, asked: Collection[Intent]) -> List:
+    known = [frozenset(one.snapshot.keys if one.snapshot else ()) for one in asked]
+    union = frozenset[str]().union(*known)
+    return List(company_id, union, old=union.intersection(*known))
 
 
 _Of = tuple[Snapshot | None, Lane]
@@ -142,28 +120,33 @@ def _new(listing: ListedPushes, asked: Collection[Intent], policy: Policy) -> _N
     }
 
 
-def _with_data(ledger: Ledger, new: _New) -> Machine[_New]:
+def _unowned(new: _New) -> Machine[dict[str, Operation]]:
+    """Return the new pushes, by key, without those that belong to an intent on record."""
+    found = {one.push_operation_key: one for ones in new.values() for one in ones}
+    owned = yield FindOwners(frozenset(found))
+    taken = owned if isinstance(owned, Collection) else ()
+    return {key: one for key, one in found.items() if key not in taken}
+
+
+def _read_mute(ledger: Ledger, company_id: str, found: dict[str, Operation]) -> Machine[None]:
     """Read final pushes that were listed without their echo, one by one and each only once."""
-    mute = {
-        one.push_operation_key: lane.company_id
-        for (_, lane), ones in new.items()
-        for one in ones
-        if one.is_final and not one.data
-    }
+    mute = [key for key, one in found.items() if one.is_final and not one.data]
     unread = tuple(key for key in mute if key not in ledger.read)[:_READ_SINGLY]
     if unread:
-        found = yield Fetch(mute[unread[0]], unread)
-        for one in found if isinstance(found, list | tuple) else ():
+        read = yield Fetch(company_id, unread)
+        for one in read if isinstance(read, list | tuple) else ():
             ledger.read[one.push_operation_key] = one
-    read = {key: ledger.read[key] for key in mute if key in ledger.read}
-    return {of: [read.get(one.push_operation_key, one) for one in ones] for of, ones in new.items()}
+    found.update((key, ledger.read[key]) for key in mute if key in ledger.read)
 
 
-def _views(ledger: Ledger, listing: ListedPushes, new: _New) -> Mapping[_Of, View]:
+def _views(
+    ledger: Ledger, listing: ListedPushes, new: _New, found: Mapping[str, Operation]
+) -> Mapping[_Of, View]:
     rows = {lane: ledger.contenders(lane) for _, lane in new}
+    free = {key: one for key, one in found.items() if not ledger.owner(key)}
     return {
         (snapshot, lane): View(
-            [one for one in ones if not ledger.owner(one.push_operation_key)],
+            [free[key] for one in ones if (key := one.push_operation_key) in free],
             rows[lane],
             reaches_back(snapshot, listing),
         )
@@ -183,7 +166,7 @@ def _judged(
         now = ledger.get(intent.id)
         if now is None or now.state not in DOUBTED:
             continue
-        is_quiet = now.id in quiet or now.state in IN_DOUBT
+        is_quiet = now.id in quiet or now.state in DECIDABLE
         view = views[intent.snapshot, intent.lane]
         verdict = judge(now, view, exclusive=policy.exclusive, quiet=is_quiet)
         row = now if verdict is None else _step(now, verdict)
@@ -196,9 +179,9 @@ def _judged(
 
 def _step(intent: Intent, verdict: Verdict) -> Intent:
     if verdict.key is not None:
-        found = State.LATE if intent.state in IN_DOUBT else State.RESOLVED
+        found = State.LATE if intent.state in DECIDABLE else State.RESOLVED
         return intent.to(found, key=verdict.key, evidence=verdict.evidence)
-    if intent.state not in IN_DOUBT:
+    if intent.state not in DECIDABLE:
         return intent.to(verdict.state, candidates=verdict.candidates)
     # A list that could not be read does not remove candidates.
     return intent.to(intent.state, candidates=verdict.candidates or intent.candidates)
@@ -211,7 +194,7 @@ class Recovered:
     send: Intents that never left; `transmit` them.
     poll: Intents with a key; `settle` them.
     companies: Companies with AMBIGUOUS intents; `reconcile` each.
-    in_doubt: ABSENT or UNRESOLVED intents; report them to the caller.
+    decidable: ABSENT or UNRESOLVED intents; report them to the caller.
     unsendable: Intents that never left, given up since their payload was not kept; the caller
         has to submit them again.
     """
@@ -219,7 +202,7 @@ class Recovered:
     send: tuple[Intent, ...] = ()
     poll: tuple[Intent, ...] = ()
     companies: tuple[str, ...] = ()
-    in_doubt: tuple[Intent, ...] = ()
+    decidable: tuple[Intent, ...] = ()
     unsendable: tuple[Intent, ...] = ()
 
 
@@ -242,7 +225,7 @@ def recover(ledger: Ledger, rows: Iterable[Intent]) -> Machine[Recovered]:
         send=tuple(row for row in now if row.state is State.INTENT or row.retry),
         poll=tuple(row for row in now if row.key and row.state in POLLABLE),
         companies=tuple({row.lane.company_id for row in now if row.state is State.AMBIGUOUS}),
-        in_doubt=tuple(row for row in now if row.state in IN_DOUBT),
+        decidable=tuple(row for row in now if row.state in DECIDABLE),
         unsendable=tuple(row for row in changed if row.state is not State.AMBIGUOUS),
     )
 
@@ -324,8 +307,8 @@ def _decide(ledger: Ledger, intent: Intent, decided: Intent, *others: Intent) ->
 
 def _undecided(ledger: Ledger, intent_id: str) -> Intent:
     intent = ledger.get(intent_id)
-    if intent is None or intent.state not in IN_DOUBT:
-        state = "settled or unknown" if intent is None else intent.state
+    if intent is None or intent.state not in DECIDABLE:
+        state = "settled or unknown" if intent is None else _NOT_YET.get(intent.state, intent.state)
         raise ConfigurationError(
             f"Intent {intent_id} is {state}: only what is ABSENT or UNRESOLVED can be decided."
         )

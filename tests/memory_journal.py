@@ -1,7 +1,6 @@
 """A journal for tests and benchmarks: the same checks as a file's, without a disk."""
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import islice
 from operator import attrgetter
 
 from attrs import define, field
@@ -16,26 +15,17 @@ _what_it_is = attrgetter(*WRITTEN_ONCE)
 
 @define
 class MemoryJournal:
-    """Keeps rows in dictionaries; nothing outlives the process.
+    """Keeps all rows in a dictionary; nothing outlives the process."""
 
-    remember: How many of the latest settled rows are kept, so that memory stays bounded over a
-        million pushes. They are used only to look up references and owners of keys.
-    """
-
-    remember: int = 100_000
     _rows: dict[str, Intent] = field(factory=dict)
     _keys: dict[str, str] = field(factory=dict)
     _references: dict[str, tuple[str, ...]] = field(factory=dict)
-    _settled: dict[str, None] = field(factory=dict)
 
     async def commit(self, rows: Sequence[Intent]) -> None:
         """Keep all of these rows, or none. Errors as `Journal.commit`."""
         self._check(rows)
         for row in rows:
             self._keep(row)
-        surplus = max(0, len(self._settled) - self.remember)
-        for oldest in list(islice(self._settled, surplus)):
-            self._forget(oldest)
 
     def _check(self, rows: Sequence[Intent]) -> None:
         keys: dict[str, str] = {}  # of this commit
@@ -58,26 +48,13 @@ class MemoryJournal:
         return next((one for one in ids if not self._rows[one].is_superseded), "")
 
     def _keep(self, row: Intent) -> None:
-        settled = row.is_settled
-        heavy = row.payload is not None or row.snapshot is not None
-        kept = structs.replace(row, payload=None, snapshot=None) if settled and heavy else row
+        kept = structs.replace(row, payload=None, snapshot=None) if row.is_settled else row
         self._rows[row.id] = kept
         if row.key:
             self._keys[row.key] = row.id
         if row.reference:
             ids = self._references.get(row.reference, ())
             self._references[row.reference] = ids if row.id in ids else (*ids, row.id)
-        self._settled.pop(row.id, None)
-        if settled:
-            self._settled[row.id] = None
-
-    def _forget(self, intent_id: str) -> None:
-        del self._settled[intent_id]
-        row = self._rows.pop(intent_id)
-        self._keys.pop(row.key or "", None)
-        if row.reference:
-            ids = tuple(one for one in self._references.pop(row.reference) if one != intent_id)
-            self._references.update({row.reference: ids} if ids else {})
 
     async def rows(self, *, references: Collection[str] | None = None) -> list[Intent]:
         """Return all rows, or those of these references, in the order they were accepted."""
