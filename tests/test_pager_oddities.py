@@ -143,6 +143,18 @@ async def test_a_chunk_size_that_is_refused_starts_no_reading() -> None:
     assert (pager.cursor, pager.report) == (cursor, report)
 
 
+@pytest.mark.parametrize("prefetch", [0, 1, 8])
+async def test_a_page_resumed_within_may_take_too_long(prefetch: int) -> None:
+    """It comes in smaller pages then, and what was handed out of it is on several of these."""
+    pager = FakeService(2000).pager(500, limit=450)
+    assert len(await pager.collect()) == 450
+
+    service = FakeService(2000, troubles={1: [504, 504]})
+    rest = service.pager(500, cursor=pager.cursor, prefetch=prefetch)
+
+    assert await rest.collect() == ids(range(450, 2000))
+
+
 # Repair
 
 
@@ -280,6 +292,15 @@ async def test_a_list_that_is_gone_is_an_error() -> None:
     with pytest.raises(NotFound):
         [item async for item in iterator]
     assert len(service.seen) < 20
+
+
+async def test_a_key_that_is_not_unique_is_an_error_of_repair() -> None:
+    """It would take other items for those that were read, and pass them over."""
+    service = FakeService(1000, records=lambda index: {"id": index, "customer": index // 30})
+
+    with pytest.raises(PaginationError, match="the same key"):
+        await service.pager(100, key="customer", on_drift="repair").collect()
+    assert len(await service.pager(100, key="customer").collect()) == 1000
 
 
 @pytest.mark.parametrize(("limit", "requests"), [(50, 1), (150, 2), (250, 3), (1000, 11)])

@@ -149,7 +149,7 @@ class RepairWalk(Walk):
 
         Raises:
             ResultSetChanged: The list changes too fast, or a cursor's place is gone.
-            PaginationError: It is not the page that was requested, or an item has no key.
+            PaginationError: It is not the page that was requested, or an item has no key of its own.
         """
         ask = self.line.asks[0]
         self.check_number(ask, sheet.number)
@@ -189,8 +189,11 @@ class RepairWalk(Walk):
 
     def _read_keys(self, ask: Ask, sheet: Sheet) -> list[Hashable]:
         keys = [key for key in self.keys.read(sheet.raws) if key is not None]
-        if len(keys) < sheet.count:
-            raise self.error("an item has no key; name what identifies one with key=", ask.number)
+        if len(set(keys)) < sheet.count:
+            what = (
+                "an item has no key" if len(keys) < sheet.count else "two items have the same key"
+            )
+            raise self.error(f"{what}; name what identifies one with key=", ask.number)
         return keys
 
     def _note_total(self, ask: Ask, sheet: Sheet) -> None:
