@@ -68,7 +68,8 @@ class ListOptions(TypedDict, total=False):
         key: What identifies an item: the name of a field, or a function of the item.
         on_drift: What to do when the list changes while it is read: "report"
             (see `ListReport`), "warn" with a `DriftWarning`, "raise" `ResultSetChanged`, or
-            "repair".
+            "repair": each item that stays comes exactly once, in pages of other sizes, which
+            may be larger than *page_size*.
         on_invalid: Called with an `InvalidItem` for each item that does not fit the model. By
             default it is raised.
         numbers: How to read fractions: as "float", or exactly, as "decimal". Defaults to the

@@ -149,7 +149,7 @@ class RepairWalk(Walk):
 
         Raises:
             ResultSetChanged: The list changes too fast, or a cursor's place is gone.
-            PaginationError: It is not the page that was requested, or an item has no key of its own.
+            PaginationError: It is not the page requested, or keys are missing or not unique.
         """
         ask = self.line.asks[0]
         self.check_number(ask, sheet.number)
