@@ -19,6 +19,7 @@ from integration_sdk.errors import (
     ConfigurationError,
     DriftWarning,
     InvalidItem,
+    NotFound,
     PaginationError,
     ResultSetChanged,
 )
@@ -142,18 +143,33 @@ async def test_a_chunk_size_that_is_refused_starts_no_reading() -> None:
     assert (pager.cursor, pager.report) == (cursor, report)
 
 
+@pytest.mark.parametrize("prefetch", [0, 1, 8])
+async def test_a_page_resumed_within_may_take_too_long(prefetch: int) -> None:
+    """It comes in smaller pages then, and what was handed out of it is on several of these."""
+    pager = FakeService(2000).pager(500, limit=450)
+    assert len(await pager.collect()) == 450
+
+    service = FakeService(2000, troubles={1: [504, 504]})
+    rest = service.pager(500, cursor=pager.cursor, prefetch=prefetch)
+
+    assert await rest.collect() == ids(range(450, 2000))
+
+
 # Repair
 
 
 @pytest.mark.parametrize("total", [60, 61, 75, 1000])
-async def test_a_total_that_is_too_high_ends_a_repaired_list(total: int) -> None:
+@pytest.mark.parametrize(("count", "requests"), [(47, 18), (50, 15)])
+async def test_a_total_that_is_too_high_ends_a_repaired_list(
+    count: int, requests: int, total: int
+) -> None:
     """Where neither a link nor an item says that there is more, that is the end, and reported."""
-    service = FakeService(50, total=lambda _: total)
+    service = FakeService(count, total=lambda _: total)
     pager = service.pager(10, on_drift="repair")
 
-    assert await pager.collect() == ids(range(50))
+    assert await pager.collect() == ids(range(count))
     assert [drift.kind for drift in pager.report.drift] == ["count"]
-    assert len(service.seen) < 15
+    assert len(service.seen) < requests
 
 
 @pytest.mark.parametrize("page_size", [100, 5000, "auto"])
@@ -225,6 +241,66 @@ async def test_a_key_function_that_fails_is_no_error_of_the_list() -> None:
     assert len(await service.pager(10, key=key).collect()) == 50
     with pytest.raises(PaginationError, match="key="):
         await service.pager(10, key=key, on_drift="repair").collect()
+
+
+@attrs.define(slots=False)
+class Shrinking(FakeService):
+    """After 20 requests, the first *gone* records are deleted.
+
+    Pages behind the end do not exist, and those of more than *bearable* items take too long.
+    """
+
+    gone: int = 0
+    bearable: int = 5000
+
+    async def fetch(self, request: Request) -> Response:
+        number, size = (int(dict(request.params)[name]) for name in ("page", "pageSize"))
+        if len(self.seen) == 20:
+            self.count -= self.gone
+            self.records = lambda index: {"id": index + self.gone}
+        if number > 1 and (number - 1) * size >= self.count:
+            self.troubles.setdefault(number, []).append(404)
+        elif size > self.bearable:
+            self.troubles.setdefault(number, []).append(504)
+        return await super().fetch(request)
+
+
+@pytest.mark.parametrize("gone", [1000, 2900])
+@pytest.mark.parametrize("bearable", [5000, 150])
+@pytest.mark.parametrize("prefetch", [0, 4])
+async def test_a_list_that_became_short_is_repaired(
+    gone: int, bearable: int, prefetch: int
+) -> None:
+    """A page that is no longer there, or too large to be had, is no end of the search."""
+    service = Shrinking(3000, gone=gone, bearable=bearable)
+
+    items = await service.pager(100, on_drift="repair", prefetch=prefetch).collect()
+
+    read = [item["id"] for item in items]
+    assert read == sorted(set(read))
+    assert set(range(gone, 3000)) <= set(read)
+
+
+async def test_a_list_that_is_gone_is_an_error() -> None:
+    """If the first page does not exist either, that is what is raised."""
+    service = FakeService(1000)
+    pager = service.pager(100, on_drift="repair", prefetch=0)
+    iterator = aiter(pager)
+    assert [await anext(iterator) for _ in range(300)] == ids(range(300))
+    service.troubles = {page: [404] * 20 for page in range(1, 20)}
+
+    with pytest.raises(NotFound):
+        [item async for item in iterator]
+    assert len(service.seen) < 20
+
+
+async def test_a_key_that_is_not_unique_is_an_error_of_repair() -> None:
+    """It would take other items for those that were read, and pass them over."""
+    service = FakeService(1000, records=lambda index: {"id": index, "customer": index // 30})
+
+    with pytest.raises(PaginationError, match="the same key"):
+        await service.pager(100, key="customer", on_drift="repair").collect()
+    assert len(await service.pager(100, key="customer").collect()) == 1000
 
 
 @pytest.mark.parametrize(("limit", "requests"), [(50, 1), (150, 2), (250, 3), (1000, 11)])

@@ -69,8 +69,9 @@ class ListOptions(TypedDict, total=False):
             item.
         on_drift: What to do when the list changes while it is read. "report", the default, only
             counts it in `ListReport`; "warn" also issues a `DriftWarning`; "raise" raises
-            `ResultSetChanged`. "repair" reads pages that overlap, so that each record that
-            stays comes exactly once; it remembers the key of every item.
+            `ResultSetChanged`. "repair" reads pages that overlap, which may be larger than
+            *page_size*, so that each record that stays comes exactly once; it remembers the
+            key of every item.
         on_invalid: Called with an `InvalidItem` for each item that does not fit the model. By
             default it is raised.
         numbers: How to read fractions: as "float", or exactly, as "decimal". Defaults to the

@@ -110,7 +110,8 @@ class Chunks(_Reading[T], AsyncIterator[list[T]]):
 
     async def __anext__(self) -> list[T]:
         self._stream.hold()
-        while (missing := self._size - len(self._rest)) > 0:
+        while True:
+            missing = self._size - len(self._rest)
             self._stream.collect(self._rest, islice(self._ready, missing))
             if len(self._rest) == self._size:
                 break

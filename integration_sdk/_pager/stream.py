@@ -286,9 +286,8 @@ class Stream(Generic[T]):
 
     def _goes_on_after(self, error: Exception) -> bool:
         """Whether the walk can go on after *error*, which its head was answered with."""
-        if isinstance(error, NotFound | BadRequest) and self.walk.guessing:
-            self.walk.ended()
-            return True
+        if isinstance(error, NotFound | BadRequest):
+            return self.walk.missing()
         gateway = isinstance(error, ApiError) and error.status in TOO_SLOW
         slow = gateway or isinstance(error, AnswerLost)
         if isinstance(error, ResponseTooLarge) or (slow and not self.one_call):

@@ -57,11 +57,11 @@ class Keys:
 
     def _read(self, raw: Raw) -> Hashable | None:
         try:
-            key = self.of_raw(raw)
+            key: Hashable | None = self.of_raw(raw)
             hash(key)
         except Exception:  # a key function may raise anything
             return None
-        return key if key is None or isinstance(key, Hashable) else None
+        return key
 
 
 def _called(key: Callable[[Any], Any], values: Callable[[Any], Any], raw: Raw) -> Any:

@@ -56,6 +56,8 @@ class PageWalk(Walk):
     _problem: PaginationError | None = field(init=False, default=None)
     _links: LinkReader = field(init=False)
     _count: int = field(init=False, default=0)
+    _guessing: bool = field(init=False, default=False)
+    """Whether the head was computed, because no link led to it."""
     _visited: set[int] = field(init=False, factory=set)
     _end: int = field(init=False, default=0)
     """Pages are requested ahead of their links only if they begin before this item."""
@@ -110,11 +112,17 @@ class PageWalk(Walk):
         self.line.start_over(self._resized(head, self.sizes.wanted))
         return True
 
+    def missing(self) -> bool:
+        """End the list, if no link led to the head; False otherwise."""
+        if self._guessing:
+            self.line.start_over()
+        return self._guessing
+
     def opened(self, sheet: Sheet, size: int, seconds: float = 0.0) -> int | None:
         """Make the head's answer the current page, and check its link; see `Walk.opened`."""
         ask = self.line.asks[0]
-        if self.guessing and sheet.raws and sheet.raws == self._unlinked:
-            self.ended()
+        if self._guessing and sheet.raws and sheet.raws == self._unlinked:
+            self.line.start_over()
             return None
         if ask.size is not None and not self._is_exact(ask, sheet):
             self._steer_no_more(ask)
@@ -139,7 +147,7 @@ class PageWalk(Walk):
         if following is None or not following.skip:
             self._begun = None
         self._by_link = following
-        self._unlinked = sheet.raws if self.guessing else ()
+        self._unlinked = sheet.raws if self._guessing else ()
         self._end = self._foreseeable(following)
         if following is None:
             self.line.start_over()
@@ -169,7 +177,7 @@ class PageWalk(Walk):
 
     def _following(self, ask: Ask, sheet: Sheet) -> Ask | None:
         """Return the next page, with its offset if the link is regular; None at the end."""
-        guessed, self.guessing = self.guessing, sheet.links.next is None
+        guessed, self._guessing = self._guessing, sheet.links.next is None
         if sheet.links.next is None:
             return None if guessed and not sheet.count else self._guess(ask, sheet)
         page = ask.number if ask.number is not None else sheet.number
@@ -259,7 +267,7 @@ class PageWalk(Walk):
         if self.current is None:
             return self.start
         done = self.start.done + self.offered - max(self._count - taken, 0)
-        is_over = taken >= self._count and not self.guessing
+        is_over = taken >= self._count and not self._guessing
         following = self._begun or (self._by_link if is_over else None)
         page, skip = (following, following.skip) if following else (self.current, taken)
         return Position(

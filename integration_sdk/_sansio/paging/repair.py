@@ -11,8 +11,13 @@ pages that overlap, by choosing page sizes so that each page begins before the l
 If a page holds an item that was read already, the list continues after the last such item, and
 only what follows it is handed out. Records that stay keep their order, so none of them can be
 missing in between. So nothing comes twice, and no record that stays is missed, no matter when
-each page was read. If a page holds no such item, there may be a gap before it: the walk steps
-back, twice as far each time, until a page holds one or is the first of the list.
+each page was read. If a page holds no such item, there may be a gap before it: the overlap is
+doubled, until a page holds one or is the first of the list.
+
+A service may count items that it does not show, so pages may come short, or empty. Each page
+therefore ends beyond the last one that was used, and is made larger than usual if it must be to
+reach an item on either side. So every page of a list that stands still leads on; in one that
+changes, `MOST_IDLE` pages in a row without a new item are an error.
 
 Known limits: a record that is moved counts as deleted and inserted. Keys are kept for the whole
 walk, about 100 bytes an item. A cursor knows only the last few items; one taken while the walk
@@ -22,26 +27,29 @@ stepped back may repeat some items, but misses none.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from itertools import count
 from typing import Final
 
 from attrs import define, field
 
 from integration_sdk._sansio.paging.cursor import Position
 from integration_sdk._sansio.paging.drift import Keys, mark
-from integration_sdk._sansio.paging.items import Sheet
+from integration_sdk._sansio.paging.items import NO_SHEET, Sheet
 from integration_sdk._sansio.paging.line import Ask
 from integration_sdk._sansio.paging.page_size import MOST_CUTS
 from integration_sdk._sansio.paging.report import Drift
 from integration_sdk._sansio.paging.walk import Walk
+from integration_sdk._sansio.requests import LARGEST_PAGE
 from integration_sdk.errors import ResultSetChanged
 
-SMALLEST: Final = 3
-"""Minimum number of items in a page; smaller pages cannot both overlap and advance."""
+SMALLEST: Final = 10
+"""Minimum of the largest size. Smaller pages cannot always overlap and advance: in none of
+up to 4 items are items 12 and 13 of the list together, nor 840 and 841 in any of up to 8."""
 CHOICES: Final = 200
 """Number of sizes that are considered for one page."""
 MOST_IDLE: Final = 60
-"""Maximum number of pages in a row without a new item, before an error is raised."""
+"""Maximum number of pages in a row without a new item, before an error is raised.
+
+Pages that are searched for a cursor's place from the start count only if they are empty."""
 MARKS: Final = 6
 """Number of items that a cursor identifies its place by."""
 
@@ -51,120 +59,141 @@ class RepairWalk(Walk):
     """A walk along a list that may change.
 
     Attributes:
-        size: Maximum number of items in a page.
+        size: Number of items in a page, if it need not be larger.
         keys: Reads the keys of items.
     """
 
     size: int
     keys: Keys
 
+    _largest: int = field(init=False, default=LARGEST_PAGE)
+    """Maximum number of items in a page."""
     _seen: set[Hashable] = field(init=False, factory=set)
-    _reached: int = field(init=False, default=0)
+    _reached: int = field(init=False)
     """Position in the list up to which it was read, as of that time."""
     _overlap: int = field(init=False, default=1)
+    """0 while the place of a cursor is searched for page by page from the start."""
     _idle: int = field(init=False, default=0)
     """Pages in a row without a new item."""
     _marks: frozenset[int] = field(init=False)
     """Hashes of the keys that a cursor identifies its place by."""
-    _from_start: bool = field(init=False, default=False)
-    """Whether the place of a cursor is searched for page by page from the start."""
     _cuts: int = field(init=False, default=0)
     _page_keys: list[Hashable] = field(init=False, factory=list)
-    _cut: int = field(init=False, default=0)
 
     def __attrs_post_init__(self) -> None:
-        place = dict(self.start.params)
-        size = int(place.get("pageSize", self.size))
-        self.size = max(self.size, SMALLEST)
         self.total = self.start.total
         self._marks = frozenset(self.start.marks)
-        self._reached = (int(place.get("page", 1)) - 1) * size + self.start.skip
-        self.line.start_over(self._plan(self._reached))
+        self._begin(int(dict(self.start.params).get("pageSize", self.size)))
+
+    def _begin(self, size: int) -> None:
+        """Begin at the start, which is on a page of *size* items."""
+        first = self._page(int(dict(self.start.params).get("page", 1)), size)
+        self._reached = (first.offset or 0) + self.start.skip
+        self.line.start_over(self._plan(self._reached) if self._marks else first)
 
     # What to fetch
 
     def beyond(self, tail: Ask) -> Ask | None:
         """Return the page after *tail*, provided that the list does not change."""
-        end = (tail.offset or 0) + (tail.size or 0)
+        end = _end(tail)
         last = self.total or 0
         if self.limit is not None:
             last = min(last, self._reached + self.limit - self.offered)
         return None if end >= last else self._plan(end)
 
     def _plan(self, reached: int) -> Ask:
-        """Return the page that begins before *reached* and ends as far beyond it as possible."""
-        begin = max(reached - self._overlap, 0)
-        size = self._best_size(begin, reached) if begin else self.size
-        number = begin // size + 1
+        """Return a page that begins before *reached* and ends beyond it, if there is one."""
+        begin, size = max(reached - self._overlap, 0), self.size
+        page = self._longest(begin, size)
+        while _end(page) <= reached and size < self._largest:
+            size = min(2 * size, self._largest)
+            page = self._longest(begin, size)
+        return page
+
+    def _longest(self, begin: int, size: int) -> Ask:
+        """Return the page with item *begin* that ends last, of *size* items or somewhat less."""
+        sizes = range(size, max(size // 2, size - CHOICES), -1)
+        best = max(sizes, key=lambda size: begin // size * size + size)
+        return self._page(begin // best + 1, best)
+
+    def _page(self, number: int, size: int) -> Ask:
         request = self.request.with_params(page=str(number), pageSize=str(size))
         return Ask(params=request.params, number=number, offset=(number - 1) * size, size=size)
 
-    def _best_size(self, begin: int, reached: int) -> int:
-        def end(size: int) -> int:
-            return begin // size * size + size
-
-        sizes = range(self.size, max(self.size // 2, self.size - CHOICES), -1)
-        best = max(sizes, key=end)
-        if end(best) > reached or self._overlap > 1:
-            return best
-        return next(size for size in count(self.size) if end(size) > reached)
-
     def too_much(self) -> bool:
         """Make the head smaller, because it took too long; False if that is not possible."""
-        if self.size <= SMALLEST or self._cuts == MOST_CUTS:
+        size = self.line.asks[0].size or 0
+        if size <= SMALLEST or self._cuts == MOST_CUTS:
             return False
         self._cuts += 1
-        self.size = max(self.size // 2, SMALLEST)
+        smaller = self.size if size > self.size else size // 2
+        self._shrink(max(smaller, SMALLEST))
         self.line.start_over(self._plan(self._reached))
         return True
 
+    def _shrink(self, size: int) -> None:
+        self._largest, self.size = size, min(self.size, size)
+
     # What came of it
+
+    def missing(self) -> bool:
+        """Look further back, as the list has become shorter; False for its first page."""
+        ask = self.line.asks[0]
+        if ask.offset:
+            self._check_patience(ask, (), None)
+            self._search(ask, NO_SHEET)
+        return bool(ask.offset)
 
     def opened(self, sheet: Sheet, size: int, seconds: float = 0.0) -> int | None:
         """Make the head's answer the current page; see `Walk.opened`.
 
         Raises:
             ResultSetChanged: The list changes too fast, or a cursor's place is gone.
-            PaginationError: It is not the page that was requested, or an item has no key.
+            PaginationError: It is not the page requested, or keys are missing or not unique.
         """
         ask = self.line.asks[0]
         self.check_number(ask, sheet.number)
         self._cuts = 0
-        self._check_patience(ask)
         if sheet.size not in {None, ask.size}:
             self._resize(ask, sheet.size or 0)
             return None
         keys = self._read_keys(ask, sheet)
         self._note_total(ask, sheet)
         cut = self._continues_at(ask, keys)
-        self._idle = 0 if cut is not None and cut < len(keys) else self._idle
+        self._check_patience(ask, keys, cut)
         if cut is None:
-            self._step(ask, sheet)
+            self._search(ask, sheet)
             return None
         self.line.open_head(size)
-        self._take(ask, keys, cut)
-        self._go_on(ask, sheet)
+        self.offered += len(keys) - cut
+        self._take(ask, sheet, keys)
+        if self._is_last(ask, sheet) or self._is_end(ask, sheet, cut):
+            self.line.start_over()
+        else:
+            self._go_on()
         return cut
-
-    def _check_patience(self, ask: Ask) -> None:
-        self._idle += 1
-        if self._idle > MOST_IDLE and not self._from_start:
-            raise self.error("it changes faster than it can be read", ask.number, ResultSetChanged)
 
     def _resize(self, ask: Ask, size: int) -> None:
         if not SMALLEST <= size < (ask.size or 0):
             raise self.error(
                 f"pageSize {ask.size} was requested, but {size} was returned, and "
-                'on_drift="repair" needs pages of the size that it requests',
+                'on_drift="repair" needs pages of the sizes that it requests, or at least of '
+                f"{SMALLEST} items each",
                 ask.number,
             )
-        self.size = size
-        self.line.start_over(self._plan(self._reached))
+        self._shrink(size)
+        if self.current is None:
+            self._begin(size)
+        else:
+            self.line.start_over(self._plan(self._reached))
 
     def _read_keys(self, ask: Ask, sheet: Sheet) -> list[Hashable]:
         keys = [key for key in self.keys.read(sheet.raws) if key is not None]
-        if len(keys) < sheet.count:
-            raise self.error("an item has no key; name what identifies one with key=", ask.number)
+        if len(set(keys)) < sheet.count:
+            what = (
+                "an item has no key" if len(keys) < sheet.count else "two items have the same key"
+            )
+            raise self.error(f"{what}; name what identifies one with key=", ask.number)
         return keys
 
     def _note_total(self, ask: Ask, sheet: Sheet) -> None:
@@ -179,15 +208,11 @@ class RepairWalk(Walk):
         """Return the index in the page after the last item read already; None for a gap."""
         known = self._known(keys)
         if known:
-            self._seen.update(keys[: known[-1] + 1])
-            self._from_start = False
             return known[-1] + 1
         if self._marks:
             return None
-        if not self._seen and self.start.skip + self._reached:  # a cursor without marks
-            skip = self._reached - (ask.offset or 0)
-            self._seen.update(keys[:skip])
-            return min(skip, len(keys))
+        if self.current is None:  # a cursor without marks, or none
+            return min(self._reached - (ask.offset or 0), len(keys))
         return 0 if not ask.offset else None
 
     def _known(self, keys: Sequence[Hashable]) -> list[int]:
@@ -196,50 +221,68 @@ class RepairWalk(Walk):
             index for index, key in enumerate(keys) if key in seen or (marks and mark(key) in marks)
         ]
 
-    def _take(self, ask: Ask, keys: list[Hashable], cut: int) -> None:
-        self.current, self._page_keys, self._cut = ask, keys, cut
-        self.offered += len(keys) - cut
-        self._seen.update(keys[cut:])
-        self._reached = (ask.offset or 0) + len(keys)
-        self._overlap = max(self._overlap // 2, 1)
+    def _check_patience(self, ask: Ask, keys: Sequence[Hashable], cut: int | None) -> None:
+        if cut is not None and cut < len(keys):
+            self._idle = 0
+        elif self._overlap or not keys:
+            self._idle += 1
+        if self._idle > MOST_IDLE:
+            raise self.error(
+                f"the last {self._idle} pages held nothing new: it changes faster than it can be "
+                "read, or counts many items that it does not show; go on from the cursor when it "
+                "is calmer, or with another on_drift",
+                ask.number,
+                ResultSetChanged,
+            )
 
-    def _go_on(self, ask: Ask, sheet: Sheet) -> None:
-        if self._is_last(ask, sheet) or self._is_end(ask, sheet):
-            self.line.start_over()
-            return
-        following = self._plan(self._reached)
-        if not self.line.asks or self.line.asks[0].params != following.params:
-            self.line.start_over(following)
+    def _take(self, ask: Ask, sheet: Sheet, keys: list[Hashable]) -> None:
+        self.current, self._page_keys = ask, keys
+        self._seen.update(keys)
+        self._reached = _end(ask)
+        # The last item may stand this far before the end of the page. Without a link, the page
+        # is probably the last, and any page that begins behind that item would be empty.
+        furthest = max((ask.size or 0) - len(keys), 0) + 1
+        overlap = furthest if sheet.links.next is None else max(self._overlap, 1)
+        self._overlap = min(overlap, furthest)
+
+    def _go_on(self) -> None:
+        """Plan the next page, unless the line begins with one that will do."""
+        begin = max(self._reached - self._overlap, 0)
+        head = self.line.asks[0] if self.line.asks else None
+        if head is None or (head.offset or 0) > begin:
+            self.line.start_over(self._plan(self._reached))
 
     def _is_last(self, ask: Ask, sheet: Sheet) -> bool:
-        end = (ask.offset or 0) + (ask.size or 0)
-        more = sheet.total is not None and end < sheet.total
+        more = sheet.total is not None and _end(ask) < sheet.total
         short = sheet.total is not None and sheet.count < (ask.size or 0)
         return not more and (short or sheet.links.next is None)
 
-    def _is_end(self, ask: Ask, sheet: Sheet) -> bool:
+    def _is_end(self, ask: Ask, sheet: Sheet, cut: int) -> bool:
         """Whether nothing but ``totalResults`` says that there is more."""
-        has_new = self._cut < sheet.count
-        if has_new or sheet.links.next is not None or sheet.count >= (ask.size or 0):
+        if cut < sheet.count or sheet.links.next is not None or sheet.count >= (ask.size or 0):
             return False
         text = f"the list ended here, and totalResults says {sheet.total}"
         self.notes.append(Drift(kind="count", page=ask.number, detail=text))
         return True
 
-    def _step(self, ask: Ask, sheet: Sheet) -> None:
-        """Plan the next page of the search: further back or, once at the start, forward again."""
-        text = "it has no item in common with what was read; going back to where it has"
-        self.notes.append(Drift(kind="gap", page=ask.number, detail=text))
-        self._from_start = self._from_start or not ask.offset
-        if self._from_start:
-            if self._is_last(ask, sheet):
-                raise self.error(
-                    "the items before the cursor are gone", ask.number, ResultSetChanged
-                )
-            self._reached, self._overlap = (ask.offset or 0) + (ask.size or 0), 1
-        else:
-            self._overlap *= 2
-        self.line.start_over(self._plan(self._reached))
+    def _search(self, ask: Ask, sheet: Sheet) -> None:
+        """Look further back or, for a cursor's place and once at the start, forward again."""
+        if ask.offset and self._overlap:
+            text = "it has no item in common with what was read; going back to where it has"
+            self.notes.append(Drift(kind="gap", page=ask.number, detail=text))
+            following = ask
+            while following.params == ask.params:
+                self._overlap *= 2
+                following = self._plan(self._reached)
+            self.line.start_over(following)
+            return
+        if self._is_last(ask, sheet):
+            raise self.error(
+                "the items before the cursor are gone; start afresh", ask.number, ResultSetChanged
+            )
+        self.line.open_head(0)
+        self._reached, self._overlap = _end(ask), 0
+        self._go_on()
 
     # Where it is
 
@@ -256,3 +299,8 @@ class RepairWalk(Walk):
             total=self.total,
             marks=marks,
         )
+
+
+def _end(ask: Ask) -> int:
+    """Return the position after the last item of *ask*."""
+    return (ask.offset or 0) + (ask.size or 0)

@@ -24,7 +24,6 @@ class Walk(ABC):
         line: The pages to read.
         limit: Maximum number of items; None for all.
         current: The page being handed out.
-        guessing: Whether the head was computed, because no link led to it.
         total: ``totalResults`` as last answered.
         offered: Number of items in the pages opened so far.
         notes: Signs of drift that have not been reported yet.
@@ -36,7 +35,6 @@ class Walk(ABC):
     limit: int | None = None
 
     current: Ask | None = field(init=False, default=None)
-    guessing: bool = field(init=False, default=False)
     total: int | None = field(init=False, default=None)
     offered: int = field(init=False, default=0)
     notes: list[Drift] = field(init=False, factory=list)
@@ -92,16 +90,16 @@ class Walk(ABC):
         """Make the head smaller, because it took too long; False if that is not possible."""
 
     @abstractmethod
+    def missing(self) -> bool:
+        """Go on without the head, which does not exist; False if that is an error."""
+
+    @abstractmethod
     def position(self, taken: int) -> Position:
         """Return the place after the first *taken* items of the current page."""
 
     def resume_behind_problem(self) -> PaginationError | None:
         """Return the error that ended the walk, if any, and prepare to read that page again."""
         return None
-
-    def ended(self) -> None:
-        """Note that the head does not exist; it was computed, and ends the list."""
-        self.line.start_over()
 
     def dropped(self, count: int) -> None:
         """Note that *count* items of the current page will not be handed out."""

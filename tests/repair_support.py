@@ -1,0 +1,119 @@
+"""Lists that change while they are listed, and a reader of them."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+from attrs import define, field
+
+from integration_sdk._sansio.paging.cursor import Position
+from integration_sdk._sansio.paging.drift import Keys
+from integration_sdk._sansio.paging.items import ItemReader
+from integration_sdk._sansio.paging.line import Ask, Line
+from integration_sdk._sansio.paging.repair import RepairWalk
+from integration_sdk._sansio.requests import MIB, Params
+from tests.pager_support import open_page
+from tests.paging_worlds import first_request
+
+READER = ItemReader.of()
+KEYS = Keys.of("id", READER.value)
+
+
+@define
+class ChangingList:
+    """Records that come and go while they are listed; those in *standing* never do.
+
+    The *hidden* ones count in the arithmetic and are not shown: a *share* of all, or those given.
+    """
+
+    chance: Random
+    records: list[int]
+    changes_per_answer: float
+    cap: int = 5000
+    share: float = 0.0
+    hidden: set[int] = field(factory=set)
+    asked: list[Params] = field(init=False, factory=list)
+    standing: set[int] = field(init=False)
+    _next: int = field(init=False, default=1_000_000)
+
+    def __attrs_post_init__(self) -> None:
+        self.hidden |= {record for record in self.records if self._hides()}
+        self.standing = set(self.records) - self.hidden
+
+    def _hides(self) -> bool:
+        return self.share > 0 and self.chance.random() < self.share
+
+    @property
+    def answers(self) -> int:
+        return len(self.asked)
+
+    def change(self) -> None:
+        while self.chance.random() < self.changes_per_answer / (1 + self.changes_per_answer):
+            place = self.chance.randint(0, len(self.records))
+            if self.chance.random() < 0.5 and place < len(self.records):
+                self.standing.discard(self.records.pop(place))
+            else:
+                self.records.insert(place, self._next)
+                self.hidden |= {self._next} if self._hides() else set()
+                self._next += 1
+
+    def answer(self, params: Params) -> bytes:
+        self.asked.append(params)
+        assert self.answers < 20_000, "the walk does not end"
+        query = dict(params)
+        number, size = int(query["page"]), min(int(query["pageSize"]), self.cap)
+        listed = self.records[(number - 1) * size : number * size]
+        links = {"next": {"href": "?"}} if number * size < len(self.records) else {}
+        return msgspec.json.encode(
+            {
+                "results": [{"id": record} for record in listed if record not in self.hidden],
+                "pageNumber": number,
+                "pageSize": size,
+                "totalResults": len(self.records),
+                "_links": links,
+            }
+        )
+
+
+def repair_walk(page_size: int, prefetch: int, start: Position | None = None) -> RepairWalk:
+    request = first_request(page_size)
+    return RepairWalk(
+        request=request,
+        start=start or Position(params=request.params),
+        line=Line(prefetch, 64 * MIB),
+        size=page_size,
+        keys=KEYS,
+    )
+
+
+def read(
+    walk: RepairWalk, listed: ChangingList, *, stop_after: int | None = None
+) -> tuple[list[int], Position]:
+    """Read to the end, or some items; pages are looked up at any moment, in any order."""
+    items: list[int] = []
+    taken = 0
+    on_its_way: list[Ask] = []
+    arrived: dict[Ask, bytes] = {}
+    while (head := walk.head) is not None:
+        on_its_way += walk.to_fetch(waiting=True)
+        while head not in arrived:
+            listed.change()
+            ask = on_its_way.pop(listed.chance.randrange(len(on_its_way)))
+            arrived[ask] = listed.answer(ask.params)
+            walk.line.arrived(ask, len(arrived[ask]))
+        sheet = open_page(READER, arrived.pop(head))
+        skip = walk.opened(sheet, 100)
+        on_its_way = [ask for ask in on_its_way if ask in walk.line.asks]
+        arrived = {ask: body for ask, body in arrived.items() if ask in walk.line.asks}
+        taken = taken if skip is None else sheet.count
+        for index in range(sheet.count if skip is None else skip, sheet.count):
+            items.append(READER.value(sheet.raws[index])["id"])
+            if len(items) == stop_after:
+                return items, walk.position(index + 1)
+        on_its_way += walk.to_fetch(waiting=False)
+    return items, walk.position(taken)
+
+
+def standing_list(count: int, *, hidden: range = range(0), cap: int = 5000) -> ChangingList:
+    return ChangingList(Random(1), list(range(count)), 0, cap=cap, hidden=set(hidden))
