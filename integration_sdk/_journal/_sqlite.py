@@ -34,22 +34,33 @@ class _Errand:
     """
 
     commits: list[tuple[tuple[Intent, ...], asyncio.Future[None]]] = field(factory=list)
+    references: list[tuple[str, asyncio.Future[list[Intent]]]] = field(factory=list)
     questions: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = field(factory=list)
 
     @property
-    def is_shared(self) -> bool:
-        """Whether more than one caller waits for it."""
-        return len(self.commits) + len(self.questions) > 1
+    def parts(self) -> list[tuple[Any, asyncio.Future[Any]]]:
+        """All that was asked for."""
+        return [*self.commits, *self.references, *self.questions]
 
     def run(self, file: JournalFile) -> list[Any]:
         """Return an answer or an error for each part."""
         refused = file.write([rows for rows, _ in self.commits]) if self.commits else []
-        return [*refused, *(_answer(question) for question, _ in self.questions)]
+        found = self._look_up(file) if self.references else []
+        return [*refused, *found, *(_answer(question) for question, _ in self.questions)]
+
+    def _look_up(self, file: JournalFile) -> Sequence[list[Intent] | Exception]:
+        """Return the rows of each reference; one statement reads them all."""
+        found: dict[str | None, list[Intent]] = {name: [] for name, _ in self.references}
+        try:
+            for row in file.read(OF_REFERENCES, json.dumps(list(found))):
+                found[row.reference].append(row)
+        except Exception as error:  # raised to the callers
+            return [error] * len(self.references)
+        return [found[name] for name, _ in self.references]
 
     def tell(self, answers: Sequence[Any]) -> None:
         """Set the answers, except on futures that were cancelled."""
-        asked = (*self.commits, *self.questions)
-        for (_, waiting), answer in zip(asked, answers, strict=True):
+        for (_, waiting), answer in zip(self.parts, answers, strict=True):
             if waiting.done():
                 continue
             if isinstance(answer, Exception):
@@ -60,7 +71,7 @@ class _Errand:
     def fail(self, failure: BaseException | None) -> None:
         """Fail all futures that are still waiting."""
         error = JournalError(f"The journal's writer broke: {failure!r}")
-        self.tell([error] * (len(self.commits) + len(self.questions)))
+        self.tell([error] * len(self.parts))
 
 
 def _answer(question: Callable[[], Any]) -> Any:
@@ -151,7 +162,7 @@ class SqliteJournal:
 
     def _worked(self, errand: _Errand, working: asyncio.Future[list[Any]]) -> None:
         self._working = None
-        self._gather = GATHER if errand.is_shared else 0.0
+        self._gather = GATHER if len(errand.parts) > 1 else 0.0
         if working.cancelled() or working.exception():
             errand.fail(None if working.cancelled() else working.exception())
         else:
@@ -159,11 +170,13 @@ class SqliteJournal:
         if self._waiting is not None:
             self._loop.call_later(self._gather, self._work)
 
-    async def rows(self, *, references: Collection[str] | None = None) -> list[Intent]:
-        """Return all rows, or those of these references, in the order they were accepted."""
-        if references is None:
+    async def rows(self, *, reference: str | None = None) -> list[Intent]:
+        """Return all rows, or those of a reference, in the order they were accepted."""
+        if reference is None:
             return await self._ask(self._file.read)
-        return await self._ask(self._file.read, OF_REFERENCES, json.dumps(list(references)))
+        found: asyncio.Future[list[Intent]] = self._loop.create_future()
+        self._errand().references.append((reference, found))
+        return await found
 
     async def unsettled(self) -> list[Intent]:
         """Return every row that is not settled."""
