@@ -17,6 +17,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 from attrs import define, field, frozen
 
 from integration_sdk._journal._file import OF_REFERENCES, UNSETTLED, JournalFile
+from integration_sdk._journal._filter import Filter
 from integration_sdk._sansio.pushing.intents import Intent
 from integration_sdk.errors import JournalError
 
@@ -97,6 +98,8 @@ class SqliteJournal:
     _thread: ThreadPoolExecutor
     _file: JournalFile
     _loop: asyncio.AbstractEventLoop
+    _references: Filter
+    """Those on file, and those that are being committed."""
     _process: int = field(factory=os.getpid)
     _waiting: _Errand | None = None
     _working: asyncio.Future[list[Any]] | None = None
@@ -130,7 +133,7 @@ class SqliteJournal:
             await asyncio.shield(loop.run_in_executor(thread, _close_all, opened))
             thread.shutdown(wait=False)
             raise
-        return cls(Path(path), thread, opened[0], loop)
+        return cls(Path(path), thread, opened[0], loop, opened[0].references)
 
     async def commit(self, rows: Sequence[Intent]) -> None:
         """Make all of these rows durable, or none; return once they are.
@@ -143,6 +146,9 @@ class SqliteJournal:
         """
         written: asyncio.Future[None] = self._loop.create_future()
         self._errand().commits.append((tuple(rows), written))
+        for row in rows:
+            if row.reference is not None:
+                self._references.add(row.reference)
         await written
 
     def _errand(self) -> _Errand:
@@ -174,6 +180,9 @@ class SqliteJournal:
         """Return all rows, or those of a reference, in the order they were accepted."""
         if reference is None:
             return await self._ask(self._file.read)
+        self._check_usable()
+        if reference not in self._references:  # a trip to the thread takes as long as a commit
+            return []
         found: asyncio.Future[list[Intent]] = self._loop.create_future()
         self._errand().references.append((reference, found))
         return await found
