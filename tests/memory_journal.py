@@ -56,14 +56,11 @@ class MemoryJournal:
             ids = self._references.get(row.reference, ())
             self._references[row.reference] = ids if row.id in ids else (*ids, row.id)
 
-    async def rows(self, *, references: Collection[str] | None = None) -> list[Intent]:
-        """Return all rows, or those of these references, in the order they were accepted."""
-        if references is None:
+    async def rows(self, *, reference: str | None = None) -> list[Intent]:
+        """Return all rows, or those of a reference, in the order they were accepted."""
+        if reference is None:
             return list(self._rows.values())
-        found = {one for name in references for one in self._references.get(name, ())}
-        if len(found) <= 1:
-            return [self._rows[one] for one in found]
-        return [row for intent_id, row in self._rows.items() if intent_id in found]
+        return [self._rows[one] for one in self._references.get(reference, ())]
 
     async def unsettled(self) -> list[Intent]:
         """Return every row that is not settled."""

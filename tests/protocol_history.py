@@ -199,7 +199,7 @@ class History:
                 idempotency_key=f"idem-{reference}" if self.weather.idempotent else None,
             )
             for reference, lane, payload in self.records
-            if not done(self.disk.journal.rows(references=[reference]))
+            if not done(self.disk.journal.rows(reference=reference))
         ]
 
     def _push(self, intent: Intent, snapshot: Snapshot | None) -> Machine[None]:

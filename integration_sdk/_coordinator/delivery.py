@@ -175,7 +175,7 @@ class Delivery:
 
     async def recorded(self, reference: str) -> Intent | None:
         """Return the push recorded under *reference*, if any."""
-        found = await self.journal.rows(references=[reference])
+        found = await self.journal.rows(reference=reference)
         row = next((row for row in found if not row.is_superseded), None)
         return row and (self.ledger.get(row.id) or self.ledger.unrecorded.get(row.id) or row)
 

@@ -32,8 +32,8 @@ class Journal(Protocol):
             JournalError: The rows were not written; what they describe must not be sent.
         """
 
-    async def rows(self, *, references: Collection[str] | None = None) -> list[Intent]:
-        """Return all rows, or those of these references, in the order they were accepted."""
+    async def rows(self, *, reference: str | None = None) -> list[Intent]:
+        """Return all rows, or those of a reference, in the order they were accepted."""
 
     async def unsettled(self) -> list[Intent]:
         """Return what `recover` takes over: every row that is not settled."""

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from integration_sdk._disk import sync_directory
 from integration_sdk._journal import _schema
+from integration_sdk._journal._filter import Filter
 from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, RowRefused, Snapshot
 from integration_sdk.errors import JournalError
 
@@ -49,6 +50,9 @@ UNSETTLED = "NOT (state = 'FINAL' OR (state IN ('NOT_SENT', 'REJECTED') AND NOT 
 class JournalFile:
     """An open journal file; belongs to the thread that opened it.
 
+    Attributes:
+        references: Those of all rows when it was opened.
+
     Raises:
         JournalError: The file is somebody else's, in use, not a journal, or damaged.
     """
@@ -56,6 +60,7 @@ class JournalFile:
     def __init__(self, path: Path, *, store_payloads: bool = True) -> None:
         self._path = path
         self._store_payloads = store_payloads
+        self.references = Filter()
         self._snapshots: dict[str, Snapshot] = {}
         self._broken: sqlite3.Error | None = None
         _refuse_others(path)
@@ -181,6 +186,8 @@ class JournalFile:
             _schema.check(row)
             if row["snapshot"] is not None:
                 snapshot(str(row["snapshot"]))
+            if row["reference"] is not None:
+                self.references.add(str(row["reference"]))
             rows += 1
             payloads += row["payload"] is not None
         return [rows, payloads]

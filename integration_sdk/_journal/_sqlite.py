@@ -17,6 +17,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 from attrs import define, field, frozen
 
 from integration_sdk._journal._file import OF_REFERENCES, UNSETTLED, JournalFile
+from integration_sdk._journal._filter import Filter
 from integration_sdk._sansio.pushing.intents import Intent
 from integration_sdk.errors import JournalError
 
@@ -34,22 +35,33 @@ class _Errand:
     """
 
     commits: list[tuple[tuple[Intent, ...], asyncio.Future[None]]] = field(factory=list)
+    references: list[tuple[str, asyncio.Future[list[Intent]]]] = field(factory=list)
     questions: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = field(factory=list)
 
     @property
-    def is_shared(self) -> bool:
-        """Whether more than one caller waits for it."""
-        return len(self.commits) + len(self.questions) > 1
+    def parts(self) -> list[tuple[Any, asyncio.Future[Any]]]:
+        """All that was asked for."""
+        return [*self.commits, *self.references, *self.questions]
 
     def run(self, file: JournalFile) -> list[Any]:
         """Return an answer or an error for each part."""
         refused = file.write([rows for rows, _ in self.commits]) if self.commits else []
-        return [*refused, *(_answer(question) for question, _ in self.questions)]
+        found = self._look_up(file) if self.references else []
+        return [*refused, *found, *(_answer(question) for question, _ in self.questions)]
+
+    def _look_up(self, file: JournalFile) -> Sequence[list[Intent] | Exception]:
+        """Return the rows of each reference; one statement reads them all."""
+        found: dict[str | None, list[Intent]] = {name: [] for name, _ in self.references}
+        try:
+            for row in file.read(OF_REFERENCES, json.dumps(list(found))):
+                found[row.reference].append(row)
+        except Exception as error:  # raised to the callers
+            return [error] * len(self.references)
+        return [found[name] for name, _ in self.references]
 
     def tell(self, answers: Sequence[Any]) -> None:
         """Set the answers, except on futures that were cancelled."""
-        asked = (*self.commits, *self.questions)
-        for (_, waiting), answer in zip(asked, answers, strict=True):
+        for (_, waiting), answer in zip(self.parts, answers, strict=True):
             if waiting.done():
                 continue
             if isinstance(answer, Exception):
@@ -60,7 +72,7 @@ class _Errand:
     def fail(self, failure: BaseException | None) -> None:
         """Fail all futures that are still waiting."""
         error = JournalError(f"The journal's writer broke: {failure!r}")
-        self.tell([error] * (len(self.commits) + len(self.questions)))
+        self.tell([error] * len(self.parts))
 
 
 def _answer(question: Callable[[], Any]) -> Any:
@@ -86,6 +98,8 @@ class SqliteJournal:
     _thread: ThreadPoolExecutor
     _file: JournalFile
     _loop: asyncio.AbstractEventLoop
+    _references: Filter
+    """Those on file, and those that are being committed."""
     _process: int = field(factory=os.getpid)
     _waiting: _Errand | None = None
     _working: asyncio.Future[list[Any]] | None = None
@@ -119,7 +133,7 @@ class SqliteJournal:
             await asyncio.shield(loop.run_in_executor(thread, _close_all, opened))
             thread.shutdown(wait=False)
             raise
-        return cls(Path(path), thread, opened[0], loop)
+        return cls(Path(path), thread, opened[0], loop, opened[0].references)
 
     async def commit(self, rows: Sequence[Intent]) -> None:
         """Make all of these rows durable, or none; return once they are.
@@ -132,6 +146,9 @@ class SqliteJournal:
         """
         written: asyncio.Future[None] = self._loop.create_future()
         self._errand().commits.append((tuple(rows), written))
+        for row in rows:
+            if row.reference is not None:
+                self._references.add(row.reference)
         await written
 
     def _errand(self) -> _Errand:
@@ -151,7 +168,7 @@ class SqliteJournal:
 
     def _worked(self, errand: _Errand, working: asyncio.Future[list[Any]]) -> None:
         self._working = None
-        self._gather = GATHER if errand.is_shared else 0.0
+        self._gather = GATHER if len(errand.parts) > 1 else 0.0
         if working.cancelled() or working.exception():
             errand.fail(None if working.cancelled() else working.exception())
         else:
@@ -159,11 +176,16 @@ class SqliteJournal:
         if self._waiting is not None:
             self._loop.call_later(self._gather, self._work)
 
-    async def rows(self, *, references: Collection[str] | None = None) -> list[Intent]:
-        """Return all rows, or those of these references, in the order they were accepted."""
-        if references is None:
+    async def rows(self, *, reference: str | None = None) -> list[Intent]:
+        """Return all rows, or those of a reference, in the order they were accepted."""
+        if reference is None:
             return await self._ask(self._file.read)
-        return await self._ask(self._file.read, OF_REFERENCES, json.dumps(list(references)))
+        self._check_usable()
+        if reference not in self._references:  # a trip to the thread takes as long as a commit
+            return []
+        found: asyncio.Future[list[Intent]] = self._loop.create_future()
+        self._errand().references.append((reference, found))
+        return await found
 
     async def unsettled(self) -> list[Intent]:
         """Return every row that is not settled."""
