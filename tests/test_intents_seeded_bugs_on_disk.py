@@ -118,9 +118,7 @@ def test_reference_not_unique_is_caught() -> None:
 
     def bug(patch: Patch) -> None:
         async def no_references(self: MemoryJournal, **wanted: Any) -> list[Intent]:
-            rows = list(self._rows.values())
-            ids = wanted.get("ids")
-            return [] if "references" in wanted else [r for r in rows if not ids or r.id in ids]
+            return [] if "reference" in wanted else list(self._rows.values())
 
         patch.setattr(MemoryJournal, "rows", no_references)
         patch.setattr(memory, "_reference_owner", lambda *facts: None)

@@ -51,7 +51,7 @@ from integration_sdk.errors import (
 KIB: Final = 1024
 ERROR_LIMIT: Final = 64 * KIB
 """Maximum bytes kept of an error answer; larger answers are not searched for the key either."""
-SHORTEST_INERRORS: Final = 8
+SHORTEST_IN_ERRORS: Final = 8
 SHORTEST_IN_DATA: Final = 16
 """Minimum length of a key that is searched for: a shorter one may be a word in a record."""
 LARGE: Final = 1024 * KIB
@@ -292,7 +292,7 @@ class Transport:
         if not is_whole and not is_error:
             return too_large(request, limit)
         if isinstance(body, bytes) and len(body) <= ERROR_LIMIT:  # others would take too long
-            shortest = SHORTEST_INERRORS if is_error else SHORTEST_IN_DATA
+            shortest = SHORTEST_IN_ERRORS if is_error else SHORTEST_IN_DATA
             body = self.key.redact(body, shortest=shortest)
         return Response(
             status=answer.status, headers=answer.headers, body=body, received_at=time.time()
