@@ -251,6 +251,47 @@ async def test_one_stumbling_backend_holds_up_nobody(status: int, seed: int) -> 
     await session.aclose()
 
 
+@pytest.mark.parametrize("told", [None, "0"])
+@pytest.mark.parametrize("seed", range(3))
+async def test_refusals_that_strike_at_random_are_not_taken_for_a_rate(
+    told: str | None, seed: int
+) -> None:
+    """One call in ten is refused, however slowly they leave: 1,000 calls wait for the gate only."""
+    chance = random.Random(seed)
+    verdict = (429, {} if told is None else {"Retry-After": told})
+    service = VirtualService(lambda *_: verdict if chance.random() < 0.1 else None, 0.02)
+    session = virtual_session(service)
+
+    statuses = await asyncio.gather(
+        *(outcome_of(session, read(), CallOptions(timeout=None)) for _ in range(1000))
+    )
+
+    assert Counter(statuses)[200] >= 995
+    assert now() <= 180
+    await session.aclose()
+
+
+@pytest.mark.parametrize("processes", [2, 4])
+async def test_processes_share_a_limit(processes: int) -> None:
+    """Each has a gate of its own: together they use the whole limit, and each gets a good part."""
+    service = VirtualService(Bucket(100, 100), 0.05)
+    sessions = [virtual_session(service) for _ in range(processes)]
+    served = [0] * processes
+
+    async def works(process: int) -> None:
+        while now() < 120:
+            outcome = await outcome_of(sessions[process], read(), CallOptions(timeout=60))
+            served[process] += outcome == 200
+
+    await asyncio.gather(*(works(process) for process in range(processes) for _ in range(20)))
+
+    assert sum(served) >= 0.95 * 100 * 120
+    assert min(served) >= 0.5 * sum(served) / processes
+    assert service.count(429) <= 0.03 * sum(served)
+    for session in sessions:
+        await session.aclose()
+
+
 async def test_the_calls_of_a_refused_company_share_its_probes() -> None:
     """None is sent until it has no attempt left while others have not been sent once."""
     own = {"X-Rate-Limit-Remaining": "50"}

@@ -4,7 +4,8 @@ Nothing is learnt until a service refuses everybody at once. From then on reques
 equal intervals, at the rate that the service was seen to serve, its pauses included. The rate
 grows by one per cent in each half second in which a request had to wait for it, and by more and
 more away from rates that were refused. So a limit is approached slowly and left quickly once it
-is gone, and a service whose limit allows only small bursts does not get bursts.
+is gone, and a service whose limit allows only small bursts does not get bursts. If lowering the
+rate does not make refusals rarer, the rate is not their cause, and is forgotten.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ CAUTION: Final = 0.95
 """Share of the rate seen right before a refusal that is tried next."""
 WORTH_IT: Final = 4.0
 """No need to slow down for a gate that is open this many times longer than closed."""
+SOON: Final = 4.0
+"""Seconds for which a rate that was lowered is not refused again, if the rate was the cause."""
+MOST_IN_VAIN: Final = 3
+"""How often in a row a rate is lowered in vain before it is forgotten."""
 SLOWEST: Final = 1.0
 """Minimum requests per second after refusals; below that, probes set the rate."""
 SHORTEST_CYCLE: Final = 0.1
@@ -57,6 +62,7 @@ class Pace:
     _in_epoch: int = field(init=False, default=0)
     _in_last_epoch: int = field(init=False, default=0)
     _lately: float = field(init=False, default=0.0)
+    _in_vain: int = field(init=False, default=0)
 
     @property
     def rate(self) -> float:
@@ -114,11 +120,18 @@ class Pace:
         """Note that the service serves again; *limited*: it had refused everybody."""
         began = now if self._opened_at is None else self._opened_at
         open_for, closed_for = self._closed_at - began, now - self._closed_at
-        if limited and (self.is_learnt or open_for < WORTH_IT * closed_for):
+        if limited and self.is_learnt and self._slowed_in_vain(open_for):
+            self.learnt = self._refused = math.inf
+        elif limited and (self.is_learnt or open_for < WORTH_IT * closed_for):
             self._learn(open_for, closed_for)
             self.next_at = now + 1 / self.learnt
         self._opened_at = self._epoch = self._last_epoch = now
         self._served = self._in_epoch = self._in_last_epoch = 0
+
+    def _slowed_in_vain(self, open_for: float) -> bool:
+        """Whether refusals come as soon as before, though the rate was lowered each time."""
+        self._in_vain = self._in_vain + 1 if open_for < SOON else 0
+        return self._in_vain > MOST_IN_VAIN
 
     def _learn(self, open_for: float, closed_for: float) -> None:
         """Learn a rate from the answers of one cycle, open and closed.
