@@ -1,7 +1,5 @@
 """A Bloom filter: remembers in one MiB which strings it has seen, give or take."""
 
-from collections.abc import Iterator
-
 from attrs import define, field
 
 _BITS = 23
@@ -21,13 +19,12 @@ class Filter:
 
     def add(self, text: str) -> None:
         """Add *text*."""
-        for place in _places(text):
+        number = hash(text)
+        for shift in _SHIFTS:
+            place = number >> shift & _MASK
             self._bits[place >> 3] |= 1 << (place & 7)
 
     def __contains__(self, text: str) -> bool:
-        return all(self._bits[place >> 3] & 1 << (place & 7) for place in _places(text))
-
-
-def _places(text: str) -> Iterator[int]:
-    number = hash(text)
-    return (number >> shift & _MASK for shift in _SHIFTS)
+        number = hash(text)
+        places = (number >> shift & _MASK for shift in _SHIFTS)
+        return all(self._bits[place >> 3] & 1 << (place & 7) for place in places)
