@@ -37,12 +37,13 @@ class Room:
     """The calls of one event loop, and what they share.
 
     A single timer ends overdue calls. It is set to the earliest deadline, and set again when it
-    fires. (A timer for each call costs 6 us a call.) Deadlines are kept in a heap, so that it costs
-    little even if thousands of calls hang; those of calls that have ended are dropped in time.
+    fires. (A timer for each call costs 6 us a call.) Deadlines are kept in a heap, so that it
+    costs little even if thousands of calls hang. The heap refers to calls by id, because it keeps
+    deadlines of ended calls for a while, whose answers may be large.
 
     Attributes:
         turnstile: Where calls wait for their turns.
-        calls: The calls that have not ended.
+        calls: The calls that have not ended, by id.
         asking: Held by the call that asks for a new key.
     """
 
@@ -50,9 +51,9 @@ class Room:
     turnstile: Turnstile
     _lifetime: AsyncGenerator[None]
     process: int = field(init=False, factory=os.getpid)
-    calls: set[Call] = field(init=False, factory=set)
+    calls: dict[int, Call] = field(init=False, factory=dict)
     asking: asyncio.Lock = field(init=False, factory=asyncio.Lock)
-    _deadlines: list[tuple[float, int, Call]] = field(init=False, factory=list)
+    _deadlines: list[tuple[float, int]] = field(init=False, factory=list)
     _empty: asyncio.Future[None] | None = field(init=False, default=None)
     _alarm: asyncio.TimerHandle | None = field(init=False, default=None)
     _alarm_at: float = field(init=False, default=math.inf)
@@ -81,11 +82,11 @@ class Room:
 
     def enter(self, call: Call) -> None:
         """Add *call*, which will be ended at its deadline."""
-        self.calls.add(call)
+        self.calls[id(call)] = call
         if len(self._deadlines) > SPARE + 2 * len(self.calls):
-            self._deadlines = [one for one in self._deadlines if one[2] in self.calls]
+            self._deadlines = [one for one in self._deadlines if self._call_with(*one)]
             heapify(self._deadlines)
-        heappush(self._deadlines, (call.deadline, id(call), call))
+        heappush(self._deadlines, (call.deadline, id(call)))
         if call.deadline < self._alarm_at:
             self._set_alarm(call.deadline)
 
@@ -98,17 +99,22 @@ class Room:
     def _end_overdue(self) -> None:
         """End the calls whose deadline has passed, and set the timer to the next deadline."""
         while self._deadlines:
-            deadline, _, call = self._deadlines[0]
-            if call in self.calls:
-                if deadline > self._alarm_at:
+            call = self._call_with(*self._deadlines[0])
+            if call is not None:
+                if call.deadline > self._alarm_at:
                     break
                 call.end()
             heappop(self._deadlines)
         self._set_alarm(self._deadlines[0][0] if self._deadlines else math.inf)
 
+    def _call_with(self, deadline: float, number: int) -> Call | None:
+        """Return the call that a deadline is of; None if it has ended, and its id is used again."""
+        call = self.calls.get(number)
+        return call if call is not None and call.deadline == deadline else None
+
     def leave(self, call: Call) -> None:
         """Remove *call*, which has ended."""
-        self.calls.discard(call)
+        self.calls.pop(id(call), None)
         if not self.calls and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
 
@@ -121,7 +127,7 @@ class Room:
         except TimeoutError:
             _log.info("%d calls were not over after %g s and are ended", len(self.calls), drain)
         finally:
-            for call in self.calls:
+            for call in self.calls.values():
                 call.end()
             await self._wait_until_empty()
             self._set_alarm(math.inf)
