@@ -43,7 +43,6 @@ _DROP_SNAPSHOTS = (
     "DELETE FROM snapshots WHERE digest NOT IN "
     "(SELECT snapshot FROM intents WHERE snapshot IS NOT NULL)"
 )
-OF_REFERENCES = "reference IN (SELECT value FROM json_each(?))"
 UNSETTLED = "NOT (state = 'FINAL' OR (state IN ('NOT_SENT', 'REJECTED') AND NOT retry))"
 
 

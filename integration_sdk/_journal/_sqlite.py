@@ -6,7 +6,6 @@ greatest cost of a journal. (To wait on purpose for more to join is no gain: mea
 """
 
 import asyncio
-import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from attrs import define, field, frozen
 
-from integration_sdk._journal._file import OF_REFERENCES, UNSETTLED, JournalFile
+from integration_sdk._journal._file import UNSETTLED, JournalFile
 from integration_sdk._journal._filter import Filter
 from integration_sdk._sansio.pushing.intents import Intent
 from integration_sdk.errors import JournalError
@@ -33,29 +32,17 @@ class _Errand:
     """
 
     commits: list[tuple[tuple[Intent, ...], asyncio.Future[None]]] = field(factory=list)
-    references: list[tuple[str, asyncio.Future[list[Intent]]]] = field(factory=list)
     questions: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = field(factory=list)
 
     @property
     def parts(self) -> list[tuple[Any, asyncio.Future[Any]]]:
         """All that was asked for."""
-        return [*self.commits, *self.references, *self.questions]
+        return [*self.commits, *self.questions]
 
     def run(self, file: JournalFile) -> list[Any]:
         """Return an answer or an error for each part."""
         refused = file.write([rows for rows, _ in self.commits]) if self.commits else []
-        found = self._look_up(file) if self.references else []
-        return [*refused, *found, *(_answer(question) for question, _ in self.questions)]
-
-    def _look_up(self, file: JournalFile) -> Sequence[list[Intent] | Exception]:
-        """Return the rows of each reference; one statement reads them all."""
-        found: dict[str | None, list[Intent]] = {name: [] for name, _ in self.references}
-        try:
-            for row in file.read(OF_REFERENCES, json.dumps(list(found))):
-                found[row.reference].append(row)
-        except Exception as error:  # raised to the callers
-            return [error] * len(self.references)
-        return [found[name] for name, _ in self.references]
+        return [*refused, *(_answer(question) for question, _ in self.questions)]
 
     def tell(self, answers: Sequence[Any]) -> None:
         """Set the answers, except on futures that were cancelled."""
@@ -179,9 +166,7 @@ class SqliteJournal:
         self._check_usable()
         if reference not in self._references:  # a trip to the thread takes as long as a commit
             return []
-        found: asyncio.Future[list[Intent]] = self._loop.create_future()
-        self._errand().references.append((reference, found))
-        return await found
+        return await self._ask(self._file.read, "reference = ?", reference)
 
     async def unsettled(self) -> list[Intent]:
         """Return every row that is not settled."""
