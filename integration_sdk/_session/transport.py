@@ -43,10 +43,7 @@ from integration_sdk._session.failures import (
 from integration_sdk._session.key import ApiKey, Hidden
 from integration_sdk._strays import is_cancelled
 from integration_sdk._version import __version__
-from integration_sdk.errors import (
-    ClientClosed,
-    ConfigurationError,
-)
+from integration_sdk.errors import ClientClosed, ConfigurationError
 
 KIB: Final = 1024
 ERROR_LIMIT: Final = 64 * KIB

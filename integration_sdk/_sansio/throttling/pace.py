@@ -46,6 +46,7 @@ class Pace:
         fixed: Maximum requests per second; None for no fixed rate.
         learnt: Maximum learnt from refusals; infinite at first.
         next_at: When the next request may leave, on the caller's clock.
+        closed_at: When the service last refused after having served.
     """
 
     fixed: float | None = None
@@ -55,7 +56,7 @@ class Pace:
     _step: float = field(init=False, default=FIRST_STEP)
     _held: bool = field(init=False, default=False)
     _opened_at: float | None = field(init=False, default=None)
-    _closed_at: float = field(init=False, default=0.0)
+    closed_at: float = field(init=False, default=0.0)
     _served: int = field(init=False, default=0)
     _epoch: float = field(init=False, default=-math.inf)
     _last_epoch: float = field(init=False, default=-math.inf)
@@ -112,14 +113,14 @@ class Pace:
 
     def closed(self, now: float) -> None:
         """Note that the service refused."""
-        self._closed_at = now
+        self.closed_at = now
         span = max(now - self._last_epoch, SHORTEST_CYCLE)
         self._lately = (self._in_epoch + self._in_last_epoch) / span
 
     def opened(self, now: float, *, limited: bool) -> None:
         """Note that the service serves again; *limited*: it had refused everybody."""
         began = now if self._opened_at is None else self._opened_at
-        open_for, closed_for = self._closed_at - began, now - self._closed_at
+        open_for, closed_for = self.closed_at - began, now - self.closed_at
         if limited and self.is_learnt and self._slowed_in_vain(open_for):
             self.learnt = self._refused = math.inf
         elif limited and (self.is_learnt or open_for < WORTH_IT * closed_for):

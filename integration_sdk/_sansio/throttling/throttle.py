@@ -120,7 +120,6 @@ class Throttle:
     _turns: Turns = field(init=False)
     _shut: set[Share] = field(init=False, factory=set)
     _answered_at: float = field(init=False, default=0.0)
-    _closed_at: float = field(init=False, default=0.0)
     _trust: int = field(init=False, default=0)
     _blame: Blame = field(init=False, factory=Blame)
     _served_late: int = field(init=False, default=0)
@@ -255,7 +254,6 @@ class Throttle:
 
     def _note_closing(self, now: float) -> None:
         self.pace.closed(now)
-        self._closed_at = now
         self._stagger.left = 0
         self._served_late = self._refused_late = 0
 
@@ -284,7 +282,7 @@ class Throttle:
             return
         if self.gate.is_open:
             self._note_closing(now)
-        if sent_at <= self._closed_at:  # a probe's refusal says nothing about the rate
+        if sent_at <= self.pace.closed_at:  # a probe's refusal says nothing about the rate
             self._refused_late += refusal.blames_crowd
         self.gate.refused(refusal, sent_at, now, self._jitter)
 
