@@ -36,6 +36,8 @@ from tests.session_support import (
     write,
 )
 
+pytestmark = pytest.mark.usefixtures("each_way")
+
 REQUESTS = {
     "GET": read(),
     "POST": write(),
@@ -278,7 +280,7 @@ async def test_time_out_after_the_first_byte_is_an_answer_lost(request_name: str
         await asyncio.sleep(3600)
 
     async with raw_server(silent) as server, session_on(server) as session:
-        error = await outcome_of(session, REQUESTS[request_name], CallOptions(timeout=0.1))
+        error = await outcome_of(session, REQUESTS[request_name], CallOptions(timeout=0.5))
 
     assert isinstance(error, AnswerLost)
     assert error.attempts == len(server.requests) == 1

@@ -1,12 +1,13 @@
 """Sends a `Request` once over aiohttp, and returns a `Response` or a `Failure`.
 
-This is the only file that uses ``aiohttp.ClientSession``. It prevents what aiohttp would do by
-default: send PUT and DELETE again after a lost connection, follow redirects with the key, keep
-cookies, read proxies and passwords from the environment, decompress bodies of any size, and put
-the request's headers into errors.
+This is the only file that uses ``aiohttp.ClientSession``, for proxies, middlewares and trace
+configs; where there are none, `Wire` sends on the session's connections. It prevents what aiohttp
+would do by default: send PUT and DELETE again after a lost connection, follow redirects with the
+key, keep cookies, read proxies and passwords from the environment, decompress bodies of any size,
+and put the request's headers into errors.
 
-A request may have been sent once aiohttp has called ``send`` of its request class, which it does
-right before it writes the first byte. (A trace hook would tell the same, for 15 us a call.)
+In a session, a request may have been sent once aiohttp has called ``send`` of its request class,
+which it does right before it writes the first byte. (A trace hook would tell the same.)
 
 Writes have their own connections. If a server closes an idle connection just as it is used
 again, a push is in doubt, so pushes use only connections that are new or were used moments ago.
@@ -41,6 +42,7 @@ from integration_sdk._session.failures import (
     too_large,
 )
 from integration_sdk._session.key import ApiKey, Hidden
+from integration_sdk._session.wire import Answer, Wire, is_watched
 from integration_sdk._strays import is_cancelled
 from integration_sdk._version import __version__
 from integration_sdk.errors import ClientClosed, ConfigurationError
@@ -75,6 +77,10 @@ class Transmission:
     request: Request
     attempt: int
     may_have_left: bool = False
+
+    def may_leave(self) -> None:
+        """Note that its first byte is about to be written."""
+        self.may_have_left = True
 
 
 class Carrier(Protocol):
@@ -124,7 +130,7 @@ class _NotedRequest(aiohttp.ClientRequest):
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
         if conn.protocol is None or conn.protocol.should_close:
             raise Unasked
-        _under_way.get().may_have_left = True
+        _under_way.get().may_leave()
         return await super().send(conn)
 
 
@@ -153,6 +159,7 @@ class Transport:
     _middlewares: Sequence[aiohttp.ClientMiddlewareType] = field(kw_only=True, default=())
     _trace_configs: Sequence[aiohttp.TraceConfig] = field(kw_only=True, default=())
     _sessions: dict[Safety, aiohttp.ClientSession] = field(init=False, factory=dict)
+    _wires: dict[Safety, Wire] = field(init=False, factory=dict)
 
     @_ssl.validator
     def _is_a_context(self, _: object, given: object) -> None:
@@ -190,10 +197,11 @@ class Transport:
             session = self._borrow(self._lender)
             self._sessions = {Safety.READ: session, Safety.WRITE: session}
             return
-        self._sessions = {
-            safety: self._make_session(self._new_connector(idle), owned=True)
-            for safety, idle in ((Safety.READ, READ_IDLE), (Safety.WRITE, WRITE_IDLE))
-        }
+        for safety, idle in ((Safety.READ, READ_IDLE), (Safety.WRITE, WRITE_IDLE)):
+            connector = self._new_connector(idle)
+            self._sessions[safety] = session = self._make_session(connector, owned=True)
+            if self._proxy is None and not self._middlewares:
+                self._wires[safety] = Wire.of(connector, session, self.base_url)
 
     def _new_connector(self, idle: float) -> aiohttp.TCPConnector:
         return aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=idle, ssl=self._ssl)
@@ -250,21 +258,16 @@ class Transport:
     async def send(self, transmission: Transmission, key: Hidden) -> Response | Failure:
         """Send once. An exception of aiohttp is returned as a `Failure` without headers."""
         request = transmission.request
-        session = self._sessions[request.safety]
+        session, wire = self._sessions[request.safety], self._wires.get(request.safety)
         if session.closed:
             raise ClientClosed("the aiohttp session under the client was closed")
-        token = _under_way.set(transmission)
+        answer: Answer | aiohttp.ClientResponse
         try:
-            answer = await session.request(
-                request.method,
-                URL(self.base_url + request.target, encoded=True),
-                data=_payload(request.body),
-                headers=self._headers_of(request, key),
-                allow_redirects=False,
-                raise_for_status=False,
-                trace_request_ctx=transmission,
-                skip_auto_headers=_not_to_add(request),
-            )
+            if wire is None or is_watched(session):
+                answer = await self._send_in(session, transmission, key)
+            else:
+                headers = self._headers_of(request, key)
+                answer = await wire.send(request, headers, transmission.may_leave)
             try:
                 return await self._read(request, answer)
             finally:
@@ -279,10 +282,30 @@ class Transport:
                 service=URL(self.base_url),
                 proxy=self._proxy,
             )
+
+    async def _send_in(
+        self, session: aiohttp.ClientSession, transmission: Transmission, key: Hidden
+    ) -> aiohttp.ClientResponse:
+        """Send with *session*, for its proxy, middlewares and trace configs."""
+        request = transmission.request
+        token = _under_way.set(transmission)
+        try:
+            return await session.request(
+                request.method,
+                URL(self.base_url + request.target, encoded=True),
+                data=_payload(request.body),
+                headers=self._headers_of(request, key),
+                allow_redirects=False,
+                raise_for_status=False,
+                trace_request_ctx=transmission,
+                skip_auto_headers=_not_to_add(request),
+            )
         finally:
             _under_way.reset(token)
 
-    async def _read(self, request: Request, answer: aiohttp.ClientResponse) -> Response | Failure:
+    async def _read(
+        self, request: Request, answer: Answer | aiohttp.ClientResponse
+    ) -> Response | Failure:
         is_error = answer.status >= 400
         limit = min(ERROR_LIMIT, request.body_limit) if is_error else request.body_limit
         body, is_whole = await _read_capped(answer, limit)
@@ -310,7 +333,7 @@ def _not_to_add(request: Request) -> tuple[str, ...] | None:
 
 
 async def _read_capped(
-    answer: aiohttp.ClientResponse, limit: int
+    answer: Answer | aiohttp.ClientResponse, limit: int
 ) -> tuple[bytes | list[bytes], bool]:
     """Return up to *limit* decompressed bytes, in pieces if large, and whether that is all."""
     if answer.content.at_eof():  # it is empty, or a middleware has read it

@@ -1,0 +1,206 @@
+"""What leaves on aiohttp's connections is what aiohttp's session would send, but cheaper.
+
+The tests of phases, bodies, networks, keys and lives run both ways (`each_way`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import wraps
+from typing import Any
+
+import aiohttp
+import pytest
+
+from integration_sdk._sansio.requests import Request
+from integration_sdk._session import wire
+from integration_sdk._session.wire import is_watched
+from integration_sdk.errors import IntegrationError
+from tests.session_support import (
+    ONE_CALL,
+    Connection,
+    RawServer,
+    always,
+    answer,
+    raw_server,
+    read,
+    session_on,
+    write,
+)
+
+SENT = {
+    "a read": read("/companies/a%20b", params=(("query", "a=b&c d"), ("page", "2"))),
+    "a link's query": read(raw_query="page=2&pageSize=100&query=%E2%82%AC"),
+    "HEAD": Request(operation="test", method="HEAD", path="/companies"),
+    "a write": write(headers={"Idempotency-Key": "k-1"}),
+    "a write without a body": write(method="DELETE", body=None),
+    "a file": write(body=b"\x00\xff", content_type="multipart/form-data; boundary=x"),
+    "PATCH": write(method="PATCH"),
+}
+
+
+async def sent_by(request: Request, base_path: str, **settings: Any) -> bytes:
+    async with (
+        raw_server(always(answer(body=b""))) as server,
+        session_on(server.base_url + base_path, **settings) as session,
+    ):
+        await session.send(request, ONE_CALL)
+    host = f"127.0.0.1:{server.port}".encode()
+    assert host in server.requests[0]
+    return server.requests[0].replace(host, b"host")
+
+
+def lines_of(message: bytes) -> tuple[bytes, list[bytes], bytes]:
+    head, _, body = message.partition(b"\r\n\r\n")
+    first, *fields = head.split(b"\r\n")
+    return first, sorted(fields), body
+
+
+@pytest.mark.parametrize("base_path", ["", "/api/v1"])
+@pytest.mark.parametrize("name", SENT)
+async def test_both_ways_send_the_same(name: str, base_path: str) -> None:
+    """The same first line, the same headers in any order, the same body."""
+    plain = await sent_by(SENT[name], base_path)
+    traced = await sent_by(SENT[name], base_path, trace_configs=[aiohttp.TraceConfig()])
+
+    assert lines_of(plain) == lines_of(traced)
+
+
+async def test_nobody_watches_a_session_of_ours() -> None:
+    """So the connections of this very aiohttp are known, and are used."""
+    async with aiohttp.ClientSession() as session:
+        assert not is_watched(session)
+
+
+async def test_who_traces_all_sessions_sees_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instrumentations add a trace config to each session that is created."""
+    seen = list[str]()
+    create = aiohttp.ClientSession.__init__
+
+    async def note(_session: Any, _context: Any, facts: aiohttp.TraceRequestStartParams) -> None:
+        seen.append(facts.url.path)
+
+    @wraps(create)
+    def instrumented(*args: Any, trace_configs: Any = (), **settings: Any) -> None:
+        traces = aiohttp.TraceConfig()
+        traces.on_request_start.append(note)
+        create(*args, trace_configs=[*trace_configs, traces], **settings)
+
+    monkeypatch.setattr(aiohttp.ClientSession, "__init__", instrumented)
+    async with raw_server(always(answer())) as server, session_on(server) as session:
+        await session.send(read("/companies"), ONE_CALL)
+    assert seen == ["/companies"]
+
+
+async def test_who_replaces_aiohttps_requests_sees_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where that begins, and ends, while the client is open."""
+    seen = list[str]()
+    send = aiohttp.ClientSession._request
+
+    @wraps(send)
+    async def replaced(self: Any, method: str, url: Any, **settings: Any) -> Any:
+        seen.append(url.path)
+        return await send(self, method, url, **settings)
+
+    async with raw_server(always(answer())) as server, session_on(server) as session:
+        await session.send(read("/before"), ONE_CALL)
+        with monkeypatch.context() as patched:
+            patched.setattr(aiohttp.ClientSession, "_request", replaced)
+            await session.send(read("/meanwhile"), ONE_CALL)
+        await session.send(read("/after"), ONE_CALL)
+    assert seen == ["/meanwhile"]
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize("unknown", ["_is_aiohttps_own", "_reads_as_known"])
+async def test_an_aiohttp_that_is_not_known_sends_by_itself(
+    unknown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was replaced before this module saw it, or has changed, is left alone."""
+    monkeypatch.setattr(wire, unknown, False)
+    async with aiohttp.ClientSession() as session:
+        assert is_watched(session)
+
+
+def one_by_one(*parts: bytes) -> Connection:
+    """Answer each request with *parts*, a moment apart."""
+
+    async def serve(
+        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        while True:
+            await server.receive(reader)
+            for part in parts:
+                writer.write(part)
+                await writer.drain()
+                await asyncio.sleep(0.01)
+
+    return serve
+
+
+PRELUDES = {
+    "in one piece": (b"HTTP/1.1 100 Continue\r\n\r\n" + answer(body=b'{"a": 1}'),),
+    "apart": (b"HTTP/1.1 103 Hints\r\nLink: x\r\n\r\n", answer(body=b'{"a": 1}')),
+}
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("parts", PRELUDES)
+async def test_what_precedes_an_answer_is_not_the_answer(parts: str) -> None:
+    """100 and 103 are skipped, and the connection is used again."""
+    async with raw_server(one_by_one(*PRELUDES[parts])) as server, session_on(server) as session:
+        for _ in range(3):
+            response = await session.send(read(), ONE_CALL)
+            assert (response.status, response.body) == (200, b'{"a": 1}')
+    assert server.connections == 1
+
+
+@pytest.mark.usefixtures("each_way")
+async def test_an_answer_to_head_has_no_body() -> None:
+    """Its Content-Length is that of a body which does not come."""
+    reply = b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n"
+    request = Request(operation="test", method="HEAD", path="/companies")
+    async with raw_server(always(reply)) as server, session_on(server) as session:
+        for _ in range(2):
+            assert (await session.send(request, ONE_CALL)).body == b""
+    assert server.connections == 1
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize(
+    ("reply", "connections"),
+    [
+        (answer(), 1),
+        (answer(Connection="close"), 3),
+        (answer().replace(b"HTTP/1.1", b"HTTP/1.0"), 3),
+        (answer(500, b"x" * 200_000), 3),
+        (b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", 3),
+    ],
+    ids=["kept", "closed by the service", "HTTP 1.0", "not read to its end", "switched"],
+)
+async def test_a_connection_is_used_again_if_it_can_be(reply: bytes, connections: int) -> None:
+    """One with anything left to read never is."""
+    async with raw_server(always(reply)) as server, session_on(server) as session:
+        for _ in range(3):
+            await outcome_of(session.send(write(), ONE_CALL))
+    assert server.connections == connections
+
+
+async def outcome_of(call: Any) -> Any:
+    try:
+        return await call
+    except IntegrationError as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [read(raw_query="page=2\r\nX-Evil: 1"), write(headers={"Idempotency-Key": "a\nX-Evil: 1"})],
+    ids=["a link", "a header"],
+)
+async def test_a_line_break_never_leaves(request_: Request) -> None:
+    """Nothing that a caller or a service gives can add a header to a request."""
+    async with raw_server(always(answer())) as server, session_on(server) as session:
+        with pytest.raises(ValueError, match="control character"):
+            await session.send(request_, ONE_CALL)
+    assert not server.requests
