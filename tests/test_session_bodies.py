@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import tracemalloc
 import zlib
+from ssl import SSLContext
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from integration_sdk.errors import (
     MalformedResponse,
     ResponseTooLarge,
 )
+from tests.network_support import of_the_server, trusting
 from tests.session_support import (
     ONE_CALL,
     RawServer,
@@ -175,10 +177,14 @@ async def test_a_body_in_single_bytes_arrives_whole() -> None:
         assert (await session.send(read(), ONE_CALL)).body == body
 
 
-async def test_a_large_record_is_sent_whole_and_without_a_warning() -> None:
+@pytest.mark.parametrize("tls", [None, of_the_server()], ids=["plain", "TLS"])
+async def test_a_large_record_is_sent_whole_and_without_a_warning(tls: SSLContext | None) -> None:
     """Nine megabytes leave as they are; aiohttp would warn of so many bytes in one piece."""
     body = b"[" + b"7" * (9 * MIB) + b"]"
-    async with raw_server(always(answer())) as server, session_on(server) as session:
+    async with (
+        raw_server(always(answer()), ssl=tls) as server,
+        session_on(server, ssl=trusting()) as session,
+    ):
         assert (await session.send(write(body=body), ONE_CALL)).status == 200
 
     head, _, sent = server.requests[0].partition(b"\r\n\r\n")
