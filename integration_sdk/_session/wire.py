@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from inspect import signature
 from types import FunctionType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import aiohttp
 from aiohttp import hdrs
@@ -31,13 +31,19 @@ from integration_sdk._session.failures import Unasked
 
 WITHOUT_BODY: Final = frozenset({hdrs.METH_GET, hdrs.METH_HEAD, hdrs.METH_OPTIONS})
 """Methods that are sent without a Content-Length if there is no body."""
+HOW_TO_READ: Final[Mapping[str, Any]] = {
+    "read_until_eof": True,
+    "auto_decompress": True,
+    "read_bufsize": 1024 * 1024,  # answers are consumed at once; a small buffer would only pause
+}
+"""Arguments of `ResponseHandler.set_response_params`."""
 
 _request: Final = aiohttp.ClientSession._request
 _is_aiohttps_own: Final = (
     type(_request) is FunctionType
     and _request.__code__.co_filename == aiohttp.ClientSession.close.__code__.co_filename
 )
-_reads_as_known: Final = {"skip_payload", "read_until_eof", "auto_decompress"} <= set(
+_reads_as_known: Final = {"skip_payload", *HOW_TO_READ} <= set(
     signature(ResponseHandler.set_response_params).parameters
 )
 
@@ -105,11 +111,8 @@ class Wire:
         connection = await self._connect()
         try:
             protocol, transport = _unspoilt(connection)
-            protocol.set_response_params(
-                skip_payload=request.method == hdrs.METH_HEAD,
-                read_until_eof=True,
-                auto_decompress=True,
-            )
+            has_no_body = request.method == hdrs.METH_HEAD
+            protocol.set_response_params(skip_payload=has_no_body, **HOW_TO_READ)
             may_leave()
             transport.write(self._serialized(request, headers))
             message, content = await _first_answer(protocol)
