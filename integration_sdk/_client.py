@@ -6,10 +6,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
+from ssl import SSLContext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
+import aiohttp
 from attrs import evolve
+from yarl import URL
 
 from integration_sdk._caller import Caller, Polling
 from integration_sdk._connections import Check, refuse_wrong, wants_check
@@ -29,11 +32,6 @@ from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
-
-    import aiohttp
-    from yarl import URL
-
     from integration_sdk._answers import Quota
     from integration_sdk._coordinator.coordinator import Coordinator
     from integration_sdk._coordinator.options import CoordinatorOptions
