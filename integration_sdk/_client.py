@@ -82,8 +82,9 @@ class Client:
             that anyone on the way can read the API key; use it for tests only.
         notified: True if "Push status changed" notifications are passed to `notify`, as
             `integration_sdk.webhooks` does. Polling then waits for them, up to a minute plus
-            half the age of a push, and goes back to normal if they do not arrive. With False
-            the client relies on notifications only after some have arrived.
+            half the age of a push, or until two seconds before a wait ends, and goes back to
+            normal if they do not arrive. With False the client relies on notifications only
+            after some have arrived.
         numbers: How to read fractions: as "float", or exactly, as "decimal". This applies to
             records, to the ``data`` of push operations and to ``request()``. In a model the
             types of its fields decide.
