@@ -6,10 +6,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
+from ssl import SSLContext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
+import aiohttp
 from attrs import evolve
+from yarl import URL
 
 from integration_sdk._caller import Caller, Polling
 from integration_sdk._connections import Check, refuse_wrong, wants_check
@@ -29,11 +32,6 @@ from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
-
-    import aiohttp
-    from yarl import URL
-
     from integration_sdk._answers import Quota
     from integration_sdk._coordinator.coordinator import Coordinator
     from integration_sdk._coordinator.options import CoordinatorOptions
@@ -84,8 +82,9 @@ class Client:
             that anyone on the way can read the API key; use it for tests only.
         notified: True if "Push status changed" notifications are passed to `notify`, as
             `integration_sdk.webhooks` does. Polling then waits for them, up to a minute plus
-            half the age of a push, and goes back to normal if they do not arrive. With False
-            the client relies on notifications only after some have arrived.
+            half the age of a push, or until two seconds before a wait ends, and goes back to
+            normal if they do not arrive. With False the client relies on notifications only
+            after some have arrived.
         numbers: How to read fractions: as "float", or exactly, as "decimal". This applies to
             records, to the ``data`` of push operations and to ``request()``. In a model the
             types of its fields decide.

@@ -14,9 +14,9 @@ a fallback, so nothing depends on a notification arriving. With ``notified=True`
 for notifications from the start; otherwise it learns from the first ones.
 
 A server that is shutting down receives no notifications, so it may notice the end of a push up to
-a minute late. To stop sooner, use a timeout in handlers, as in ``client.wait(operation,
-timeout=5)``, and give the coordinator a journal and ``leave="detach"``: the next run then
-continues with the open pushes.
+a minute late, or two seconds before the end of a wait. To stop sooner, use a timeout in handlers,
+as in ``client.wait(operation, timeout=5)``, and give the coordinator a journal and
+``leave="detach"``: the next run then continues with the open pushes.
 
 The sender gets an empty answer at once: 204 if the delivery is accepted (duplicates and events
 that are not about pushes included), 401 if it has no valid signature or authorization, 400 if

@@ -135,10 +135,11 @@ async def test_sandbox_says_how_to_call_it_until_ctrl_c(by: signal.Signals) -> N
 async def test_sandbox_serves_programs_of_any_language() -> None:
     """It posts the ends of pushes to subscribers, signed, and writes what it is asked to stderr."""
     options = ("--port", "0", "--published", "--push-seconds", "0", "0", "--verbose")
+    proof = ("--authorization", "Bearer ours")
     async with (
         asyncio.timeout(60),
         listening() as ear,
-        started("sandbox", *options, "--subscribe", ear.url, "--subscribe", ear.url) as process,
+        started("sandbox", *options, *proof, *("--subscribe", ear.url) * 2) as process,
     ):
         assert process.stdout is not None
         said = [(await process.stdout.readline()).decode().strip() for _ in range(5)]
@@ -156,6 +157,7 @@ async def test_sandbox_serves_programs_of_any_language() -> None:
     assert ear.keys == [operation["pushOperationKey"]] * 2
     for line, (_, told, body) in zip(said[:2], ear.heard, strict=True):
         Webhook(line.removeprefix("Secret: ")).verify(body, told)
+        assert told["authorization"] == proof[1]
     written = [line.split(maxsplit=2)[2] for line in done.stderr.splitlines()[:-1]]
     assert written == ["GET /companies?pageSize=1 200", f"POST {books}/push/suppliers 200"]
 

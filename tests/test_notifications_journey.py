@@ -171,6 +171,35 @@ async def test_lost_notifications_bring_polling_back() -> None:
     assert max(silent.delays) <= 60 + 0.5 * 120 + 1
 
 
+@pytest.mark.parametrize("bulk", [False, True], ids=["client.wait", "submit(wait=)"])
+async def test_a_short_wait_sees_an_end_that_is_not_told(*, bulk: bool) -> None:
+    """Expected in vain, notifications cost a short wait some delay, and no push its outcome.
+
+    Each such end counts: the waits that follow are as short as without notifications.
+    """
+    took: list[float] = []
+    async with (
+        Sandbox(companies=1, invoices=0, push_seconds=(3, 5)) as sandbox,
+        Client(sandbox.api_key, sandbox.base_url, notified=True) as client,
+        client.coordinator() as pushes,
+    ):
+        company = sandbox.companies[0]
+        lane = company.id, company.connections[0].id, "invoices"
+        books = client.company(company.id).connection(lane[1])
+        for _ in range(8):
+            began = sandbox.clock.now()
+            if bulk:
+                outcome = await (await pushes.submit(PushRequest(*lane, RECORD), wait=20))
+                assert outcome.status is OutcomeStatus.SUCCESS
+            else:
+                operation = await client.wait(await books.push("invoices", RECORD), timeout=20)
+                assert operation.status == "Success"
+            took.append(sandbox.clock.now() - began)
+
+    assert took[0] < 20
+    assert max(took[5:]) < 7
+
+
 @pytest.mark.parametrize(
     "fault",
     [

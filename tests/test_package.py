@@ -7,6 +7,8 @@ import inspect
 import subprocess
 import sys
 from pathlib import Path
+from ssl import SSLContext
+from typing import get_type_hints
 from zipfile import PyZipFile
 
 import attrs
@@ -87,6 +89,11 @@ def test_the_types_of_all_fields_are_known_at_run_time(name: str) -> None:
 
     if attrs.has(public):
         attrs.resolve_types(public)
+
+
+def test_the_types_of_the_client_s_options_are_known_at_run_time() -> None:
+    """What builds a client from its signature, such as a container, can read it."""
+    assert get_type_hints(Client.__init__)["ssl"] == SSLContext | bool
 
 
 def test_unknown_name_is_an_attribute_error() -> None:

@@ -218,6 +218,7 @@ async def test_an_odd_deadline_is_a_bad_request(minutes: str) -> None:
         b'{"a":1e99999999999999999999}',
         b"\xff",
         b"[" * 100_000,
+        b'{"lineItems":' + b"[" * 600 + b"]" * 600 + b"}",
     ],
 )
 async def test_a_body_that_is_no_object_is_a_bad_request(body: bytes) -> None:

@@ -402,7 +402,7 @@ def test_the_plugin_is_free_until_it_is_used(tmp_path: Path) -> None:
     """Loading it imports no event loop, no HTTP and no other plugin beyond the SDK's own."""
     code = (
         "import sys, pytest, integration_sdk; before = set(sys.modules);"
-        "import integration_sdk.testing;"
+        "import integration_sdk.testing._plugin;"
         "print(*(set(sys.modules) - before))"
     )
     done = subprocess.run(
@@ -413,6 +413,20 @@ def test_the_plugin_is_free_until_it_is_used(tmp_path: Path) -> None:
         "integration_sdk.testing",
         "integration_sdk.testing._plugin",
     }
+
+
+def test_virtual_time_needs_no_pytest() -> None:
+    """`run_virtual` is for scripts, too: importing it works where pytest is not installed."""
+    code = (
+        "import sys; sys.modules['pytest'] = None;"
+        "import asyncio; from integration_sdk.testing import run_virtual;"
+        "run_virtual(asyncio.sleep(3600)); print('an hour later')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == "an hour later\n"
 
 
 LEAKS = """

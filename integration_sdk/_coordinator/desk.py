@@ -82,7 +82,9 @@ class Desk:
     over: bool = False
     idle: asyncio.Event = Factory(asyncio.Event)
     tasks: Tasks = Factory(Tasks)
-    waits: Waits = Factory(lambda self: Waits(self._expired), takes_self=True)
+    waits: Waits = Factory(
+        lambda self: Waits(self._expired, self.poller.look_last), takes_self=True
+    )
     _finals: list[tuple[Push, PushOperation]] = Factory(list)
     _numbers: Any = Factory(count)
     _recording: bool = False

@@ -23,6 +23,7 @@ from integration_sdk._coordinator.looks import Looks
 from integration_sdk._coordinator.push_list import SendRequest
 from integration_sdk._sansio.polling.open_pushes import Follower, Look, OpenPush
 from integration_sdk._sansio.polling.polling import Schedule
+from integration_sdk._sansio.polling.weighing import last_look
 from integration_sdk._sansio.pushing import outcomes
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
@@ -143,6 +144,7 @@ class Poller:
         if key in self._finished:
             return self._finished[key]
         future = self._await(company_id, key, (connection_id, data_type), last)
+        timer = None if timeout is None else self._look_before(timeout, key)
         try:
             async with asyncio.timeout(timeout):
                 return await future
@@ -150,7 +152,13 @@ class Poller:
             expired = self._expired(key, timeout)
             raise expired from expired.__cause__
         finally:
+            if timer is not None:
+                timer.cancel()
             self._leave(key, future)
+
+    def _look_before(self, timeout: float, key: str) -> asyncio.TimerHandle:
+        loop = asyncio.get_running_loop()
+        return loop.call_later(last_look(timeout), self.look_last, key)
 
     def _await(
         self, company_id: str, key: str, lane: Hashable, last: PushOperation | None
@@ -214,6 +222,11 @@ class Poller:
             self._wake.set()
         elif key not in self._finished:
             self._tell_listeners(None)
+
+    def look_last(self, key: str) -> None:
+        """Poll push *key* although its notification is awaited: a wait for it soon ends."""
+        self._schedule.look_last(key, self._now())
+        self._wake.set()
 
     async def aclose(self) -> None:
         """Stop; all waiters get `ClientClosed`."""

@@ -9,6 +9,7 @@ from contextvars import Context
 from attrs import Factory, define
 
 from integration_sdk._coordinator.push import Push
+from integration_sdk._sansio.polling.weighing import last_look
 from integration_sdk._sansio.pushing import outcomes
 
 
@@ -18,9 +19,11 @@ class Waits:
 
     Attributes:
         expired: Called with the push and the seconds waited when a wait ends.
+        ending: Called with the key of the push, if it has one, shortly before.
     """
 
     expired: Callable[[Push, float], None]
+    ending: Callable[[str], None]
     _timers: dict[Push, asyncio.TimerHandle] = Factory(dict)
     _context: Context = Factory(Context)
 
@@ -29,9 +32,19 @@ class Waits:
         for each in push._crowd:
             seconds = outcomes.longest_wait(each.request, each._wait)
             if seconds is not None and each.outcome is None and each not in self._timers:
-                self._timers[each] = asyncio.get_running_loop().call_later(
-                    seconds, self.expired, each, seconds, context=self._context
-                )
+                self._call_later(last_look(seconds), self._ends_soon, each, seconds)
+
+    def _ends_soon(self, push: Push, seconds: float) -> None:
+        if push.key:
+            self.ending(push.key)
+        self._call_later(seconds - last_look(seconds), self.expired, push, seconds)
+
+    def _call_later(
+        self, delay: float, call: Callable[[Push, float], None], push: Push, seconds: float
+    ) -> None:
+        self._timers[push] = asyncio.get_running_loop().call_later(
+            delay, call, push, seconds, context=self._context
+        )
 
     def forget(self, push: Push) -> None:
         """End the wait for *push*: it has an outcome."""

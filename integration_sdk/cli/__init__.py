@@ -79,6 +79,7 @@ def sandbox(
     push_seconds: tuple[float, float] = (0.05, 0.3),
     faults: Path | None = None,
     subscribe: list[str] | None = None,
+    authorization: str | None = None,
     published: Flag = False,
     verbose: Flag = False,
 ) -> None:
@@ -109,6 +110,8 @@ def sandbox(
     subscribe
         Where to post "Push status changed" to whenever a push ends; may be repeated. With
         --published it is signed, and the secret is printed.
+    authorization
+        Value of the Authorization header that is sent to --subscribe.
     published
         Speak today's public API in place of the interface document.
     verbose
@@ -129,7 +132,9 @@ def sandbox(
         if faults:
             _add_faults(server, faults)
         for url in subscribe or ():
-            to = server.subscribe(url, style="signed" if published else "rule")
+            to = server.subscribe(
+                url, style="signed" if published else "rule", authorization=authorization
+            )
             if to.secret:
                 print(f"Secret: {to.secret}", flush=True)
         if verbose:

@@ -24,6 +24,8 @@ Forgery = Literal["signature", "secret", "key", "early"]
 
 encode = msgspec.json.Encoder(decimal_format="number").encode
 _decoder = msgspec.json.Decoder(float_hook=Decimal)
+DEEPEST = 100
+"""Levels of a body, at most: whatever reads records by recursion has room for them."""
 
 
 def decode(body: bytes) -> Any:
@@ -212,7 +214,19 @@ class Call:
             raise bad_request("body", f"the body is not JSON ({error})") from None
         if not isinstance(value, dict):
             raise bad_request("body", "the body must be a JSON object")
+        if _is_deep(value, self.body):
+            raise bad_request("body", f"the body is nested more than {DEEPEST} levels deep")
         return value
+
+
+def _is_deep(value: Any, body: bytes) -> bool:
+    if body.count(b"[") + body.count(b"{") <= DEEPEST:
+        return False
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        holders = [each for each in level if isinstance(each, dict | list)]
+        level = [x for each in holders for x in (each.values() if isinstance(each, dict) else each)]
+    return bool(level)
 
 
 Handler = Callable[[Call], Awaitable[Answer]]

@@ -55,18 +55,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from integration_sdk.testing._plugin import (
-    integration_aioresponses,
-    integration_client,
-    integration_sandbox,
-    on_anyio_client,
-    on_anyio_sandbox,
-    pytest_configure,
-    pytest_generate_tests,
-    pytest_runtest_call,
-    pytest_runtest_setup,
-)
-
 if TYPE_CHECKING:
     from integration_sdk.testing._aioresponses import patched_aioresponses
     from integration_sdk.testing._virtual_time import (
@@ -75,21 +63,10 @@ if TYPE_CHECKING:
         run_virtual,
     )
 
-__all__ = [
-    "VirtualTimeLoop",
-    "VirtualTimeStalled",
-    "integration_aioresponses",
-    "integration_client",
-    "integration_sandbox",
-    "on_anyio_client",
-    "on_anyio_sandbox",
-    "patched_aioresponses",
-    "pytest_configure",
-    "pytest_generate_tests",
-    "pytest_runtest_call",
-    "pytest_runtest_setup",
-    "run_virtual",
-]
+__all__ = ["VirtualTimeLoop", "VirtualTimeStalled", "patched_aioresponses", "run_virtual"]
+
+# pytest loads what a plugin names here. It is not imported, since the names above need no pytest.
+pytest_plugins = ["integration_sdk.testing._plugin"]
 
 
 def __getattr__(name: str) -> Any:

@@ -134,6 +134,12 @@ class Schedule:
         self._read_now(push)
         return True
 
+    def look_last(self, key: str, now: float) -> None:
+        """Look at push *key* now if a notification is awaited: a wait for it soon ends."""
+        push = self.pushes.get(key)
+        if push is not None and now < weighing.quiet_until(push, self.trust):
+            self._want(push)
+
     def single_out(self, push: OpenPush) -> None:
         """Read *push* singly, now and from now on, because its list says too little."""
         push.alone = True
@@ -179,10 +185,14 @@ class Schedule:
     def _keep_appointment(self, push: OpenPush, now: float) -> None:
         if push.key not in self.pushes:
             return
-        company = push.group.company
-        if not weighing.still_due(push, now, self.trust):
+        if weighing.still_due(push, now, self.trust):
+            self._want(push)
+        else:
             self._appoint(push, now)
-        elif push.key not in self._asked:
+
+    def _want(self, push: OpenPush) -> None:
+        if push.key not in self._asked:
+            company = push.group.company
             among = company.urgent if push.alone or push.told else company.wanted
             among[push.key] = push
             self._enqueue(company)

@@ -19,6 +19,8 @@ from integration_sdk._sansio.polling.open_pushes import Company, Group, ListLook
 
 QUIET: Final = 60.0
 """Seconds to wait for a notification at first, if none has ever been lost."""
+LAST_LOOK: Final = 2.0
+"""Seconds before the end of a wait at which to look all the same."""
 LIKELY: Final = 0.03
 """Chance of having ended from which a push may be worth a look of its own."""
 ROWS_PER_REQUEST: Final = 500
@@ -55,6 +57,14 @@ def quiet_until(push: OpenPush, trust: float) -> float:
     whose notifications are lost is looked at ever more rarely. With less trust, it is sooner.
     """
     return push.seen + trust * (QUIET + (push.seen - push.born) / 2)
+
+
+def last_look(wait: float) -> float:
+    """Return after how many of *wait* seconds to look, whether or not a notification came.
+
+    Otherwise no wait shorter than the quiet would see an end that is not notified.
+    """
+    return wait - min(LAST_LOOK, wait / 4)
 
 
 def unnoticed(curve: Curve, seen: float, age: float) -> tuple[float, float, float]:

@@ -1,0 +1,240 @@
+"""README's web service, and one for ASGI, in use: readers who leave, pushes that last, a shutdown.
+
+The second is written as Starlette does it, and called as uvicorn does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from attrs import frozen
+
+from integration_sdk import Client, PushStatus
+from integration_sdk.sandbox import Sandbox
+from integration_sdk.webhooks import AsgiApp, Message, Receive, Receiver, Send
+from tests.sandbox_support import DELIVERY
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+PAGES = 20
+BOUNDED = pytest.mark.integration_sandbox(
+    companies=1, invoices=PAGES * 1000, push_seconds=(7200, 10_800)
+)
+pytestmark = pytest.mark.virtual_time
+
+
+@frozen
+class Shop:
+    """The service of the README, and a caller of it.
+
+    Attributes:
+        runner: Runs it; ``cleanup()`` is its SIGTERM.
+        caller: Calls it by path.
+        books: Paths: of the invoices, and to push to the first connection.
+    """
+
+    sandbox: Sandbox
+    runner: web.AppRunner
+    caller: aiohttp.ClientSession
+    books: tuple[str, str]
+
+
+@pytest.fixture
+async def shop(
+    integration_sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Shop]:
+    monkeypatch.setenv("INTEGRATION_SDK_API_KEY", integration_sandbox.api_key)
+    monkeypatch.setenv("INTEGRATION_SDK_BASE_URL", integration_sandbox.base_url)
+    code = next(block for block in README.split("```python\n") if "web.run_app" in block)
+    written: dict[str, Any] = {}
+    exec(code.split("```")[0], written)  # noqa: S102 (our own README)
+    runner = web.AppRunner(written["app"], shutdown_timeout=1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    integration_sandbox.subscribe(f"{url}/pushes", authorization="Bearer ours")
+    company = integration_sandbox.companies[0]
+    books = f"/{company.id}/invoices", f"/{company.id}/{company.connections[0].id}/invoices"
+    async with aiohttp.ClientSession(url) as caller:
+        yield Shop(integration_sandbox, runner, caller, books)
+    await runner.cleanup()
+
+
+@BOUNDED
+async def test_a_company_s_invoices_are_streamed_through(shop: Shop) -> None:
+    """A reader of the service gets every invoice, in the order of the list."""
+    async with shop.caller.get(shop.books[0]) as answer:
+        ids = [json.loads(line)["id"] async for line in answer.content]
+
+    company = shop.sandbox.companies[0]
+    listed = shop.sandbox.data_set(company.id, "invoices")
+    assert ids == [record["id"] for record in listed]
+
+
+@BOUNDED
+async def test_a_reader_who_leaves_ends_the_fetching(shop: Shop) -> None:
+    """Whoever hangs up in mid-stream leaves no request behind, and the next one is served."""
+    answer = await shop.caller.get(shop.books[0])
+    await answer.content.readline()
+    answer.close()
+    await asyncio.sleep(60)
+    fetched = shop.sandbox.count("GET")
+    await asyncio.sleep(60)
+
+    assert shop.sandbox.count("GET") == fetched < PAGES
+
+
+@pytest.mark.integration_sandbox(companies=1, push_seconds=(5, 15))
+async def test_a_push_is_answered_as_soon_as_it_ends(shop: Shop) -> None:
+    """Twenty callers get their outcomes by notification, at next to no polls."""
+    began = asyncio.get_running_loop().time()
+    answers = await asyncio.gather(*(pushed(shop) for _ in range(20)))
+    took = asyncio.get_running_loop().time() - began
+
+    assert {(status, told["status"]) for status, told in answers} == {(200, PushStatus.SUCCESS)}
+    assert took < 16
+    assert len(shop.sandbox.notifications) == 20
+
+
+@BOUNDED
+async def test_a_push_that_lasts_is_answered_with_its_key(shop: Shop) -> None:
+    """After the handler's time-out the caller has the key, and the push goes on."""
+    status, told = await pushed(shop)
+
+    assert (status, told) == (202, {"key": shop.sandbox.pushes[0].key})
+
+
+@BOUNDED
+async def test_a_shutdown_in_the_middle_leaves_nothing(shop: Shop) -> None:
+    """Readers and waiting pushes are cut off after the server's grace time; none hangs."""
+    answers = [await shop.caller.get(shop.books[0]) for _ in range(3)]
+    waiting = [asyncio.create_task(pushed(shop)) for _ in range(20)]
+    await asyncio.sleep(5)
+
+    await asyncio.wait_for(shop.runner.cleanup(), timeout=10)
+
+    ends = await asyncio.gather(*waiting, return_exceptions=True)
+    assert {type(end) for end in ends} == {aiohttp.ServerDisconnectedError}
+    for answer in answers:
+        answer.close()
+
+
+async def pushed(shop: Shop) -> tuple[int, dict[str, str]]:
+    async with shop.caller.post(shop.books[1], json=DELIVERY) as answer:
+        return answer.status, await answer.json()
+
+
+# ---- ASGI ----
+
+
+def asgi_service(client: Client, company: str, connection: str) -> AsgiApp:
+    """Make the service: GET streams, POST /pushes/ is mounted, POST pushes and waits."""
+    mounted = Receiver(client.notify, allow_unverified=True).asgi
+    books = client.company(company).connection(connection)
+
+    async def lines() -> AsyncIterator[bytes]:
+        async for page in client.company(company).data("invoices").list(page_size=1000).pages():
+            yield json.dumps(page.results).encode()
+
+    async def service(scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["path"] == "/pushes/":
+            await mounted({**scope, "root_path": "/pushes"}, receive, send)
+        elif scope["method"] == "GET":
+            await until_left(streamed(lines(), send), receive)
+        else:
+            record = json.loads((await receive())["body"])
+            operation = await client.wait(await books.push("invoices", record))
+            await streamed(parts(operation.status.encode()), send)
+
+    return service
+
+
+async def parts(*pieces: bytes) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
+
+
+async def streamed(pieces: AsyncIterator[bytes], send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    async for piece in pieces:
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def until_left(answering: Coroutine[Any, Any, None], receive: Receive) -> None:
+    """Answer until that is done or the reader is gone, and close no generator."""
+
+    async def left() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    tasks = {asyncio.create_task(answering), asyncio.create_task(left())}
+    _, running = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in running:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+async def called(
+    app: AsgiApp, method: str, path: str, body: object = None, *, patience: int = 1000
+) -> tuple[int, bytes]:
+    """Send one request and return status and body; leave after *patience* pieces."""
+    sent: list[Message] = []
+    gone = asyncio.Event()
+    inbound = [{"type": "http.request", "body": json.dumps(body).encode()}]
+
+    async def receive() -> Message:
+        if not inbound:
+            await gone.wait()
+            return {"type": "http.disconnect"}
+        return inbound.pop()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+        if len(sent) > patience:
+            gone.set()
+            await asyncio.Event().wait()  # the reader's window is full
+
+    await app({"type": "http", "method": method, "path": path, "headers": []}, receive, send)
+    return sent[0]["status"], b"".join(each.get("body", b"") for each in sent)
+
+
+@pytest.fixture
+def asgi(integration_client: Client, integration_sandbox: Sandbox) -> AsgiApp:
+    company = integration_sandbox.companies[0]
+    return asgi_service(integration_client, company.id, company.connections[0].id)
+
+
+@BOUNDED
+async def test_an_asgi_reader_who_leaves_ends_the_fetching(
+    asgi: AsgiApp, integration_sandbox: Sandbox
+) -> None:
+    """Cancelled with its generator left open, a streaming answer fetches no further."""
+    await called(asgi, "GET", "/", patience=3)
+    fetched = integration_sandbox.count("GET")
+    await asyncio.sleep(60)
+
+    assert integration_sandbox.count("GET") == fetched < PAGES
+
+
+@BOUNDED
+async def test_an_asgi_push_is_answered_once_the_receiver_is_told(
+    asgi: AsgiApp, integration_sandbox: Sandbox
+) -> None:
+    """A notification that comes to the mounted receiver ends the wait of another request."""
+    answer = asyncio.create_task(called(asgi, "POST", "/", DELIVERY))
+    await asyncio.sleep(1200)
+    integration_sandbox.clock.advance(hours=3)
+    key = integration_sandbox.pushes[0].key
+    told = {"eventType": "invoices.write.successful", "payload": {"id": key}}
+    began = asyncio.get_running_loop().time()
+
+    assert await called(asgi, "POST", "/pushes/", told) == (204, b"")
+    assert await answer == (200, b"Success")
+    assert asyncio.get_running_loop().time() - began < 1
