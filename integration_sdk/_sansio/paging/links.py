@@ -81,10 +81,9 @@ class LinkReader:
 
     def _link(self, href: str, params: Params) -> Link:
         names, own = {name for name, _ in params}, {name for name, _ in self.request.params}
-        if "page" in names:
-            number = number_in(params)
-        else:  # 1 is the default, but parameters that the request did not have may name any page
-            number = 1 if names <= own else None
+        # Parameters that the request did not have may stand for any page.
+        default = 1 if names <= own else None
+        number = number_in(params) if "page" in names else default
         sizeless = "page" in names and names <= own - {"pageSize"}
         return Link(params, self._text(href, params), number, sizeless)
 

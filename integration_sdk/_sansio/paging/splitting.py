@@ -113,7 +113,7 @@ def _last(matches: Iterator[re.Match[bytes]]) -> re.Match[bytes] | None:
 
 def _filled(rest: bytearray, received: Iterator[bytes]) -> bytearray:
     """Return *rest* with pieces of *received* appended until it is longer than `PIECE`."""
-    parts, size = [rest], len(rest)
+    parts, size = list[bytes | bytearray]([rest]), len(rest)
     while size <= PIECE and (piece := next(received, None)) is not None:
         parts.append(piece)
         size += len(piece)
