@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from attrs import define, field
 
-SLICE_SECONDS = 0.001
+SLICE_SECONDS = 0.0015
 FIRST_SLICE = 64
 SMALLEST_SLICE = 8
 LARGEST_SLICE = 4096
