@@ -32,6 +32,7 @@ class ChangingList:
     changes_per_answer: float
     cap: int = 5000
     share: float = 0.0
+    linked: bool = True
     hidden: set[int] = field(factory=set)
     asked: list[Params] = field(init=False, factory=list)
     standing: set[int] = field(init=False)
@@ -64,14 +65,14 @@ class ChangingList:
         query = dict(params)
         number, size = int(query["page"]), min(int(query["pageSize"]), self.cap)
         listed = self.records[(number - 1) * size : number * size]
-        links = {"next": {"href": "?"}} if number * size < len(self.records) else {}
+        more = self.linked and number * size < len(self.records)
         return msgspec.json.encode(
             {
                 "results": [{"id": record} for record in listed if record not in self.hidden],
                 "pageNumber": number,
                 "pageSize": size,
                 "totalResults": len(self.records),
-                "_links": links,
+                "_links": {"next": {"href": "?"}} if more else {},
             }
         )
 

@@ -192,6 +192,25 @@ async def test_the_event_loop_gets_turns_while_a_large_page_is_read() -> None:
 # Fetching ahead
 
 
+async def test_the_next_request_leaves_before_the_page_that_came_is_decoded() -> None:
+    """Otherwise each round of pages would begin as late as that page takes."""
+    now = 0.0
+
+    def slow(raw: bytes) -> bytes:
+        nonlocal now
+        now += 0.001
+        return raw
+
+    service = FakeService(count=500, latency=lambda _: 0)
+    items = aiter(service.pager(10, decode=slow, prefetch=1, clock=lambda: now))
+    for _ in range(10):
+        await anext(items)
+    await settle()  # page 2 arrives
+    await anext(items)
+
+    assert service.pages == [1, 2, 3]
+
+
 async def test_pages_ahead_wait_behind_everything_else() -> None:
     """The first page goes at the caller's priority, those ahead at the lowest."""
     service = FakeService(count=500)

@@ -86,9 +86,11 @@ def test_a_cursor_never_loses_what_stood_still() -> None:
 # Items that count and are not shown
 
 
-def hiding_list(seed: int) -> ChangingList:
+def hiding_list(seed: int, *, linked: bool = True, cap: int = 5000) -> ChangingList:
     chance = Random(seed)
     return ChangingList(
+        linked=linked,
+        cap=cap,
         chance=chance,
         records=list(range(chance.randint(0, 120))),
         changes_per_answer=chance.choice([0, 0, 0.05, 0.2, 1, 4]),
@@ -96,8 +98,8 @@ def hiding_list(seed: int) -> ChangingList:
     )
 
 
-def all_that_is_shown_once(seed: int) -> None:
-    listed = hiding_list(seed)
+def all_that_is_shown_once(seed: int, listed: ChangingList | None = None) -> None:
+    listed = listed or hiding_list(seed)
     walk = repair_walk(listed.chance.randint(1, 20), listed.chance.choice([0, 1, 4]))
 
     items, _ = read(walk, listed)
@@ -114,6 +116,25 @@ def test_a_list_that_hides_items_is_repaired_to_its_end(block: int) -> None:
     """Whatever is counted and not shown, changing or not, the rest comes exactly once."""
     for seed in range(block * 100, block * 100 + 100):
         all_that_is_shown_once(seed)
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_a_list_that_hides_items_and_sends_no_links_is_repaired_to_its_end(block: int) -> None:
+    """A page of nothing but hidden items does not end it before its ``totalResults``."""
+    for seed in range(block * 100, block * 100 + 100):
+        all_that_is_shown_once(seed, hiding_list(seed, linked=False))
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_list_that_hides_more_than_a_page_holds_never_just_ends(linked: bool) -> None:
+    """In pages of 13 at most, some hidden stretches cannot be crossed: that is an error."""
+    given_up = 0
+    for seed in range(200):
+        try:
+            all_that_is_shown_once(seed, hiding_list(seed, linked=linked, cap=13))
+        except ResultSetChanged:
+            given_up += 1
+    assert given_up < 100
 
 
 def test_a_cursor_never_loses_what_a_list_shows() -> None:

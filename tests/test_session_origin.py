@@ -64,7 +64,7 @@ def check_segments(count: int) -> int:
 def followed(link: str, base_url: str = BASE) -> Request:
     """Return the request that a ``next`` link of a list leads to."""
     first = read("/companies")
-    return evolve(first, params=LinkReader(first, base_url).query(link, page=1))
+    return evolve(first, params=LinkReader(first, base_url).read(link, page=1).params)
 
 
 def check_links(count: int) -> int:

@@ -87,10 +87,6 @@ class Fetching:
         self.report.waits += response.waited
         return Fetched(response, self.clock() - began - response.waited)
 
-    def is_here(self, ask: Ask) -> bool:
-        """Whether the page, or its error, has arrived."""
-        return self._pages[ask].task.done()
-
     async def answer(self, ask: Ask, goes_on: Callable[[Exception], bool]) -> Fetched | None:
         """Return the answer for the page *ask*; None if it was cancelled or must be sent again.
 
@@ -98,7 +94,9 @@ class Fetching:
             ask: The head of the walk.
             goes_on: Returns whether reading can go on after an error, which is then not raised.
         """
-        page = self._pages[ask]
+        page = self._pages.get(ask)
+        if page is None:
+            return None
         try:
             outcome = await page.task
         except asyncio.CancelledError:

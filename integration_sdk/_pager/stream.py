@@ -108,13 +108,12 @@ class Stream(Generic[T]):
         The iterator decodes each item when it is taken. Pass any exception it raises to `unfit`.
         """
         with self._one_at_a_time():
-            self._check_slice()
-            await self._turns.breathe()
+            self._end_slice()
             while not self._left:
                 if not await self._open_next():
                     return None
-                await self._turns.breathe()
-            return self._next_slice()
+            await self._turns.breathe()
+            return self._next_slice() if self._left else None
 
     async def next_page(self) -> list[T] | None:
         """Open the next page and return all its items; None at the end of the list."""
@@ -127,7 +126,7 @@ class Stream(Generic[T]):
                 self._held_at, self._page = began, []
             while self._left:
                 self.collect(self._page, self._next_slice())
-                self._check_slice()
+                self._end_slice()
                 await self._turns.breathe()
             items, self._held_at, self._page = self._page, None, None
             return items
@@ -226,8 +225,9 @@ class Stream(Generic[T]):
         self._turns.handing(size)
         return islice(self._feed.values, size)
 
-    def _check_slice(self) -> None:
+    def _end_slice(self) -> None:
         """Pass an item to `unfit` if its model raised StopIteration, which ended the slice."""
+        self._turns.taken()
         if self._feed is not None and self._feed.lost:
             self.unfit(RuntimeError("its model raised StopIteration"))
 
@@ -238,10 +238,8 @@ class Stream(Generic[T]):
             if ask is None:
                 return self._at_the_end()
             self._fetching.send(waiting=True)
-            had_to_wait = not self._fetching.is_here(ask)
+            await self._turns.breathe()  # requests leave when the event loop runs
             answer = await self._fetching.answer(ask, self._goes_on_after)
-            if had_to_wait:
-                self._turns.had_one()
             sheet = await self._read(answer.response) if answer else None
             if self._stopped_at is not None:
                 break

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from attrs import define, field
 
-SLICE_SECONDS = 0.001
+SLICE_SECONDS = 0.0015
 FIRST_SLICE = 64
 SMALLEST_SLICE = 8
 LARGEST_SLICE = 4096
@@ -35,22 +35,18 @@ class Turns:
         now = self.clock()
         if self.began is None:
             self.began = self._last_turn = now
-        self._fit(now)
         if now - self._last_turn >= SLICE_SECONDS / 2:
             await asyncio.sleep(0)
-            self.had_one()
-
-    def _fit(self, now: float) -> None:
-        """Choose the size of the next slice by how long the last one took."""
-        if self._handed and now > self._handed_at:
-            fitting = int(self._handed * SLICE_SECONDS / (now - self._handed_at))
-            self.size = max(SMALLEST_SLICE, min(fitting, 2 * self.size, LARGEST_SLICE))
-        self._handed = 0
+            self._last_turn = self.clock()
 
     def handing(self, count: int) -> None:
         """Note that a slice of *count* items is handed out now."""
         self._handed, self._handed_at = count, self.clock()
 
-    def had_one(self) -> None:
-        """Note that the event loop has just run."""
-        self._last_turn = self.clock()
+    def taken(self) -> None:
+        """Note that the slice was taken, and choose the size of the next by how long that took."""
+        took = self.clock() - self._handed_at
+        if self._handed and took > 0:
+            fitting = int(self._handed * SLICE_SECONDS / took)
+            self.size = max(SMALLEST_SLICE, min(fitting, 2 * self.size, LARGEST_SLICE))
+        self._handed = 0

@@ -146,7 +146,7 @@ def _parse(cursor: object) -> _Token:
 
 def same_query(one: Params, other: Params) -> bool:
     """Whether two queries have the same parameters, in any order."""
-    return sorted(one) == sorted(other)
+    return one == other or sorted(one) == sorted(other)
 
 
 def read_query(text: str) -> Params:

@@ -14,9 +14,9 @@ import re
 from typing import Final
 from urllib.parse import SplitResult, quote, unquote, urlencode, urljoin, urlsplit
 
-from attrs import define, field
+from attrs import define, field, frozen
 
-from integration_sdk._sansio.paging.cursor import PLACE, read_query
+from integration_sdk._sansio.paging.cursor import PLACE, number_of, read_query
 from integration_sdk._sansio.requests import Params, Request
 from integration_sdk.errors import UnsafeLink
 
@@ -25,6 +25,23 @@ _NOWHERE: Final = "http://base.invalid"
 """Used if the base URL is not known; a link that names a host is then refused."""
 _SENT_AS_IT_IS: Final = "!$%&'()*+,/:;=?@[]|"
 _PAGE: Final = re.compile(r"(?<=[?&]page=)[0-9]{1,9}(?=&|$)")
+
+
+@frozen
+class Link:
+    """The query of a link.
+
+    Attributes:
+        params: Its parameters.
+        query: The query as text to send; None if `params` is enough.
+        number: The page number; None if the link does not say.
+        sizeless: Whether it differs from the first request in nothing but the missing page size.
+    """
+
+    params: Params
+    query: str | None
+    number: int | None
+    sizeless: bool
 
 
 @define
@@ -39,9 +56,12 @@ class LinkReader:
     request: Request
     base_url: str
     _around: tuple[str, str] | None = field(init=False, default=None)
+    """The text of the last link before and after its page number."""
     _others: Params = field(init=False, default=())
+    """The other parameters of that link."""
+    _sizeless: bool = field(init=False, default=False)
 
-    def query(self, href: str, *, page: int | None) -> Params:
+    def read(self, href: str, *, page: int | None) -> Link:
         """Return the query of *href*, a link found on *page*.
 
         Links of one list usually differ only in the page number, so only the first is parsed.
@@ -49,17 +69,25 @@ class LinkReader:
         Raises:
             UnsafeLink: It leads to another host or path.
         """
-        number = _PAGE.search(href)
-        around = (href[: number.start()], href[number.end() :]) if number else None
-        if number and around == self._around:
-            return (*self._others, ("page", number[0]))
-        params = self._parse(href, page)
-        self._around = around
-        self._others = tuple(pair for pair in params if pair[0] != "page")
-        return params
+        found = _PAGE.search(href)
+        around = (href[: found.start()], href[found.end() :]) if found else None
+        if found and around == self._around:
+            return Link((*self._others, ("page", found[0])), None, int(found[0]), self._sizeless)
+        link = self._link(href, self._parse(href, page))
+        if link.query is None and link.number is not None:
+            self._around, self._sizeless = around, link.sizeless
+            self._others = tuple(pair for pair in link.params if pair[0] != "page")
+        return link
 
-    def raw_query(self, href: str, params: Params) -> str | None:
-        """Return the query of *href* as text to send; None if *params* is enough."""
+    def _link(self, href: str, params: Params) -> Link:
+        names, own = {name for name, _ in params}, {name for name, _ in self.request.params}
+        # Parameters that the request did not have may stand for any page.
+        default = 1 if names <= own else None
+        number = number_in(params) if "page" in names else default
+        sizeless = "page" in names and names <= own - {"pageSize"}
+        return Link(params, self._text(href, params), number, sizeless)
+
+    def _text(self, href: str, params: Params) -> str | None:
         if {pair for pair in params if pair[0] not in PLACE} <= {*self.request.params}:
             return None
         text = quote(urlsplit(href).query, safe=_SENT_AS_IT_IS)
@@ -99,3 +127,9 @@ def _same_host(link: SplitResult, base: SplitResult) -> bool:
 
 def _port(url: SplitResult) -> int | None:
     return url.port or _PORTS.get(url.scheme)
+
+
+def number_in(params: Params, name: str = "page") -> int | None:
+    """Return the number that *params* give for *name*; None if it is not one number."""
+    values = [value for known, value in params if known == name]
+    return number_of(values[0]) if len(values) == 1 else None

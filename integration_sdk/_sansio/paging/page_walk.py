@@ -31,10 +31,10 @@ from collections.abc import Sequence
 from attrs import define, evolve, field
 from msgspec import Raw
 
-from integration_sdk._sansio.paging.cursor import Position, number_of, same_query
+from integration_sdk._sansio.paging.cursor import Position, same_query
 from integration_sdk._sansio.paging.items import Sheet
 from integration_sdk._sansio.paging.line import Ask
-from integration_sdk._sansio.paging.links import LinkReader
+from integration_sdk._sansio.paging.links import LinkReader, number_in
 from integration_sdk._sansio.paging.page_size import PageSize
 from integration_sdk._sansio.paging.walk import Walk
 from integration_sdk._sansio.requests import Params
@@ -58,7 +58,8 @@ class PageWalk(Walk):
     _count: int = field(init=False, default=0)
     _guessing: bool = field(init=False, default=False)
     """Whether the head was computed, because no link led to it."""
-    _visited: set[int] = field(init=False, factory=set)
+    _linked: set[int] = field(init=False, factory=set)
+    """The pages that were begun with or linked to so far."""
     _end: int = field(init=False, default=0)
     """Pages are requested ahead of their links only if they begin before this item."""
     _size: int | None = field(init=False, default=None)
@@ -74,12 +75,13 @@ class PageWalk(Walk):
     def __attrs_post_init__(self) -> None:
         self._links = LinkReader(self.request, self.base_url)
         self.total = self.start.total
-        self._size = _number(self.start.params, "pageSize")
+        self._size = number_in(self.start.params, "pageSize")
+        self._linked.add(_mark(self.start.params, self.start.query))
         self.line.start_over(self._first())
 
     def _first(self) -> Ask:
         """Return the page to begin with; its offset is known if all pages before it were full."""
-        number = _number(self.start.params)
+        number = number_in(self.start.params)
         before = 0 if number == 1 else ((number or 0) - 1) * (self._size or 0)
         counted = number and not self.start.query and self.start.done == before + self.start.skip
         return Ask(
@@ -131,7 +133,6 @@ class PageWalk(Walk):
         self.line.open_head(size)
         self.current, self._count = ask, sheet.count
         self.offered += max(sheet.count - ask.skip, 0)
-        self._visited.add(_mark(ask.params, ask.query))
         self.total = self.total if sheet.total is None else sheet.total
         self.sizes.answered(sheet.count, size, seconds)
         self._go_on(ask, sheet)
@@ -181,28 +182,21 @@ class PageWalk(Walk):
         if sheet.links.next is None:
             return None if guessed and not sheet.count else self._guess(ask, sheet)
         page = ask.number if ask.number is not None else sheet.number
-        params = self._links.query(sheet.links.next, page=page)
-        query = self._links.raw_query(sheet.links.next, params)
-        params = self._sized(params, ask)
-        number = self._number_of(params)
-        backwards = number is not None and page is not None and number <= page
-        if backwards or _mark(params, query) in self._visited:
+        link = self._links.read(sheet.links.next, page=page)
+        size = [pair for pair in ask.params if pair[0] == "pageSize"] if link.sizeless else ()
+        params = (*size, *link.params)
+        backwards = link.number is not None and page is not None and link.number <= page
+        mark = _mark(params, link.query)
+        if backwards or mark in self._linked:
             raise self.error(
                 f"the next link of page {page} leads back to a page that was read already "
                 f"({sheet.links.next!r})",
                 page,
             )
-        self._size = None if query else self._regular_size(ask, sheet, params)
+        self._linked.add(mark)
+        self._size = None if link.query else self._regular_size(ask, sheet, params)
         offset = self._size * ask.number if self._size and ask.number else None
-        return Ask(params=params, query=query, number=number, offset=offset)
-
-    def _sized(self, params: Params, ask: Ask) -> Params:
-        """Return a link's query; if it names a page but no size, with the size of *ask*."""
-        names = {name for name, _ in params}
-        plain = "page" in names and names <= {name for name, _ in self.request.params}
-        if not plain or "pageSize" in names:
-            return params
-        return (*params, *(pair for pair in ask.params if pair[0] == "pageSize"))
+        return Ask(params=params, query=link.query, number=link.number, offset=offset)
 
     def _regular_size(self, ask: Ask, sheet: Sheet, params: Params) -> int | None:
         """Return the page size if the link is the page's own query for the next page number."""
@@ -212,19 +206,9 @@ class PageWalk(Walk):
         size = sheet.size if regular else None
         if sheet.count != sheet.size:
             self.sizes.give_up()
-        if size and size < (_number(ask.params, "pageSize") or 0):
+        if size and size < (number_in(ask.params, "pageSize") or 0):
             self.sizes.capped(size)
         return size or None
-
-    def _number_of(self, params: Params) -> int | None:
-        """Return the page number of a link; without ``page`` it is 1, the default.
-
-        If the link has parameters that the request did not have, the number is unknown (None).
-        """
-        if any(name == "page" for name, _ in params):
-            return _number(params)
-        says_more = {name for name, _ in params} - {name for name, _ in self.request.params}
-        return None if says_more else 1
 
     def _guess(self, ask: Ask, sheet: Sheet) -> Ask | None:
         """Return the page after one without a link; None if its envelope says it is the last."""
@@ -280,7 +264,6 @@ class PageWalk(Walk):
             return None
         problem, self._problem = self._problem, None
         if self.current is not None:
-            self._visited.discard(_mark(self.current.params, self.current.query))
             self.line.start_over(evolve(self.current, skip=self._count))
         return problem
 
@@ -297,11 +280,6 @@ def _successor(ask: Ask, size: int | None) -> Ask:
 
 def _replaced(params: Params, name: str, value: int) -> Params:
     return (*(pair for pair in params if pair[0] != name), (name, str(value)))
-
-
-def _number(params: Params, name: str = "page") -> int | None:
-    values = [value for known, value in params if known == name]
-    return number_of(values[0]) if len(values) == 1 else None
 
 
 def _mark(params: Params, query: str | None) -> int:

@@ -19,6 +19,10 @@ therefore ends beyond the last one that was used, and is made larger than usual 
 reach an item on either side. So every page of a list that stands still leads on; in one that
 changes, `MOST_IDLE` pages in a row without a new item are an error.
 
+The list ends where ``totalResults`` says, links or not. If that is too high, a service that sends
+links ends its list by sending none; of one that never does, larger pages are requested, and if
+they cannot reach that far, it is an error.
+
 Known limits: a record that is moved counts as deleted and inserted. Keys are kept for the whole
 walk, about 100 bytes an item. A cursor knows only the last few items; one taken while the walk
 stepped back may repeat some items, but misses none.
@@ -79,6 +83,8 @@ class RepairWalk(Walk):
     """Hashes of the keys that a cursor identifies its place by."""
     _cuts: int = field(init=False, default=0)
     _page_keys: list[Hashable] = field(init=False, factory=list)
+    _linked: bool = field(init=False, default=False)
+    """Whether the service sends links, so that the last page is the one without."""
 
     def __attrs_post_init__(self) -> None:
         self.total = self.start.total
@@ -167,7 +173,8 @@ class RepairWalk(Walk):
         self.line.open_head(size)
         self.offered += len(keys) - cut
         self._take(ask, sheet, keys)
-        if self._is_last(ask, sheet) or self._is_end(ask, sheet, cut):
+        if self._is_last(ask, sheet, cut):
+            self._note_shortfall(ask, sheet)
             self.line.start_over()
         else:
             self._go_on()
@@ -237,6 +244,7 @@ class RepairWalk(Walk):
 
     def _take(self, ask: Ask, sheet: Sheet, keys: list[Hashable]) -> None:
         self.current, self._page_keys = ask, keys
+        self._linked |= sheet.links.next is not None
         self._seen.update(keys)
         self._reached = _end(ask)
         # The last item may stand this far before the end of the page. Without a link, the page
@@ -252,18 +260,17 @@ class RepairWalk(Walk):
         if head is None or (head.offset or 0) > begin:
             self.line.start_over(self._plan(self._reached))
 
-    def _is_last(self, ask: Ask, sheet: Sheet) -> bool:
-        more = sheet.total is not None and _end(ask) < sheet.total
-        short = sheet.total is not None and sheet.count < (ask.size or 0)
-        return not more and (short or sheet.links.next is None)
+    def _is_last(self, ask: Ask, sheet: Sheet, cut: int | None) -> bool:
+        """Whether the list ends here: by its total or, if that is too high, by its links."""
+        unlinked, short = sheet.links.next is None, sheet.count < (ask.size or 0)
+        if sheet.total is not None and _end(ask) < sheet.total:
+            return self._linked and unlinked and short and cut == sheet.count
+        return unlinked or (short and sheet.total is not None)
 
-    def _is_end(self, ask: Ask, sheet: Sheet, cut: int) -> bool:
-        """Whether nothing but ``totalResults`` says that there is more."""
-        if cut < sheet.count or sheet.links.next is not None or sheet.count >= (ask.size or 0):
-            return False
-        text = f"the list ended here, and totalResults says {sheet.total}"
-        self.notes.append(Drift(kind="count", page=ask.number, detail=text))
-        return True
+    def _note_shortfall(self, ask: Ask, sheet: Sheet) -> None:
+        if sheet.total is not None and (ask.offset or 0) + sheet.count < sheet.total:
+            text = f"the list ended here, and totalResults says {sheet.total}"
+            self.notes.append(Drift(kind="count", page=ask.number, detail=text))
 
     def _search(self, ask: Ask, sheet: Sheet) -> None:
         """Look further back or, for a cursor's place and once at the start, forward again."""
@@ -276,7 +283,7 @@ class RepairWalk(Walk):
                 following = self._plan(self._reached)
             self.line.start_over(following)
             return
-        if self._is_last(ask, sheet):
+        if self._is_last(ask, sheet, None):
             raise self.error(
                 "the items before the cursor are gone; start afresh", ask.number, ResultSetChanged
             )

@@ -83,15 +83,16 @@ def _split_as_received(
 ) -> Generator[None, None, Envelope | None]:
     """Return the envelope; None if there is no place to cut."""
     received = iter(pieces)
-    buffer = _filled(b"", received)
+    buffer = _filled(bytearray(), received)
     start = _START.search(buffer)
     if start is None:
         return None
     first, second = map(re.escape, start.groups())
     next_item = re.compile(rb"\}\s*,\s*(?=" + first + _SCALAR + second + rb")")
-    head, rest = bytes(buffer[: start.end()]), buffer[start.end() :]
+    head = bytes(buffer[: start.end()])
     raws = _read_page(head + b"]}").results  # empty; raises if it is not the page's own list
-    while len(buffer := _filled(b"[" + rest, received)) > PIECE:
+    buffer[: start.end()] = b"["  # in place, without a copy
+    while len(buffer := _filled(buffer, received)) > PIECE:
         cut = next_item.search(buffer, len(buffer) - NEAR_END) or _last(next_item.finditer(buffer))
         if cut is None:
             return None
@@ -99,7 +100,9 @@ def _split_as_received(
         buffer[cut.start() + 1 :] = b"]"
         raws += _read_items(mend(buffer))
         yield
-    envelope = _read_page(mend(head + buffer[1:]))
+        buffer = bytearray(b"[") + rest
+    buffer[:1] = head
+    envelope = _read_page(mend(buffer))
     envelope.results[:0] = raws
     return envelope
 
@@ -108,13 +111,13 @@ def _last(matches: Iterator[re.Match[bytes]]) -> re.Match[bytes] | None:
     return next(iter(deque(matches, maxlen=1)), None)
 
 
-def _filled(rest: bytes, received: Iterator[bytes]) -> bytearray:
+def _filled(rest: bytearray, received: Iterator[bytes]) -> bytearray:
     """Return *rest* with pieces of *received* appended until it is longer than `PIECE`."""
-    parts, size = [rest], len(rest)
+    parts, size = list[bytes | bytearray]([rest]), len(rest)
     while size <= PIECE and (piece := next(received, None)) is not None:
         parts.append(piece)
         size += len(piece)
-    return bytearray().join(parts)
+    return bytearray().join(parts) if parts[1:] else rest
 
 
 def _split_at_once(body: bytes | bytearray) -> Envelope:
