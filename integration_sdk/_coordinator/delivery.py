@@ -138,8 +138,10 @@ class Delivery:
         if done.state is State.AMBIGUOUS:
             self.reconcile(done.lane.company_id)
         if done.key is not None:
-            own = heard.operation if heard and heard.answer.key == done.key else None
-            return Delivered(done, own or submissions.recorded_operation(done))
+            own = heard.operation if heard else None
+            if own is None or own.push_operation_key != done.key:
+                own = submissions.recorded_operation(done)
+            return Delivered(done, own)
         held_back = heard is not None and not self.policy.waits_for(heard.answer)
         return Delivered(done, None, replies.error(call, done, heard), held_back)
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Any, TypeVar
-from uuid import uuid4
 
 from attrs import Factory, define, evolve
 
@@ -106,7 +106,9 @@ class Desk:
             intent_id, key = self.new_names()
             call = submissions.to_request(self.dialect, push.request, push.request.record, key)
             intent = submissions.intend(push.request, call, intent_id, key, durable=self.durable)
-            current = await self._take_up(push, intent)
+            current: Intent | None = intent
+            if self.check or (self.durable and push.request.reference is not None):
+                current = await self._take_up(push, intent)
         except (InvalidRecord, ConfigurationError) as error:
             self.settle(push, outcomes.invalid(push.request, error))
         except IntegrationError as error:
@@ -115,8 +117,8 @@ class Desk:
             self.settle(push, outcomes.refused(push.request, NotSent(f"not sent: {error!r}")))
             raise
         else:
-            if current is not None:
-                await self._go_on(push, call, current)
+            if current is not None and not self._has_begun(push, current):
+                await self.deliver(push, call, current)
         finally:
             self.tally.sending -= 1
 
@@ -142,12 +144,14 @@ class Desk:
     def new_names(self) -> tuple[str, str | None]:
         """Return a new intent id, and an idempotency key (the same id, or None)."""
         if self.dialect.idempotency_header:
-            key = str(uuid4())
+            key = _guid()
             return key, key
-        return (uuid4().hex if self.durable else f"push-{next(self._numbers)}"), None
+        return (_guid() if self.durable else f"push-{next(self._numbers)}"), None
 
-    async def _go_on(self, push: Push, call: Request, intent: Intent) -> None:
-        """Continue *intent* from its current state: an earlier run may have begun it."""
+    def _has_begun(self, push: Push, intent: Intent) -> bool:
+        """Continue *intent* if an earlier run has sent it; return whether that is so."""
+        if intent.state is State.INTENT:
+            return False
         if outcome := submissions.recorded_outcome(push.request, intent, self.dialect):
             self.settle(push, outcome)
         elif intent.key is not None:
@@ -155,7 +159,8 @@ class Desk:
         elif intent.state is State.AMBIGUOUS:
             self._doubt(push, intent)
         else:
-            await self.deliver(push, call, intent)
+            return False
+        return True
 
     async def deliver(self, push: Push, call: Request, intent: Intent) -> None:
         """Send *push*, then follow it."""
@@ -382,3 +387,9 @@ class Desk:
                 self.on_event(PushEvent(what, push))
         except Exception:
             logger.exception("on_event failed for %r; pushing goes on", what)
+
+
+def _guid() -> str:
+    """Return a random GUID; `uuid4` would spend three times as long on each push."""
+    digits = os.urandom(16).hex()
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"

@@ -110,7 +110,7 @@ class _Change(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fields=Tr
 class _Usual(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fields=True):
     push_operation_key: str
     company_id: str
-    status: PushStatus
+    status: str
     data_connection_id: str | None = None
     data_connection_key: str | None = None
     data_type: str | None = None
@@ -124,6 +124,7 @@ class _Usual(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fields=Tru
     changes: tuple[_Change, ...] | None = None
 
 
+_STATUSES: Final = {status.value: status for status in PushStatus}
 _NO_ITEMS: Final = Validation()
 _NO_EXTRA: Final[dict[str, Any]] = {}
 """Shared by all operations without extra fields, since ten thousand may be open."""
@@ -140,7 +141,7 @@ def read_full(raw: bytes, *, exact: bool = False) -> PushOperation:
     """
     try:
         return _operation(_read_exact(raw) if exact else _read_usual(raw))
-    except (msgspec.DecodeError, ValueError):
+    except (msgspec.DecodeError, ValueError, KeyError):  # KeyError: a status that is not ours
         return read_operation(decode_json(raw, exact=exact))
 
 
@@ -152,7 +153,8 @@ def _operation(usual: _Usual) -> PushOperation:
         company_id=_kept(usual.company_id),
         data_connection_id=_shared(other if own is None else own),
         data_type=_shared(usual.data_type),
-        status=usual.status,
+        status=_STATUSES[usual.status],
+        raw_status=usual.status,
         requested_on_utc=None if requested is None else parse_utc(requested),
         completed_on_utc=None if completed is None else parse_utc(completed),
         data=usual.data,
@@ -166,12 +168,16 @@ def _operation(usual: _Usual) -> PushOperation:
 
 
 def _change(usual: _Change) -> PushChange:
-    ref = usual.record_ref
     return PushChange(
         type=_shared(usual.type),
-        record_ref=None if ref is None else RecordRef(id=ref.id, data_type=_shared(ref.data_type)),
+        record_ref=None if usual.record_ref is None else _record_ref(usual.record_ref),
         attachment_id=usual.attachment_id,
+        extra=_NO_EXTRA,
     )
+
+
+def _record_ref(usual: _Ref) -> RecordRef:
+    return RecordRef(id=usual.id, data_type=_shared(usual.data_type), extra=_NO_EXTRA)
 
 
 def _shared(name: str | None) -> str | None:
