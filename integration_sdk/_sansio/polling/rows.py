@@ -8,6 +8,7 @@ decoded by `codec.read_operation`.
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
@@ -78,7 +79,7 @@ def read_rows(body: bytes) -> Rows:
     """
     try:
         page = _read_page(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedResponse(f"no page of push operations: {error}") from None
     more = page.links is not None and bytes(page.links.next) != b"null"
     return Rows(page.results, more, page.page_size, body)
@@ -141,8 +142,33 @@ def read_full(raw: bytes, *, exact: bool = False) -> PushOperation:
     """
     try:
         return _operation(_read_exact(raw) if exact else _read_usual(raw))
-    except (msgspec.DecodeError, ValueError, KeyError):  # KeyError: a status that is not ours
+    except (msgspec.DecodeError, ValueError, KeyError, RecursionError):
         return read_operation(decode_json(raw, exact=exact))
+
+
+def read_brief(raw: bytes, problem: MalformedResponse) -> PushOperation:
+    """Return what is left of an operation that cannot be read in full because of *problem*.
+
+    That is its key, company and status; ``error_message`` says why the rest is missing. So a
+    number that is too large, or half a character, does not keep a push from ending.
+
+    Raises:
+        MalformedResponse: *problem*, if these cannot be read either.
+    """
+    try:
+        told = json.loads(raw.decode(errors="replace"), parse_int=float)
+        key, company, status = told["pushOperationKey"], told["companyId"], told["status"]
+        if not all(isinstance(one, str) and one for one in (key, company, status)):
+            raise problem
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise problem from None
+    return PushOperation(
+        push_operation_key=key,
+        company_id=company,
+        status=_STATUSES.get(status, PushStatus.UNKNOWN),
+        raw_status=status,
+        error_message=f"The rest of the answer cannot be read: {problem}",
+    )
 
 
 def _operation(usual: _Usual) -> PushOperation:
