@@ -219,6 +219,9 @@ class Delivery:
     async def _reconcile(self, company_id: str) -> None:
         try:
             await self.drive(reconcile.reconcile(self.ledger, company_id, policy=self.policy))
+        except Exception as error:
+            logger.exception("the search for pushes in doubt of company %s broke off", company_id)
+            await self.drive(reconcile.break_off(self.ledger, company_id, repr(error)))
         finally:
             self._reconciling.discard(company_id)
         self._tell(company_id)
@@ -257,6 +260,8 @@ class Delivery:
                 company_id,
                 error,
             )
+        except Exception:
+            logger.exception("the search for pushes in doubt of company %s broke off", company_id)
         self._tell(company_id)
 
     # Effects
