@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Awaitable, Callable
-from itertools import count
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from attrs import Factory, define, evolve
+from attrs import Factory, define, evolve, field
 
 from integration_sdk._coordinator.delivery import Delivered, Delivery
+from integration_sdk._coordinator.key_refusals import KeyRefusals
+from integration_sdk._coordinator.names import Names
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent, What
 from integration_sdk._coordinator.references import References
@@ -40,6 +40,7 @@ from integration_sdk.errors import (
     InvalidRecord,
     JournalError,
     NotSent,
+    Unauthorized,
 )
 from integration_sdk.models import OutcomeStatus, PushOperation, PushOutcome, PushRequest
 
@@ -63,6 +64,7 @@ class Desk:
         over: Whether the block has been left.
         idle: Set while every push has an outcome.
         waits: Ends bounded waits.
+        names: Makes ids and idempotency keys.
     """
 
     poller: Poller
@@ -83,8 +85,9 @@ class Desk:
     idle: asyncio.Event = Factory(asyncio.Event)
     tasks: Tasks = Factory(Tasks)
     waits: Waits = Factory(lambda self: Waits(self._expired), takes_self=True)
+    names: Names = field(init=False)
+    _key_refusals: KeyRefusals = Factory(KeyRefusals)
     _finals: list[tuple[Push, PushOperation]] = Factory(list)
-    _numbers: Any = Factory(count)
     _recording: bool = False
     _busy: int = 0
     _like: PushOperation | None = None
@@ -92,6 +95,7 @@ class Desk:
     def __attrs_post_init__(self) -> None:
         self.idle.set()
         self.delivery.changed = self.intent_changed
+        self.names = Names(self.dialect.idempotency_header is not None, self.durable)
 
     # Sending
 
@@ -103,7 +107,7 @@ class Desk:
             return
         self.tally.sending += 1
         try:
-            intent_id, key = self.new_names()
+            intent_id, key = self.names.new()
             call = submissions.to_request(self.dialect, push.request, push.request.record, key)
             intent = submissions.intend(push.request, call, intent_id, key, durable=self.durable)
             current: Intent | None = intent
@@ -141,13 +145,6 @@ class Desk:
             await self.check(push.request)
         return intent if before is None else await self.delivery.replace(before, intent)
 
-    def new_names(self) -> tuple[str, str | None]:
-        """Return a new intent id, and an idempotency key (the same id, or None)."""
-        if self.dialect.idempotency_header:
-            key = _guid()
-            return key, key
-        return (_guid() if self.durable else f"push-{next(self._numbers)}"), None
-
     def _has_begun(self, push: Push, intent: Intent) -> bool:
         """Continue *intent* if an earlier run has sent it; return whether that is so."""
         if intent.state is State.INTENT:
@@ -169,11 +166,13 @@ class Desk:
                 await self.delivery.withdraw(intent)
                 self._refused(push, self.stopped)
                 return
+            began = asyncio.get_running_loop().time()
             done = await self.delivery.deliver(intent, call)
-        self._delivered(push, done)
+        self._delivered(push, done, began)
 
-    def _delivered(self, push: Push, done: Delivered) -> None:
+    def _delivered(self, push: Push, done: Delivered, began: float) -> None:
         if done.operation is not None:
+            self._key_refusals.forget()
             self._tell("sent", push)
             self.follow(push, done.intent, done.operation)
         elif done.intent.state is State.AMBIGUOUS:
@@ -181,9 +180,14 @@ class Desk:
             logger.warning(lost, done.intent, done.error)
             self._doubt(push, done.intent)
         else:
-            self._refused(push, done.error or NotSent("not sent"), for_all=done.held_back)
+            error = done.error or NotSent("not sent")
+            self._refused(push, error, for_all=done.held_back or self._is_locked_out(error, began))
         if self.over:
             self.let_go()
+
+    def _is_locked_out(self, error: IntegrationError, began: float) -> bool:
+        now = asyncio.get_running_loop().time()
+        return isinstance(error, Unauthorized) and self._key_refusals.are_final(began, now)
 
     def _refused(self, push: Push, error: IntegrationError, *, for_all: bool = False) -> None:
         if for_all or outcomes.ends_all(error):
@@ -387,9 +391,3 @@ class Desk:
                 self.on_event(PushEvent(what, push))
         except Exception:
             logger.exception("on_event failed for %r; pushing goes on", what)
-
-
-def _guid() -> str:
-    """Return a random GUID; `uuid4` would spend three times as long on each push."""
-    digits = os.urandom(16).hex()
-    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
