@@ -295,3 +295,22 @@ async def test_progress_that_nobody_reads_changes_nothing(
         done = await ended(process)
     assert done.code == 0
     assert out.read_text().count("SUCCESS") == 3
+
+
+async def test_a_key_that_is_revoked_ends_the_run(
+    sandbox: Sandbox, books: Connection, tmp_path: Path
+) -> None:
+    """It says so once; the lines that were not sent wait for the next run."""
+    rule = sandbox.faults.status(401, route="POST /push/", skip=10)
+    source, journal = written(tmp_path / "r", map(invoice, range(400))), tmp_path / "j.db"
+
+    done = await pushed(sandbox, books, source, journal=journal)
+    sandbox.faults.remove(rule)
+    again = await pushed(sandbox, books, source, journal=journal)
+
+    assert done.statuses.count("SUCCESS") == 10
+    assert posts(sandbox) < 400 + len(done.lines)
+    assert len(done.lines) < 300
+    assert done.code != 0
+    assert again.code == 0
+    assert again.statuses == ["SUCCESS"] * 400

@@ -19,7 +19,7 @@ from integration_sdk._coordinator.delivery import Delivery
 from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._coordinator.snapshots import SNAPSHOT_PUSHES
 from integration_sdk._journal import KeyJournal, SqliteJournal
-from integration_sdk._sansio.pushing import replies
+from integration_sdk._sansio.pushing import reconcile, replies
 from integration_sdk._sansio.pushing.intents import Intent, State
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response
@@ -567,6 +567,46 @@ async def test_a_delivery_that_breaks_off_and_is_nowhere_can_be_decided(
         assert not pushes.in_doubt
 
     assert model.counts["push.create"] == 3
+
+
+@pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "file"])
+async def test_a_search_that_breaks_off_ends_in_doubt(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    journal: Path,
+    on_disk: bool,
+) -> None:
+    """Nobody waits for ever: the outcome names both causes, and can be decided."""
+    monkeypatch.setattr(reconcile, "judge", broken)
+    lost = AnswerLost("reset")
+    model = Model(answer=lambda call: lost if call.operation == "push.create" else None)
+    path = journal if on_disk else None
+    async with asyncio.timeout(100), coordinator(model, journal=path) as pushes:
+        outcomes = await collect(pushes.run(requests(3)))
+        for push in pushes.in_doubt:
+            await pushes.decide(str(push.intent), "abandon")
+
+    assert statuses(outcomes) == {OutcomeStatus.IN_DOUBT: 3}
+    told = str(outcomes[0].error)
+    assert "reset" in told
+    assert "a bug of ours" in told
+    assert "a bug of ours" in caplog.text
+
+
+async def test_a_search_after_a_restart_that_breaks_off_ends_in_doubt(
+    monkeypatch: pytest.MonkeyPatch, journal: Path
+) -> None:
+    """What an earlier run left in doubt is in doubt again, though it cannot be looked for."""
+    lost = AnswerLost("reset")
+    model = Model(answer=lambda call: lost if call.operation == "push.create" else None)
+    async with coordinator(model, journal=journal, patience=5.0) as pushes:
+        await collect(pushes.run(requests(2)))
+    monkeypatch.setattr(reconcile, "judge", broken)
+
+    async with asyncio.timeout(100), coordinator(model, journal=journal) as pushes:
+        outcomes = [await push for push in pushes.recovered]
+
+    assert statuses(outcomes) == {OutcomeStatus.IN_DOUBT: 2}
 
 
 async def test_a_retry_that_breaks_off_was_refused_all_the_same(

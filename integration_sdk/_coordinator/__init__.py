@@ -3,6 +3,7 @@
 * ``coordinator``: the public class; ``options``: its options; ``bulk``: its `run` method.
 * ``push``: the handle of one push.
 * ``desk``: takes each push from submission to outcome.
+* ``names``: ids and idempotency keys; ``key_refusals``: whether the API key is still accepted.
 * ``references``: which push holds which reference.
 * ``delivery``: drives the push protocol; ``push_list`` and ``snapshots`` read the service's list
   of pushes for it.

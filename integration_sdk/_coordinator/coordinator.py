@@ -229,6 +229,7 @@ class Coordinator:
             ConfigurationError: *request* is no `PushRequest`, its ids or its reference cannot
                 be right, or *wait* is no number of seconds; nothing was sent.
             AccountExpired: The account has expired; nothing more is sent.
+            Unauthorized: The API key was refused three times in a row; likewise.
             JournalError: The journal cannot be read or written; nothing more is sent.
             TooManyRequests, ServiceUnavailable: The service asks to wait for longer than
                 ``max_pause``; nothing more is sent.
@@ -282,6 +283,7 @@ class Coordinator:
                 outcome; the rest of *requests* is untouched.
             TooManyRequests, ServiceUnavailable: Likewise, if the service asks to wait for
                 longer than ``max_pause``; go on at ``retry_at``.
+            Unauthorized: Likewise, if the API key was refused three times in a row.
             JournalError: Likewise, if the journal cannot be read or written; what was sent
                 before is waited for.
             ConfigurationError: *requests* gave something that is no `PushRequest`; raised

@@ -91,7 +91,7 @@ async def _resend(desk: Desk, before: Intent, again: Push) -> Push:
 
 
 async def _on_record(desk: Desk, intent_id: str) -> Intent:
-    new_id, key = desk.new_names()
+    new_id, key = desk.names.new()
     machine = reconcile.resend(desk.delivery.ledger, intent_id, new_id=new_id, idempotency_key=key)
     return await desk.delivery.drive(machine)
 

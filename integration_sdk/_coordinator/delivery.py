@@ -138,8 +138,10 @@ class Delivery:
         if done.state is State.AMBIGUOUS:
             self.reconcile(done.lane.company_id)
         if done.key is not None:
-            own = heard.operation if heard and heard.answer.key == done.key else None
-            return Delivered(done, own or submissions.recorded_operation(done))
+            own = heard.operation if heard else None
+            if own is None or own.push_operation_key != done.key:
+                own = submissions.recorded_operation(done)
+            return Delivered(done, own)
         held_back = heard is not None and not self.policy.waits_for(heard.answer)
         return Delivered(done, None, replies.error(call, done, heard), held_back)
 
@@ -217,6 +219,9 @@ class Delivery:
     async def _reconcile(self, company_id: str) -> None:
         try:
             await self.drive(reconcile.reconcile(self.ledger, company_id, policy=self.policy))
+        except Exception as error:
+            logger.exception("the search for pushes in doubt of company %s broke off", company_id)
+            await self.drive(reconcile.break_off(self.ledger, company_id, repr(error)))
         finally:
             self._reconciling.discard(company_id)
         self._tell(company_id)
@@ -255,6 +260,8 @@ class Delivery:
                 company_id,
                 error,
             )
+        except Exception:
+            logger.exception("the search for pushes in doubt of company %s broke off", company_id)
         self._tell(company_id)
 
     # Effects

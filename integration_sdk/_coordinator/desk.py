@@ -16,13 +16,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from itertools import count
-from typing import Any, TypeVar
-from uuid import uuid4
+from typing import TypeVar
 
-from attrs import Factory, define, evolve
+from attrs import Factory, define, evolve, field
 
 from integration_sdk._coordinator.delivery import Delivered, Delivery
+from integration_sdk._coordinator.key_refusals import KeyRefusals
+from integration_sdk._coordinator.names import Names
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent, What
 from integration_sdk._coordinator.references import References
@@ -40,6 +40,7 @@ from integration_sdk.errors import (
     InvalidRecord,
     JournalError,
     NotSent,
+    Unauthorized,
 )
 from integration_sdk.models import OutcomeStatus, PushOperation, PushOutcome, PushRequest
 
@@ -63,6 +64,7 @@ class Desk:
         over: Whether the block has been left.
         idle: Set while every push has an outcome.
         waits: Ends bounded waits.
+        names: Makes ids and idempotency keys.
     """
 
     poller: Poller
@@ -85,8 +87,9 @@ class Desk:
     waits: Waits = Factory(
         lambda self: Waits(self._expired, self.poller.look_last), takes_self=True
     )
+    names: Names = field(init=False)
+    _key_refusals: KeyRefusals = Factory(KeyRefusals)
     _finals: list[tuple[Push, PushOperation]] = Factory(list)
-    _numbers: Any = Factory(count)
     _recording: bool = False
     _busy: int = 0
     _like: PushOperation | None = None
@@ -94,6 +97,7 @@ class Desk:
     def __attrs_post_init__(self) -> None:
         self.idle.set()
         self.delivery.changed = self.intent_changed
+        self.names = Names(self.dialect.idempotency_header is not None, self.durable)
 
     # Sending
 
@@ -105,10 +109,12 @@ class Desk:
             return
         self.tally.sending += 1
         try:
-            intent_id, key = self.new_names()
+            intent_id, key = self.names.new()
             call = submissions.to_request(self.dialect, push.request, push.request.record, key)
             intent = submissions.intend(push.request, call, intent_id, key, durable=self.durable)
-            current = await self._take_up(push, intent)
+            current: Intent | None = intent
+            if self.check or (self.durable and push.request.reference is not None):
+                current = await self._take_up(push, intent)
         except (InvalidRecord, ConfigurationError) as error:
             self.settle(push, outcomes.invalid(push.request, error))
         except IntegrationError as error:
@@ -117,8 +123,8 @@ class Desk:
             self.settle(push, outcomes.refused(push.request, NotSent(f"not sent: {error!r}")))
             raise
         else:
-            if current is not None:
-                await self._go_on(push, call, current)
+            if current is not None and not self._has_begun(push, current):
+                await self.deliver(push, call, current)
         finally:
             self.tally.sending -= 1
 
@@ -141,15 +147,10 @@ class Desk:
             await self.check(push.request)
         return intent if before is None else await self.delivery.replace(before, intent)
 
-    def new_names(self) -> tuple[str, str | None]:
-        """Return a new intent id, and an idempotency key (the same id, or None)."""
-        if self.dialect.idempotency_header:
-            key = str(uuid4())
-            return key, key
-        return (uuid4().hex if self.durable else f"push-{next(self._numbers)}"), None
-
-    async def _go_on(self, push: Push, call: Request, intent: Intent) -> None:
-        """Continue *intent* from its current state: an earlier run may have begun it."""
+    def _has_begun(self, push: Push, intent: Intent) -> bool:
+        """Continue *intent* if an earlier run has sent it; return whether that is so."""
+        if intent.state is State.INTENT:
+            return False
         if outcome := submissions.recorded_outcome(push.request, intent, self.dialect):
             self.settle(push, outcome)
         elif intent.key is not None:
@@ -157,7 +158,8 @@ class Desk:
         elif intent.state is State.AMBIGUOUS:
             self._doubt(push, intent)
         else:
-            await self.deliver(push, call, intent)
+            return False
+        return True
 
     async def deliver(self, push: Push, call: Request, intent: Intent) -> None:
         """Send *push*, then follow it."""
@@ -166,11 +168,13 @@ class Desk:
                 await self.delivery.withdraw(intent)
                 self._refused(push, self.stopped)
                 return
+            began = asyncio.get_running_loop().time()
             done = await self.delivery.deliver(intent, call)
-        self._delivered(push, done)
+        self._delivered(push, done, began)
 
-    def _delivered(self, push: Push, done: Delivered) -> None:
+    def _delivered(self, push: Push, done: Delivered, began: float) -> None:
         if done.operation is not None:
+            self._key_refusals.forget()
             self._tell("sent", push)
             self.follow(push, done.intent, done.operation)
         elif done.intent.state is State.AMBIGUOUS:
@@ -178,9 +182,14 @@ class Desk:
             logger.warning(lost, done.intent, done.error)
             self._doubt(push, done.intent)
         else:
-            self._refused(push, done.error or NotSent("not sent"), for_all=done.held_back)
+            error = done.error or NotSent("not sent")
+            self._refused(push, error, for_all=done.held_back or self._is_locked_out(error, began))
         if self.over:
             self.let_go()
+
+    def _is_locked_out(self, error: IntegrationError, began: float) -> bool:
+        now = asyncio.get_running_loop().time()
+        return isinstance(error, Unauthorized) and self._key_refusals.are_final(began, now)
 
     def _refused(self, push: Push, error: IntegrationError, *, for_all: bool = False) -> None:
         if for_all or outcomes.ends_all(error):

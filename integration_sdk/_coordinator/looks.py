@@ -125,7 +125,12 @@ class Looks:
         self._succeeded(look)
 
     def _read_own(self, answer: Response, key: str) -> PushOperation:
-        operation = rows.read_full(answer.body, exact=self.exact)
+        try:
+            operation = rows.read_full(answer.body, exact=self.exact)
+        except MalformedResponse as problem:
+            operation = rows.read_brief(answer.body, problem)
+            level = logging.WARNING if operation.is_final else logging.DEBUG
+            logger.log(level, "push %s is %s. %s", key, operation.status, operation.error_message)
         if operation.key != key:
             raise MalformedResponse(f"asked for push {key}, a cache answered with {operation.key}")
         return operation
@@ -156,7 +161,7 @@ class Looks:
             try:
                 more = self._take(look, rows.read_rows(answer.body))
             except MalformedResponse as error:
-                self._failed(look, error)
+                self._not_readable(look, error)
                 return
         self._succeeded(look)
         self.audience.listed(look.company.id)
@@ -199,6 +204,15 @@ class Looks:
             self.schedule.unlistable(look, _now())
         else:
             self._failed(look, error, answer)
+
+    def _not_readable(self, look: ListLook, error: MalformedResponse) -> None:
+        """Repeat the look; if the list was unreadable before, one of its pushes is: do without."""
+        before = self.troubles.get(look.company.id)
+        if before is not None and isinstance(before.error, MalformedResponse):
+            logger.warning("%s The company's pushes are polled singly.", error)
+            self.schedule.unlistable(look, _now())
+        else:
+            self._failed(look, error)
 
     # Either
 
@@ -246,8 +260,8 @@ def _target(look: Look) -> str:
 
 def _lacks_details(operation: PushOperation) -> bool:
     """Whether an operation lacks the data of a Success, or the reasons of a Failed push."""
-    if operation.status is PushStatus.SUCCESS:
-        return operation.data is None
+    if operation.status is PushStatus.SUCCESS:  # with a message: its data cannot be read
+        return operation.data is None and not operation.error_message
     failed = operation.status is PushStatus.FAILED
     return failed and operation.validation is None and operation.error_message is None
 

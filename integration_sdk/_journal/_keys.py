@@ -32,7 +32,7 @@ class KeyJournal:
             KeyClaimed: One of their push keys belongs to another intent.
         """
         claims = {row.key: row.id for row in rows if row.key}
-        for row in rows:
+        for row in rows if claims else ():
             if row.key and not self._is_free(row.key, row.id, claims):
                 raise KeyClaimed(f"Push {row.key} belongs to another intent already.")
         for row in rows:

@@ -27,6 +27,8 @@ from integration_sdk._sansio.model_fields import (
 from integration_sdk._sansio.pydantic_models import dumped, is_pydantic
 
 _read_raw: Final = msgspec.json.Decoder(float_hook=Decimal).decode
+_PLAIN: Final = frozenset({str, int, float, bool, type(None)})
+"""What most members of a record are: they are kept without asking for their writer."""
 
 
 def to_plain(value: Any) -> Any:
@@ -86,7 +88,10 @@ def _of_struct(names: dict[str, str], value: Any) -> Any:
 
 
 def _of_mapping(value: Mapping[Any, Any]) -> dict[Any, Any]:
-    return {name: to_plain(member) for name, member in value.items()}
+    return {
+        name: member if type(member) in _PLAIN else to_plain(member)
+        for name, member in value.items()
+    }
 
 
 def _of_items(value: Any) -> list[Any]:

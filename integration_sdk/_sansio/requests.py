@@ -268,7 +268,7 @@ def push(
 
 
 def _present(params: Mapping[str, str | None]) -> Params:
-    return tuple((name, value) for name, value in params.items() if value is not None)
+    return tuple([(name, value) for name, value in params.items() if value is not None])
 
 
 def _push_names(

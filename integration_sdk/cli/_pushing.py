@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
+from typing import Final
 
 from attrs import frozen
 from rich.console import Console
@@ -34,6 +35,15 @@ from integration_sdk.errors import (
     Unauthorized,
 )
 from integration_sdk.models import OutcomeStatus, PushRequest
+
+_STOPS: Final = (
+    AccountExpired,
+    ConfigurationError,
+    ServiceUnavailable,
+    TooManyRequests,
+    Unauthorized,
+)
+"""Errors after which nothing more is pushed; what was pushed keeps its outcome."""
 
 
 @frozen(kw_only=True)
@@ -113,7 +123,7 @@ async def _push_lines(run: Run, lines: Lines, plan: Plan, pushes: Coordinator) -
             invalid = outcome.status is OutcomeStatus.INVALID
             joined = None if invalid else left.pop(outcome.reference, None)
             run.look_at(outcome, joined)
-    except (AccountExpired, ConfigurationError, ServiceUnavailable, TooManyRequests) as error:
+    except _STOPS as error:
         run.stop(str(error))
     await _settle(run, left.values())
 

@@ -152,9 +152,12 @@ class CompletionTimes:
 
     def ended(self, age: float) -> None:
         """Learn that a push took *age* seconds."""
+        self._ended_in(bin_of(age))
+
+    def _ended_in(self, step: int) -> None:
         if self.others is not None:
-            self.others.ended(age)
-        self._ended[bin_of(age)] += 1.0
+            self.others._ended_in(step)
+        self._ended[step] += 1.0
         self.total += 1.0
         self._unsummed += 1.0
         if self.total > 2 * MEMORY:

@@ -115,7 +115,7 @@ class Schedule:
         (push.group.slow if push.slow else push.group.open).pop(key, None)
         company.wanted.pop(key, None)
         company.urgent.pop(key, None)
-        if not company.count and self._companies.get(company.id) is company:
+        if not (push.group.open or company.count) and self._companies.get(company.id) is company:
             self._dissolve(company)
 
     def _dissolve(self, company: Company) -> None:
@@ -275,13 +275,14 @@ class Schedule:
             push = pushes.get(row.key)
             if push is None or push.group.company is not company:
                 continue
+            is_news = row.status != "Pending"
+            if is_news:
+                news.append((push, index))
             if push.seen < started:
                 push.alone = False
                 look.unseen -= look.slow or not push.slow
-            if row.status == "Pending":
-                push.seen = max(push.seen, started)
-            else:
-                news.append((push, index))
+                if not is_news:
+                    push.seen = started
         look.rows += len(rows)
         if more and look.page == 1 and 0 < returned_size < look.page_size:
             self.page_cap = look.page_size = returned_size

@@ -8,6 +8,7 @@ decoded by `codec.read_operation`.
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
@@ -78,7 +79,7 @@ def read_rows(body: bytes) -> Rows:
     """
     try:
         page = _read_page(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedResponse(f"no page of push operations: {error}") from None
     more = page.links is not None and bytes(page.links.next) != b"null"
     return Rows(page.results, more, page.page_size, body)
@@ -110,7 +111,7 @@ class _Change(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fields=Tr
 class _Usual(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fields=True):
     push_operation_key: str
     company_id: str
-    status: PushStatus
+    status: str
     data_connection_id: str | None = None
     data_connection_key: str | None = None
     data_type: str | None = None
@@ -124,6 +125,7 @@ class _Usual(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fields=Tru
     changes: tuple[_Change, ...] | None = None
 
 
+_STATUSES: Final = {status.value: status for status in PushStatus}
 _NO_ITEMS: Final = Validation()
 _NO_EXTRA: Final[dict[str, Any]] = {}
 """Shared by all operations without extra fields, since ten thousand may be open."""
@@ -140,8 +142,33 @@ def read_full(raw: bytes, *, exact: bool = False) -> PushOperation:
     """
     try:
         return _operation(_read_exact(raw) if exact else _read_usual(raw))
-    except (msgspec.DecodeError, ValueError):
+    except (msgspec.DecodeError, ValueError, KeyError, RecursionError):
         return read_operation(decode_json(raw, exact=exact))
+
+
+def read_brief(raw: bytes, problem: MalformedResponse) -> PushOperation:
+    """Return what is left of an operation that cannot be read in full because of *problem*.
+
+    That is its key, company and status; ``error_message`` says why the rest is missing. So a
+    number that is too large, or half a character, does not keep a push from ending.
+
+    Raises:
+        MalformedResponse: *problem*, if these cannot be read either.
+    """
+    try:
+        told = json.loads(raw.decode(errors="replace"), parse_int=float)
+        key, company, status = told["pushOperationKey"], told["companyId"], told["status"]
+        if not all(isinstance(one, str) and one for one in (key, company, status)):
+            raise problem
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise problem from None
+    return PushOperation(
+        push_operation_key=key,
+        company_id=company,
+        status=_STATUSES.get(status, PushStatus.UNKNOWN),
+        raw_status=status,
+        error_message=f"The rest of the answer cannot be read: {problem}",
+    )
 
 
 def _operation(usual: _Usual) -> PushOperation:
@@ -152,7 +179,8 @@ def _operation(usual: _Usual) -> PushOperation:
         company_id=_kept(usual.company_id),
         data_connection_id=_shared(other if own is None else own),
         data_type=_shared(usual.data_type),
-        status=usual.status,
+        status=_STATUSES[usual.status],
+        raw_status=usual.status,
         requested_on_utc=None if requested is None else parse_utc(requested),
         completed_on_utc=None if completed is None else parse_utc(completed),
         data=usual.data,
@@ -166,12 +194,16 @@ def _operation(usual: _Usual) -> PushOperation:
 
 
 def _change(usual: _Change) -> PushChange:
-    ref = usual.record_ref
     return PushChange(
         type=_shared(usual.type),
-        record_ref=None if ref is None else RecordRef(id=ref.id, data_type=_shared(ref.data_type)),
+        record_ref=None if usual.record_ref is None else _record_ref(usual.record_ref),
         attachment_id=usual.attachment_id,
+        extra=_NO_EXTRA,
     )
+
+
+def _record_ref(usual: _Ref) -> RecordRef:
+    return RecordRef(id=usual.id, data_type=_shared(usual.data_type), extra=_NO_EXTRA)
 
 
 def _shared(name: str | None) -> str | None:

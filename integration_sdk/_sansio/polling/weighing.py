@@ -36,7 +36,7 @@ ALIKE: Final = 0.01
 
 def tolerance(age: float) -> float:
     """Return the seconds of delay that are worth a request at this age."""
-    return 1.7 + 0.22 * age
+    return 2.0 + 0.22 * age
 
 
 def patience(age: float) -> float:
@@ -111,8 +111,9 @@ class Weight:
     step: float = inf
 
     def is_due(self, price: float, now: float) -> bool:
-        """Return whether a look is worth its price now."""
-        return now >= self.quiet and (self.overdue or self.worth >= price)
+        """Return whether a look is worth its price now, or will be before the next weighing."""
+        soon = self.worth + self.ended * SOON
+        return now >= self.quiet and (self.overdue or soon >= price)
 
     def wait(self, price: float, now: float) -> float:
         """Return an estimate of the seconds until a request is worth its price."""

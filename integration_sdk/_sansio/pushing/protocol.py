@@ -98,8 +98,9 @@ def _rekeyed(intent: Intent, new_key: Callable[[], str]) -> Intent:
 
 
 def _attempt(ledger: Ledger, intent: Intent, policy: Policy) -> Machine[tuple[Intent, Answer]]:
-    afresh = {"retry": False, "http_status": None, "error": None}  # of the answer before
-    sending = intent.to(State.SENDING, attempts=intent.attempts + 1, **afresh)
+    tries = intent.attempts + 1
+    # The rest is of the answer before.
+    sending = intent.to(State.SENDING, attempts=tries, retry=False, http_status=None, error=None)
     ledger.note(sending)  # a rival from here on, even while it waits for its turn
     ledger.unrecorded.pop(intent.id, None)  # now out of date
     answer = yield Send(sending)

@@ -69,6 +69,17 @@ def reconcile(ledger: Ledger, company_id: str, *, policy: Policy) -> Machine[Non
             continue  # nothing can be judged without the owners of keys; look again
 
 
+def break_off(ledger: Ledger, company_id: str, why: str) -> Machine[None]:
+    """Stop a `reconcile` that failed because of *why*: what it searched for is UNRESOLVED."""
+    rows = [
+        one.to(State.UNRESOLVED, error=f"{one.error}; the search for it broke off: {why}")
+        for one in ledger.doubted(company_id)
+        if one.state is State.AMBIGUOUS
+    ]
+    if rows:
+        yield from record(ledger, *rows)
+
+
 def _looks(policy: Policy) -> Iterator[float]:
     wait = policy.first_look
     while True:

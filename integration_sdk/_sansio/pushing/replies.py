@@ -76,6 +76,13 @@ def _acknowledged(reply: Response, *, exact: bool) -> PushOperation | None:
         return None
     try:
         return rows.read_full(reply.body, exact=exact)
+    except MalformedResponse as problem:
+        return _brief(reply.body, problem)
+
+
+def _brief(body: bytes, problem: MalformedResponse) -> PushOperation | None:
+    try:
+        return rows.read_brief(body, problem)
     except MalformedResponse:
         return None
 
