@@ -119,6 +119,20 @@ async def test_a_later_run_goes_on_with_what_is_open(journal: Path) -> None:
     assert posts(model) == 5
 
 
+async def test_a_push_that_is_taken_over_and_asked_for_again_counts_once(journal: Path) -> None:
+    """`progress` compares outcomes with the input, in which each record stands once."""
+    model = Model(lambda _: 60.0)
+    async with coordinator(model, journal=journal, leave="detach") as pushes:
+        for one in referenced(3):
+            await pushes.submit(one)
+
+    async with coordinator(model, journal=journal) as pushes:
+        assert len(pushes.recovered) == 3
+        assert len(await collect(pushes.run(referenced(3)[1:]))) == 2
+        await pushes.recovered[0]
+        assert pushes.progress.outcomes == {OutcomeStatus.SUCCESS: 3}
+
+
 async def test_a_crash_while_sending_is_looked_into_and_never_sent_again(journal: Path) -> None:
     """What was on its way when the process died is searched for, and found or IN_DOUBT."""
     model = Model(latency=1.0)

@@ -89,6 +89,7 @@ class Desk:
     )
     names: Names = field(init=False)
     _key_refusals: KeyRefusals = Factory(KeyRefusals)
+    _taken_over: set[Push] = Factory(set)
     _finals: list[tuple[Push, PushOperation]] = Factory(list)
     _recording: bool = False
     _busy: int = 0
@@ -342,7 +343,9 @@ class Desk:
     def again(self, request: PushRequest) -> Push:
         """Return a new push of *request*, counted as without an outcome."""
         self.enter()
-        return Push(request)
+        push = Push(request)
+        self._taken_over.add(push)
+        return push
 
     def let_go(self) -> None:
         """Give every remaining push an outcome, also those of deliveries that end late."""
@@ -370,7 +373,9 @@ class Desk:
             self._busy -= 1
             if not self._busy:
                 self.idle.set()
-            self.tally.ended(outcome.status, asyncio.get_running_loop().time())
+            if not (push.twins and push in self._taken_over):  # else its twins are counted
+                self.tally.ended(outcome.status, asyncio.get_running_loop().time())
+            self._taken_over.discard(push)
             logger.debug("push %s: %s", key, outcome.status)
             self._tell("ended", push)
         self.pass_on(push, outcome)
