@@ -249,7 +249,8 @@ class Transport:
 
     async def close(self) -> None:
         """Close the sessions; the user's own session and its connector stay open."""
-        sessions, self._sessions = set(self._sessions.values()), {}
+        sessions = set(self._sessions.values())
+        self._sessions, self._wires = {}, {}
         for session in sessions:
             await session.close()
 
@@ -286,7 +287,7 @@ class Transport:
     async def _send_in(
         self, session: aiohttp.ClientSession, transmission: Transmission, key: Hidden
     ) -> aiohttp.ClientResponse:
-        """Send with *session*, for its proxy, middlewares and trace configs."""
+        """Send with *session*, for those who have a part in what it does."""
         request = transmission.request
         token = _under_way.set(transmission)
         try:
