@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from functools import wraps
+from ssl import SSLContext
 from typing import Any
+from unittest.mock import AsyncMock
 
 import aiohttp
 import pytest
@@ -15,7 +17,8 @@ import pytest
 from integration_sdk._sansio.requests import Request
 from integration_sdk._session import wire
 from integration_sdk._session.wire import is_watched
-from integration_sdk.errors import IntegrationError
+from integration_sdk.errors import AnswerLost, IntegrationError
+from tests.network_support import of_the_server, trusting
 from tests.session_support import (
     ONE_CALL,
     Connection,
@@ -64,6 +67,14 @@ async def test_both_ways_send_the_same(name: str, base_path: str) -> None:
     traced = await sent_by(SENT[name], base_path, trace_configs=[aiohttp.TraceConfig()])
 
     assert lines_of(plain) == lines_of(traced)
+
+
+async def test_who_replaces_the_public_method_sees_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that mocks it must not find that its pushes were sent after all."""
+    async with raw_server(always(answer())) as server, session_on(server) as session:
+        monkeypatch.setattr(aiohttp.ClientSession, "request", AsyncMock(side_effect=OSError))
+        assert isinstance(await outcome_of(session.send(write(), ONE_CALL)), AnswerLost)
+    assert not server.requests
 
 
 async def test_nobody_watches_a_session_of_ours() -> None:
@@ -184,6 +195,30 @@ async def test_a_connection_is_used_again_if_it_can_be(reply: bytes, connections
         for _ in range(3):
             await outcome_of(session.send(write(), ONE_CALL))
     assert server.connections == connections
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("tls", [None, of_the_server()], ids=["plain", "TLS"])
+async def test_an_early_refusal_holds_up_nobody(tls: SSLContext | None) -> None:
+    """What is left of a large record never stands before the next request on its connection."""
+
+    async def refuse_the_first(
+        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        if server.connections == 1:
+            await reader.readuntil(b"\r\n\r\n")
+            reader._transport.pause_reading()  # type: ignore[attr-defined]  # it reads no more
+            writer.write(answer(413))
+            await asyncio.sleep(3600)
+        await always(answer())(server, reader, writer)
+
+    async with (
+        raw_server(refuse_the_first, ssl=tls) as server,
+        session_on(server, ssl=trusting()) as session,
+    ):
+        assert (await session.send(write(body=b"x" * 20_000_000), ONE_CALL)).status == 413
+        assert (await session.send(write(), ONE_CALL)).status == 200
+    assert server.connections == 2
 
 
 async def outcome_of(call: Any) -> Any:

@@ -6,13 +6,15 @@ retries, timers. It is more than half of what a small call costs::
 
     python -m benchmarks call_overhead
 
-Whoever watches aiohttp's requests, with a trace config or by replacing ``ClientSession._request``
-as aioresponses does, has to see ours too. `is_watched` tells, and then a session sends them.
+Whoever watches aiohttp's requests, with a trace config or by replacing ``ClientSession.request``
+or ``_request`` as aioresponses does, has to see ours too; `is_watched` tells. Then a session sends
+them, and also those with large bodies, since only its writer can stop halfway.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping
 from inspect import signature
 from types import FunctionType
@@ -38,6 +40,11 @@ HOW_TO_READ: Final[Mapping[str, Any]] = {
 }
 """Arguments of `ResponseHandler.set_response_params`."""
 
+LARGEST_BODY: Final = 64 * 1024
+"""Maximum bytes of a body that is sent here, in one piece."""
+_BREAKS: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+
+_public: Final = aiohttp.ClientSession.request
 _request: Final = aiohttp.ClientSession._request
 _is_aiohttps_own: Final = (
     type(_request) is FunctionType
@@ -53,7 +60,8 @@ def is_watched(session: aiohttp.ClientSession) -> bool:
 
     So it does if this aiohttp is one whose connections are not known here.
     """
-    is_plain = aiohttp.ClientSession._request is _request and not session.trace_configs
+    kind = aiohttp.ClientSession
+    is_plain = kind._request is _request and kind.request is _public and not session.trace_configs
     return not (is_plain and _is_aiohttps_own and _reads_as_known)
 
 
@@ -71,8 +79,10 @@ class Answer:
         return await self.content.read()
 
     def release(self) -> None:
-        """Keep the connection for other requests, or close it if anything is left to read."""
-        if self.content.at_eof():
+        """Keep the connection for other requests, or close it if either side is not done."""
+        transport = self._connection.transport
+        is_sent = transport is not None and not transport.get_write_buffer_size()
+        if is_sent and self.content.at_eof():
             self._connection.release()
         else:
             self._connection.close()
@@ -113,8 +123,7 @@ class Wire:
             protocol, transport = _unspoilt(connection)
             has_no_body = request.method == hdrs.METH_HEAD
             protocol.set_response_params(skip_payload=has_no_body, **HOW_TO_READ)
-            may_leave()
-            transport.write(self._serialized(request, headers))
+            transport.write(self._serialized(request, headers, may_leave))
             message, content = await _first_answer(protocol)
         except BaseException:
             connection.close()
@@ -127,13 +136,17 @@ class Wire:
         except TimeoutError as error:
             raise aiohttp.ConnectionTimeoutError from error
 
-    def _serialized(self, request: Request, headers: Mapping[str, str]) -> bytes:
+    def _serialized(
+        self, request: Request, headers: Mapping[str, str], may_leave: Callable[[], None]
+    ) -> bytes:
+        """Return the bytes to write at once, having called *may_leave* at last."""
         target = _in_one_line(self._path + request.target)
         fields = "".join([_field(name, value) for name, value in headers.items()])
         body = request.body
         if body is not None or request.method not in WITHOUT_BODY:
             fields += _field(hdrs.CONTENT_LENGTH, str(len(body or b"")))
         head = f"{request.method} {target} HTTP/1.1\r\n{self._fields}{fields}\r\n".encode()
+        may_leave()
         return head if body is None else head + body
 
 
@@ -159,6 +172,6 @@ def _field(name: str, value: str) -> str:
 
 
 def _in_one_line(text: str) -> str:
-    if not text.isprintable():
+    if _BREAKS.search(text):
         raise ValueError(f"{text!r} has a control character and cannot be sent")
     return text
