@@ -207,7 +207,8 @@ async def test_an_early_refusal_holds_up_nobody(tls: SSLContext | None) -> None:
     ) -> None:
         if server.connections == 1:
             await reader.readuntil(b"\r\n\r\n")
-            reader._transport.pause_reading()  # type: ignore[attr-defined]  # it reads no more
+            assert isinstance(writer.transport, asyncio.Transport)
+            writer.transport.pause_reading()
             writer.write(answer(413))
             await asyncio.sleep(3600)
         await always(answer())(server, reader, writer)

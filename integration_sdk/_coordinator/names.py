@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from itertools import count
+from uuid import uuid4
 
 from attrs import Factory, define
 
@@ -25,12 +25,6 @@ class Names:
     def new(self) -> tuple[str, str | None]:
         """Return a new intent id, and an idempotency key (the same id, or None)."""
         if self.keyed:
-            key = _guid()
+            key = str(uuid4())
             return key, key
-        return (_guid() if self.durable else f"push-{next(self._numbers)}"), None
-
-
-def _guid() -> str:
-    """Return a random GUID; `uuid4` would spend three times as long on each push."""
-    digits = os.urandom(16).hex()
-    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
+        return (str(uuid4()) if self.durable else f"push-{next(self._numbers)}"), None

@@ -1,10 +1,10 @@
 """Sends a `Request` once over aiohttp, and returns a `Response` or a `Failure`.
 
-This is the only file that uses ``aiohttp.ClientSession``, for proxies, middlewares and trace
-configs; where there are none, `Wire` sends on the session's connections. It prevents what aiohttp
-would do by default: send PUT and DELETE again after a lost connection, follow redirects with the
-key, keep cookies, read proxies and passwords from the environment, decompress bodies of any size,
-and put the request's headers into errors.
+This is the only file that uses ``aiohttp.ClientSession``, for proxies, middlewares, trace configs
+and large bodies; everything else `Wire` sends on the session's connections. It prevents what
+aiohttp would do by default: send PUT and DELETE again after a lost connection, follow redirects
+with the key, keep cookies, read proxies and passwords from the environment, decompress bodies of
+any size, and put the request's headers into errors.
 
 In a session, a request may have been sent once aiohttp has called ``send`` of its request class,
 which it does right before it writes the first byte. (A trace hook would tell the same.)
