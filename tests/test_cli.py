@@ -132,6 +132,25 @@ async def test_sandbox_says_how_to_call_it_until_ctrl_c(by: signal.Signals) -> N
     assert (done.code, done.stderr) == (0, "Sandbox stopped.\n")
 
 
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_breaks_off_no_step_of_the_sandbox(
+    by: signal.Signals, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A task that is interrupted within a step never goes on, and whoever awaits it neither."""
+    steps: list[str] = []
+
+    async def serve(sandbox: Sandbox) -> None:
+        signal.raise_signal(by)
+        steps.append("ended the step")
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(cli, "serve", serve)
+
+    assert main(["sandbox", "--port", "0", "--invoices", "1"]) == 0
+    assert steps == ["ended the step"]
+    assert capsys.readouterr().err == "Sandbox stopped.\n"
+
+
 async def test_sandbox_serves_programs_of_any_language() -> None:
     """It posts the ends of pushes to subscribers, signed, and writes what it is asked to stderr."""
     options = ("--port", "0", "--published", "--push-seconds", "0", "0", "--verbose")

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -25,6 +25,7 @@ from integration_sdk.cli._demo import DemoSettings, run_demo
 from integration_sdk.cli._display import Stderr, say
 from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT, WRONG_USAGE, Results
 from integration_sdk.cli._records import Plan
+from integration_sdk.cli._run import hearing_signals
 from integration_sdk.cli._service import Flag, Service
 from integration_sdk.errors import ConfigurationError, IntegrationError
 from integration_sdk.sandbox import Sandbox, serve
@@ -117,8 +118,6 @@ def sandbox(
     verbose
         Write every request and the status of its answer to stderr.
     """
-    # The first process of a container ignores SIGTERM unless it has a handler.
-    usual = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         server = Sandbox(
             companies=companies,
@@ -140,15 +139,18 @@ def sandbox(
         if verbose:
             logging.basicConfig(format="%(asctime)s %(message)s")
             logging.getLogger("integration_sdk.sandbox").setLevel(logging.INFO)
-        asyncio.run(serve(server))
+        asyncio.run(_serve_until_told(server))
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
     except OSError as error:
         raise IntegrationError(error.strerror or str(error)) from None
-    except KeyboardInterrupt:
-        say(Stderr(), "Sandbox stopped.")
-    finally:
-        signal.signal(signal.SIGTERM, usual)
+
+
+async def _serve_until_told(server: Sandbox) -> None:
+    serving = asyncio.create_task(serve(server))
+    with hearing_signals(serving.cancel), suppress(asyncio.CancelledError):
+        await serving
+    say(Stderr(), "Sandbox stopped.")
 
 
 def _add_faults(server: Sandbox, file: Path) -> None:

@@ -225,13 +225,18 @@ class Run:
 
 
 @contextmanager
-def hearing_signals(hear: Callable[[], None]) -> Iterator[None]:
-    """Call *hear* on Ctrl-C or SIGTERM, instead of ending the process."""
+def hearing_signals(hear: Callable[[], object]) -> Iterator[None]:
+    """Call *hear* on Ctrl-C or SIGTERM, between two turns of the loop.
+
+    A signal's usual handler raises an exception in whatever code is under way, and a task that
+    loses a turn by it never goes on. ``loop.add_signal_handler`` is not there on Windows.
+    """
     loop = asyncio.get_running_loop()
-    for one in _SIGNALS:
-        loop.add_signal_handler(one, hear)
+    usual = {
+        one: signal.signal(one, lambda *_: loop.call_soon_threadsafe(hear)) for one in _SIGNALS
+    }
     try:
         yield
     finally:
-        for one in _SIGNALS:
-            loop.remove_signal_handler(one)
+        for one, handler in usual.items():
+            signal.signal(one, handler)
