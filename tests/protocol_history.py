@@ -220,6 +220,8 @@ class History:
             sent = yield from protocol.break_off(self.ledger, intent)
         if self._is_wrong(sent):  # on record or not: the caller is told
             self.disk.violations.append(f"wrong link: {sent.id} as it was told")
+        if sent.state in DECIDABLE:
+            self.disk.violations.append(f"given up too early: {sent.id} was still to be sent again")
         if sent.state is State.AMBIGUOUS:
             self._reconcile_soon()
 
@@ -231,7 +233,7 @@ class History:
     def _reconcile(self) -> Machine[None]:
         yield from reconcile.reconcile(self.ledger, COMPANY, policy=self.policy)
         self._busy.discard("reconcile")
-        if any(row.state is State.AMBIGUOUS for row in self.ledger.doubted()):
+        if self.ledger.searched(COMPANY):
             self._reconcile_soon()
 
     def _poll(self) -> Machine[None]:
@@ -246,7 +248,7 @@ class History:
 
     def _poll_once(self) -> Machine[None]:
         yield from protocol.catch_up(self.ledger)
-        if any(row.state is State.AMBIGUOUS for row in self.ledger.doubted()):
+        if self.ledger.searched(COMPANY):
             self._reconcile_soon()
         for row in self._pollable():
             read: Any = yield Fetch(COMPANY, (row.key or "",))

@@ -150,6 +150,11 @@ def _status(*statuses: int, body: dict[str, object] | None) -> Callable[..., Ans
     return lambda service, push: _heard(service.dice.choice(statuses), body)
 
 
+def _maintenance(service: "Service", push: Push | None) -> Answer:
+    """A proxy asks for a longer pause than lists are searched for."""
+    return Answer(Phase.ANSWERED, status=503, retry_after=service.dice.choice([60.0, 120.0]))
+
+
 TROUBLES = (
     Fate("never left", 0.0, lambda service, push: Answer(Phase.NEVER_LEFT, cause="refused")),
     Fate("throttled", 0.0, _status(429, 503, body=ERROR_BODY)),
@@ -157,6 +162,7 @@ TROUBLES = (
     Fate("proxy's 4xx", 0.5, _status(400, 404, 413, 429, 503, body=None)),
     Fate("500", 0.5, _status(500, body=ERROR_BODY)),
     Fate("gateway", 0.5, _status(502, 504, body=None)),
+    Fate("maintenance", 0.5, _maintenance),
     Fate("408", 0.5, _status(408, body=ERROR_BODY)),
     Fate("redirect", 0.5, _status(302, 307, body=None)),
     Fate("lost answer", 1.0, _lost),

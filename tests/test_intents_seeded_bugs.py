@@ -278,3 +278,15 @@ def test_claimed_keys_offered_again_are_caught() -> None:
         patch.setattr(MemoryJournal, "_check", lambda self, rows: None)
 
     assert_caught("wrong link", bug, twins=1.0, lag=60.0, crash=0.0)
+
+
+def test_absence_of_what_is_to_be_sent_again_is_caught() -> None:
+    """A search that ends during the pause before a replay leaves a push nobody sends or seeks."""
+
+    def bug(patch: Patch) -> None:
+        def searched(ledger: Ledger, company_id: str) -> list[Intent]:
+            return [one for one in ledger.doubted(company_id) if one.state is State.AMBIGUOUS]
+
+        patch.setattr(Ledger, "searched", searched)
+
+    assert_caught("given up too early", bug)

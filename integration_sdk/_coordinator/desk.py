@@ -29,7 +29,7 @@ from integration_sdk._coordinator.references import References
 from integration_sdk._coordinator.tasks import Tasks
 from integration_sdk._coordinator.waits import Waits
 from integration_sdk._sansio.pushing import outcomes, submissions
-from integration_sdk._sansio.pushing.intents import Intent, State
+from integration_sdk._sansio.pushing.intents import NOT_THERE, Intent, State
 from integration_sdk._sansio.pushing.outcomes import Tally
 from integration_sdk._sansio.requests import Request
 from integration_sdk.dialect import Dialect
@@ -178,13 +178,13 @@ class Desk:
             self._key_refusals.forget()
             self._tell("sent", push)
             self.follow(push, done.intent, done.operation)
-        elif done.intent.state is State.AMBIGUOUS:
+        elif done.intent.state in NOT_THERE:
+            error = done.error or NotSent("not sent")
+            self._refused(push, error, for_all=done.held_back or self._is_locked_out(error, began))
+        else:
             lost = "the answer to %s was lost; the company's pushes are searched for it: %s"
             logger.warning(lost, done.intent, done.error)
             self._doubt(push, done.intent)
-        else:
-            error = done.error or NotSent("not sent")
-            self._refused(push, error, for_all=done.held_back or self._is_locked_out(error, began))
         if self.over:
             self.let_go()
 

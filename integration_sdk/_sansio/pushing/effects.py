@@ -141,6 +141,8 @@ class Ledger:
     unrecorded: Outcomes that could not be written to disk, by intent: `catch_up` tries again;
         after a crash they are found out again.
     read: Final pushes read one by one for their echo, by key; kept while anything is in doubt.
+    to_repeat: AMBIGUOUS intents that `transmit` is about to send again. A listing may show their
+        pushes, but cannot say that they have none.
     """
 
     keeps_acknowledged: bool = True
@@ -149,6 +151,7 @@ class Ledger:
     _claims: dict[str, str] = field(factory=dict)
     unrecorded: dict[str, Intent] = field(factory=dict)
     read: dict[str, Operation] = field(factory=dict)
+    to_repeat: set[str] = field(factory=set)
 
     def note(self, intent: Intent) -> None:
         """Replace the state of an intent, or forget one that needs no more attention."""
@@ -187,3 +190,10 @@ class Ledger:
         """Return the intents in doubt, of one company or all."""
         lanes = [rows for lane, rows in self._lanes.items() if company_id in (None, lane[0])]
         return [one for rows in lanes for one in rows.values() if one.state in DOUBTED]
+
+    def searched(self, company_id: str) -> list[Intent]:
+        """Return the company's intents in doubt that only a listing can settle."""
+        doubted = self.doubted(company_id)
+        return [
+            one for one in doubted if one.state is State.AMBIGUOUS and one.id not in self.to_repeat
+        ]

@@ -83,7 +83,8 @@ DOUBTED = DECIDABLE | {_S.AMBIGUOUS}
 POLLABLE = frozenset({_S.ACKED, _S.RESOLVED, _S.LATE, _S.DECIDED})
 """States in which an intent with a key is polled until its push is final."""
 _MAY_OWN = DOUBTED | {_S.SENDING, _S.DECIDED}
-_NOT_THERE = frozenset({_S.NOT_SENT, _S.REJECTED})
+NOT_THERE = frozenset({_S.NOT_SENT, _S.REJECTED})
+"""States that prove that there is no push."""
 
 
 class Evidence(StrEnum):
@@ -229,7 +230,7 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_settled(self) -> bool:
         """Whether nothing more will happen to it by itself, and it owns no unclaimed push."""
-        return self.state is State.FINAL or (self.state in _NOT_THERE and not self.retry)
+        return self.state is State.FINAL or (self.state in NOT_THERE and not self.retry)
 
 
 def push_name(data_type: str, reference: str | None, company_id: str) -> str:

@@ -82,7 +82,11 @@ def transmit(
         again = _may_go_again(intent, policy) and policy.waits_for(answer)
         if attempt + 1 >= policy.tries or not again:
             break
-        now = yield Sleep(_wait(attempt, answer, policy, chance))
+        ledger.to_repeat.add(intent.id)
+        try:
+            now = yield Sleep(_wait(attempt, answer, policy, chance))
+        finally:
+            ledger.to_repeat.discard(intent.id)
         if ledger.get(intent.id) is not intent:  # a listing settled it meanwhile
             return ledger.get(intent.id) or intent
         if not isinstance(now, float) or _too_old(intent, began, now, policy):

@@ -58,7 +58,7 @@ def reconcile(ledger: Ledger, company_id: str, *, policy: Policy) -> Machine[Non
     """
     waited: dict[str, float] = {}
     for wait in _looks(policy):
-        asked = [one.id for one in ledger.doubted(company_id) if one.state is State.AMBIGUOUS]
+        asked = [one.id for one in ledger.searched(company_id)]
         if not asked or (yield Sleep(wait)) is None:
             return
         waited = {one: waited.get(one, 0.0) + wait for one in asked}
@@ -73,8 +73,7 @@ def break_off(ledger: Ledger, company_id: str, why: str) -> Machine[None]:
     """Stop a `reconcile` that failed because of *why*: what it searched for is UNRESOLVED."""
     rows = [
         one.to(State.UNRESOLVED, error=f"{one.error}; the search for it broke off: {why}")
-        for one in ledger.doubted(company_id)
-        if one.state is State.AMBIGUOUS
+        for one in ledger.searched(company_id)
     ]
     if rows:
         yield from record(ledger, *rows)

@@ -1,0 +1,63 @@
+"""Promises of a coordinator that sends creates again under their idempotency keys."""
+
+from __future__ import annotations
+
+from collections import Counter
+from unittest.mock import Mock
+
+import pytest
+
+from integration_sdk._sansio.pushing import reconcile
+from integration_sdk._sansio.requests import Request
+from integration_sdk._sansio.responses import Response
+from integration_sdk.dialect import Dialect
+from integration_sdk.errors import AnswerLost
+from integration_sdk.models import OutcomeStatus
+from tests.push_model import Model
+from tests.push_support import collect, coordinator, numbers, requests
+
+pytestmark = pytest.mark.virtual_time
+
+PUBLISHED = Dialect.published()
+MAINTENANCE = Response(status=503, headers={"Retry-After": "120"}, body=b"<html>Back soon</html>")
+
+
+class Maintenance(Model):
+    """A service behind a proxy that puts off record 0 once, and loses record 1 every time."""
+
+    puts_off = True
+
+    def _answer(self, request: Request) -> Response | BaseException:
+        if request.operation == "push.create":
+            if b'"number":1' in (request.body or b""):
+                return AnswerLost("lost")
+            if self.puts_off:
+                self.puts_off = False
+                return MAINTENANCE
+        return super()._answer(request)
+
+
+async def test_what_will_be_sent_again_is_not_given_up_meanwhile() -> None:
+    """The search for another push of its company ends before the pause that was asked for."""
+    model = Maintenance()
+    async with coordinator(model, dialect=PUBLISHED) as pushes:
+        outcomes = await collect(pushes.run(requests(2)))
+
+    assert numbers(outcomes) == [1, 0]
+    assert [one.status for one in outcomes] == [OutcomeStatus.IN_DOUBT, OutcomeStatus.SUCCESS]
+    assert len(model.by_key) == 1
+
+
+async def test_what_will_be_sent_again_outlives_a_search_that_breaks_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A failed search says nothing about a push that is not searched for yet."""
+    model = Maintenance()
+    monkeypatch.setattr(reconcile, "look_again", Mock(side_effect=RuntimeError("no")))
+    async with coordinator(model, dialect=PUBLISHED) as pushes:
+        outcomes = await collect(pushes.run(requests(2)))
+
+    assert Counter(one.status for one in outcomes) == {
+        OutcomeStatus.IN_DOUBT: 1,
+        OutcomeStatus.SUCCESS: 1,
+    }
