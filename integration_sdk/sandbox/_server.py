@@ -177,9 +177,9 @@ async def _write(
     """Send the answer piece by piece, up to *stop*."""
     response = web.StreamResponse(status=answer.status, headers=headers)
     response.content_length = len(answer.body)
-    await response.prepare(request)
     body = memoryview(answer.body)[:stop]
     with suppress(ConnectionError):  # a client that has left is not an error to log
+        await response.prepare(request)
         for start in range(0, len(body), PIECE):
             await response.write(body[start : start + PIECE])
     return response
