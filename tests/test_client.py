@@ -542,6 +542,14 @@ def test_a_route_that_cannot_be_filled_in_is_refused(routes: Any, says: str) -> 
         Client("key", "https://api.example.com", dialect=Dialect.document().with_routes(routes))
 
 
+@pytest.mark.parametrize("header", ["Host", "content-type", "Authorization", "Key: 1", "", 1])
+def test_an_idempotency_header_is_one_of_its_own(header: Any) -> None:
+    """It would go out beside the SDK's own header of that name, or break the request."""
+    dialect = attrs.evolve(Dialect.published(), idempotency_header=header)
+    with pytest.raises(errors.ConfigurationError, match=f"of its own, not {header!r}"):
+        Client("key", "https://api.example.com", dialect=dialect)
+
+
 def test_files_of_a_data_type_may_have_a_route_of_their_own() -> None:
     """As those of bills have."""
     path = "/companies/{companyId}/connections/{connectionId}/files/{recordId}"
