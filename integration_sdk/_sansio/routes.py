@@ -30,11 +30,11 @@ _OURS: Final = frozenset(
 
 
 def check_dialect(dialect: Dialect) -> None:
-    """Check that each route belongs to an operation, and that its path can be filled in.
+    """Check that each route can be filled in, and that the idempotency header is one of its own.
 
     Raises:
         ConfigurationError: A value is not a `Route`, there is no such operation, a path has
-            a name that the operation does not provide, or ``idempotency_header`` cannot be one.
+            a name that the operation does not provide, or the header cannot be sent.
     """
     header: object = dialect.idempotency_header
     if header is not None and not _may_be_added(header):
