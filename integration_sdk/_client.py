@@ -18,7 +18,7 @@ from integration_sdk._caller import Caller, Polling
 from integration_sdk._connections import Check, refuse_wrong, wants_check
 from integration_sdk._resources import Companies, Company, Profile
 from integration_sdk._sansio import arguments, custom, requests
-from integration_sdk._sansio.routes import check_routes
+from integration_sdk._sansio.routes import check_dialect
 from integration_sdk._session import (
     ApiKeySource,
     CallInfo,
@@ -138,7 +138,7 @@ class Client:
                 f"dialect must be a Dialect, such as Dialect.published(), not {dialect!r}"
             )
         if dialect is not None:
-            check_routes(dialect)
+            check_dialect(dialect)
         arguments.true_or_false("notified", notified)
         if not (on_call is None or callable(on_call)):
             raise ConfigurationError(f"on_call must be callable, or None, not {on_call!r}")

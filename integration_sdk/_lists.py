@@ -26,6 +26,9 @@ class Listing:
     _operation: str
     _names: Mapping[str, str]
 
+    def __repr__(self) -> str:
+        return f"<{' '.join([type(self).__name__, self._operation, *self._names.values()])}>"
+
     @overload
     def list(self, *, model: type[T], **options: Unpack[ListOptions]) -> Pager[T]: ...
     @overload

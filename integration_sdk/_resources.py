@@ -123,6 +123,9 @@ class Pushes:
         self._caller = caller
         self._names = {"companyId": company_id}
 
+    def __repr__(self) -> str:
+        return f"<Pushes of company {self._names['companyId']}>"
+
     def list(self, **options: Unpack[ListOptions]) -> Pager[PushOperation]:
         """Read the company's push operations, newest first unless *order_by* says otherwise.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, cast
 
 from attrs import Factory, field, frozen
 
@@ -248,6 +248,10 @@ class PushOutcome:
         if self.error is not None:
             raise self.error
         return self
+
+    def result(self) -> PushOperation:
+        """Return the operation if the push succeeded, else raise ``error``."""
+        return cast("PushOperation", self.raise_for_status().operation)  # a success has one
 
 
 # Push options

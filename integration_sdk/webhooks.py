@@ -13,6 +13,11 @@ waiting for the push, coordinators look for pushes whose answers were lost. Poll
 a fallback, so nothing depends on a notification arriving. With ``notified=True`` polling waits
 for notifications from the start; otherwise it learns from the first ones.
 
+If several processes are behind that URL, each notification reaches one of them, which need not be
+the one that waits. Give the receiver a function that passes the key on to all, by Redis or the
+like, and call ``client.notify(key)`` in each. A process that hears of some of its pushes relies on
+hearing of the others too, and may notice their end later than by polling alone.
+
 A server that is shutting down receives no notifications, so it may notice the end of a push up to
 a minute late, or two seconds before the end of a wait. To stop sooner, use a timeout in handlers,
 as in ``client.wait(operation, timeout=5)``, and give the coordinator a journal and

@@ -187,6 +187,12 @@ def test_an_address_to_post_to_is_checked(capsys: pytest.CaptureFixture[str]) ->
     assert "an http:// or https:// address, not 'localhost'" in capsys.readouterr().err
 
 
+def test_authorization_is_for_subscribers(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without --subscribe nobody would be sent it, nor is it the key to call with."""
+    assert main(["sandbox", "--port", "0", "--authorization", "Bearer ours"]) == 2
+    assert "--authorization is sent to --subscribe URL: give both" in capsys.readouterr().err
+
+
 def test_sandbox_goes_wrong_as_a_file_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """--faults and --push-seconds give programs in any language what Python's tests have."""
     told: list[object] = []

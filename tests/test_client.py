@@ -542,6 +542,28 @@ def test_a_route_that_cannot_be_filled_in_is_refused(routes: Any, says: str) -> 
         Client("key", "https://api.example.com", dialect=Dialect.document().with_routes(routes))
 
 
+def test_what_a_client_hands_out_shows_what_it_stands_for() -> None:
+    """In a shell or a log it is a few words, not all that it is made of."""
+    client = Client("key", "https://api.example.com")
+    company = client.company("c1")
+    handed_out = (client.companies, company, company.data("invoices"), company.pushes)
+
+    assert [repr(each) for each in handed_out] == [
+        "<Companies companies.list>",
+        "<Company c1>",
+        "<Listing data.list c1 invoices>",
+        "<Pushes of company c1>",
+    ]
+
+
+@pytest.mark.parametrize("header", ["Host", "content-type", "Authorization", "Key: 1", "", 1])
+def test_an_idempotency_header_is_one_of_its_own(header: Any) -> None:
+    """It would go out beside the SDK's own header of that name, or break the request."""
+    dialect = attrs.evolve(Dialect.published(), idempotency_header=header)
+    with pytest.raises(errors.ConfigurationError, match=f"of its own, not {header!r}"):
+        Client("key", "https://api.example.com", dialect=dialect)
+
+
 def test_files_of_a_data_type_may_have_a_route_of_their_own() -> None:
     """As those of bills have."""
     path = "/companies/{companyId}/connections/{connectionId}/files/{recordId}"

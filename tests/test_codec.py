@@ -7,13 +7,15 @@ from decimal import Decimal
 from typing import Any
 
 import attrs
+import cattrs.preconf.json
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from integration_sdk._sansio import codec, shapes
 from integration_sdk.errors import InvalidRecord, MalformedResponse
-from integration_sdk.models import ErrorBody, PropertyDescription, PushStatus
+from integration_sdk.models import ErrorBody, PropertyDescription, PushOperation, PushStatus
 
 OPERATION: dict[str, Any] = {
     "pushOperationKey": "0b5e2a0c-0000-4000-8000-000000000001",
@@ -60,6 +62,15 @@ def test_every_field_of_a_push_operation_is_read() -> None:
     assert operation.data == {}
     assert operation.timeout_in_minutes == 60
     assert operation.extra == {}
+
+
+def test_an_operation_can_be_stored_and_answered_as_json() -> None:
+    """README's way to write it keeps every field, and the copy of a web framework likewise."""
+    operation = shapes.read_operation(OPERATION | {"validation": ERROR["validation"]})
+    written = msgspec.json.encode(operation, order="deterministic")
+
+    assert written == msgspec.json.encode(attrs.asdict(operation), order="deterministic")
+    assert cattrs.preconf.json.make_converter().loads(written, PushOperation) == operation
 
 
 @pytest.mark.parametrize("spelling", ["dataConnectionId", "dataConnectionKey"])

@@ -7,7 +7,7 @@ import gc
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_type
 
 import pytest
 from attrs import evolve
@@ -31,7 +31,13 @@ from integration_sdk.errors import (
     TooManyRequests,
     WaitExpired,
 )
-from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest, PushStatus
+from integration_sdk.models import (
+    OutcomeStatus,
+    PushOperation,
+    PushOutcome,
+    PushRequest,
+    PushStatus,
+)
 from tests.push_model import Model, error, request
 from tests.push_support import collect, coordinator, numbers, requests
 
@@ -61,6 +67,8 @@ async def test_a_push_has_its_key_when_submit_returns() -> None:
     assert outcome.reference == "INV-17"
     assert outcome.key == push.key
     assert outcome.raise_for_status() is outcome
+    assert_type(outcome.result(), PushOperation)
+    assert outcome.result() is outcome.operation
 
 
 async def test_any_number_may_await_a_push() -> None:
@@ -89,14 +97,15 @@ async def test_events_show_each_state_and_end_with_the_outcome() -> None:
 
 
 async def test_a_failed_push_is_a_value_with_its_reasons() -> None:
-    """FAILED carries the operation; only raise_for_status() raises."""
+    """FAILED carries the operation; only who asks for the result meets an exception."""
     async with coordinator(Model(status=lambda _: "Failed")) as pushes:
         outcome = await (await pushes.submit(request()))
 
     assert outcome.status is OutcomeStatus.FAILED
-    with pytest.raises(PushFailed) as caught:
-        outcome.raise_for_status()
-    assert caught.value.operation is outcome.operation
+    for ask in (outcome.raise_for_status, outcome.result):
+        with pytest.raises(PushFailed) as caught:
+            ask()
+        assert caught.value.operation is outcome.operation
 
 
 @pytest.mark.parametrize(

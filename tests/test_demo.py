@@ -68,6 +68,15 @@ async def test_a_small_demo_absorbs_its_trouble_too(pushes: int) -> None:
     assert (table["answered 429"], table["answered 503"]) == ("2", "2")
 
 
+@pytest.mark.parametrize(("pushes", "refused"), [(5, 0), (16, 2)])
+async def test_most_pushes_of_a_small_demo_succeed(pushes: int, refused: int) -> None:
+    """A platform that refused whatever it got would show nothing."""
+    table, beside = await shown(DemoSettings(invoices=20, page_size=20, pushes=pushes))
+
+    assert figures(table)["SUCCESS"] == str(pushes - refused)
+    assert f"refuses {refused} records" in beside
+
+
 async def test_nothing_is_pushed_to_a_server_of_ones_own_unless_allowed() -> None:
     """Without --allow-push the demo only reads there."""
     async with Sandbox(companies=1, invoices=400) as sandbox:

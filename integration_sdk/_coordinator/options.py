@@ -31,7 +31,8 @@ class CoordinatorOptions(TypedDict, total=False):
             and sends nothing more.
         on_event: Called with each `PushEvent`.
         fetch_data: Whether the operation of every outcome has ``data``, for one more request
-            where the list of pushes leaves it out. Default False.
+            where the list of pushes leaves it out. Default False. A push that has ended before is
+            answered from the journal, which has no data.
         patience: Seconds to search the list for a push whose answer was lost; default 30.
         max_pause: Seconds that the service may ask to wait before more is sent; default 600.
             If it asks for more, as when a daily quota is used up, the run ends with the

@@ -118,6 +118,11 @@ def sandbox(
     verbose
         Write every request and the status of its answer to stderr.
     """
+    if authorization is not None and not subscribe:
+        raise ConfigurationError(
+            "--authorization is sent to --subscribe URL: give both; "
+            "the key that the sandbox accepts is printed when it starts"
+        )
     try:
         server = Sandbox(
             companies=companies,

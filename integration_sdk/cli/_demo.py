@@ -25,7 +25,7 @@ from integration_sdk.models import OutcomeStatus, PropertyDescription, PushOutco
 from integration_sdk.sandbox import Sandbox
 
 REASONS_SHOWN: Final = 3
-REFUSED: Final = 7
+MOST_REFUSED: Final = 7
 MOST_OPEN: Final = 100
 """Fewer than the pushes, so that outcomes arrive while others are still being sent."""
 _Count = Annotated[int, Parameter(validator=Number(gte=0))]
@@ -50,7 +50,7 @@ class DemoSettings:
     """How many to stream, at most."""
 
     pushes: _Count = 500
-    """How many to push."""
+    """How many to push; the sandbox's platform refuses 7 of them, or one in eight."""
 
     page_size: int = 500
     """Invoices a page."""
@@ -65,6 +65,11 @@ class DemoSettings:
     def may_push(self) -> bool:
         """Whether records are pushed; to the user's own server only if allowed."""
         return self.base_url is None or self.allow_push
+
+    @property
+    def refused(self) -> int:
+        """How many pushes the sandbox's platform refuses."""
+        return min(MOST_REFUSED, self.pushes // 8)
 
 
 @frozen
@@ -120,25 +125,26 @@ async def _server(settings: DemoSettings, err: Console) -> AsyncIterator[tuple[s
         yield settings.base_url, settings.api_key
         return
     async with Sandbox(invoices=settings.invoices, seed=settings.seed) as sandbox:
-        _trouble(sandbox, settings.pushes)
+        _trouble(sandbox, settings)
         say(
             err,
             f"A sandbox serves at {sandbox.base_url}: 10 to 50 ms a request, now and then 429 or "
-            f"503 for a second, and a platform that refuses {REFUSED} records.",
+            f"503 for a second, and a platform that refuses {settings.refused} records.",
         )
         yield sandbox.base_url, sandbox.api_key
 
 
-def _trouble(sandbox: Sandbox, pushes: int) -> None:
+def _trouble(sandbox: Sandbox, settings: DemoSettings) -> None:
     """Make every request slow, and refuse two in a row twice on the way.
 
     A third would be the last attempt of a call that is the only one under way.
     """
     later = {"Retry-After": "1"}
     sandbox.faults.latency((0.01, 0.05))
-    sandbox.faults.status(429, headers=later, skip=pushes // 4, times=2)
-    sandbox.faults.status(503, headers=later, skip=pushes // 2 + 4, times=2)
-    sandbox.faults.fail_next_push("amount must be positive", times=REFUSED)
+    sandbox.faults.status(429, headers=later, skip=settings.pushes // 4, times=2)
+    sandbox.faults.status(503, headers=later, skip=settings.pushes // 2 + 4, times=2)
+    if settings.refused:
+        sandbox.faults.fail_next_push("amount must be positive", times=settings.refused)
 
 
 async def _pick(client: Client) -> Books:
