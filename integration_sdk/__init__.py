@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from integration_sdk.errors import InvalidItem as InvalidItem
     from integration_sdk.errors import InvalidRecord as InvalidRecord
     from integration_sdk.errors import JournalError as JournalError
+    from integration_sdk.errors import JournalInUse as JournalInUse
     from integration_sdk.errors import MalformedResponse as MalformedResponse
     from integration_sdk.errors import MethodNotAllowed as MethodNotAllowed
     from integration_sdk.errors import NotFound as NotFound
@@ -129,11 +130,11 @@ _HOMES = {
         "errors": (
             "AccountExpired AnswerLost ApiError BadRequest ClientClosed CompanyLimitReached "
             "ConfigurationError Conflict DriftWarning EndpointRemoved Forbidden IntegrationError "
-            "InternalServerError InvalidItem InvalidRecord JournalError MalformedResponse "
-            "MethodNotAllowed NotFound NotSent PaginationError PaymentRequired PollingStopped "
-            "PushError PushFailed PushInDoubt ResponseTooLarge ResultSetChanged ServiceUnavailable "
-            "SyncScheduleNotAllowed TooManyRequests TransportError Unauthorized UnsafeLink "
-            "WaitExpired"
+            "InternalServerError InvalidItem InvalidRecord JournalError JournalInUse "
+            "MalformedResponse MethodNotAllowed NotFound NotSent PaginationError PaymentRequired "
+            "PollingStopped PushError PushFailed PushInDoubt ResponseTooLarge ResultSetChanged "
+            "ServiceUnavailable SyncScheduleNotAllowed TooManyRequests TransportError "
+            "Unauthorized UnsafeLink WaitExpired"
         ),
         "models": (
             "ErrorBody Links OptionEntry OptionRule OptionRules OutcomeStatus Page "

@@ -36,6 +36,7 @@
     │   ├── WaitExpired             your wait ended; the push goes on
     │   └── PollingStopped          the polling loop broke; you can wait again
     └── JournalError                the journal cannot be opened, trusted or written
+        └── JournalInUse            another process or coordinator has it open
 
 `DriftWarning` is a warning and not part of the tree.
 
@@ -333,3 +334,7 @@ class PollingStopped(PushError):
 
 class JournalError(IntegrationError):
     """The journal cannot be opened, trusted or written. A push is sent only once it is recorded."""
+
+
+class JournalInUse(JournalError):
+    """Another process, or another coordinator of this one, has the journal open."""

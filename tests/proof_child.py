@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from integration_sdk import Client, PushOutcome, PushRequest
-from integration_sdk.errors import JournalError
+from integration_sdk.errors import JournalInUse
 
 
 def invoice(number: str) -> dict[str, Any]:
@@ -93,9 +93,8 @@ def live(config: Mapping[str, Any]) -> int:
     for _ in range(100):
         try:
             asyncio.run(push(config))
-        except JournalError as error:
-            if "in use" not in str(error):
-                raise
+        except JournalInUse:
+            continue
         else:
             return 0
     return 1

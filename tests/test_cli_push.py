@@ -11,7 +11,7 @@ import pytest
 
 from integration_sdk._journal import SqliteJournal
 from integration_sdk._sansio.pushing.intents import Lane, new_intent
-from integration_sdk.errors import ConfigurationError, JournalError, NotSent, Unauthorized
+from integration_sdk.errors import ConfigurationError, JournalInUse, NotSent, Unauthorized
 from integration_sdk.sandbox import Connection, Sandbox
 from tests.cli_support import (
     ended,
@@ -191,7 +191,7 @@ async def test_a_journal_in_use_is_refused(
     async with started(*arguments, sandbox=sandbox, stdin=PIPE) as owner:
         await until(journal.exists)
         await until(lambda: sandbox.count("GET", "/options/") == 1)
-        with pytest.raises(JournalError, match="in use by another process"):
+        with pytest.raises(JournalInUse, match="in use by another process"):
             await pushed(sandbox, books, source, journal=journal)
         done = await ended(owner, b"")
     assert done.code == 0

@@ -25,7 +25,7 @@ from integration_sdk._sansio.pushing.intents import (
     State,
     new_intent,
 )
-from integration_sdk.errors import JournalError
+from integration_sdk.errors import JournalError, JournalInUse
 from tests.memory_journal import MemoryJournal
 
 LANE = Lane("company", "books", "invoices")
@@ -511,7 +511,7 @@ async def test_a_directory_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 async def test_a_journal_has_one_owner(path: Path, file: SqliteJournal) -> None:
     """A second owner is refused, in this process as in any other, until the first one closes."""
-    with pytest.raises(JournalError, match="in use by another"):
+    with pytest.raises(JournalInUse, match="in use by another"):
         await SqliteJournal.open(path)
     await file.close()
 

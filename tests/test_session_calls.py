@@ -30,6 +30,7 @@ from tests.session_support import (
     always,
     answer,
     error_body,
+    held,
     in_turn,
     raw_server,
     read,
@@ -314,6 +315,16 @@ async def test_counts_add_up() -> None:
     assert (stats.in_flight, stats.waiting, stats.lost, stats.gate_open) == (0, 0, 0, True)
     assert (stats.waits, stats.window, stats.rate) == (2, 20, None)
     assert stats.waited > 0
+
+
+async def test_an_answer_that_comes_too_late_counts_as_lost() -> None:
+    """As one does whose connection broke."""
+    async with raw_server(held(asyncio.Event())) as server, session_on(server) as session:
+        with pytest.raises(AnswerLost):
+            await session.send(read(), CallOptions(timeout=0.05))
+        stats = session.stats()
+
+    assert (stats.attempts, stats.lost) == (1, 1)
 
 
 async def test_the_quota_of_the_last_answer_is_kept() -> None:

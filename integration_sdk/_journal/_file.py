@@ -27,7 +27,7 @@ from integration_sdk._disk import sync_directory
 from integration_sdk._journal import _schema
 from integration_sdk._journal._filter import Filter
 from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, RowRefused, Snapshot
-from integration_sdk.errors import JournalError
+from integration_sdk.errors import JournalError, JournalInUse
 
 _MAGIC = b"SQLite format 3\0"
 _LAST_COMMIT = struct.Struct(">QI")
@@ -53,7 +53,8 @@ class JournalFile:
         references: Those of all rows when it was opened.
 
     Raises:
-        JournalError: The file is somebody else's, in use, not a journal, or damaged.
+        JournalInUse: Another process or coordinator has it open.
+        JournalError: The file is somebody else's, not a journal, or damaged.
     """
 
     def __init__(self, path: Path, *, store_payloads: bool = True) -> None:
@@ -367,7 +368,7 @@ def _lock_for_us(lock: int, path: Path) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        raise JournalError(
+        raise JournalInUse(
             f"The journal {path} is in use by another process or client: "
             "end that one first, or give this one a journal of its own."
         ) from error

@@ -270,6 +270,7 @@ class Session:
             outcome = await self._transport.send(call.sending, call.api_key)
         except BaseException:
             if call.may_have_left:
+                self._call_log.lost += 1
                 room.turnstile.unanswered(call.ticket)
             else:
                 room.turnstile.unused(call.ticket)
