@@ -85,6 +85,7 @@ class Poller:
         self.listeners: set[Listener] = set()
         self._flying = 0
         self._task: asyncio.Task[None] | None = None
+        self._closed = False
         self._wake = asyncio.Event()
         self._wakes_at = 0.0
 
@@ -230,12 +231,10 @@ class Poller:
 
     async def aclose(self) -> None:
         """Stop; all waiters get `ClientClosed`."""
-        task = self._task
-        if task is None:
-            return
-        self.lose_all(ClientClosed("the client was closed while this push was Pending"))
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
     # The loop
 
@@ -253,9 +252,11 @@ class Poller:
         if self._task is None:
             self._wake = asyncio.Event()
             # The task outlives the call that starts it, so it does not inherit its context.
+            own = Context()
             self._task = asyncio.create_task(
-                self._supervise(), name="integration_sdk poller", context=Context()
+                self._poll(), name="integration_sdk poller", context=own
             )
+            self._task.add_done_callback(self._stopped, context=own)
         elif self._schedule.wake_at() < self._wakes_at:
             self._wake.set()
 
@@ -264,17 +265,6 @@ class Poller:
         self._looks.troubles.pop(key, None)
         if not self._schedule.pushes:
             self._wake.set()
-
-    async def _supervise(self) -> None:
-        try:
-            while self._schedule.pushes:  # one may have been added while the last look ended
-                await self._poll()
-        except Exception as crash:
-            logger.exception("the polling loop broke; all who wait get PollingStopped")
-            self._break(crash)
-        finally:
-            self._task = None
-            self._flying = 0
 
     async def _poll(self) -> None:
         async with asyncio.TaskGroup() as looks:
@@ -300,12 +290,20 @@ class Poller:
         finally:
             timer.cancel()
 
-    def _break(self, crash: Exception) -> None:
-        cause = crash.exceptions[0] if isinstance(crash, ExceptionGroup) else crash
-        error = PollingStopped(
-            f"the polling loop broke ({cause!r}); the push goes on, wait for it again"
-        )
-        error.__cause__ = cause
+    def _stopped(self, loop: asyncio.Task[None]) -> None:
+        """Start again if there are pushes to follow, but if the loop broke, give them up."""
+        self._task, self._flying = None, 0
+        if loop.cancelled() and self._closed:
+            self._give_up(ClientClosed("the client was closed while this push was Pending"))
+        elif loop.cancelled():
+            self._give_up(_broken(asyncio.CancelledError()))
+        elif crash := loop.exception():
+            logger.error("the polling loop broke; all who wait get PollingStopped", exc_info=crash)
+            self._give_up(_broken(crash))
+        elif self._schedule.pushes:  # added while the last look ended
+            self._start()
+
+    def _give_up(self, error: IntegrationError) -> None:
         self.lose_all(error)
         old = self._schedule
         self._schedule = self._looks.schedule = Schedule(old.chance, old.trust)
@@ -376,6 +374,15 @@ class Poller:
         """Return whether the service has answered with this push before, so that it exists."""
         waiters = self._waiters.get(push.key)
         return push.follower is not None or (waiters is not None and waiters.last is not None)
+def _broken(crash: BaseException) -> PollingStopped:
+    cause = crash.exceptions[0] if isinstance(crash, ExceptionGroup) else crash
+    error = PollingStopped(
+        f"the polling loop broke ({cause!r}); the push goes on, wait for it again"
+    )
+    error.__cause__ = cause
+    return error
+
+
 
 
 def _another(error: IntegrationError) -> IntegrationError:

@@ -92,12 +92,16 @@ class Push:
             else:
                 await self._next_change()
 
-    def _next_change(self) -> asyncio.Future[None]:
+    async def _next_change(self) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self._waiters is None:
-            self._waiters = []
+        self._waiters = self._waiters or []
         self._waiters.append(future)
-        return future
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future in (self._waiters or ()):  # a push may be awaited for a second, day by day
+                self._waiters.remove(future)
+            raise
 
     def _wake(self) -> None:
         """Let those who wait look again."""
