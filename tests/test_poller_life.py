@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from weakref import WeakSet
 
 import pytest
 
 from integration_sdk._coordinator.poller import Poller
-from integration_sdk.errors import ClientClosed, PollingStopped
+from integration_sdk._sansio.polling.open_pushes import ListLook, SingleLook
+from integration_sdk._sansio.polling.polling import Schedule
+from integration_sdk._sansio.requests import Request
+from integration_sdk.errors import AnswerLost, ClientClosed, PollingStopped, WaitExpired
 from integration_sdk.models import OutcomeStatus, PushStatus
 from tests.push_model import Held, Model, request
 from tests.push_support import coordinator, poller
@@ -69,6 +74,56 @@ async def test_a_loop_that_has_not_begun_yet_can_be_closed() -> None:
 
     assert await asyncio.wait_for(wait, 60) is ClientClosed
     assert await asyncio.wait_for(told_why(polls, held(model).key), 60) is ClientClosed
+
+
+def without_list(pushes: int) -> Schedule:
+    """A schedule of so many pushes of a company that was found to have no list, at second 1."""
+    schedule = Schedule(lambda: 0.5)
+    for number in range(pushes):
+        schedule.follow(f"key-{number}", "company", "lane", 0.0)
+    [page] = schedule.due(1.0, 16)
+    assert isinstance(page, ListLook)
+    schedule.unlistable(page, 1.0)
+    return schedule
+
+
+def looks(schedule: Schedule, now: float) -> list[SingleLook]:
+    return [look for look in schedule.due(now, 16) if isinstance(look, SingleLook)]
+
+
+def test_a_push_that_is_followed_anew_during_a_look_gets_looks_of_its_own() -> None:
+    """A look that was under way for a key that was given up is nothing to who follows it anew."""
+    schedule = without_list(20)
+    [old, *_] = looks(schedule, 2.0)
+    schedule.forget(old.push.key)
+    anew = schedule.follow(old.push.key, "company", "lane", 2.0)
+    later = looks(schedule, 60.0)  # while the answer to the old one is still awaited
+    schedule.finish(old, 61.0)
+    later += looks(schedule, 3600.0)
+
+    assert anew in [look.push for look in later]
+    assert old.push not in [look.push for look in later]
+
+
+async def test_an_outage_leaves_nothing_behind() -> None:
+    """The errors of polls are forgotten with the waits that have ended meanwhile."""
+    errors = WeakSet[AnswerLost]()
+
+    def lost(_: Request) -> AnswerLost:
+        error = AnswerLost("lost")
+        errors.add(error)
+        return error
+
+    model = Model(answer=lost, latency=8.0)
+    polls = poller(model)
+    for number in range(50):
+        with pytest.raises(WaitExpired):
+            await polls.wait("company", held(model, number).key, timeout=10)
+    await asyncio.sleep(60)
+    gc.collect()
+
+    assert model.counts.total() > 50
+    assert not errors
 
 
 async def test_a_push_that_is_awaited_again_and_again_does_not_grow() -> None:

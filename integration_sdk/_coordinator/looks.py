@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from attrs import Factory, define, evolve, field
 
 from integration_sdk._coordinator.push_list import SendRequest, unix_time
 from integration_sdk._sansio import requests, responses
 from integration_sdk._sansio.polling import rows
-from integration_sdk._sansio.polling.open_pushes import ListLook, Look, OpenPush, SingleLook
+from integration_sdk._sansio.polling.open_pushes import (
+    Company,
+    ListLook,
+    Look,
+    OpenPush,
+    SingleLook,
+    Trouble,
+)
 from integration_sdk._sansio.polling.polling import Schedule
 from integration_sdk._sansio.pushing.replies import seconds_until
 from integration_sdk._sansio.requests import Priority, Request
@@ -61,13 +68,6 @@ class Audience(Protocol):
         """Return whether the service has answered with this push before, so that it exists."""
 
 
-class Trouble(NamedTuple):
-    """Why a look that began *at* this time failed."""
-
-    at: float
-    error: IntegrationError
-
-
 @define(eq=False)
 class Looks:
     """Carries out the looks of a schedule.
@@ -80,7 +80,6 @@ class Looks:
         exact: Whether fractions are read as Decimal.
         never_told: Final states for which the service sends no details, even if a push is read
             singly.
-        troubles: The errors of the last looks, by push key, or by company id for lists.
     """
 
     send: SendRequest
@@ -89,7 +88,6 @@ class Looks:
     audience: Audience
     exact: bool = field(default=False, kw_only=True)
     never_told: set[PushStatus] = Factory(set)
-    troubles: dict[str, Trouble] = Factory(dict)
 
     async def look(self, look: Look) -> None:
         """Carry out *look* and report the result to schedule and audience."""
@@ -207,7 +205,7 @@ class Looks:
 
     def _not_readable(self, look: ListLook, error: MalformedResponse) -> None:
         """Repeat the look; if the list was unreadable before, one of its pushes is: do without."""
-        before = self.troubles.get(look.company.id)
+        before = look.company.trouble
         if before is not None and isinstance(before.error, MalformedResponse):
             logger.warning("%s The company's pushes are polled singly.", error)
             self.schedule.unlistable(look, _now())
@@ -226,27 +224,18 @@ class Looks:
         return None
 
     def _succeeded(self, look: Look) -> None:
-        self.troubles.pop(_target(look), None)
+        _target(look).trouble = None
         self.schedule.finish(look, _now())
 
     def _failed(self, look: Look, error: IntegrationError, answer: Response | None = None) -> None:
         """Repeat the look later: when the service says, or else with growing pauses."""
         target = _target(look)
-        before, self.troubles[target] = self.troubles.get(target), Trouble(look.started, error)
+        before, target.trouble = target.trouble, Trouble(look.started, error)
         is_news = before is None or not isinstance(before.error, UNREADABLE)
         level = logging.WARNING if is_news and isinstance(error, UNREADABLE) else logging.DEBUG
-        what = "push" if isinstance(look, SingleLook) else "the pushes of company"
-        logger.log(level, "polling %s %s failed, and is repeated: %s", what, target, error)
+        logger.log(level, "polling %s failed, and is repeated: %s", target, error)
         wait = seconds_until(error, answer.received_at if answer else unix_time())
         self.schedule.failed(look, _now(), wait=wait or 0.0)
-
-    def trouble(self, push: OpenPush) -> IntegrationError | None:
-        """Return why *push* has not been seen since; None if the last look saw it."""
-        for target in (push.key, push.group.company.id):
-            trouble = self.troubles.get(target)
-            if trouble is not None and trouble.at > push.seen:
-                return trouble.error
-        return None
 
     def _refused(self, look: Look, error: IntegrationError) -> None:
         """Give up all pushes, because of the account, the API key or the client."""
@@ -254,8 +243,8 @@ class Looks:
         self.schedule.finish(look, _now())
 
 
-def _target(look: Look) -> str:
-    return look.push.key if isinstance(look, SingleLook) else look.company.id
+def _target(look: Look) -> OpenPush | Company:
+    return look.push if isinstance(look, SingleLook) else look.company
 
 
 def _lacks_details(operation: PushOperation) -> bool:

@@ -209,7 +209,7 @@ class Poller:
     def trouble(self, key: str) -> IntegrationError | None:
         """Return the error of the last poll of push *key*; None if it succeeded."""
         push = self._schedule.pushes.get(key)
-        return self._looks.trouble(push) if push else None
+        return push.why_unseen if push else None
 
     def remember(self, operation: PushOperation) -> None:
         """Keep a final state for later calls of `wait`; the first one for a push counts."""
@@ -262,7 +262,6 @@ class Poller:
 
     def _forget(self, key: str) -> None:
         self._schedule.forget(key)
-        self._looks.troubles.pop(key, None)
         if not self._schedule.pushes:
             self._wake.set()
 
@@ -332,7 +331,6 @@ class Poller:
 
     def _end(self, push: OpenPush, operation: PushOperation) -> None:
         self._schedule.ended(push, self._now(), _took(operation))
-        self._looks.troubles.pop(push.key, None)
         self.remember(operation)
         if push.follower is not None:
             push.follower.ended(push.key, operation)
@@ -374,6 +372,8 @@ class Poller:
         """Return whether the service has answered with this push before, so that it exists."""
         waiters = self._waiters.get(push.key)
         return push.follower is not None or (waiters is not None and waiters.last is not None)
+
+
 def _broken(crash: BaseException) -> PollingStopped:
     cause = crash.exceptions[0] if isinstance(crash, ExceptionGroup) else crash
     error = PollingStopped(
@@ -381,8 +381,6 @@ def _broken(crash: BaseException) -> PollingStopped:
     )
     error.__cause__ = cause
     return error
-
-
 
 
 def _another(error: IntegrationError) -> IntegrationError:
