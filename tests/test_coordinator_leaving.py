@@ -401,3 +401,30 @@ async def test_an_input_that_nobody_holds_is_closed_when_its_loop_is_left() -> N
             assert closed
     finally:
         gc.enable()
+
+
+async def test_however_often_the_end_of_a_block_is_cancelled_its_journal_closes(
+    journal: Path,
+) -> None:
+    """The next run in this process can open the journal, though a search never answered."""
+    model = Model()
+    lost(model)
+    began = asyncio.Event()
+
+    async def run() -> None:
+        async with coordinator(model, journal=str(journal)) as pushes:
+            await pushes.submit(RECORD)
+            model.latency = 1e6  # the list that is searched for it
+            await asyncio.sleep(10)
+            began.set()
+            await asyncio.sleep(1e6)
+
+    block = asyncio.create_task(run())
+    await began.wait()
+    while not block.done():
+        block.cancel()
+        await asyncio.sleep(1)
+
+    model.latency = 0.03
+    async with coordinator(model, journal=str(journal), leave="detach") as pushes:
+        assert [push.request.reference for push in pushes.recovered] == ["INV-1"]

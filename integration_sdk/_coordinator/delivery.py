@@ -195,11 +195,13 @@ class Delivery:
     async def close(self) -> None:
         """Stop searching for pushes in doubt, and close the journal."""
         self.closing.set()
-        if self.tasks:
-            await asyncio.wait(self.tasks)
         try:
+            if self.tasks:
+                await asyncio.wait(self.tasks)
             await self.drive(protocol.catch_up(self.ledger))
         finally:
+            for search in self.tasks:  # cancelled itself: as safe as a crash
+                search.cancel()
             await self.journal.close()
 
     def abandon(self) -> None:
