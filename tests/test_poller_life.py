@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from weakref import WeakSet
+import math
+from weakref import WeakSet, ref
 
 import pytest
 
@@ -105,6 +106,21 @@ def test_a_push_that_is_followed_anew_during_a_look_gets_looks_of_its_own() -> N
     assert old.push not in [look.push for look in later]
 
 
+def test_a_company_without_a_list_keeps_nothing_of_its_lanes() -> None:
+    """Only that it has no list is remembered of it once its last push has ended."""
+    schedule = without_list(20)
+    lane = ref(next(iter(schedule.pushes.values())).group)
+    for key in list(schedule.pushes):
+        schedule.forget(key)
+    assert schedule.wake_at() == math.inf
+    gc.collect()
+
+    assert lane() is None
+    schedule.follow("new", "company", "lane", 2.0)
+    [look] = schedule.due(60.0, 16)
+    assert isinstance(look, SingleLook)
+
+
 async def test_an_outage_leaves_nothing_behind() -> None:
     """The errors of polls are forgotten with the waits that have ended meanwhile."""
     errors = WeakSet[AnswerLost]()
@@ -137,3 +153,21 @@ async def test_a_push_that_is_awaited_again_and_again_does_not_grow() -> None:
 
         assert not push._waiters
         assert (await push).status is OutcomeStatus.SUCCESS
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["that come", "that never come"])
+async def test_notifications_that_never_come_are_said_once(
+    told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who relies on notifications, but passes none on, is warned; once is enough."""
+    model = Model(lambda _: 5.0)
+    polls = poller(model, notified=True)
+    for number in range(10):
+        push = held(model, number)
+        if told:
+            asyncio.get_running_loop().call_at(push.ends, polls.notify, push.key)
+        await polls.wait("company", push.key)
+
+    warnings = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == (0 if told else 1)
+    assert all("client.notify" in record.message for record in warnings)

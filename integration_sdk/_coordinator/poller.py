@@ -42,6 +42,8 @@ AT_ONCE: Final = 16
 """Maximum number of concurrent looks."""
 REMEMBERED: Final = 4096
 """Final operations that are kept for later calls of `Poller.wait`."""
+NO_TRUST: Final = 0.1
+"""Trust in notifications below which to warn who expects them: four ends had none."""
 Listener = Callable[[str | None], None]
 
 
@@ -78,6 +80,7 @@ class Poller:
         exact: bool = False,
     ) -> None:
         self.exact = exact
+        self._expects_notifications = notified
         self._schedule = Schedule(chance, float(notified))
         self._looks = Looks(send, dialect, self._schedule, self, exact=exact)
         self._waiters: dict[str, _Waiters] = {}
@@ -331,6 +334,7 @@ class Poller:
 
     def _end(self, push: OpenPush, operation: PushOperation) -> None:
         self._schedule.ended(push, self._now(), _took(operation))
+        self._check_notifications()
         self.remember(operation)
         if push.follower is not None:
             push.follower.ended(push.key, operation)
@@ -338,6 +342,14 @@ class Poller:
         for future in waiters.futures if waiters else ():
             if not future.done():
                 future.set_result(operation)
+
+    def _check_notifications(self) -> None:
+        if self._expects_notifications and self._schedule.trust < NO_TRUST:
+            self._expects_notifications = False
+            logger.warning(
+                "Client(notified=True), but pushes have ended without a notification, and are "
+                "polled as if there were none: are they passed to client.notify?"
+            )
 
     def lose(self, key: str, error: IntegrationError) -> None:
         """Stop following push *key*, and give each waiter a copy of *error*."""

@@ -50,8 +50,8 @@ class SendRequest(Protocol):
 
 
 @frozen
-class _Known:
-    """A push that was there before; only its key matters."""
+class _KeyAlone:
+    """A push that was there before, or whose row cannot be read: then it may be anybody's."""
 
     push_operation_key: str
     data_connection_id: ClassVar[str | None] = None
@@ -79,9 +79,9 @@ class PushList:
             page = await self._page(asked.company_id, number, size)
             if page is None:
                 return None
-            fresh = {} if known is None else _in_full(page, asked.old)
+            full = {} if known is None else _in_full(page, asked.old)
             for index, row in enumerate(page.rows):
-                found.setdefault(row.key, fresh.get(index) or _Known(row.key))
+                found.setdefault(row.key, full.get(index) or _KeyAlone(row.key))
             if not page.more:
                 return ListedPushes(tuple(found.values()), whole=True)
             if known and known <= found.keys():
@@ -127,7 +127,7 @@ def unix_time() -> float:
 
 
 def _in_full(page: rows.Rows, old: frozenset[str]) -> dict[int, PushOperation]:
-    """Decode the operations of a page that may be new, by row index."""
+    """Decode the operations of a page that may be new, by row index, as far as they can be."""
     indexes = [index for index, row in enumerate(page.rows) if row.key not in old]
     operations = page.operations(indexes, exact=True) if indexes else []
     return {index: one for index, one in zip(indexes, operations, strict=True) if one}

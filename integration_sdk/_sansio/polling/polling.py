@@ -120,6 +120,7 @@ class Schedule:
     def _dissolve(self, company: Company) -> None:
         for group in company.groups.values():
             self._mark(group, [])
+        company.groups.clear()
         company.round_at = inf
         if company.list_after == -inf:  # else remember that its list cannot be used
             del self._companies[company.id]
