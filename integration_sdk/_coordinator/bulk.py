@@ -21,7 +21,8 @@ from collections.abc import (
 from typing import Literal
 
 from integration_sdk._coordinator.desk import Desk
-from integration_sdk._coordinator.push import Push, this_task
+from integration_sdk._coordinator.push import Push
+from integration_sdk._coordinator.tasks import this_task
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import PushOutcome, PushRequest
 

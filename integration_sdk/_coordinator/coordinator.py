@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self, get_args
 
-from integration_sdk._coordinator import decisions, takeover
+from integration_sdk._coordinator import clock, decisions, recovery
 from integration_sdk._coordinator.bulk import Bulk, PushRun, RaiseOn, checked
 from integration_sdk._coordinator.delivery import Delivery
 from integration_sdk._coordinator.desk import Check, Desk
@@ -143,7 +143,7 @@ class Coordinator:
             on_event=self._on_event,
         )
         try:
-            self.recovered = tuple(await takeover.recover(self._desk))
+            self.recovered = tuple(await recovery.recover(self._desk))
         except BaseException:
             await journal.close()
             raise
@@ -313,7 +313,7 @@ class Coordinator:
     @property
     def progress(self) -> PushProgress:
         """How far the pushes have got; cheap enough to be read often."""
-        return self._open().tally.progress(_now())
+        return self._open().tally.progress(clock.now())
 
     def detach(self) -> tuple[str, ...]:
         """Stop following all open pushes and return their keys; they go on at the service."""
@@ -367,7 +367,3 @@ class Coordinator:
 
 def _is_path(journal: object) -> bool:
     return isinstance(journal, str | os.PathLike) and bool(Path(journal).name)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

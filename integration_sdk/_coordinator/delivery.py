@@ -16,10 +16,10 @@ from uuid import uuid4
 
 from attrs import Factory, define, field, frozen
 
-from integration_sdk._coordinator.push import this_task
-from integration_sdk._coordinator.push_list import SNAPSHOT, PushList, unix_time
+from integration_sdk._coordinator import clock
+from integration_sdk._coordinator.push_list import SNAPSHOT, PushList
 from integration_sdk._coordinator.snapshots import Snapshots
-from integration_sdk._coordinator.tasks import Tasks
+from integration_sdk._coordinator.tasks import Tasks, this_task
 from integration_sdk._journal import Journal
 from integration_sdk._sansio.pushing import outcomes, protocol, reconcile, replies, submissions
 from integration_sdk._sansio.pushing.effects import (
@@ -241,7 +241,7 @@ class Delivery:
         """
         if self.closing.is_set():
             return
-        now, listed = asyncio.get_running_loop().time(), company_id is not None
+        now, listed = clock.now(), company_id is not None
         doubted = {intent.lane.company_id for intent in self.ledger.doubted(company_id)}
         for company in doubted - self._reconciling:
             since = now - self._looked.get(company, -math.inf)  # below 0 if it is yet to begin
@@ -321,15 +321,15 @@ class Delivery:
 
         The loop's clock stands still then, and the service forgets idempotency keys meanwhile.
         """
-        steady = asyncio.get_running_loop().time()
-        self._ahead = max(self._ahead, unix_time() - steady)
+        steady = clock.now()
+        self._ahead = max(self._ahead, clock.unix_time() - steady)
         return steady + self._ahead
 
     async def _transmit(self, row: Intent) -> Answer:
         sending = self._sending[row.id]
         began = self._now()
         reply = await self._reply(row, sending.call.with_idempotency_key(row.idempotency_key))
-        heard = replies.read(reply, began=began, unix_time=unix_time(), exact=self.exact)
+        heard = replies.read(reply, began=began, unix_time=clock.unix_time(), exact=self.exact)
         sending.heard = heard
         return heard.answer
 

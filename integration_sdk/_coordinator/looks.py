@@ -6,13 +6,13 @@ handles errors: it tries again later, stops using the list, or gives up one push
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Final, Protocol
 
 from attrs import Factory, define, evolve, field
 
-from integration_sdk._coordinator.push_list import SendRequest, unix_time
+from integration_sdk._coordinator import clock
+from integration_sdk._coordinator.push_list import SendRequest
 from integration_sdk._sansio import requests, responses
 from integration_sdk._sansio.polling import rows
 from integration_sdk._sansio.polling.open_pushes import (
@@ -104,7 +104,7 @@ class Looks:
             request = requests.to_route(self.dialect, "pushes.get", **names)
         except ConfigurationError as error:  # the key cannot be part of a path
             self.audience.lose(look.push.key, error)
-            self.schedule.finish(look, _now())
+            self.schedule.finish(look, clock.now())
             return
         answer = await self._ask(look, request)
         if answer is None:
@@ -135,12 +135,12 @@ class Looks:
 
     def _not_read(self, look: SingleLook, request: Request, answer: Response) -> None:
         error = responses.read_error(request, answer)
-        newborn = self.audience.knows(look.push) and _now() - look.push.born < NEWBORN
+        newborn = self.audience.knows(look.push) and clock.now() - look.push.born < NEWBORN
         if answer.status in {401, 402}:
             self._refused(look, error)
         elif answer.status in {400, 403, 405} or (answer.status == 404 and not newborn):
             self.audience.lose(look.push.key, error)
-            self.schedule.finish(look, _now())
+            self.schedule.finish(look, clock.now())
         else:
             self._failed(look, error, answer)
 
@@ -199,7 +199,7 @@ class Looks:
             self._refused(look, error)
         elif answer.status in {400, 403, 404, 405}:
             logger.info("%s The company's pushes are polled singly.", error)
-            self.schedule.unlistable(look, _now())
+            self.schedule.unlistable(look, clock.now())
         else:
             self._failed(look, error, answer)
 
@@ -208,7 +208,7 @@ class Looks:
         before = look.company.trouble
         if before is not None and isinstance(before.error, MalformedResponse):
             logger.warning("%s The company's pushes are polled singly.", error)
-            self.schedule.unlistable(look, _now())
+            self.schedule.unlistable(look, clock.now())
         else:
             self._failed(look, error)
 
@@ -225,7 +225,7 @@ class Looks:
 
     def _succeeded(self, look: Look) -> None:
         _target(look).trouble = None
-        self.schedule.finish(look, _now())
+        self.schedule.finish(look, clock.now())
 
     def _failed(self, look: Look, error: IntegrationError, answer: Response | None = None) -> None:
         """Repeat the look later: when the service says, or else with growing pauses."""
@@ -234,13 +234,13 @@ class Looks:
         is_news = before is None or not isinstance(before.error, UNREADABLE)
         level = logging.WARNING if is_news and isinstance(error, UNREADABLE) else logging.DEBUG
         logger.log(level, "polling %s failed, and is repeated: %s", target, error)
-        wait = seconds_until(error, answer.received_at if answer else unix_time())
-        self.schedule.failed(look, _now(), wait=wait or 0.0)
+        wait = seconds_until(error, answer.received_at if answer else clock.unix_time())
+        self.schedule.failed(look, clock.now(), wait=wait or 0.0)
 
     def _refused(self, look: Look, error: IntegrationError) -> None:
         """Give up all pushes, because of the account, the API key or the client."""
         self.audience.lose_all(error)
-        self.schedule.finish(look, _now())
+        self.schedule.finish(look, clock.now())
 
 
 def _target(look: Look) -> OpenPush | Company:
@@ -253,7 +253,3 @@ def _lacks_details(operation: PushOperation) -> bool:
         return operation.data is None and not operation.error_message
     failed = operation.status is PushStatus.FAILED
     return failed and operation.validation is None and operation.error_message is None
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -19,6 +19,7 @@ from typing import Final
 
 from attrs import Factory, define
 
+from integration_sdk._coordinator import clock
 from integration_sdk._coordinator.looks import Looks
 from integration_sdk._coordinator.push_list import SendRequest
 from integration_sdk._sansio.polling.open_pushes import Follower, Look, OpenPush
@@ -229,7 +230,7 @@ class Poller:
 
     def look_last(self, key: str) -> None:
         """Poll push *key* although its notification is awaited: a wait for it soon ends."""
-        self._schedule.look_last(key, self._now())
+        self._schedule.look_last(key, clock.now())
         self._wake.set()
 
     async def aclose(self) -> None:
@@ -241,13 +242,10 @@ class Poller:
 
     # The loop
 
-    def _now(self) -> float:
-        return asyncio.get_running_loop().time()
-
     def _open(self, company_id: str, key: str, lane: Hashable) -> OpenPush:
         push = self._schedule.pushes.get(key)
         if push is None:
-            push = self._schedule.follow(key, company_id, lane, self._now())
+            push = self._schedule.follow(key, company_id, lane, clock.now())
             self._start()
         return push
 
@@ -273,7 +271,7 @@ class Poller:
             while self._schedule.pushes or self._flying:
                 self._wake.clear()
                 room = AT_ONCE - self._flying
-                for look in self._schedule.due(self._now(), room) if room > 0 else ():
+                for look in self._schedule.due(clock.now(), room) if room > 0 else ():
                     self._flying += 1
                     looks.create_task(self._look(look))
                 await self._sleep()
@@ -282,11 +280,11 @@ class Poller:
         """Sleep until a look is due, an answer has arrived or a push was added."""
         full = self._flying >= AT_ONCE
         self._wakes_at = float("inf") if full else self._schedule.wake_at()
-        if self._wakes_at <= self._now() or self._wake.is_set():
+        if self._wakes_at <= clock.now() or self._wake.is_set():
             await asyncio.sleep(0)
             return
         loop = asyncio.get_running_loop()
-        timer = loop.call_at(min(self._wakes_at, self._now() + 3600), self._wake.set)
+        timer = loop.call_at(min(self._wakes_at, clock.now() + 3600), self._wake.set)
         try:
             await self._wake.wait()
         finally:
@@ -333,7 +331,7 @@ class Poller:
             push.follower.changed(key, operation)
 
     def _end(self, push: OpenPush, operation: PushOperation) -> None:
-        self._schedule.ended(push, self._now(), _took(operation))
+        self._schedule.ended(push, clock.now(), _took(operation))
         self._check_notifications()
         self.remember(operation)
         if push.follower is not None:

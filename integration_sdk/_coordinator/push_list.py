@@ -6,7 +6,6 @@ Fractions are always read exactly, since records are told apart by every digit.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import ClassVar, Final, Protocol
 
@@ -119,11 +118,6 @@ class PushList:
             except Exception:
                 logger.exception("push %s could not be read", key)
         return found
-
-
-def unix_time() -> float:
-    """Return the current Unix time; it turns a ``Retry-After`` date into a wait."""
-    return time.time()
 
 
 def _in_full(page: rows.Rows, old: frozenset[str]) -> dict[int, PushOperation]:
