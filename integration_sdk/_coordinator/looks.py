@@ -7,12 +7,12 @@ handles errors: it tries again later, stops using the list, or gives up one push
 from __future__ import annotations
 
 import logging
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from attrs import Factory, define, evolve, field
 
 from integration_sdk._coordinator import clock
-from integration_sdk._coordinator.push_list import SendRequest
+from integration_sdk._coordinator.push_list import SendRequest, page_request
 from integration_sdk._sansio import requests, responses
 from integration_sdk._sansio.polling import rows
 from integration_sdk._sansio.polling.open_pushes import (
@@ -39,33 +39,14 @@ from integration_sdk.errors import (
 )
 from integration_sdk.models import PushOperation, PushStatus
 
+if TYPE_CHECKING:
+    from integration_sdk._coordinator.poller import Poller
+
 logger = logging.getLogger("integration_sdk.pushes")
 NEWBORN: Final = 60.0
 """Seconds for which a push that was acknowledged may be answered with 404."""
 UNREADABLE: Final = (MalformedResponse, ResponseTooLarge)
 """Errors that may persist when the request is repeated, so they are logged as warnings."""
-
-
-class Audience(Protocol):
-    """The receiver of the results; implemented by `Poller`."""
-
-    def tell(self, push: OpenPush, operation: PushOperation) -> None:
-        """Report the current state of a push."""
-
-    def lose(self, key: str, error: IntegrationError) -> None:
-        """Report that a push cannot be followed."""
-
-    def lose_all(self, error: IntegrationError) -> None:
-        """Report that no push can be followed."""
-
-    def listed(self, company_id: str) -> None:
-        """Report that the company's pushes have been listed."""
-
-    def wants_data(self, push: OpenPush) -> bool:
-        """Return whether anybody wants the push with its ``data``."""
-
-    def knows(self, push: OpenPush) -> bool:
-        """Return whether the service has answered with this push before, so that it exists."""
 
 
 @define(eq=False)
@@ -76,7 +57,7 @@ class Looks:
         send: Sends a request.
         dialect: The version of the service.
         schedule: Gets the result of each look.
-        audience: Gets the states of pushes.
+        poller: Gets the states of pushes.
         exact: Whether fractions are read as Decimal.
         never_told: Final states for which the service sends no details, even if a push is read
             singly.
@@ -85,12 +66,12 @@ class Looks:
     send: SendRequest
     dialect: Dialect
     schedule: Schedule
-    audience: Audience
+    poller: Poller
     exact: bool = field(default=False, kw_only=True)
     never_told: set[PushStatus] = Factory(set)
 
     async def look(self, look: Look) -> None:
-        """Carry out *look* and report the result to schedule and audience."""
+        """Carry out *look* and report the result to schedule and poller."""
         if isinstance(look, SingleLook):
             await self._read(look)
         else:
@@ -103,7 +84,7 @@ class Looks:
         try:
             request = requests.to_route(self.dialect, "pushes.get", **names)
         except ConfigurationError as error:  # the key cannot be part of a path
-            self.audience.lose(look.push.key, error)
+            self.poller.lose(look.push.key, error)
             self.schedule.finish(look, clock.now())
             return
         answer = await self._ask(look, request)
@@ -119,7 +100,7 @@ class Looks:
             return
         if operation.is_final and _lacks_details(operation):
             self.never_told.add(operation.status)
-        self.audience.tell(look.push, operation)
+        self.poller.tell(look.push, operation)
         self._succeeded(look)
 
     def _read_own(self, answer: Response, key: str) -> PushOperation:
@@ -135,11 +116,11 @@ class Looks:
 
     def _not_read(self, look: SingleLook, request: Request, answer: Response) -> None:
         error = responses.read_error(request, answer)
-        newborn = self.audience.knows(look.push) and clock.now() - look.push.born < NEWBORN
+        newborn = self.poller.knows(look.push) and clock.now() - look.push.born < NEWBORN
         if answer.status in {401, 402}:
             self._refused(look, error)
         elif answer.status in {400, 403, 405} or (answer.status == 404 and not newborn):
-            self.audience.lose(look.push.key, error)
+            self.poller.lose(look.push.key, error)
             self.schedule.finish(look, clock.now())
         else:
             self._failed(look, error, answer)
@@ -149,7 +130,7 @@ class Looks:
     async def _list(self, look: ListLook) -> None:
         more = True
         while more:
-            request = self._page(look)
+            request = page_request(self.dialect, look.company.id, look.page, look.page_size)
             answer = await self._ask(look, request)
             if answer is None:
                 return
@@ -162,17 +143,7 @@ class Looks:
                 self._not_readable(look, error)
                 return
         self._succeeded(look)
-        self.audience.listed(look.company.id)
-
-    def _page(self, look: ListLook) -> Request:
-        return requests.list_page(
-            self.dialect,
-            "pushes.list",
-            page=look.page,
-            page_size=look.page_size,
-            order_by=self.dialect.newest_first,
-            companyId=look.company.id,
-        )
+        self.poller.listed(look.company.id)
 
     def _take(self, look: ListLook, page: rows.Rows) -> bool:
         news, more = self.schedule.listed(
@@ -184,14 +155,14 @@ class Looks:
             if operation is None or self._says_too_little(push, operation):
                 self.schedule.single_out(push)
             else:
-                self.audience.tell(push, operation)
+                self.poller.tell(push, operation)
         return more
 
     def _says_too_little(self, push: OpenPush, operation: PushOperation) -> bool:
         """Whether reading the push singly may return details that are wanted."""
         if not _lacks_details(operation) or operation.status in self.never_told:
             return False
-        return operation.status is not PushStatus.SUCCESS or self.audience.wants_data(push)
+        return operation.status is not PushStatus.SUCCESS or self.poller.wants_data(push)
 
     def _not_listed(self, look: ListLook, request: Request, answer: Response) -> None:
         error = responses.read_error(request, answer)
@@ -239,7 +210,7 @@ class Looks:
 
     def _refused(self, look: Look, error: IntegrationError) -> None:
         """Give up all pushes, because of the account, the API key or the client."""
-        self.audience.lose_all(error)
+        self.poller.lose_all(error)
         self.schedule.finish(look, clock.now())
 
 

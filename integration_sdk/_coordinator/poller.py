@@ -110,22 +110,14 @@ class Poller:
             )
         if operation.is_final:
             return operation
-        return await self.wait(
-            operation.company_id,
-            operation.push_operation_key,
-            connection_id=operation.data_connection_id,
-            data_type=operation.data_type,
-            timeout=timeout,
-            last=operation,
-        )
+        company_id, key = operation.company_id, operation.push_operation_key
+        return await self.wait(company_id, key, timeout=timeout, last=operation)
 
     async def wait(
         self,
         company_id: str,
         key: str,
         *,
-        connection_id: str | None = None,
-        data_type: str | None = None,
         timeout: float | None = None,
         last: PushOperation | None = None,
     ) -> PushOperation:
@@ -134,11 +126,9 @@ class Poller:
         Args:
             company_id: The company of the push.
             key: The ``pushOperationKey``.
-            connection_id: The connection, if known. Completion times are learned for each
-                connection and data type.
-            data_type: The data type, if known.
             timeout: Seconds to wait; None waits for as long as the push is Pending.
-            last: The last known state, if any.
+            last: The last known state, if any. Completion times are learned for each connection
+                and data type that it names.
 
         Raises:
             NotFound: The service does not know this push.
@@ -148,7 +138,7 @@ class Poller:
         """
         if key in self._finished:
             return self._finished[key]
-        future = self._await(company_id, key, (connection_id, data_type), last)
+        future = self._await(company_id, key, last)
         timer = None if timeout is None else self._look_before(timeout, key)
         try:
             async with asyncio.timeout(timeout):
@@ -166,12 +156,13 @@ class Poller:
         return loop.call_later(last_look(timeout), self.look_last, key)
 
     def _await(
-        self, company_id: str, key: str, lane: Hashable, last: PushOperation | None
+        self, company_id: str, key: str, last: PushOperation | None
     ) -> asyncio.Future[PushOperation]:
         waiters = self._waiters.setdefault(key, _Waiters())
         waiters.last = waiters.last or last
         future: asyncio.Future[PushOperation] = asyncio.get_running_loop().create_future()
         waiters.futures.add(future)
+        lane = (last.data_connection_id, last.data_type) if last else (None, None)
         self._open(company_id, key, lane)
         return future
 

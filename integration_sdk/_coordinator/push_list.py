@@ -48,6 +48,18 @@ class SendRequest(Protocol):
         ...
 
 
+def page_request(dialect: Dialect, company_id: str, number: int, size: int) -> Request:
+    """Return the request of a page of a company's pushes, newest first."""
+    return requests.list_page(
+        dialect,
+        "pushes.list",
+        page=number,
+        page_size=size,
+        order_by=dialect.newest_first,
+        companyId=company_id,
+    )
+
+
 @frozen
 class _KeyAlone:
     """A push that was there before, or whose row cannot be read: then it may be anybody's."""
@@ -88,14 +100,7 @@ class PushList:
         return ListedPushes(tuple(found.values()), whole=False)
 
     async def _page(self, company_id: str, number: int, size: int) -> rows.Rows | None:
-        request = requests.list_page(
-            self.dialect,
-            "pushes.list",
-            page=number,
-            page_size=size,
-            order_by=self.dialect.newest_first,
-            companyId=company_id,
-        )
+        request = page_request(self.dialect, company_id, number, size)
         try:
             answer = await self.send(evolve(request, priority=Priority.PUSH))
             return rows.read_rows(responses.check(request, answer).body)
