@@ -171,3 +171,20 @@ async def test_notifications_that_never_come_are_said_once(
     warnings = [record for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == (0 if told else 1)
     assert all("client.notify" in record.message for record in warnings)
+
+
+async def test_two_coordinators_may_follow_one_push() -> None:
+    """Who binds a push that another coordinator of the client follows takes it from nobody."""
+    model = Model(lambda _: 60.0)
+    polls = poller(model)
+    one, other = coordinator(model, polls=polls), coordinator(model, polls=polls, patience=1.0)
+    async with one as first, other as second:
+        followed = await first.submit(request(0))
+        model.answer = lambda call: AnswerLost("lost") if call.operation == "push.create" else None
+        doubted = await second.submit(request(0))
+        assert (await doubted).status is OutcomeStatus.IN_DOUBT
+        bound = await second.decide(str(doubted.intent), bind=str(followed.key))
+
+        assert bound is not None
+        assert (await asyncio.wait_for(bound, 600)).status is OutcomeStatus.SUCCESS
+        assert (await asyncio.wait_for(followed, 600)).status is OutcomeStatus.SUCCESS

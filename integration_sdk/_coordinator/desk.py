@@ -301,7 +301,7 @@ class Desk:
         if key:
             trouble = self.poller.trouble(key)
             if heir is None:
-                self.poller.unfollow(key)
+                self.poller.unfollow(key, self)
             self.settle(push, outcomes.expired(push.request, push.operation, waited, trouble))
         else:
             self._leave_in_doubt(push, self.delivery.ledger.get(intent))
@@ -392,7 +392,7 @@ class Desk:
     def give_up(self, error: IntegrationError) -> None:
         """Stop following; open pushes get the outcome PENDING."""
         for key, push in list(self.open.items()):
-            self.poller.unfollow(key)
+            self.poller.unfollow(key, self)
             self.settle(push, outcomes.pending(push.request, push.operation, error))
 
     def _tell(self, what: What, push: Push) -> None:

@@ -84,7 +84,7 @@ class Looks:
         try:
             request = requests.to_route(self.dialect, "pushes.get", **names)
         except ConfigurationError as error:  # the key cannot be part of a path
-            self.poller.lose(look.push.key, error)
+            self.poller.lose(look.push, error)
             self.schedule.finish(look, clock.now())
             return
         answer = await self._ask(look, request)
@@ -116,11 +116,11 @@ class Looks:
 
     def _not_read(self, look: SingleLook, request: Request, answer: Response) -> None:
         error = responses.read_error(request, answer)
-        newborn = self.poller.knows(look.push) and clock.now() - look.push.born < NEWBORN
+        newborn = look.push.exists and clock.now() - look.push.born < NEWBORN
         if answer.status in {401, 402}:
             self._refused(look, error)
         elif answer.status in {400, 403, 405} or (answer.status == 404 and not newborn):
-            self.poller.lose(look.push.key, error)
+            self.poller.lose(look.push, error)
             self.schedule.finish(look, clock.now())
         else:
             self._failed(look, error, answer)
@@ -162,7 +162,9 @@ class Looks:
         """Whether reading the push singly may return details that are wanted."""
         if not _lacks_details(operation) or operation.status in self.never_told:
             return False
-        return operation.status is not PushStatus.SUCCESS or self.poller.wants_data(push)
+        return operation.status is not PushStatus.SUCCESS or any(
+            one.fetch_data for one in push.followers
+        )
 
     def _not_listed(self, look: ListLook, request: Request, answer: Response) -> None:
         error = responses.read_error(request, answer)

@@ -32,7 +32,6 @@ from integration_sdk.errors import (
     ConfigurationError,
     IntegrationError,
     PollingStopped,
-    WaitExpired,
 )
 from integration_sdk.models import PushOperation
 
@@ -48,12 +47,30 @@ NO_TRUST: Final = 0.1
 Listener = Callable[[str | None], None]
 
 
-@define
-class _Waiters:
-    """The futures of `Poller.wait` for one push, and its last state."""
+@define(eq=False)
+class _Waiters(Follower):
+    """All calls of `Poller.wait` for one push.
 
-    futures: set[asyncio.Future[PushOperation]] = Factory(set)
+    Attributes:
+        last: Last state seen, if any.
+    """
+
     last: PushOperation | None = None
+    futures: set[asyncio.Future[PushOperation]] = Factory(set)
+    fetch_data: bool = True
+
+    def changed(self, key: str, operation: PushOperation) -> None:
+        self.last = operation
+
+    def ended(self, key: str, operation: PushOperation) -> None:
+        for future in self.futures:
+            if not future.done():
+                future.set_result(operation)
+
+    def lost(self, key: str, error: IntegrationError) -> None:
+        for future in self.futures:
+            if not future.done():
+                future.set_exception(_another(error))
 
 
 class Poller:
@@ -84,7 +101,6 @@ class Poller:
         self._expects_notifications = notified
         self._schedule = Schedule(chance, float(notified))
         self._looks = Looks(send, dialect, self._schedule, self, exact=exact)
-        self._waiters: dict[str, _Waiters] = {}
         self._finished: OrderedDict[str, PushOperation] = OrderedDict()
         self.listeners: set[Listener] = set()
         self._flying = 0
@@ -138,68 +154,51 @@ class Poller:
         """
         if key in self._finished:
             return self._finished[key]
-        future = self._await(company_id, key, last)
+        lane = (last.data_connection_id, last.data_type) if last else (None, None)
+        push = self._open(company_id, key, lane)
+        push.exists |= last is not None
+        waiters = _waiters_of(push)
+        waiters.last = waiters.last or last
+        future: asyncio.Future[PushOperation] = asyncio.get_running_loop().create_future()
+        waiters.futures.add(future)
         timer = None if timeout is None else self._look_before(timeout, key)
         try:
             async with asyncio.timeout(timeout):
                 return await future
         except TimeoutError:
-            expired = self._expired(key, timeout)
+            expired = outcomes.wait_expired(
+                f"push {key}", timeout or 0.0, operation=waiters.last, trouble=push.why_unseen
+            )
             raise expired from expired.__cause__
         finally:
             if timer is not None:
                 timer.cancel()
-            self._leave(key, future)
+            waiters.futures.discard(future)
+            if not waiters.futures:
+                self._unfollow(push, waiters)
 
     def _look_before(self, timeout: float, key: str) -> asyncio.TimerHandle:
         loop = asyncio.get_running_loop()
         return loop.call_later(last_look(timeout), self.look_last, key)
 
-    def _await(
-        self, company_id: str, key: str, last: PushOperation | None
-    ) -> asyncio.Future[PushOperation]:
-        waiters = self._waiters.setdefault(key, _Waiters())
-        waiters.last = waiters.last or last
-        future: asyncio.Future[PushOperation] = asyncio.get_running_loop().create_future()
-        waiters.futures.add(future)
-        lane = (last.data_connection_id, last.data_type) if last else (None, None)
-        self._open(company_id, key, lane)
-        return future
-
-    def _leave(self, key: str, future: asyncio.Future[PushOperation]) -> None:
-        waiters = self._waiters.get(key)
-        if waiters is None:
-            return
-        waiters.futures.discard(future)
-        if not waiters.futures:
-            del self._waiters[key]
-            push = self._schedule.pushes.get(key)
-            if push is not None and push.follower is None:
-                self._forget(key)
-
-    def _expired(self, key: str, timeout: float | None) -> WaitExpired:
-        waiters = self._waiters.get(key)
-        return outcomes.wait_expired(
-            f"push {key}",
-            timeout or 0.0,
-            operation=waiters.last if waiters else None,
-            trouble=self.trouble(key),
-        )
-
     # Following
 
     def follow(self, company_id: str, key: str, lane: Hashable, follower: Follower) -> None:
-        """Report the states of push *key* to *follower* from now on."""
-        self._open(company_id, key, lane).follower = follower
+        """Report the states of push *key*, which the service has answered with, to *follower*."""
+        push = self._open(company_id, key, lane)
+        push.exists = True
+        push.followers = (*push.followers, follower)
 
-    def unfollow(self, key: str) -> None:
-        """Stop reporting to the follower of push *key*."""
+    def unfollow(self, key: str, follower: Follower) -> None:
+        """Report no more of push *key* to *follower*."""
         push = self._schedule.pushes.get(key)
-        if push is None:
-            return
-        push.follower = None
-        if key not in self._waiters:
-            self._forget(key)
+        if push is not None:
+            self._unfollow(push, follower)
+
+    def _unfollow(self, push: OpenPush, follower: Follower) -> None:
+        push.followers = tuple(one for one in push.followers if one is not follower)
+        if not push.followers:
+            self._forget(push)
 
     def trouble(self, key: str) -> IntegrationError | None:
         """Return the error of the last poll of push *key*; None if it succeeded."""
@@ -252,8 +251,12 @@ class Poller:
         elif self._schedule.wake_at() < self._wakes_at:
             self._wake.set()
 
-    def _forget(self, key: str) -> None:
-        self._schedule.forget(key)
+    def _follows(self, push: OpenPush) -> bool:
+        return self._schedule.pushes.get(push.key) is push
+
+    def _forget(self, push: OpenPush) -> None:
+        if self._follows(push):
+            self._schedule.forget(push.key)
         if not self._schedule.pushes:
             self._wake.set()
 
@@ -271,9 +274,6 @@ class Poller:
         """Sleep until a look is due, an answer has arrived or a push was added."""
         full = self._flying >= AT_ONCE
         self._wakes_at = float("inf") if full else self._schedule.wake_at()
-        if self._wakes_at <= clock.now() or self._wake.is_set():
-            await asyncio.sleep(0)
-            return
         loop = asyncio.get_running_loop()
         timer = loop.call_at(min(self._wakes_at, clock.now() + 3600), self._wake.set)
         try:
@@ -310,27 +310,21 @@ class Poller:
 
     def tell(self, push: OpenPush, operation: PushOperation) -> None:
         """Report the state of *push*; once it is final, stop following the push."""
-        key = push.key
-        if self._schedule.pushes.get(key) is not push:
+        if not self._follows(push):
             return
-        waiters = self._waiters.get(key)
-        if waiters is not None:
-            waiters.last = operation
+        push.exists = True
         if operation.is_final:
             self._end(push, operation)
-        elif push.follower is not None:
-            push.follower.changed(key, operation)
+        else:
+            for follower in push.followers:
+                follower.changed(push.key, operation)
 
     def _end(self, push: OpenPush, operation: PushOperation) -> None:
         self._schedule.ended(push, clock.now(), _took(operation))
         self._check_notifications()
         self.remember(operation)
-        if push.follower is not None:
-            push.follower.ended(push.key, operation)
-        waiters = self._waiters.pop(push.key, None)
-        for future in waiters.futures if waiters else ():
-            if not future.done():
-                future.set_result(operation)
+        for follower in push.followers:
+            follower.ended(push.key, operation)
 
     def _check_notifications(self) -> None:
         if self._expects_notifications and self._schedule.trust < NO_TRUST:
@@ -340,21 +334,18 @@ class Poller:
                 "polled as if there were none: are they passed to client.notify?"
             )
 
-    def lose(self, key: str, error: IntegrationError) -> None:
-        """Stop following push *key*, and give each waiter a copy of *error*."""
-        push = self._schedule.pushes.get(key)
-        waiters = self._waiters.pop(key, None)
-        self._forget(key)
-        if push is not None and push.follower is not None:
-            push.follower.lost(key, _another(error))
-        for future in waiters.futures if waiters else ():
-            if not future.done():
-                future.set_exception(_another(error))
+    def lose(self, push: OpenPush, error: IntegrationError) -> None:
+        """Stop following *push*, and give each follower a copy of *error*."""
+        if not self._follows(push):
+            return
+        self._forget(push)
+        for follower in push.followers:
+            follower.lost(push.key, _another(error))
 
     def lose_all(self, error: IntegrationError) -> None:
-        """Stop following all pushes, and give each waiter a copy of *error*."""
-        for key in list(self._schedule.pushes):
-            self.lose(key, error)
+        """Stop following all pushes, and give each follower a copy of *error*."""
+        for push in list(self._schedule.pushes.values()):
+            self.lose(push, error)
 
     def listed(self, company_id: str) -> None:
         """Tell the listeners that the company's pushes have just been listed."""
@@ -364,15 +355,15 @@ class Poller:
         for listener in tuple(self.listeners):
             listener(company_id)
 
-    def wants_data(self, push: OpenPush) -> bool:
-        """Return whether anybody wants the push with its ``data``."""
-        follower = push.follower
-        return (follower is not None and follower.fetch_data) or push.key in self._waiters
 
-    def knows(self, push: OpenPush) -> bool:
-        """Return whether the service has answered with this push before, so that it exists."""
-        waiters = self._waiters.get(push.key)
-        return push.follower is not None or (waiters is not None and waiters.last is not None)
+def _waiters_of(push: OpenPush) -> _Waiters:
+    """Return those who wait for *push* among its followers."""
+    for follower in push.followers:
+        if isinstance(follower, _Waiters):
+            return follower
+    waiters = _Waiters()
+    push.followers = (*push.followers, waiters)
+    return waiters
 
 
 def _broken(crash: BaseException) -> PollingStopped:

@@ -58,8 +58,9 @@ class OpenPush:
         alone: Whether it has to be read singly, because lists lack it or its data.
         told: Whether a notification of it came that no look has disproved.
         asked: Whether a look at it alone is in progress.
-        trouble: Why the last look at it alone failed; None if it did not. Like *follower*,
-            whom to tell, not used by the rules.
+        exists: Whether the service has answered with it before. Not used by the rules, nor are:
+        trouble: Why the last look at it alone failed; None if it did not.
+        followers: Whom to tell.
     """
 
     key: str
@@ -72,8 +73,9 @@ class OpenPush:
     alone: bool = False
     told: bool = False
     asked: bool = False
+    exists: bool = False
     trouble: Trouble | None = None
-    follower: Follower | None = None
+    followers: tuple[Follower, ...] = ()
 
     def __str__(self) -> str:
         return f"push {self.key}"
