@@ -428,3 +428,26 @@ async def test_however_often_the_end_of_a_block_is_cancelled_its_journal_closes(
     model.latency = 0.03
     async with coordinator(model, journal=str(journal), leave="detach") as pushes:
         assert [push.request.reference for push in pushes.recovered] == ["INV-1"]
+
+
+async def test_detached_pushes_are_no_longer_followed() -> None:
+    """They are PENDING at once, their keys are returned and kept, and the block ends."""
+    model = Model(lambda _: float("inf"))
+    async with coordinator(model) as pushes:
+        followed = [await pushes.submit(one) for one in requests(3)]
+        keys = pushes.detach()
+        assert {(await push).status for push in followed} == {OutcomeStatus.PENDING}
+        assert not pushes.detach()
+
+    assert keys == pushes.detached == tuple(push.key for push in followed)
+
+
+@pytest.mark.parametrize("decision", [*({"decision": one} for one in DECISIONS), {"bind": "key"}])
+async def test_only_what_is_in_doubt_can_be_decided(decision: dict[str, Any]) -> None:
+    """Nothing is sent or looked up for an intent that nobody knows."""
+    model = Model()
+    async with coordinator(model) as pushes:
+        with pytest.raises(ConfigurationError, match="nobody"):
+            await pushes.decide("nobody", **decision)
+
+    assert not model.counts

@@ -34,7 +34,7 @@ from integration_sdk._sansio.arguments import (
     whole_number,
 )
 from integration_sdk._sansio.pushing import outcomes
-from integration_sdk._sansio.pushing.effects import Ledger, Policy
+from integration_sdk._sansio.pushing.effects import Policy
 from integration_sdk._sansio.pushing.outcomes import PushProgress
 from integration_sdk._sansio.throttling.retry import RetryPolicy
 from integration_sdk.dialect import Dialect
@@ -130,14 +130,12 @@ class Coordinator:
     async def __aenter__(self) -> Self:
         journal = await self._open_journal()
         pushes, exact = PushList(self._send, self._dialect), self._poller.exact
-        ledger = Ledger(keeps_acknowledged=self._durable)
-        delivery = Delivery(pushes, journal, self._policy, self._chance, ledger, exact=exact)
+        delivery = Delivery(pushes, journal, self._policy, self._chance, exact=exact)
         self._desk = Desk(
             self._poller,
             self._dialect,
             delivery,
             asyncio.Semaphore(self._max_in_flight),
-            durable=self._durable,
             fetch_data=self._fetch_data,
             check=self._check,
             on_event=self._on_event,
@@ -179,7 +177,7 @@ class Coordinator:
             if leave != "cancel":
                 self.detached += tuple(desk.open)
             if abandon and self.detached:
-                where = "the journal: open it again" if self._durable else "`detached`"
+                where = "the journal: open it again" if desk.durable else "`detached`"
                 logger.warning(
                     "an exception has ended the block; pushes that go on at the service without "
                     "it: %d; their keys are in %s",
@@ -188,10 +186,6 @@ class Coordinator:
                 )
             desk.let_go()
             await desk.delivery.close()
-
-    @property
-    def _durable(self) -> bool:
-        return self._journal is not None
 
     async def _open_journal(self) -> Journal:
         if self._journal is None:

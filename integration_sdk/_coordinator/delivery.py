@@ -95,10 +95,10 @@ class Delivery:
         journal: Where intents are kept.
         policy: Limits of retries and waits.
         chance: Returns a number from 0 to 1, for jitter.
-        ledger: What is known of intents that are not settled.
         exact: Whether fractions in answers become Decimal.
 
     Attributes:
+        ledger: What is known of intents that are not settled.
         changed: Called with each intent once it is recorded, and with those in doubt after each
             search for them; set by the desk.
     """
@@ -107,8 +107,8 @@ class Delivery:
     journal: Journal
     policy: Policy
     chance: Callable[[], float]
-    ledger: Ledger
     exact: bool = field(default=False, kw_only=True)
+    ledger: Ledger = field(init=False)
     changed: Callable[[Intent], None] = field(init=False)
     closing: asyncio.Event = Factory(asyncio.Event)
     tasks: Tasks = Factory(Tasks)
@@ -119,6 +119,9 @@ class Delivery:
     _in_line: set[asyncio.Task[Any]] = Factory(set)
     _abandoned: bool = False
     _ahead: float = -math.inf
+
+    def __attrs_post_init__(self) -> None:
+        self.ledger = Ledger(keeps_acknowledged=self.journal.durable)
 
     # What the coordinator asks for
 

@@ -70,7 +70,6 @@ class Desk:
     dialect: Dialect
     delivery: Delivery
     sending_slots: asyncio.Semaphore
-    durable: bool
     fetch_data: bool
     check: Check | None
     on_event: Callable[[PushEvent], None] | None
@@ -97,6 +96,11 @@ class Desk:
     def __attrs_post_init__(self) -> None:
         self.idle.set()
         self.delivery.changed = self.intent_changed
+
+    @property
+    def durable(self) -> bool:
+        """Whether a later run goes on with what this one leaves."""
+        return self.delivery.journal.durable
 
     # Sending
 
@@ -159,10 +163,8 @@ class Desk:
             self.settle(push, outcome)
         elif intent.key is not None:
             self.follow(push, intent, submissions.recorded_operation(intent))
-        elif intent.state is State.AMBIGUOUS:
-            self._doubt(push, intent)
         else:
-            return False
+            self._doubt(push, intent)
         return True
 
     async def deliver(self, push: Push, call: Request, intent: Intent) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from attrs import define, field, frozen
 
@@ -78,6 +78,8 @@ class SqliteJournal:
 
     Created by `open`; belongs to the event loop and process it was opened in.
     """
+
+    durable: ClassVar[bool] = True
 
     _path: Path
     _thread: ThreadPoolExecutor
