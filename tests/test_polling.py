@@ -72,6 +72,12 @@ class World:
         if self.schedule.pushes:
             self.schedule.forget(self.rng.choice(list(self.schedule.pushes)))
 
+    def follow_anew(self) -> None:
+        if self.schedule.pushes:
+            push = self.rng.choice(list(self.schedule.pushes.values()))
+            self.schedule.forget(push.key)
+            self.schedule.follow(push.key, push.group.company.id, "lane", self.now)
+
     def hint(self) -> None:
         self.schedule.hint(f"key-{self.rng.randrange(self.count + 1)}")
 
@@ -98,7 +104,8 @@ class World:
             self.listed(look)
 
     def read(self, look: SingleLook) -> None:
-        if self.rng.random() < 0.3 and look.push.key in self.schedule.pushes:
+        followed = self.schedule.pushes.get(look.push.key) is look.push
+        if followed and self.rng.random() < 0.3:
             self.schedule.ended(look.push, self.now)
         self.schedule.finish(look, self.now)
 
@@ -123,7 +130,7 @@ def test_no_push_is_ever_forgotten(seed: int, steps: int) -> None:
     world = World(random.Random(seed))
     moves: list[Callable[[], None]] = [
         world.add, world.add, world.look, world.look, world.answer, world.answer,
-        world.sleep, world.hint, world.forget,
+        world.sleep, world.hint, world.forget, world.follow_anew,
     ]  # fmt: skip
     for _ in range(steps):
         world.rng.choice(moves)()
@@ -143,6 +150,8 @@ def test_every_push_is_settled_in_the_end(seed: int, pushes: int) -> None:
             break
         world.sleep()
         world.look()
+        if world.rng.random() < 0.1:
+            world.follow_anew()
         while world.flying:
             world.answer()
 
