@@ -58,9 +58,9 @@ class OpenPush:
         alone: Whether it has to be read singly, because lists lack it or its data.
         told: Whether a notification of it came that no look has disproved.
         asked: Whether a look at it alone is in progress.
-        exists: Whether the service has answered with it before. Not used by the rules, nor are:
+        exists: Whether the service has answered with it before.
         trouble: Why the last look at it alone failed; None if it did not.
-        followers: Whom to tell.
+        followers: Whom to tell. The rules use none of these three.
     """
 
     key: str
