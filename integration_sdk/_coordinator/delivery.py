@@ -208,8 +208,9 @@ class Delivery:
             await self.journal.close()
 
     def abandon(self) -> None:
-        """Cancel all pushes that have not left yet."""
+        """Send nothing more: cancel all pushes that have not left yet."""
         self._abandoned = True
+        self.closing.set()
         for task in self._in_line:
             task.cancel()
 
@@ -341,7 +342,7 @@ class Delivery:
 
         async def leave() -> None:
             self._in_line.discard(task)
-            if self._abandoned or self.closing.is_set():
+            if self.closing.is_set():
                 raise NotSent(LEFT_BEHIND)
             await self._commit((row,))
 
@@ -353,9 +354,7 @@ class Delivery:
                 raise
             task.uncancel()
             return NotSent(LEFT_BEHIND)
-        except (TransportError, ApiError, ClientClosed) as error:
-            return error
-        except JournalError as error:  # not recorded, so not sent
+        except (TransportError, ApiError, ClientClosed, JournalError) as error:
             return error
         except Exception as error:
             logger.exception("sending %s failed in an unforeseen way", row)

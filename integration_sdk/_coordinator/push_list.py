@@ -18,7 +18,7 @@ from integration_sdk._sansio.pushing.evidence import ListedPushes, Operation
 from integration_sdk._sansio.requests import Priority, Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import ApiError, ClientClosed, ConfigurationError, TransportError
+from integration_sdk.errors import IntegrationError
 from integration_sdk.models import PushOperation
 
 logger = logging.getLogger("integration_sdk.pushes")
@@ -104,7 +104,7 @@ class PushList:
         try:
             answer = await self.send(evolve(request, priority=Priority.PUSH))
             return rows.read_rows(responses.check(request, answer).body)
-        except (TransportError, ApiError, ClientClosed):
+        except IntegrationError:
             return None
         except Exception:
             logger.exception("the pushes of company %s could not be listed", company_id)
@@ -118,8 +118,8 @@ class PushList:
             try:
                 request = requests.to_route(self.dialect, "pushes.get", **names)
                 found.append(responses.read_push(request, await self.send(request), exact=True))
-            except (TransportError, ApiError, ClientClosed, ConfigurationError):
-                continue  # the last of them: the key cannot be part of a path
+            except IntegrationError:  # or the key cannot be part of a path
+                continue
             except Exception:
                 logger.exception("push %s could not be read", key)
         return found
