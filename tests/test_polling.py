@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 
 from integration_sdk._sansio.codec import decode_json
 from integration_sdk._sansio.polling import rows
-from integration_sdk._sansio.polling.learning import BINS, CompletionTimes, bin_of
+from integration_sdk._sansio.polling.learning import (
+    BINS,
+    MOST_LANES,
+    CompletionTimes,
+    Experience,
+    bin_of,
+)
 from integration_sdk._sansio.polling.list_check import ListCheck
 from integration_sdk._sansio.polling.open_pushes import (
     Company,
@@ -334,6 +340,17 @@ def test_a_lane_without_experience_leans_on_the_others() -> None:
     for _ in range(100):
         new.ended(300.0)
     assert unnoticed(new.refresh(), 0.0, 6.0)[0] < 0.1
+
+
+def test_the_lanes_used_last_are_remembered() -> None:
+    """A process of months meets any number of lanes; those in use keep what they learned."""
+    experience = Experience()
+    unused, used = experience.of("unused"), experience.of("used")
+    for number in range(MOST_LANES):
+        experience.of(number)
+        assert experience.of("used") is used
+
+    assert experience.of("unused") is not unused
 
 
 def test_old_completion_times_fade() -> None:

@@ -108,7 +108,9 @@ class Delivery:
     policy: Policy
     chance: Callable[[], float]
     exact: bool = field(default=False, kw_only=True)
-    ledger: Ledger = field(init=False)
+    ledger: Ledger = Factory(
+        lambda self: Ledger(keeps_acknowledged=self.journal.durable), takes_self=True
+    )
     changed: Callable[[Intent], None] = field(init=False)
     closing: asyncio.Event = Factory(asyncio.Event)
     tasks: Tasks = Factory(Tasks)
@@ -117,11 +119,7 @@ class Delivery:
     _reconciling: set[str] = Factory(set)
     _looked: dict[str, float] = Factory(dict)
     _in_line: set[asyncio.Task[Any]] = Factory(set)
-    _abandoned: bool = False
     _ahead: float = -math.inf
-
-    def __attrs_post_init__(self) -> None:
-        self.ledger = Ledger(keeps_acknowledged=self.journal.durable)
 
     # What the coordinator asks for
 
@@ -209,7 +207,6 @@ class Delivery:
 
     def abandon(self) -> None:
         """Send nothing more: cancel all pushes that have not left yet."""
-        self._abandoned = True
         self.closing.set()
         for task in self._in_line:
             task.cancel()
@@ -350,7 +347,7 @@ class Delivery:
         try:
             return await self.pushes.send(call, before_sending=leave, once=True)
         except asyncio.CancelledError:
-            if task not in self._in_line or not self._abandoned:
+            if task not in self._in_line or not self.closing.is_set():
                 raise
             task.uncancel()
             return NotSent(LEFT_BEHIND)
