@@ -451,3 +451,44 @@ async def test_only_what_is_in_doubt_can_be_decided(decision: dict[str, Any]) ->
             await pushes.decide("nobody", **decision)
 
     assert not model.counts
+
+
+async def test_an_input_that_awaits_what_was_cancelled_does_not_end_in_silence() -> None:
+    """The run raises as a loop over the input would; what was taken has its outcome."""
+
+    async def source() -> AsyncIterator[PushRequest]:
+        yield request(0)
+        upstream = asyncio.get_running_loop().create_future()
+        upstream.cancel()
+        yield await upstream
+
+    found: list[PushOutcome] = []
+    async with coordinator(Model()) as pushes:
+        with pytest.raises(asyncio.CancelledError):
+            await collect(pushes.run(source()), into=found)
+
+    assert [outcome.status for outcome in found] == [OutcomeStatus.SUCCESS]
+
+
+async def test_a_run_whose_tasks_somebody_cancels_does_not_end_in_silence() -> None:
+    """As a shutdown does that cancels all tasks but its own: the input has not ended."""
+
+    async def source() -> AsyncIterator[PushRequest]:
+        yield request(0)
+        await asyncio.sleep(1e6)
+        yield request(1)
+
+    async def cancel_all_others() -> None:
+        await asyncio.sleep(60)
+        for task in asyncio.all_tasks():
+            if task.get_name() == "integration_sdk push":
+                task.cancel()
+
+    found: list[PushOutcome] = []
+    async with coordinator(Model()) as pushes:
+        shutdown = asyncio.create_task(cancel_all_others())
+        with pytest.raises(asyncio.CancelledError):
+            await collect(pushes.run(source()), into=found)
+        await shutdown
+
+    assert [outcome.status for outcome in found] == [OutcomeStatus.SUCCESS]
