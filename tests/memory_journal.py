@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
+from typing import ClassVar
 
 from attrs import define, field
 from msgspec import structs
@@ -16,6 +17,8 @@ _what_it_is = attrgetter(*WRITTEN_ONCE)
 @define
 class MemoryJournal:
     """Keeps all rows in a dictionary; nothing outlives the process."""
+
+    durable: ClassVar[bool] = True
 
     _rows: dict[str, Intent] = field(factory=dict)
     _keys: dict[str, str] = field(factory=dict)

@@ -96,6 +96,20 @@ async def test_events_show_each_state_and_end_with_the_outcome() -> None:
     assert seen == [PushStatus.PENDING, PushStatus.SUCCESS]
 
 
+async def test_a_state_that_is_not_final_is_an_event() -> None:
+    """A status between Pending and the end, though we do not know it, is told of once."""
+    model = Model(lambda _: 5.0, status=lambda _: "Queued")
+    told: list[PushEvent] = []
+    async with coordinator(model, on_event=told.append) as pushes:
+        push = await pushes.submit(request())
+        await asyncio.sleep(60)
+        model.by_key[str(push.key)].status = "Success"
+
+    assert [event.what for event in told] == ["sent", "changed", "ended"]
+    assert push.outcome
+    assert push.outcome.status is OutcomeStatus.SUCCESS
+
+
 async def test_a_failed_push_is_a_value_with_its_reasons() -> None:
     """FAILED carries the operation; only who asks for the result meets an exception."""
     async with coordinator(Model(status=lambda _: "Failed")) as pushes:

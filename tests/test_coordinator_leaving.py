@@ -401,3 +401,94 @@ async def test_an_input_that_nobody_holds_is_closed_when_its_loop_is_left() -> N
             assert closed
     finally:
         gc.enable()
+
+
+async def test_however_often_the_end_of_a_block_is_cancelled_its_journal_closes(
+    journal: Path,
+) -> None:
+    """The next run in this process can open the journal, though a search never answered."""
+    model = Model()
+    lost(model)
+    began = asyncio.Event()
+
+    async def run() -> None:
+        async with coordinator(model, journal=str(journal)) as pushes:
+            await pushes.submit(RECORD)
+            model.latency = 1e6  # the list that is searched for it
+            await asyncio.sleep(10)
+            began.set()
+            await asyncio.sleep(1e6)
+
+    block = asyncio.create_task(run())
+    await began.wait()
+    while not block.done():
+        block.cancel()
+        await asyncio.sleep(1)
+
+    model.latency = 0.03
+    async with coordinator(model, journal=str(journal), leave="detach") as pushes:
+        assert [push.request.reference for push in pushes.recovered] == ["INV-1"]
+
+
+async def test_detached_pushes_are_no_longer_followed() -> None:
+    """They are PENDING at once, their keys are returned and kept, and the block ends."""
+    model = Model(lambda _: float("inf"))
+    async with coordinator(model) as pushes:
+        followed = [await pushes.submit(one) for one in requests(3)]
+        keys = pushes.detach()
+        assert {(await push).status for push in followed} == {OutcomeStatus.PENDING}
+        assert not pushes.detach()
+
+    assert keys == pushes.detached == tuple(push.key for push in followed)
+
+
+@pytest.mark.parametrize("decision", [*({"decision": one} for one in DECISIONS), {"bind": "key"}])
+async def test_only_what_is_in_doubt_can_be_decided(decision: dict[str, Any]) -> None:
+    """Nothing is sent or looked up for an intent that nobody knows."""
+    model = Model()
+    async with coordinator(model) as pushes:
+        with pytest.raises(ConfigurationError, match="nobody"):
+            await pushes.decide("nobody", **decision)
+
+    assert not model.counts
+
+
+async def test_an_input_that_awaits_what_was_cancelled_does_not_end_in_silence() -> None:
+    """The run raises as a loop over the input would; what was taken has its outcome."""
+
+    async def source() -> AsyncIterator[PushRequest]:
+        yield request(0)
+        upstream = asyncio.get_running_loop().create_future()
+        upstream.cancel()
+        yield await upstream
+
+    found: list[PushOutcome] = []
+    async with coordinator(Model()) as pushes:
+        with pytest.raises(asyncio.CancelledError):
+            await collect(pushes.run(source()), into=found)
+
+    assert [outcome.status for outcome in found] == [OutcomeStatus.SUCCESS]
+
+
+async def test_a_run_whose_tasks_somebody_cancels_does_not_end_in_silence() -> None:
+    """As a shutdown does that cancels all tasks but its own: the input has not ended."""
+
+    async def source() -> AsyncIterator[PushRequest]:
+        yield request(0)
+        await asyncio.sleep(1e6)
+        yield request(1)
+
+    async def cancel_all_others() -> None:
+        await asyncio.sleep(60)
+        for task in asyncio.all_tasks():
+            if task.get_name() == "integration_sdk push":
+                task.cancel()
+
+    found: list[PushOutcome] = []
+    async with coordinator(Model()) as pushes:
+        shutdown = asyncio.create_task(cancel_all_others())
+        with pytest.raises(asyncio.CancelledError):
+            await collect(pushes.run(source()), into=found)
+        await shutdown
+
+    assert [outcome.status for outcome in found] == [OutcomeStatus.SUCCESS]

@@ -13,7 +13,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from integration_sdk._coordinator import delivery, snapshots
+from integration_sdk._coordinator import clock, snapshots
 from integration_sdk._coordinator.coordinator import FIVE_TIMES, Coordinator
 from integration_sdk._coordinator.delivery import Delivery
 from integration_sdk._coordinator.push import Push, PushEvent
@@ -363,7 +363,7 @@ async def test_a_key_that_the_service_has_forgotten_is_not_relied_on(
     A wall clock that is put back hides no time that has passed.
     """
     loop = asyncio.get_running_loop()
-    monkeypatch.setattr(delivery, "unix_time", lambda: loop.time() + (wall if sent else 0.0))
+    monkeypatch.setattr(clock, "unix_time", lambda: loop.time() + (wall if sent else 0.0))
     sent: list[Request] = []
 
     def answer(call: Request) -> BaseException | None:

@@ -395,6 +395,24 @@ async def test_closing_finishes_what_was_handed_in(path: Path) -> None:
     assert count(path, "intents") == 3
 
 
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_close_that_is_cancelled_closes_all_the_same(path: Path, turns: int) -> None:
+    """Whenever its caller is cancelled, the file is soon free for the next who opens it."""
+    journal = await SqliteJournal.open(path)
+    commit = asyncio.create_task(journal.commit([sending("a")]))
+    await asyncio.sleep(0)
+    close = asyncio.create_task(journal.close())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    close.cancel()
+    await asyncio.gather(close, commit, return_exceptions=True)
+    await journal.close()  # waits for the close under way
+
+    again = await SqliteJournal.open(path)
+    assert [row.id for row in await again.rows()] == ["a"]
+    await again.close()
+
+
 async def test_a_record_is_kept_until_its_push_is_final(path: Path) -> None:
     """Afterwards its hash is, by which another record of the same reference is told from it."""
     journal = await SqliteJournal.open(path)

@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 
 from integration_sdk._sansio.codec import decode_json
 from integration_sdk._sansio.polling import rows
-from integration_sdk._sansio.polling.learning import BINS, CompletionTimes, bin_of
+from integration_sdk._sansio.polling.learning import (
+    BINS,
+    MOST_LANES,
+    CompletionTimes,
+    Experience,
+    bin_of,
+)
 from integration_sdk._sansio.polling.list_check import ListCheck
 from integration_sdk._sansio.polling.open_pushes import (
     Company,
@@ -72,6 +78,12 @@ class World:
         if self.schedule.pushes:
             self.schedule.forget(self.rng.choice(list(self.schedule.pushes)))
 
+    def follow_anew(self) -> None:
+        if self.schedule.pushes:
+            push = self.rng.choice(list(self.schedule.pushes.values()))
+            self.schedule.forget(push.key)
+            self.schedule.follow(push.key, push.group.company.id, "lane", self.now)
+
     def hint(self) -> None:
         self.schedule.hint(f"key-{self.rng.randrange(self.count + 1)}")
 
@@ -98,7 +110,8 @@ class World:
             self.listed(look)
 
     def read(self, look: SingleLook) -> None:
-        if self.rng.random() < 0.3 and look.push.key in self.schedule.pushes:
+        followed = self.schedule.pushes.get(look.push.key) is look.push
+        if followed and self.rng.random() < 0.3:
             self.schedule.ended(look.push, self.now)
         self.schedule.finish(look, self.now)
 
@@ -123,7 +136,7 @@ def test_no_push_is_ever_forgotten(seed: int, steps: int) -> None:
     world = World(random.Random(seed))
     moves: list[Callable[[], None]] = [
         world.add, world.add, world.look, world.look, world.answer, world.answer,
-        world.sleep, world.hint, world.forget,
+        world.sleep, world.hint, world.forget, world.follow_anew,
     ]  # fmt: skip
     for _ in range(steps):
         world.rng.choice(moves)()
@@ -143,6 +156,8 @@ def test_every_push_is_settled_in_the_end(seed: int, pushes: int) -> None:
             break
         world.sleep()
         world.look()
+        if world.rng.random() < 0.1:
+            world.follow_anew()
         while world.flying:
             world.answer()
 
@@ -325,6 +340,17 @@ def test_a_lane_without_experience_leans_on_the_others() -> None:
     for _ in range(100):
         new.ended(300.0)
     assert unnoticed(new.refresh(), 0.0, 6.0)[0] < 0.1
+
+
+def test_the_lanes_used_last_are_remembered() -> None:
+    """A process of months meets any number of lanes; those in use keep what they learned."""
+    experience = Experience()
+    unused, used = experience.of("unused"), experience.of("used")
+    for number in range(MOST_LANES):
+        experience.of(number)
+        assert experience.of("used") is used
+
+    assert experience.of("unused") is not unused
 
 
 def test_old_completion_times_fade() -> None:

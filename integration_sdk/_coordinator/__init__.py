@@ -3,12 +3,12 @@
 * ``coordinator``: the public class; ``options``: its options; ``bulk``: its `run` method.
 * ``push``: the handle of one push.
 * ``desk``: takes each push from submission to outcome.
-* ``names``: ids and idempotency keys; ``key_refusals``: whether the API key is still accepted.
+* ``key_refusals``: whether the API key is still accepted.
 * ``references``: which push holds which reference.
 * ``delivery``: drives the push protocol; ``push_list`` and ``snapshots`` read the service's list
   of pushes for it.
-* ``waits``: ends bounded waits; ``tasks``: background tasks.
-* ``takeover``: continues what an earlier run left in the journal.
+* ``waits``: ends bounded waits; ``tasks``: background tasks; ``clock``: the time.
+* ``recovery``: continues what an earlier run left in the journal.
 * ``decisions``: carries out the caller's decisions about pushes in doubt.
 * ``poller``: polls open pushes for everybody; ``looks`` makes its requests.
 """

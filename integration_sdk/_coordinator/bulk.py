@@ -21,7 +21,8 @@ from collections.abc import (
 from typing import Literal
 
 from integration_sdk._coordinator.desk import Desk
-from integration_sdk._coordinator.push import Push, this_task
+from integration_sdk._coordinator.push import Push
+from integration_sdk._coordinator.tasks import this_task
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import PushOutcome, PushRequest
 
@@ -161,7 +162,7 @@ class Bulk:
             self._input_ended = True
             self._home.call_soon_threadsafe(self.stop)
 
-    def stop(self, error: Exception | None = None) -> None:
+    def stop(self, error: BaseException | None = None) -> None:
         """Stop pulling; once the pushes being sent have finished, raise *error* to the caller."""
         if not self._input_ended:
             self._failure = self._failure or error
@@ -179,7 +180,9 @@ class Bulk:
 
     def _sender_ended(self, sender: asyncio.Task[None]) -> None:
         self._senders -= 1
-        if not sender.cancelled() and (error := sender.exception()):
+        if sender.cancelled():
+            self.stop(asyncio.CancelledError("a task of this run was cancelled"))
+        elif error := sender.exception():
             self._failure = self._failure or error
             self.stop()
         self._news.set()
@@ -221,7 +224,9 @@ class Bulk:
             except StopAsyncIteration:
                 self._input_ended = True
                 return None
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
+                if this_task().cancelling():
+                    raise
                 self._failure, self._input_ended = self._failure or error, True
                 return None
             index, self._pulled = self._pulled, self._pulled + 1

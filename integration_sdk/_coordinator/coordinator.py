@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self, get_args
 
-from integration_sdk._coordinator import decisions, takeover
+from integration_sdk._coordinator import clock, decisions, recovery
 from integration_sdk._coordinator.bulk import Bulk, PushRun, RaiseOn, checked
 from integration_sdk._coordinator.delivery import Delivery
 from integration_sdk._coordinator.desk import Check, Desk
@@ -34,7 +34,7 @@ from integration_sdk._sansio.arguments import (
     whole_number,
 )
 from integration_sdk._sansio.pushing import outcomes
-from integration_sdk._sansio.pushing.effects import Ledger, Policy
+from integration_sdk._sansio.pushing.effects import Policy
 from integration_sdk._sansio.pushing.outcomes import PushProgress
 from integration_sdk._sansio.throttling.retry import RetryPolicy
 from integration_sdk.dialect import Dialect
@@ -130,20 +130,18 @@ class Coordinator:
     async def __aenter__(self) -> Self:
         journal = await self._open_journal()
         pushes, exact = PushList(self._send, self._dialect), self._poller.exact
-        ledger = Ledger(keeps_acknowledged=self._durable)
-        delivery = Delivery(pushes, journal, self._policy, self._chance, ledger, exact=exact)
+        delivery = Delivery(pushes, journal, self._policy, self._chance, exact=exact)
         self._desk = Desk(
             self._poller,
             self._dialect,
             delivery,
             asyncio.Semaphore(self._max_in_flight),
-            durable=self._durable,
             fetch_data=self._fetch_data,
             check=self._check,
             on_event=self._on_event,
         )
         try:
-            self.recovered = tuple(await takeover.recover(self._desk))
+            self.recovered = tuple(await recovery.recover(self._desk))
         except BaseException:
             await journal.close()
             raise
@@ -179,7 +177,7 @@ class Coordinator:
             if leave != "cancel":
                 self.detached += tuple(desk.open)
             if abandon and self.detached:
-                where = "the journal: open it again" if self._durable else "`detached`"
+                where = "the journal: open it again" if desk.durable else "`detached`"
                 logger.warning(
                     "an exception has ended the block; pushes that go on at the service without "
                     "it: %d; their keys are in %s",
@@ -188,10 +186,6 @@ class Coordinator:
                 )
             desk.let_go()
             await desk.delivery.close()
-
-    @property
-    def _durable(self) -> bool:
-        return self._journal is not None
 
     async def _open_journal(self) -> Journal:
         if self._journal is None:
@@ -313,7 +307,7 @@ class Coordinator:
     @property
     def progress(self) -> PushProgress:
         """How far the pushes have got; cheap enough to be read often."""
-        return self._open().tally.progress(_now())
+        return self._open().tally.progress(clock.now())
 
     def detach(self) -> tuple[str, ...]:
         """Stop following all open pushes and return their keys; they go on at the service."""
@@ -367,7 +361,3 @@ class Coordinator:
 
 def _is_path(journal: object) -> bool:
     return isinstance(journal, str | os.PathLike) and bool(Path(journal).name)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -6,7 +6,7 @@ out even if the caller is cancelled.
 
 from __future__ import annotations
 
-from integration_sdk._coordinator import takeover
+from integration_sdk._coordinator import recovery
 from integration_sdk._coordinator.desk import Desk
 from integration_sdk._coordinator.push import Push
 from integration_sdk._sansio import requests
@@ -86,12 +86,12 @@ async def _resend(desk: Desk, before: Intent, again: Push) -> Push:
     desk.enter()
     _forget(desk, desk.delivery.ledger.get(before.id) or before)
     again.intent = intent.id
-    await takeover.send(desk, again, intent)
+    await recovery.send(desk, again, intent)
     return again
 
 
 async def _on_record(desk: Desk, intent_id: str) -> Intent:
-    new_id, key = desk.names.new()
+    new_id, key = desk.new_ids()
     machine = reconcile.resend(desk.delivery.ledger, intent_id, new_id=new_id, idempotency_key=key)
     return await desk.delivery.drive(machine)
 

@@ -16,10 +16,10 @@ from uuid import uuid4
 
 from attrs import Factory, define, field, frozen
 
-from integration_sdk._coordinator.push import this_task
-from integration_sdk._coordinator.push_list import SNAPSHOT, PushList, unix_time
+from integration_sdk._coordinator import clock
+from integration_sdk._coordinator.push_list import SNAPSHOT, PushList
 from integration_sdk._coordinator.snapshots import Snapshots
-from integration_sdk._coordinator.tasks import Tasks
+from integration_sdk._coordinator.tasks import Tasks, this_task
 from integration_sdk._journal import Journal
 from integration_sdk._sansio.pushing import outcomes, protocol, reconcile, replies, submissions
 from integration_sdk._sansio.pushing.effects import (
@@ -95,10 +95,10 @@ class Delivery:
         journal: Where intents are kept.
         policy: Limits of retries and waits.
         chance: Returns a number from 0 to 1, for jitter.
-        ledger: What is known of intents that are not settled.
         exact: Whether fractions in answers become Decimal.
 
     Attributes:
+        ledger: What is known of intents that are not settled.
         changed: Called with each intent once it is recorded, and with those in doubt after each
             search for them; set by the desk.
     """
@@ -107,8 +107,10 @@ class Delivery:
     journal: Journal
     policy: Policy
     chance: Callable[[], float]
-    ledger: Ledger
     exact: bool = field(default=False, kw_only=True)
+    ledger: Ledger = Factory(
+        lambda self: Ledger(keeps_acknowledged=self.journal.durable), takes_self=True
+    )
     changed: Callable[[Intent], None] = field(init=False)
     closing: asyncio.Event = Factory(asyncio.Event)
     tasks: Tasks = Factory(Tasks)
@@ -117,7 +119,6 @@ class Delivery:
     _reconciling: set[str] = Factory(set)
     _looked: dict[str, float] = Factory(dict)
     _in_line: set[asyncio.Task[Any]] = Factory(set)
-    _abandoned: bool = False
     _ahead: float = -math.inf
 
     # What the coordinator asks for
@@ -195,16 +196,18 @@ class Delivery:
     async def close(self) -> None:
         """Stop searching for pushes in doubt, and close the journal."""
         self.closing.set()
-        if self.tasks:
-            await asyncio.wait(self.tasks)
         try:
+            if self.tasks:
+                await asyncio.wait(self.tasks)
             await self.drive(protocol.catch_up(self.ledger))
         finally:
+            for search in self.tasks:  # cancelled itself: as safe as a crash
+                search.cancel()
             await self.journal.close()
 
     def abandon(self) -> None:
-        """Cancel all pushes that have not left yet."""
-        self._abandoned = True
+        """Send nothing more: cancel all pushes that have not left yet."""
+        self.closing.set()
         for task in self._in_line:
             task.cancel()
 
@@ -239,7 +242,7 @@ class Delivery:
         """
         if self.closing.is_set():
             return
-        now, listed = asyncio.get_running_loop().time(), company_id is not None
+        now, listed = clock.now(), company_id is not None
         doubted = {intent.lane.company_id for intent in self.ledger.doubted(company_id)}
         for company in doubted - self._reconciling:
             since = now - self._looked.get(company, -math.inf)  # below 0 if it is yet to begin
@@ -319,15 +322,15 @@ class Delivery:
 
         The loop's clock stands still then, and the service forgets idempotency keys meanwhile.
         """
-        steady = asyncio.get_running_loop().time()
-        self._ahead = max(self._ahead, unix_time() - steady)
+        steady = clock.now()
+        self._ahead = max(self._ahead, clock.unix_time() - steady)
         return steady + self._ahead
 
     async def _transmit(self, row: Intent) -> Answer:
         sending = self._sending[row.id]
         began = self._now()
         reply = await self._reply(row, sending.call.with_idempotency_key(row.idempotency_key))
-        heard = replies.read(reply, began=began, unix_time=unix_time(), exact=self.exact)
+        heard = replies.read(reply, began=began, unix_time=clock.unix_time(), exact=self.exact)
         sending.heard = heard
         return heard.answer
 
@@ -336,7 +339,7 @@ class Delivery:
 
         async def leave() -> None:
             self._in_line.discard(task)
-            if self._abandoned or self.closing.is_set():
+            if self.closing.is_set():
                 raise NotSent(LEFT_BEHIND)
             await self._commit((row,))
 
@@ -344,13 +347,11 @@ class Delivery:
         try:
             return await self.pushes.send(call, before_sending=leave, once=True)
         except asyncio.CancelledError:
-            if task not in self._in_line or not self._abandoned:
+            if task not in self._in_line or not self.closing.is_set():
                 raise
             task.uncancel()
             return NotSent(LEFT_BEHIND)
-        except (TransportError, ApiError, ClientClosed) as error:
-            return error
-        except JournalError as error:  # not recorded, so not sent
+        except (TransportError, ApiError, ClientClosed, JournalError) as error:
             return error
         except Exception as error:
             logger.exception("sending %s failed in an unforeseen way", row)

@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import count
+from uuid import uuid4
 
-from attrs import Factory, define, evolve, field
+from attrs import Factory, define, evolve
 
+from integration_sdk._coordinator import clock
 from integration_sdk._coordinator.delivery import Delivered, Delivery
 from integration_sdk._coordinator.key_refusals import KeyRefusals
-from integration_sdk._coordinator.names import Names
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent, What
 from integration_sdk._coordinator.references import References
@@ -45,7 +46,6 @@ from integration_sdk.errors import (
 from integration_sdk.models import OutcomeStatus, PushOperation, PushOutcome, PushRequest
 
 logger = logging.getLogger("integration_sdk.pushes")
-T = TypeVar("T")
 
 Check = Callable[[PushRequest], Awaitable[None]]
 """Raises `InvalidRecord` if a request cannot be right."""
@@ -64,14 +64,12 @@ class Desk:
         over: Whether the block has been left.
         idle: Set while every push has an outcome.
         waits: Ends bounded waits.
-        names: Makes ids and idempotency keys.
     """
 
     poller: Poller
     dialect: Dialect
     delivery: Delivery
     sending_slots: asyncio.Semaphore
-    durable: bool
     fetch_data: bool
     check: Check | None
     on_event: Callable[[PushEvent], None] | None
@@ -87,18 +85,22 @@ class Desk:
     waits: Waits = Factory(
         lambda self: Waits(self._expired, self.poller.look_last), takes_self=True
     )
-    names: Names = field(init=False)
     _key_refusals: KeyRefusals = Factory(KeyRefusals)
     _taken_over: set[Push] = Factory(set)
     _finals: list[tuple[Push, PushOperation]] = Factory(list)
     _recording: bool = False
     _busy: int = 0
     _like: PushOperation | None = None
+    _numbers: Iterator[int] = Factory(count)
 
     def __attrs_post_init__(self) -> None:
         self.idle.set()
         self.delivery.changed = self.intent_changed
-        self.names = Names(self.dialect.idempotency_header is not None, self.durable)
+
+    @property
+    def durable(self) -> bool:
+        """Whether a later run goes on with what this one leaves."""
+        return self.delivery.journal.durable
 
     # Sending
 
@@ -110,12 +112,10 @@ class Desk:
             return
         self.tally.sending += 1
         try:
-            intent_id, key = self.names.new()
+            intent_id, key = self.new_ids()
             call = submissions.to_request(self.dialect, push.request, push.request.record, key)
             intent = submissions.intend(push.request, call, intent_id, key, durable=self.durable)
-            current: Intent | None = intent
-            if self.check or (self.durable and push.request.reference is not None):
-                current = await self._take_up(push, intent)
+            current = await self._take_up(push, intent)
         except (InvalidRecord, ConfigurationError) as error:
             self.settle(push, outcomes.invalid(push.request, error))
         except IntegrationError as error:
@@ -129,10 +129,17 @@ class Desk:
         finally:
             self.tally.sending -= 1
 
+    def new_ids(self) -> tuple[str, str | None]:
+        """Return a new intent id, and an idempotency key (the same) if the service has them."""
+        if self.dialect.idempotency_header is not None:
+            key = str(uuid4())
+            return key, key
+        return (str(uuid4()) if self.durable else f"push-{next(self._numbers)}"), None
+
     async def _take_up(self, push: Push, intent: Intent) -> Intent | None:
         """Return the intent to deliver; None if *push* joined another of the same reference."""
-        reference = push.request.reference
-        if not self.durable or reference is None:
+        reference = push.request.reference if self.durable else None
+        if reference is None:
             if self.check:
                 await self.check(push.request)
             return intent
@@ -156,10 +163,8 @@ class Desk:
             self.settle(push, outcome)
         elif intent.key is not None:
             self.follow(push, intent, submissions.recorded_operation(intent))
-        elif intent.state is State.AMBIGUOUS:
-            self._doubt(push, intent)
         else:
-            return False
+            self._doubt(push, intent)
         return True
 
     async def deliver(self, push: Push, call: Request, intent: Intent) -> None:
@@ -169,7 +174,7 @@ class Desk:
                 await self.delivery.withdraw(intent)
                 self._refused(push, self.stopped)
                 return
-            began = asyncio.get_running_loop().time()
+            began = clock.now()
             done = await self.delivery.deliver(intent, call)
         self._delivered(push, done, began)
 
@@ -189,8 +194,8 @@ class Desk:
             self.let_go()
 
     def _is_locked_out(self, error: IntegrationError, began: float) -> bool:
-        now = asyncio.get_running_loop().time()
-        return isinstance(error, Unauthorized) and self._key_refusals.are_final(began, now)
+        refused = isinstance(error, Unauthorized)
+        return refused and self._key_refusals.are_final(began, clock.now())
 
     def _refused(self, push: Push, error: IntegrationError, *, for_all: bool = False) -> None:
         if for_all or outcomes.ends_all(error):
@@ -298,7 +303,7 @@ class Desk:
         if key:
             trouble = self.poller.trouble(key)
             if heir is None:
-                self.poller.unfollow(key)
+                self.poller.unfollow(key, self)
             self.settle(push, outcomes.expired(push.request, push.operation, waited, trouble))
         else:
             self._leave_in_doubt(push, self.delivery.ledger.get(intent))
@@ -374,7 +379,7 @@ class Desk:
             if not self._busy:
                 self.idle.set()
             if not (push.twins and push in self._taken_over):  # else its twins are counted
-                self.tally.ended(outcome.status, asyncio.get_running_loop().time())
+                self.tally.ended(outcome.status, clock.now())
             self._taken_over.discard(push)
             logger.debug("push %s: %s", key, outcome.status)
             self._tell("ended", push)
@@ -389,7 +394,7 @@ class Desk:
     def give_up(self, error: IntegrationError) -> None:
         """Stop following; open pushes get the outcome PENDING."""
         for key, push in list(self.open.items()):
-            self.poller.unfollow(key)
+            self.poller.unfollow(key, self)
             self.settle(push, outcomes.pending(push.request, push.operation, error))
 
     def _tell(self, what: What, push: Push) -> None:

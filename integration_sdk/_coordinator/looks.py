@@ -6,16 +6,23 @@ handles errors: it tries again later, stops using the list, or gives up one push
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final
 
 from attrs import Factory, define, evolve, field
 
-from integration_sdk._coordinator.push_list import SendRequest, unix_time
+from integration_sdk._coordinator import clock
+from integration_sdk._coordinator.push_list import SendRequest, page_request
 from integration_sdk._sansio import requests, responses
 from integration_sdk._sansio.polling import rows
-from integration_sdk._sansio.polling.open_pushes import ListLook, Look, OpenPush, SingleLook
+from integration_sdk._sansio.polling.open_pushes import (
+    Company,
+    ListLook,
+    Look,
+    OpenPush,
+    SingleLook,
+    Trouble,
+)
 from integration_sdk._sansio.polling.polling import Schedule
 from integration_sdk._sansio.pushing.replies import seconds_until
 from integration_sdk._sansio.requests import Priority, Request
@@ -32,40 +39,14 @@ from integration_sdk.errors import (
 )
 from integration_sdk.models import PushOperation, PushStatus
 
+if TYPE_CHECKING:
+    from integration_sdk._coordinator.poller import Poller
+
 logger = logging.getLogger("integration_sdk.pushes")
 NEWBORN: Final = 60.0
 """Seconds for which a push that was acknowledged may be answered with 404."""
 UNREADABLE: Final = (MalformedResponse, ResponseTooLarge)
 """Errors that may persist when the request is repeated, so they are logged as warnings."""
-
-
-class Audience(Protocol):
-    """The receiver of the results; implemented by `Poller`."""
-
-    def tell(self, push: OpenPush, operation: PushOperation) -> None:
-        """Report the current state of a push."""
-
-    def lose(self, key: str, error: IntegrationError) -> None:
-        """Report that a push cannot be followed."""
-
-    def lose_all(self, error: IntegrationError) -> None:
-        """Report that no push can be followed."""
-
-    def listed(self, company_id: str) -> None:
-        """Report that the company's pushes have been listed."""
-
-    def wants_data(self, push: OpenPush) -> bool:
-        """Return whether anybody wants the push with its ``data``."""
-
-    def knows(self, push: OpenPush) -> bool:
-        """Return whether the service has answered with this push before, so that it exists."""
-
-
-class Trouble(NamedTuple):
-    """Why a look that began *at* this time failed."""
-
-    at: float
-    error: IntegrationError
 
 
 @define(eq=False)
@@ -76,23 +57,21 @@ class Looks:
         send: Sends a request.
         dialect: The version of the service.
         schedule: Gets the result of each look.
-        audience: Gets the states of pushes.
+        poller: Gets the states of pushes.
         exact: Whether fractions are read as Decimal.
         never_told: Final states for which the service sends no details, even if a push is read
             singly.
-        troubles: The errors of the last looks, by push key, or by company id for lists.
     """
 
     send: SendRequest
     dialect: Dialect
     schedule: Schedule
-    audience: Audience
+    poller: Poller
     exact: bool = field(default=False, kw_only=True)
     never_told: set[PushStatus] = Factory(set)
-    troubles: dict[str, Trouble] = Factory(dict)
 
     async def look(self, look: Look) -> None:
-        """Carry out *look* and report the result to schedule and audience."""
+        """Carry out *look* and report the result to schedule and poller."""
         if isinstance(look, SingleLook):
             await self._read(look)
         else:
@@ -105,8 +84,8 @@ class Looks:
         try:
             request = requests.to_route(self.dialect, "pushes.get", **names)
         except ConfigurationError as error:  # the key cannot be part of a path
-            self.audience.lose(look.push.key, error)
-            self.schedule.finish(look, _now())
+            self.poller.lose(look.push, error)
+            self.schedule.finish(look, clock.now())
             return
         answer = await self._ask(look, request)
         if answer is None:
@@ -121,7 +100,7 @@ class Looks:
             return
         if operation.is_final and _lacks_details(operation):
             self.never_told.add(operation.status)
-        self.audience.tell(look.push, operation)
+        self.poller.tell(look.push, operation)
         self._succeeded(look)
 
     def _read_own(self, answer: Response, key: str) -> PushOperation:
@@ -137,12 +116,12 @@ class Looks:
 
     def _not_read(self, look: SingleLook, request: Request, answer: Response) -> None:
         error = responses.read_error(request, answer)
-        newborn = self.audience.knows(look.push) and _now() - look.push.born < NEWBORN
+        newborn = look.push.exists and clock.now() - look.push.born < NEWBORN
         if answer.status in {401, 402}:
             self._refused(look, error)
         elif answer.status in {400, 403, 405} or (answer.status == 404 and not newborn):
-            self.audience.lose(look.push.key, error)
-            self.schedule.finish(look, _now())
+            self.poller.lose(look.push, error)
+            self.schedule.finish(look, clock.now())
         else:
             self._failed(look, error, answer)
 
@@ -151,7 +130,7 @@ class Looks:
     async def _list(self, look: ListLook) -> None:
         more = True
         while more:
-            request = self._page(look)
+            request = page_request(self.dialect, look.company.id, look.page, look.page_size)
             answer = await self._ask(look, request)
             if answer is None:
                 return
@@ -164,17 +143,7 @@ class Looks:
                 self._not_readable(look, error)
                 return
         self._succeeded(look)
-        self.audience.listed(look.company.id)
-
-    def _page(self, look: ListLook) -> Request:
-        return requests.list_page(
-            self.dialect,
-            "pushes.list",
-            page=look.page,
-            page_size=look.page_size,
-            order_by=self.dialect.newest_first,
-            companyId=look.company.id,
-        )
+        self.poller.listed(look.company.id)
 
     def _take(self, look: ListLook, page: rows.Rows) -> bool:
         news, more = self.schedule.listed(
@@ -186,14 +155,16 @@ class Looks:
             if operation is None or self._says_too_little(push, operation):
                 self.schedule.single_out(push)
             else:
-                self.audience.tell(push, operation)
+                self.poller.tell(push, operation)
         return more
 
     def _says_too_little(self, push: OpenPush, operation: PushOperation) -> bool:
         """Whether reading the push singly may return details that are wanted."""
         if not _lacks_details(operation) or operation.status in self.never_told:
             return False
-        return operation.status is not PushStatus.SUCCESS or self.audience.wants_data(push)
+        return operation.status is not PushStatus.SUCCESS or any(
+            one.fetch_data for one in push.followers
+        )
 
     def _not_listed(self, look: ListLook, request: Request, answer: Response) -> None:
         error = responses.read_error(request, answer)
@@ -201,16 +172,16 @@ class Looks:
             self._refused(look, error)
         elif answer.status in {400, 403, 404, 405}:
             logger.info("%s The company's pushes are polled singly.", error)
-            self.schedule.unlistable(look, _now())
+            self.schedule.unlistable(look, clock.now())
         else:
             self._failed(look, error, answer)
 
     def _not_readable(self, look: ListLook, error: MalformedResponse) -> None:
         """Repeat the look; if the list was unreadable before, one of its pushes is: do without."""
-        before = self.troubles.get(look.company.id)
+        before = look.company.trouble
         if before is not None and isinstance(before.error, MalformedResponse):
             logger.warning("%s The company's pushes are polled singly.", error)
-            self.schedule.unlistable(look, _now())
+            self.schedule.unlistable(look, clock.now())
         else:
             self._failed(look, error)
 
@@ -226,36 +197,27 @@ class Looks:
         return None
 
     def _succeeded(self, look: Look) -> None:
-        self.troubles.pop(_target(look), None)
-        self.schedule.finish(look, _now())
+        _target(look).trouble = None
+        self.schedule.finish(look, clock.now())
 
     def _failed(self, look: Look, error: IntegrationError, answer: Response | None = None) -> None:
         """Repeat the look later: when the service says, or else with growing pauses."""
         target = _target(look)
-        before, self.troubles[target] = self.troubles.get(target), Trouble(look.started, error)
+        before, target.trouble = target.trouble, Trouble(look.started, error)
         is_news = before is None or not isinstance(before.error, UNREADABLE)
         level = logging.WARNING if is_news and isinstance(error, UNREADABLE) else logging.DEBUG
-        what = "push" if isinstance(look, SingleLook) else "the pushes of company"
-        logger.log(level, "polling %s %s failed, and is repeated: %s", what, target, error)
-        wait = seconds_until(error, answer.received_at if answer else unix_time())
-        self.schedule.failed(look, _now(), wait=wait or 0.0)
-
-    def trouble(self, push: OpenPush) -> IntegrationError | None:
-        """Return why *push* has not been seen since; None if the last look saw it."""
-        for target in (push.key, push.group.company.id):
-            trouble = self.troubles.get(target)
-            if trouble is not None and trouble.at > push.seen:
-                return trouble.error
-        return None
+        logger.log(level, "polling %s failed, and is repeated: %s", target, error)
+        wait = seconds_until(error, answer.received_at if answer else clock.unix_time())
+        self.schedule.failed(look, clock.now(), wait=wait or 0.0)
 
     def _refused(self, look: Look, error: IntegrationError) -> None:
         """Give up all pushes, because of the account, the API key or the client."""
-        self.audience.lose_all(error)
-        self.schedule.finish(look, _now())
+        self.poller.lose_all(error)
+        self.schedule.finish(look, clock.now())
 
 
-def _target(look: Look) -> str:
-    return look.push.key if isinstance(look, SingleLook) else look.company.id
+def _target(look: Look) -> OpenPush | Company:
+    return look.push if isinstance(look, SingleLook) else look.company
 
 
 def _lacks_details(operation: PushOperation) -> bool:
@@ -264,7 +226,3 @@ def _lacks_details(operation: PushOperation) -> bool:
         return operation.data is None and not operation.error_message
     failed = operation.status is PushStatus.FAILED
     return failed and operation.validation is None and operation.error_message is None
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

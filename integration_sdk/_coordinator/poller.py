@@ -19,6 +19,7 @@ from typing import Final
 
 from attrs import Factory, define
 
+from integration_sdk._coordinator import clock
 from integration_sdk._coordinator.looks import Looks
 from integration_sdk._coordinator.push_list import SendRequest
 from integration_sdk._sansio.polling.open_pushes import Follower, Look, OpenPush
@@ -31,7 +32,6 @@ from integration_sdk.errors import (
     ConfigurationError,
     IntegrationError,
     PollingStopped,
-    WaitExpired,
 )
 from integration_sdk.models import PushOperation
 
@@ -42,15 +42,35 @@ AT_ONCE: Final = 16
 """Maximum number of concurrent looks."""
 REMEMBERED: Final = 4096
 """Final operations that are kept for later calls of `Poller.wait`."""
+NO_TRUST: Final = 0.1
+"""Trust in notifications below which to warn who expects them: four ends had none."""
 Listener = Callable[[str | None], None]
 
 
-@define
-class _Waiters:
-    """The futures of `Poller.wait` for one push, and its last state."""
+@define(eq=False)
+class _Waiters(Follower):
+    """All calls of `Poller.wait` for one push.
 
-    futures: set[asyncio.Future[PushOperation]] = Factory(set)
+    Attributes:
+        last: Last state seen, if any.
+    """
+
     last: PushOperation | None = None
+    futures: set[asyncio.Future[PushOperation]] = Factory(set)
+    fetch_data: bool = True
+
+    def changed(self, key: str, operation: PushOperation) -> None:
+        self.last = operation
+
+    def ended(self, key: str, operation: PushOperation) -> None:
+        for future in self.futures:
+            if not future.done():
+                future.set_result(operation)
+
+    def lost(self, key: str, error: IntegrationError) -> None:
+        for future in self.futures:
+            if not future.done():
+                future.set_exception(_another(error))
 
 
 class Poller:
@@ -78,13 +98,15 @@ class Poller:
         exact: bool = False,
     ) -> None:
         self.exact = exact
+        self._expects_notifications = notified
         self._schedule = Schedule(chance, float(notified))
         self._looks = Looks(send, dialect, self._schedule, self, exact=exact)
-        self._waiters: dict[str, _Waiters] = {}
         self._finished: OrderedDict[str, PushOperation] = OrderedDict()
         self.listeners: set[Listener] = set()
+        self._usual: tuple[Follower, ...] = ()
         self._flying = 0
         self._task: asyncio.Task[None] | None = None
+        self._closed = False
         self._wake = asyncio.Event()
         self._wakes_at = 0.0
 
@@ -105,22 +127,14 @@ class Poller:
             )
         if operation.is_final:
             return operation
-        return await self.wait(
-            operation.company_id,
-            operation.push_operation_key,
-            connection_id=operation.data_connection_id,
-            data_type=operation.data_type,
-            timeout=timeout,
-            last=operation,
-        )
+        company_id, key = operation.company_id, operation.push_operation_key
+        return await self.wait(company_id, key, timeout=timeout, last=operation)
 
     async def wait(
         self,
         company_id: str,
         key: str,
         *,
-        connection_id: str | None = None,
-        data_type: str | None = None,
         timeout: float | None = None,
         last: PushOperation | None = None,
     ) -> PushOperation:
@@ -129,11 +143,9 @@ class Poller:
         Args:
             company_id: The company of the push.
             key: The ``pushOperationKey``.
-            connection_id: The connection, if known. Completion times are learned for each
-                connection and data type.
-            data_type: The data type, if known.
             timeout: Seconds to wait; None waits for as long as the push is Pending.
-            last: The last known state, if any.
+            last: The last known state, if any. Completion times are learned for each connection
+                and data type that it names.
 
         Raises:
             NotFound: The service does not know this push.
@@ -143,72 +155,58 @@ class Poller:
         """
         if key in self._finished:
             return self._finished[key]
-        future = self._await(company_id, key, (connection_id, data_type), last)
+        lane = (last.data_connection_id, last.data_type) if last else (None, None)
+        push = self._open(company_id, key, lane)
+        push.exists |= last is not None
+        waiters = _waiters_of(push)
+        waiters.last = waiters.last or last
+        future: asyncio.Future[PushOperation] = asyncio.get_running_loop().create_future()
+        waiters.futures.add(future)
         timer = None if timeout is None else self._look_before(timeout, key)
         try:
             async with asyncio.timeout(timeout):
                 return await future
         except TimeoutError:
-            expired = self._expired(key, timeout)
+            expired = outcomes.wait_expired(
+                f"push {key}", timeout or 0.0, operation=waiters.last, trouble=push.why_unseen
+            )
             raise expired from expired.__cause__
         finally:
             if timer is not None:
                 timer.cancel()
-            self._leave(key, future)
+            waiters.futures.discard(future)
+            if not waiters.futures:
+                self._unfollow(push, waiters)
 
     def _look_before(self, timeout: float, key: str) -> asyncio.TimerHandle:
         loop = asyncio.get_running_loop()
         return loop.call_later(last_look(timeout), self.look_last, key)
 
-    def _await(
-        self, company_id: str, key: str, lane: Hashable, last: PushOperation | None
-    ) -> asyncio.Future[PushOperation]:
-        waiters = self._waiters.setdefault(key, _Waiters())
-        waiters.last = waiters.last or last
-        future: asyncio.Future[PushOperation] = asyncio.get_running_loop().create_future()
-        waiters.futures.add(future)
-        self._open(company_id, key, lane)
-        return future
-
-    def _leave(self, key: str, future: asyncio.Future[PushOperation]) -> None:
-        waiters = self._waiters.get(key)
-        if waiters is None:
-            return
-        waiters.futures.discard(future)
-        if not waiters.futures:
-            del self._waiters[key]
-            push = self._schedule.pushes.get(key)
-            if push is not None and push.follower is None:
-                self._forget(key)
-
-    def _expired(self, key: str, timeout: float | None) -> WaitExpired:
-        waiters = self._waiters.get(key)
-        return outcomes.wait_expired(
-            f"push {key}",
-            timeout or 0.0,
-            operation=waiters.last if waiters else None,
-            trouble=self.trouble(key),
-        )
-
     # Following
 
     def follow(self, company_id: str, key: str, lane: Hashable, follower: Follower) -> None:
-        """Report the states of push *key* to *follower* from now on."""
-        self._open(company_id, key, lane).follower = follower
+        """Report the states of push *key*, which the service has answered with, to *follower*."""
+        push = self._open(company_id, key, lane)
+        push.exists = True
+        followers = (*push.followers, follower)
+        # Ten thousand pushes may be open, nearly all with the same: a tuple each takes 64 bytes.
+        self._usual = push.followers = self._usual if self._usual == followers else followers
 
-    def unfollow(self, key: str) -> None:
-        """Stop reporting to the follower of push *key*."""
+    def unfollow(self, key: str, follower: Follower) -> None:
+        """Report no more of push *key* to *follower*."""
         push = self._schedule.pushes.get(key)
-        if push is None:
-            return
-        push.follower = None
-        if key not in self._waiters:
-            self._forget(key)
+        if push is not None:
+            self._unfollow(push, follower)
+
+    def _unfollow(self, push: OpenPush, follower: Follower) -> None:
+        push.followers = tuple(one for one in push.followers if one is not follower)
+        if not push.followers:
+            self._forget(push)
 
     def trouble(self, key: str) -> IntegrationError | None:
         """Return the error of the last poll of push *key*; None if it succeeded."""
         push = self._schedule.pushes.get(key)
-        return self._looks.trouble(push) if push else None
+        return push.why_unseen if push else None
 
     def remember(self, operation: PushOperation) -> None:
         """Keep a final state for later calls of `wait`; the first one for a push counts."""
@@ -225,27 +223,22 @@ class Poller:
 
     def look_last(self, key: str) -> None:
         """Poll push *key* although its notification is awaited: a wait for it soon ends."""
-        self._schedule.look_last(key, self._now())
+        self._schedule.look_last(key, clock.now())
         self._wake.set()
 
     async def aclose(self) -> None:
         """Stop; all waiters get `ClientClosed`."""
-        task = self._task
-        if task is None:
-            return
-        self.lose_all(ClientClosed("the client was closed while this push was Pending"))
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
     # The loop
-
-    def _now(self) -> float:
-        return asyncio.get_running_loop().time()
 
     def _open(self, company_id: str, key: str, lane: Hashable) -> OpenPush:
         push = self._schedule.pushes.get(key)
         if push is None:
-            push = self._schedule.follow(key, company_id, lane, self._now())
+            push = self._schedule.follow(key, company_id, lane, clock.now())
             self._start()
         return push
 
@@ -253,35 +246,29 @@ class Poller:
         if self._task is None:
             self._wake = asyncio.Event()
             # The task outlives the call that starts it, so it does not inherit its context.
+            own = Context()
             self._task = asyncio.create_task(
-                self._supervise(), name="integration_sdk poller", context=Context()
+                self._poll(), name="integration_sdk poller", context=own
             )
+            self._task.add_done_callback(self._stopped, context=own)
         elif self._schedule.wake_at() < self._wakes_at:
             self._wake.set()
 
-    def _forget(self, key: str) -> None:
-        self._schedule.forget(key)
-        self._looks.troubles.pop(key, None)
+    def _follows(self, push: OpenPush) -> bool:
+        return self._schedule.pushes.get(push.key) is push
+
+    def _forget(self, push: OpenPush) -> None:
+        if self._follows(push):
+            self._schedule.forget(push.key)
         if not self._schedule.pushes:
             self._wake.set()
-
-    async def _supervise(self) -> None:
-        try:
-            while self._schedule.pushes:  # one may have been added while the last look ended
-                await self._poll()
-        except Exception as crash:
-            logger.exception("the polling loop broke; all who wait get PollingStopped")
-            self._break(crash)
-        finally:
-            self._task = None
-            self._flying = 0
 
     async def _poll(self) -> None:
         async with asyncio.TaskGroup() as looks:
             while self._schedule.pushes or self._flying:
                 self._wake.clear()
                 room = AT_ONCE - self._flying
-                for look in self._schedule.due(self._now(), room) if room > 0 else ():
+                for look in self._schedule.due(clock.now(), room) if room > 0 else ():
                     self._flying += 1
                     looks.create_task(self._look(look))
                 await self._sleep()
@@ -290,22 +277,27 @@ class Poller:
         """Sleep until a look is due, an answer has arrived or a push was added."""
         full = self._flying >= AT_ONCE
         self._wakes_at = float("inf") if full else self._schedule.wake_at()
-        if self._wakes_at <= self._now() or self._wake.is_set():
-            await asyncio.sleep(0)
-            return
         loop = asyncio.get_running_loop()
-        timer = loop.call_at(min(self._wakes_at, self._now() + 3600), self._wake.set)
+        timer = loop.call_at(min(self._wakes_at, clock.now() + 3600), self._wake.set)
         try:
             await self._wake.wait()
         finally:
             timer.cancel()
 
-    def _break(self, crash: Exception) -> None:
-        cause = crash.exceptions[0] if isinstance(crash, ExceptionGroup) else crash
-        error = PollingStopped(
-            f"the polling loop broke ({cause!r}); the push goes on, wait for it again"
-        )
-        error.__cause__ = cause
+    def _stopped(self, loop: asyncio.Task[None]) -> None:
+        """Start again if there are pushes to follow, but if the loop broke, give them up."""
+        self._task, self._flying, self._usual = None, 0, ()
+        if loop.cancelled() and self._closed:
+            self._give_up(ClientClosed("the client was closed while this push was Pending"))
+        elif loop.cancelled():
+            self._give_up(_broken(asyncio.CancelledError()))
+        elif crash := loop.exception():
+            logger.error("the polling loop broke; all who wait get PollingStopped", exc_info=crash)
+            self._give_up(_broken(crash))
+        elif self._schedule.pushes:  # added while the last look ended
+            self._start()
+
+    def _give_up(self, error: IntegrationError) -> None:
         self.lose_all(error)
         old = self._schedule
         self._schedule = self._looks.schedule = Schedule(old.chance, old.trust)
@@ -321,43 +313,42 @@ class Poller:
 
     def tell(self, push: OpenPush, operation: PushOperation) -> None:
         """Report the state of *push*; once it is final, stop following the push."""
-        key = push.key
-        if self._schedule.pushes.get(key) is not push:
+        if not self._follows(push):
             return
-        waiters = self._waiters.get(key)
-        if waiters is not None:
-            waiters.last = operation
+        push.exists = True
         if operation.is_final:
             self._end(push, operation)
-        elif push.follower is not None:
-            push.follower.changed(key, operation)
+        else:
+            for follower in push.followers:
+                follower.changed(push.key, operation)
 
     def _end(self, push: OpenPush, operation: PushOperation) -> None:
-        self._schedule.ended(push, self._now(), _took(operation))
-        self._looks.troubles.pop(push.key, None)
+        self._schedule.ended(push, clock.now(), _took(operation))
+        self._check_notifications()
         self.remember(operation)
-        if push.follower is not None:
-            push.follower.ended(push.key, operation)
-        waiters = self._waiters.pop(push.key, None)
-        for future in waiters.futures if waiters else ():
-            if not future.done():
-                future.set_result(operation)
+        for follower in push.followers:
+            follower.ended(push.key, operation)
 
-    def lose(self, key: str, error: IntegrationError) -> None:
-        """Stop following push *key*, and give each waiter a copy of *error*."""
-        push = self._schedule.pushes.get(key)
-        waiters = self._waiters.pop(key, None)
-        self._forget(key)
-        if push is not None and push.follower is not None:
-            push.follower.lost(key, _another(error))
-        for future in waiters.futures if waiters else ():
-            if not future.done():
-                future.set_exception(_another(error))
+    def _check_notifications(self) -> None:
+        if self._expects_notifications and self._schedule.trust < NO_TRUST:
+            self._expects_notifications = False
+            logger.warning(
+                "Client(notified=True), but pushes have ended without a notification, and are "
+                "polled as if there were none: are they passed to client.notify?"
+            )
+
+    def lose(self, push: OpenPush, error: IntegrationError) -> None:
+        """Stop following *push*, and give each follower a copy of *error*."""
+        if not self._follows(push):
+            return
+        self._forget(push)
+        for follower in push.followers:
+            follower.lost(push.key, _another(error))
 
     def lose_all(self, error: IntegrationError) -> None:
-        """Stop following all pushes, and give each waiter a copy of *error*."""
-        for key in list(self._schedule.pushes):
-            self.lose(key, error)
+        """Stop following all pushes, and give each follower a copy of *error*."""
+        for push in list(self._schedule.pushes.values()):
+            self.lose(push, error)
 
     def listed(self, company_id: str) -> None:
         """Tell the listeners that the company's pushes have just been listed."""
@@ -367,15 +358,24 @@ class Poller:
         for listener in tuple(self.listeners):
             listener(company_id)
 
-    def wants_data(self, push: OpenPush) -> bool:
-        """Return whether anybody wants the push with its ``data``."""
-        follower = push.follower
-        return (follower is not None and follower.fetch_data) or push.key in self._waiters
 
-    def knows(self, push: OpenPush) -> bool:
-        """Return whether the service has answered with this push before, so that it exists."""
-        waiters = self._waiters.get(push.key)
-        return push.follower is not None or (waiters is not None and waiters.last is not None)
+def _waiters_of(push: OpenPush) -> _Waiters:
+    """Return those who wait for *push* among its followers."""
+    for follower in push.followers:
+        if isinstance(follower, _Waiters):
+            return follower
+    waiters = _Waiters()
+    push.followers = (*push.followers, waiters)
+    return waiters
+
+
+def _broken(crash: BaseException) -> PollingStopped:
+    cause = crash.exceptions[0] if isinstance(crash, ExceptionGroup) else crash
+    error = PollingStopped(
+        f"the polling loop broke ({cause!r}); the push goes on, wait for it again"
+    )
+    error.__cause__ = cause
+    return error
 
 
 def _another(error: IntegrationError) -> IntegrationError:

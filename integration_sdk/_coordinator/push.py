@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Generator
 from datetime import datetime
 from operator import attrgetter
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from attrs import define, evolve, field, fields, frozen
 
@@ -92,12 +92,16 @@ class Push:
             else:
                 await self._next_change()
 
-    def _next_change(self) -> asyncio.Future[None]:
+    async def _next_change(self) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self._waiters is None:
-            self._waiters = []
+        self._waiters = self._waiters or []
         self._waiters.append(future)
-        return future
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future in (self._waiters or ()):  # a push may be awaited for a second, day by day
+                self._waiters.remove(future)
+            raise
 
     def _wake(self) -> None:
         """Let those who wait look again."""
@@ -200,11 +204,3 @@ def _say_the_same(one: PushOperation, other: PushOperation) -> bool:
     if one.data or one.extra or one.changes or one.validation is not other.validation:
         return False  # JSON that is equal may differ: 1 and true
     return bool(_all_else(one) == _all_else(other))
-
-
-def this_task() -> asyncio.Task[Any]:
-    """Return the running task."""
-    task = asyncio.current_task()
-    if task is None:
-        raise RuntimeError("a push is sent by a task")
-    return task

@@ -6,7 +6,6 @@ Fractions are always read exactly, since records are told apart by every digit.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import ClassVar, Final, Protocol
 
@@ -19,7 +18,7 @@ from integration_sdk._sansio.pushing.evidence import ListedPushes, Operation
 from integration_sdk._sansio.requests import Priority, Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import ApiError, ClientClosed, ConfigurationError, TransportError
+from integration_sdk.errors import IntegrationError
 from integration_sdk.models import PushOperation
 
 logger = logging.getLogger("integration_sdk.pushes")
@@ -49,9 +48,21 @@ class SendRequest(Protocol):
         ...
 
 
+def page_request(dialect: Dialect, company_id: str, number: int, size: int) -> Request:
+    """Return the request of a page of a company's pushes, newest first."""
+    return requests.list_page(
+        dialect,
+        "pushes.list",
+        page=number,
+        page_size=size,
+        order_by=dialect.newest_first,
+        companyId=company_id,
+    )
+
+
 @frozen
-class _Known:
-    """A push that was there before; only its key matters."""
+class _KeyAlone:
+    """A push that was there before, or whose row cannot be read: then it may be anybody's."""
 
     push_operation_key: str
     data_connection_id: ClassVar[str | None] = None
@@ -79,9 +90,9 @@ class PushList:
             page = await self._page(asked.company_id, number, size)
             if page is None:
                 return None
-            fresh = {} if known is None else _in_full(page, asked.old)
+            full = {} if known is None else _in_full(page, asked.old)
             for index, row in enumerate(page.rows):
-                found.setdefault(row.key, fresh.get(index) or _Known(row.key))
+                found.setdefault(row.key, full.get(index) or _KeyAlone(row.key))
             if not page.more:
                 return ListedPushes(tuple(found.values()), whole=True)
             if known and known <= found.keys():
@@ -89,18 +100,11 @@ class PushList:
         return ListedPushes(tuple(found.values()), whole=False)
 
     async def _page(self, company_id: str, number: int, size: int) -> rows.Rows | None:
-        request = requests.list_page(
-            self.dialect,
-            "pushes.list",
-            page=number,
-            page_size=size,
-            order_by=self.dialect.newest_first,
-            companyId=company_id,
-        )
+        request = page_request(self.dialect, company_id, number, size)
         try:
             answer = await self.send(evolve(request, priority=Priority.PUSH))
             return rows.read_rows(responses.check(request, answer).body)
-        except (TransportError, ApiError, ClientClosed):
+        except IntegrationError:
             return None
         except Exception:
             logger.exception("the pushes of company %s could not be listed", company_id)
@@ -114,20 +118,15 @@ class PushList:
             try:
                 request = requests.to_route(self.dialect, "pushes.get", **names)
                 found.append(responses.read_push(request, await self.send(request), exact=True))
-            except (TransportError, ApiError, ClientClosed, ConfigurationError):
-                continue  # the last of them: the key cannot be part of a path
+            except IntegrationError:  # or the key cannot be part of a path
+                continue
             except Exception:
                 logger.exception("push %s could not be read", key)
         return found
 
 
-def unix_time() -> float:
-    """Return the current Unix time; it turns a ``Retry-After`` date into a wait."""
-    return time.time()
-
-
 def _in_full(page: rows.Rows, old: frozenset[str]) -> dict[int, PushOperation]:
-    """Decode the operations of a page that may be new, by row index."""
+    """Decode the operations of a page that may be new, by row index, as far as they can be."""
     indexes = [index for index, row in enumerate(page.rows) if row.key not in old]
     operations = page.operations(indexes, exact=True) if indexes else []
     return {index: one for index, one in zip(indexes, operations, strict=True) if one}

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from attrs import Factory, define
 
+from integration_sdk._coordinator import clock
 from integration_sdk._sansio.pushing.intents import Snapshot
 
 SNAPSHOT_AGE: Final = 600.0
@@ -46,7 +47,7 @@ class Snapshots:
 
     async def before_push(self, company_id: str) -> Snapshot | None:
         """Return a snapshot for a push about to be sent, taking a new one if needed."""
-        now = asyncio.get_running_loop().time()
+        now = clock.now()
         self._pushes += 1
         taken = self._taken.get(company_id)
         if taken is None or now > taken.until or self._pushes > taken.until_push:

@@ -35,3 +35,11 @@ def _log_failure(task: asyncio.Task[Any]) -> None:
     """Log the error of a task that nobody awaits any more."""
     if not task.cancelled() and (error := task.exception()):
         logger.error("a push or a decision failed after its caller was cancelled: %r", error)
+
+
+def this_task() -> asyncio.Task[Any]:
+    """Return the running task."""
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("a push is sent by a task")
+    return task

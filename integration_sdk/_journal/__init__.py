@@ -12,7 +12,7 @@ every row for good; it refuses to delete one.
 """
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from integration_sdk._journal._keys import KeyJournal
 from integration_sdk._journal._sqlite import SqliteJournal
@@ -22,7 +22,13 @@ __all__ = ["Journal", "KeyJournal", "SqliteJournal"]
 
 
 class Journal(Protocol):
-    """What the coordinator needs from a journal."""
+    """What the coordinator needs from a journal.
+
+    Attributes:
+        durable: Whether a later run will find the rows.
+    """
+
+    durable: ClassVar[bool]
 
     async def commit(self, rows: Sequence[Intent]) -> None:
         """Make all of these rows durable, or none.

@@ -1,6 +1,7 @@
 """What replaces a journal if the caller names no file: a record of who owns which push key."""
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import ClassVar
 
 from attrs import define, field
 
@@ -18,6 +19,8 @@ class KeyJournal:
         all of them while a push is in doubt. Older keys do not matter: every snapshot compared
         with a list contains them, and a snapshot is at most 25,000 pushes old.
     """
+
+    durable: ClassVar[bool] = False
 
     remember: int = 50_000
     _open: dict[str, str] = field(factory=dict)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from attrs import define, field, frozen
 
@@ -79,6 +79,8 @@ class SqliteJournal:
     Created by `open`; belongs to the event loop and process it was opened in.
     """
 
+    durable: ClassVar[bool] = True
+
     _path: Path
     _thread: ThreadPoolExecutor
     _file: JournalFile
@@ -88,7 +90,7 @@ class SqliteJournal:
     _process: int = field(factory=os.getpid)
     _waiting: _Errand | None = None
     _working: asyncio.Future[list[Any]] | None = None
-    _closed: bool = False
+    _closing: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(
@@ -182,7 +184,7 @@ class SqliteJournal:
         return await answer
 
     def _check_usable(self) -> None:
-        if self._closed:
+        if self._closing is not None:
             raise JournalError(f"The journal {self._path} is closed.")
         if self._process != os.getpid() or self._loop is not asyncio.get_running_loop():
             raise JournalError(
@@ -191,11 +193,16 @@ class SqliteJournal:
             )
 
     async def close(self) -> None:
-        """Finish pending work, checkpoint the WAL and unlock the file."""
-        if self._closed:
-            return
-        self._check_usable()
-        self._closed = True
+        """Finish pending work, checkpoint the WAL and unlock the file.
+
+        Cancelling the caller does not keep the file open.
+        """
+        if self._closing is None:
+            self._check_usable()
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         while self._working or self._waiting:
             await (asyncio.wait([self._working]) if self._working else asyncio.sleep(0))
         try:

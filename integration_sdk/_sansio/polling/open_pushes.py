@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from math import ceil, inf
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from attrs import Factory, define
+from attrs import Factory, define, field
 
 from integration_sdk._sansio.polling.learning import CompletionTimes, Mark
 from integration_sdk.errors import IntegrationError
@@ -38,6 +38,13 @@ class Follower(Protocol):
         """Push *key* cannot be followed any further."""
 
 
+class Trouble(NamedTuple):
+    """Why a look that began *at* this time failed."""
+
+    at: float
+    error: IntegrationError
+
+
 @define(eq=False, weakref_slot=False)
 class OpenPush:
     """One open push.
@@ -50,11 +57,14 @@ class OpenPush:
         slow: Whether it is followed by appointments, not by rounds.
         alone: Whether it has to be read singly, because lists lack it or its data.
         told: Whether a notification of it came that no look has disproved.
-        follower: Whom to tell; not used by the rules.
+        asked: Whether a look at it alone is in progress.
+        exists: Whether the service has answered with it before.
+        trouble: Why the last look at it alone failed; None if it did not.
+        followers: Whom to tell. The rules use none of these three.
     """
 
     key: str
-    group: Group
+    group: Group = field(repr=False)
     order: int
     born: float
     seen: float
@@ -62,7 +72,21 @@ class OpenPush:
     slow: bool = False
     alone: bool = False
     told: bool = False
-    follower: Follower | None = None
+    asked: bool = False
+    exists: bool = False
+    trouble: Trouble | None = None
+    followers: tuple[Follower, ...] = ()
+
+    def __str__(self) -> str:
+        return f"push {self.key}"
+
+    @property
+    def why_unseen(self) -> IntegrationError | None:
+        """The error of the last look at it or at its company's list; None if that saw it."""
+        for trouble in (self.trouble, self.group.company.trouble):
+            if trouble is not None and trouble.at > self.seen:
+                return trouble.error
+        return None
 
 
 @define(eq=False)
@@ -77,8 +101,8 @@ class Group:
         marks: What `times` was told about the open ones.
     """
 
-    company: Company
-    times: CompletionTimes
+    company: Company = field(repr=False)
+    times: CompletionTimes = field(repr=False)
     open: dict[str, OpenPush] = Factory(dict)
     slow: dict[str, OpenPush] = Factory(dict)
     appointed: OpenPush | None = None
@@ -100,6 +124,7 @@ class Company:
         list_after: When the list may be used again.
         probe_at: When to compare the list with a push read singly.
         failures: Looks that failed in a row.
+        trouble: Why the last look at its list failed; None if it did not.
         wanted: Pushes whose appointment has come.
         urgent: Pushes to be read singly at once.
         waiting: Whether it is in line for its turn.
@@ -117,10 +142,14 @@ class Company:
     list_after: float = -inf
     probe_at: float = -inf
     failures: int = 0
+    trouble: Trouble | None = None
     wanted: dict[str, OpenPush] = Factory(dict)
     urgent: dict[str, OpenPush] = Factory(dict)
     waiting: bool = False
     price: float = 1.0
+
+    def __str__(self) -> str:
+        return f"the pushes of company {self.id}"
 
     @property
     def count(self) -> int:

@@ -81,7 +81,6 @@ class Schedule:
     _experience: Experience = Factory(Experience)
     _agenda: Agenda = Factory(Agenda)
     _ready: deque[Company] = Factory(deque)
-    _asked: set[str] = Factory(set)
     _lists: ListCheck = Factory(ListCheck)
 
     # What is open
@@ -121,6 +120,7 @@ class Schedule:
     def _dissolve(self, company: Company) -> None:
         for group in company.groups.values():
             self._mark(group, [])
+        company.groups.clear()
         company.round_at = inf
         if company.list_after == -inf:  # else remember that its list cannot be used
             del self._companies[company.id]
@@ -146,9 +146,13 @@ class Schedule:
         self._read_now(push)
 
     def _read_now(self, push: OpenPush) -> None:
-        if push.key in self.pushes:
+        if self._follows(push):
             push.group.company.urgent[push.key] = push  # a look in progress may be too early
             self._enqueue(push.group.company)
+
+    def _follows(self, push: OpenPush) -> bool:
+        """Whether *push* is open still; its key may be followed anew since."""
+        return self.pushes.get(push.key) is push
 
     def ended(self, push: OpenPush, now: float, took: float | None = None) -> None:
         """Note that *push* is final and *took* this many seconds, if the service says so."""
@@ -173,7 +177,7 @@ class Schedule:
         companies, pushes = self._agenda.come(now)
         for company in companies:
             self._enqueue(company)
-        for push in pushes:
+        for push in filter(self._follows, pushes):
             self._keep_appointment(push, now)
         looks: list[Look] = []
         while self._ready and len(looks) < room:
@@ -183,15 +187,13 @@ class Schedule:
         return looks
 
     def _keep_appointment(self, push: OpenPush, now: float) -> None:
-        if push.key not in self.pushes:
-            return
         if weighing.still_due(push, now, self.trust):
             self._want(push)
         else:
             self._appoint(push, now)
 
     def _want(self, push: OpenPush) -> None:
-        if push.key not in self._asked:
+        if not push.asked:
             company = push.group.company
             among = company.urgent if push.alone or push.told else company.wanted
             among[push.key] = push
@@ -241,10 +243,10 @@ class Schedule:
 
     def _singly(self, company: Company, whom: dict[str, OpenPush], now: float) -> list[Look]:
         looks: list[Look] = []
-        free = list(islice((key for key in whom if key not in self._asked), SINGLY + 1))
-        for key in free[:SINGLY]:
-            push = whom.pop(key)
-            self._asked.add(key)
+        free = list(islice((push for push in whom.values() if not push.asked), SINGLY + 1))
+        for push in free[:SINGLY]:
+            del whom[push.key]
+            push.asked = True
             company.flying += 1
             push.due = inf
             looks.append(SingleLook(company, push, now))
@@ -307,7 +309,7 @@ class Schedule:
         company = look.company
         company.failures = min(company.failures + 1, 7)
         at = now + max(wait, (0.5 + 0.5 * self.chance()) * 2 ** (company.failures - 1))
-        if isinstance(look, SingleLook) and look.push.key in self.pushes:
+        if isinstance(look, SingleLook) and self._follows(look.push):
             self._agenda.meet(look.push, at)
         for push in self._take_wanted(company):
             self._agenda.meet(push, at)
@@ -336,7 +338,7 @@ class Schedule:
     def _landed(self, look: Look) -> None:
         look.company.flying -= 1
         if isinstance(look, SingleLook):
-            self._asked.discard(look.push.key)
+            look.push.asked = False
             if look.push.key in look.company.urgent:
                 self._enqueue(look.company)
         else:
@@ -344,7 +346,7 @@ class Schedule:
 
     def _again(self, push: OpenPush, now: float) -> None:
         by_appointment = push.slow or push.group.company.list_after > now
-        if by_appointment and push.key in self.pushes:
+        if by_appointment and self._follows(push):
             self._appoint(push, now)
 
     def _next_round(self, company: Company, now: float) -> None:

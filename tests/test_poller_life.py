@@ -1,0 +1,190 @@
+"""Promises of the polling loop over months: nobody is left behind, and nothing piles up."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import math
+from weakref import WeakSet, ref
+
+import pytest
+
+from integration_sdk._coordinator.poller import Poller
+from integration_sdk._sansio.polling.open_pushes import ListLook, SingleLook
+from integration_sdk._sansio.polling.polling import Schedule
+from integration_sdk._sansio.requests import Request
+from integration_sdk.errors import AnswerLost, ClientClosed, PollingStopped, WaitExpired
+from integration_sdk.models import OutcomeStatus, PushStatus
+from tests.push_model import Held, Model, request
+from tests.push_support import coordinator, poller
+
+pytestmark = pytest.mark.virtual_time
+
+FOREVER = float("inf")
+
+
+def held(model: Model, number: int = 0) -> Held:
+    return model.add("company", "books", "invoices", {"number": number})
+
+
+async def told_why(polls: Poller, key: str) -> type[Exception]:
+    """Wait for *key*; return the error that the wait ends with."""
+    with pytest.raises((ClientClosed, PollingStopped)) as caught:
+        await polls.wait("company", key)
+    return caught.type
+
+
+async def test_who_waits_again_while_the_client_closes_is_told_too() -> None:
+    """A wait that begins while the last looks are being cancelled ends like those before it."""
+    model = Model(lambda _: FOREVER, latency=60.0)
+    polls = poller(model)
+
+    async def wait_and_wait_again() -> list[type[Exception]]:
+        return [await told_why(polls, held(model).key) for _ in range(3)]
+
+    waits = asyncio.ensure_future(wait_and_wait_again())
+    await asyncio.sleep(30)  # a look is under way
+    model.answer = lambda _: ClientClosed("the client is closed")
+    await polls.aclose()
+
+    assert await asyncio.wait_for(waits, 600) == [ClientClosed] * 3
+
+
+async def test_a_loop_that_somebody_cancels_leaves_nobody_waiting() -> None:
+    """Who waits gets PollingStopped if all tasks are cancelled but its own; a new wait works."""
+    model = Model(lambda _: 60.0)
+    polls = poller(model)
+    key = held(model).key
+    wait = asyncio.ensure_future(told_why(polls, key))
+    await asyncio.sleep(5)
+    (loop,) = (task for task in asyncio.all_tasks() if task.get_name() == "integration_sdk poller")
+    loop.cancel()
+
+    assert await asyncio.wait_for(wait, 60) is PollingStopped
+    assert (await polls.wait("company", key)).status is PushStatus.SUCCESS
+
+
+async def test_a_loop_that_has_not_begun_yet_can_be_closed() -> None:
+    """A wait that is closed in the turn in which it begins ends, and so does the next."""
+    model = Model(lambda _: FOREVER)
+    polls = poller(model)
+    wait = asyncio.ensure_future(told_why(polls, held(model).key))
+    await asyncio.sleep(0)
+    await polls.aclose()
+    model.answer = lambda _: ClientClosed("the client is closed")
+
+    assert await asyncio.wait_for(wait, 60) is ClientClosed
+    assert await asyncio.wait_for(told_why(polls, held(model).key), 60) is ClientClosed
+
+
+def without_list(pushes: int) -> Schedule:
+    """A schedule of so many pushes of a company that was found to have no list, at second 1."""
+    schedule = Schedule(lambda: 0.5)
+    for number in range(pushes):
+        schedule.follow(f"key-{number}", "company", "lane", 0.0)
+    [page] = schedule.due(1.0, 16)
+    assert isinstance(page, ListLook)
+    schedule.unlistable(page, 1.0)
+    return schedule
+
+
+def looks(schedule: Schedule, now: float) -> list[SingleLook]:
+    return [look for look in schedule.due(now, 16) if isinstance(look, SingleLook)]
+
+
+def test_a_push_that_is_followed_anew_during_a_look_gets_looks_of_its_own() -> None:
+    """A look that was under way for a key that was given up is nothing to who follows it anew."""
+    schedule = without_list(20)
+    [old, *_] = looks(schedule, 2.0)
+    schedule.forget(old.push.key)
+    anew = schedule.follow(old.push.key, "company", "lane", 2.0)
+    later = looks(schedule, 60.0)  # while the answer to the old one is still awaited
+    schedule.finish(old, 61.0)
+    later += looks(schedule, 3600.0)
+
+    assert anew in [look.push for look in later]
+    assert old.push not in [look.push for look in later]
+
+
+def test_a_company_without_a_list_keeps_nothing_of_its_lanes() -> None:
+    """Only that it has no list is remembered of it once its last push has ended."""
+    schedule = without_list(20)
+    lane = ref(next(iter(schedule.pushes.values())).group)
+    for key in list(schedule.pushes):
+        schedule.forget(key)
+    assert schedule.wake_at() == math.inf
+    gc.collect()
+
+    assert lane() is None
+    schedule.follow("new", "company", "lane", 2.0)
+    [look] = schedule.due(60.0, 16)
+    assert isinstance(look, SingleLook)
+
+
+async def test_an_outage_leaves_nothing_behind() -> None:
+    """The errors of polls are forgotten with the waits that have ended meanwhile."""
+    errors = WeakSet[AnswerLost]()
+
+    def lost(_: Request) -> AnswerLost:
+        error = AnswerLost("lost")
+        errors.add(error)
+        return error
+
+    model = Model(answer=lost, latency=8.0)
+    polls = poller(model)
+    for number in range(50):
+        with pytest.raises(WaitExpired):
+            await polls.wait("company", held(model, number).key, timeout=10)
+    await asyncio.sleep(60)
+    gc.collect()
+
+    assert model.counts.total() > 50
+    assert not errors
+
+
+async def test_a_push_that_is_awaited_again_and_again_does_not_grow() -> None:
+    """A push of days may be awaited for a second at a time."""
+    model = Model(lambda _: 86_400.0)
+    async with coordinator(model) as pushes:
+        push = await pushes.submit(request())
+        for _ in range(100):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(push, 1.0)
+
+        assert not push._waiters
+        assert (await push).status is OutcomeStatus.SUCCESS
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["that come", "that never come"])
+async def test_notifications_that_never_come_are_said_once(
+    told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who relies on notifications, but passes none on, is warned; once is enough."""
+    model = Model(lambda _: 5.0)
+    polls = poller(model, notified=True)
+    for number in range(10):
+        push = held(model, number)
+        if told:
+            asyncio.get_running_loop().call_at(push.ends, polls.notify, push.key)
+        await polls.wait("company", push.key)
+
+    warnings = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == (0 if told else 1)
+    assert all("client.notify" in record.message for record in warnings)
+
+
+async def test_two_coordinators_may_follow_one_push() -> None:
+    """Who binds a push that another coordinator of the client follows takes it from nobody."""
+    model = Model(lambda _: 60.0)
+    polls = poller(model)
+    one, other = coordinator(model, polls=polls), coordinator(model, polls=polls, patience=1.0)
+    async with one as first, other as second:
+        followed = await first.submit(request(0))
+        model.answer = lambda call: AnswerLost("lost") if call.operation == "push.create" else None
+        doubted = await second.submit(request(0))
+        assert (await doubted).status is OutcomeStatus.IN_DOUBT
+        bound = await second.decide(str(doubted.intent), bind=str(followed.key))
+
+        assert bound is not None
+        assert (await asyncio.wait_for(bound, 600)).status is OutcomeStatus.SUCCESS
+        assert (await asyncio.wait_for(followed, 600)).status is OutcomeStatus.SUCCESS
