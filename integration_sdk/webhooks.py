@@ -15,8 +15,8 @@ for notifications from the start; otherwise it learns from the first ones.
 
 If several processes are behind that URL, each notification reaches one of them, which need not be
 the one that waits. Give the receiver a function that passes the key on to all, by Redis or the
-like, and call ``client.notify(key)`` in each. A process that hears of some of its pushes relies on
-hearing of the others too, and may notice their end later than by polling alone.
+like, and call ``client.notify(key)`` in each. A process that hears of half of its pushes polls for
+the others; one that hears of most relies on it, and may notice the end of another a minute late.
 
 A server that is shutting down receives no notifications, so it may notice the end of a push up to
 a minute late, or two seconds before the end of a wait. To stop sooner, use a timeout in handlers,

@@ -53,8 +53,10 @@ async def listening(status: Callable[[int], int] = lambda _: 204) -> AsyncIterat
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     ear.url = f"http://127.0.0.1:{runner.addresses[0][1]}/pushes"
-    yield ear
-    await runner.cleanup()
+    try:
+        yield ear
+    finally:
+        await runner.cleanup()
 
 
 @asynccontextmanager

@@ -72,6 +72,15 @@ def _close_all(opened: list[JournalFile]) -> None:
         file.close()
 
 
+async def _outlive(work: asyncio.Future[None]) -> None:
+    """Await *work*, which goes on if the caller is cancelled; the caller ends after it."""
+    try:
+        await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait([work])
+        raise
+
+
 @define(eq=False)
 class SqliteJournal:
     """Intents in a SQLite file that survives crashes and power loss; see ``_file``.
@@ -116,8 +125,9 @@ class SqliteJournal:
         try:
             await loop.run_in_executor(thread, opening)
         except BaseException:  # perhaps cancelled while the thread is still busy
-            await asyncio.shield(loop.run_in_executor(thread, _close_all, opened))
+            closing = loop.run_in_executor(thread, _close_all, opened)
             thread.shutdown(wait=False)
+            await _outlive(closing)
             raise
         return cls(Path(path), thread, opened[0], loop, opened[0].references)
 
@@ -195,12 +205,13 @@ class SqliteJournal:
     async def close(self) -> None:
         """Finish pending work, checkpoint the WAL and unlock the file.
 
-        Cancelling the caller does not keep the file open.
+        If the caller is cancelled, it ends after that, or at once if it is cancelled again; the
+        file is closed in any case.
         """
         if self._closing is None:
             self._check_usable()
             self._closing = asyncio.create_task(self._close())
-        await asyncio.shield(self._closing)
+        await _outlive(self._closing)
 
     async def _close(self) -> None:
         while self._working or self._waiting:
