@@ -81,6 +81,7 @@ class Nursery:
             cwd=ROOT,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
         )
         return self
 
@@ -97,7 +98,7 @@ class Nursery:
             async with asyncio.timeout(5):
                 await process.wait()
         except TimeoutError:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # with the life that keeps it
             await process.wait()
         process._transport.close()  # type: ignore[attr-defined]  # its pipes stay open else
 

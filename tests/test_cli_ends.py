@@ -9,6 +9,7 @@ import re
 import signal
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Coroutine
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from integration_sdk.cli import _run
+from integration_sdk.cli._run import hearing_signals
 from integration_sdk.sandbox import Connection, Sandbox
 from tests.cli_support import (
     Done,
@@ -91,6 +93,55 @@ async def test_a_second_ctrl_c_leaves_at_once(sandbox: Sandbox, tmp_path: Path) 
     assert "Left at once" in done.stderr, first
     assert again.statuses == ["SUCCESS"] * 3
     assert posts(sandbox) == 3
+
+
+async def test_a_second_ctrl_c_leaves_a_run_that_is_held_up(
+    sandbox: Sandbox, books: Connection, tmp_path: Path
+) -> None:
+    """Whoever reads the outcomes has stopped, as a pager does: the loop waits for a full pipe."""
+    source, journal = written(tmp_path / "r", map(invoice, range(3))), tmp_path / "j.db"
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with suppress(BlockingIOError):
+        while os.write(writing, b" " * 4096):
+            pass
+    os.set_blocking(writing, True)
+    arguments = ["push", str(source), *to(books), "--journal", str(journal)]
+    async with started(*arguments, sandbox=sandbox, stdout=writing) as process:
+        os.close(writing)
+        await until(lambda: posts(sandbox) == 3)
+        async with asyncio.timeout(60):
+            while process.returncode is None:  # one may come before the loop is held up
+                await asyncio.sleep(0.5)
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGINT)
+        done = await ended(process)
+    os.close(reading)
+
+    again = await resumed(sandbox, journal)
+
+    assert done.code == 130
+    assert "Left at once" in done.stderr
+    assert len(sandbox.pushes) == posts(sandbox) == 3
+    assert set(again.statuses) <= {"SUCCESS"}
+
+
+def test_a_signal_is_heard_by_the_loop_and_a_second_at_once() -> None:
+    """Between two turns as long as the loop turns; without it where it does not."""
+    told: list[str] = []
+
+    async def be_interrupted() -> None:
+        with hearing_signals(lambda: told.append("heard"), lambda: told.append("left")):
+            for by in (signal.SIGINT, signal.SIGTERM):
+                signal.raise_signal(by)
+                await asyncio.sleep(0)
+            told.append("held up")
+            for by in (signal.SIGTERM, signal.SIGINT):
+                signal.raise_signal(by)
+
+    asyncio.run(be_interrupted())
+
+    assert told[:4] == ["heard", "heard", "held up", "left"]
 
 
 async def test_a_killed_run_is_finished_by_the_next(

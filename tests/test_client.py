@@ -29,6 +29,8 @@ from integration_sdk._caller import RememberedOptions
 from integration_sdk._sansio import custom
 from integration_sdk.sandbox import Sandbox
 
+pytestmark = pytest.mark.virtual_time
+
 INVOICES = 230
 RECORD = {
     "customerRef": {"id": "1"},
@@ -691,7 +693,6 @@ async def test_options_are_asked_for_once(sandbox: Sandbox, client: Client) -> N
     assert sandbox.count("GET", "/options/") == 2
 
 
-@pytest.mark.virtual_time
 async def test_options_are_asked_for_again_after_five_minutes() -> None:
     """What is remembered is good for its time on the loop's clock."""
     remembered, asked = RememberedOptions(), 0
@@ -727,7 +728,6 @@ async def test_options_that_there_are_none_of_are_asked_for_once(
     assert sandbox.count("GET", "/options/") == 2
 
 
-@pytest.mark.virtual_time
 @pytest.mark.parametrize(("status", "kept"), [(400, 30), (403, 30), (404, 30), (405, 30), (500, 0)])
 async def test_a_refusal_of_options_is_remembered_for_half_a_minute(status: int, kept: int) -> None:
     """And an error that may pass, or may be the account's, not at all."""
@@ -887,7 +887,6 @@ async def test_closing_a_client_ends_the_waits_of_those_derived_from_it(
     ids=["not given", "never", "twice", "what calls have by default"],
 )
 @pytest.mark.parametrize("derived", [False, True])
-@pytest.mark.virtual_time
 async def test_retry_holds_for_a_coordinator_too(
     given: dict[str, Any], posts: int, derived: bool
 ) -> None:

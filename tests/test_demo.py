@@ -57,6 +57,7 @@ async def test_the_command_absorbs_trouble_and_shows_what_it_took() -> None:
     assert "\x1b" not in done.stdout + done.stderr
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("pushes", [0, 1])
 async def test_a_small_demo_absorbs_its_trouble_too(pushes: int) -> None:
     """Where one call at a time is under way, no call is refused as often as it is tried."""

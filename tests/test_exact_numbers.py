@@ -22,6 +22,8 @@ from integration_sdk.sandbox import Sandbox
 from tests.push_model import Model
 from tests.push_support import coordinator, poller
 
+pytestmark = pytest.mark.virtual_time
+
 RECORD = {
     "customerRef": {"id": "1"},
     "issueDate": "2022-01-31T00:00:00Z",
@@ -89,7 +91,6 @@ async def test_a_list_of_pushes_may_differ_from_its_client() -> None:
     assert (kind_of(exact), kind_of(plain)) == (Decimal, float)
 
 
-@pytest.mark.virtual_time
 @pytest.mark.parametrize(("exact", "kind"), [(True, Decimal), (False, float)])
 async def test_a_recovered_record_has_the_numbers_asked_for(
     tmp_path: Path, exact: bool, kind: type
@@ -111,7 +112,6 @@ async def test_a_recovered_record_has_the_numbers_asked_for(
     assert body in sent
 
 
-@pytest.mark.virtual_time
 @pytest.mark.parametrize("natural_key", [None, "currencyRate"])
 async def test_a_lost_push_is_known_by_all_its_digits(natural_key: str | None) -> None:
     """Whatever ``numbers`` are asked for: as floats, a rate of 28 digits is not the one sent."""

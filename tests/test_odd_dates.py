@@ -111,6 +111,7 @@ def test_dates_agree_if_and_only_if_they_are_the_same(one: datetime, other: date
         assert leaf(one.isoformat()) != leaf(other.isoformat())
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("stamp", [NO_END, NO_BEGINNING, "0001-01-01T00:00:00"])
 async def test_a_push_with_an_odd_date_ends_as_any_other(stamp: str) -> None:
     """Neither its own waiter nor anybody else's is told that polling broke."""
@@ -132,6 +133,7 @@ async def test_a_push_with_an_odd_date_ends_as_any_other(stamp: str) -> None:
     assert model.counts["pushes.get"] < 10  # the list is believed as before
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("stamp", [NO_END, NO_BEGINNING])
 async def test_an_odd_date_may_be_a_natural_key_and_is_found_again(stamp: str) -> None:
     """A push whose answer was lost is told from others by its record, odd dates included."""

@@ -22,6 +22,8 @@ from integration_sdk._sansio.responses import Response
 from integration_sdk.sandbox import Sandbox
 from tests.session_support import RawServer, answer, raw_server
 
+pytestmark = pytest.mark.virtual_time
+
 KEY = "canary-key-5f2c"
 RECORD = {
     "invoiceNumber": "INV-17",
@@ -33,7 +35,6 @@ RECORD = {
     "lineItems": [{"description": "Ash worktop", "unitAmount": 120.5, "quantity": 2}],
 }
 small = pytest.mark.integration_sandbox(companies=1, invoices=10)
-virtual = pytest.mark.virtual_time
 
 
 def books(client: Client, sandbox: Sandbox) -> Any:
@@ -72,9 +73,9 @@ async def test_an_empty_page_in_the_middle_ends_nothing(prefetch: int, total: in
     assert await read_sparse(3, total=total, prefetch=prefetch) == ["1-0", "3-0"]
 
 
-async def test_a_hundred_thousand_empty_pages_are_passed_over() -> None:
+async def test_ten_thousand_empty_pages_are_passed_over() -> None:
     """Azure's pager recurses, and dies after about 1,000 empty pages."""
-    assert await read_sparse(100_002, total=2) == ["1-0", "100002-0"]
+    assert await read_sparse(10_002, total=2) == ["1-0", "10002-0"]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,6 @@ async def test_a_foreign_next_link_gets_no_connection(link: str) -> None:
 
 
 @small
-@virtual
 async def test_retry_after_may_be_a_date(
     integration_sandbox: Sandbox, integration_client: Client
 ) -> None:
@@ -131,7 +131,6 @@ async def test_retry_after_may_be_a_date(
 
 
 @small
-@virtual
 async def test_retry_after_zero_is_no_hot_loop(
     integration_sandbox: Sandbox, integration_client: Client
 ) -> None:
@@ -145,7 +144,6 @@ async def test_retry_after_zero_is_no_hot_loop(
 
 
 @small
-@virtual
 async def test_a_crowd_meets_one_gate(
     integration_sandbox: Sandbox, integration_client: Client
 ) -> None:
@@ -187,7 +185,6 @@ async def test_calls_are_not_bound_to_a_pool_of_threads(
 
 
 @small
-@virtual
 @pytest.mark.parametrize("moment", ["in flight", "between two attempts"])
 async def test_nothing_is_done_after_a_cancellation(
     integration_sandbox: Sandbox, integration_client: Client, moment: str
@@ -250,7 +247,6 @@ async def test_a_lost_answer_repeats_nothing(
 
 
 @small
-@virtual
 async def test_five_who_wait_cost_what_one_costs(
     integration_sandbox: Sandbox, integration_client: Client
 ) -> None:

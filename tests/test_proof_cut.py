@@ -19,6 +19,9 @@ from tests.proof_cut import Case, Report, Seen, judge, run_cases, sample, servic
 from tests.proof_cut import run_case as push
 from tests.proof_proxy import Cut
 
+# Ninety clients on one core are slow: on a real clock, some give up on a line that does not hang.
+pytestmark = pytest.mark.virtual_time
+
 
 async def test_a_cut_at_any_byte_does_no_harm() -> None:
     """One outcome a request, true; at most one operation; sent once; in doubt only if not there."""

@@ -26,7 +26,10 @@ from tests.proof_child import invoice
 
 NOTHING = Snapshot(frozenset())
 
-pytestmark = pytest.mark.integration_sandbox(companies=1, invoices=1, push_seconds=(0.01, 0.05))
+pytestmark = [
+    pytest.mark.virtual_time,
+    pytest.mark.integration_sandbox(companies=1, invoices=1, push_seconds=(0.01, 0.05)),
+]
 
 
 def record(sandbox: Sandbox, number: int = 1) -> PushRequest:

@@ -10,6 +10,8 @@ import pytest
 
 from tests.sandbox_support import DELIVERY, Http, serving
 
+pytestmark = pytest.mark.virtual_time
+
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 

@@ -14,6 +14,8 @@ import pytest
 from integration_sdk.sandbox import Faults, Rule, Sandbox
 from tests.sandbox_support import DELIVERY, holding, serving, statuses, until
 
+pytestmark = pytest.mark.virtual_time
+
 # ---------------------------------------------------------------------- when a rule applies
 
 

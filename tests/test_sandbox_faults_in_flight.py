@@ -10,6 +10,8 @@ import pytest
 
 from tests.sandbox_support import DELIVERY, serving, statuses, until
 
+pytestmark = pytest.mark.virtual_time
+
 # ---------------------------------------------------------------------- time and transport
 
 

@@ -15,6 +15,8 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # i
 
 from tests.sandbox_support import Http, Reply, serving
 
+pytestmark = pytest.mark.virtual_time
+
 PLATFORM = {"Accept": "application/json", "Accept-Encoding": "identity"}
 ACCOUNTING = {"Accept": "application/json", "Connection": "keep-alive"}
 INVOICE = (

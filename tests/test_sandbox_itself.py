@@ -21,6 +21,8 @@ from integration_sdk.sandbox._clock import Clock, http_date, iso
 from integration_sdk.sandbox._records import Ids
 from tests.sandbox_support import DELIVERY, holding, serving, until
 
+pytestmark = pytest.mark.virtual_time
+
 # ---------------------------------------------------------------------- data
 
 

@@ -18,6 +18,8 @@ from tests.sandbox_support import (
     until,
 )
 
+pytestmark = pytest.mark.virtual_time
+
 WRONG = {"Authorization": "Basic d3Jvbmc="}
 
 

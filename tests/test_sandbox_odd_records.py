@@ -10,6 +10,8 @@ import pytest
 from integration_sdk.sandbox._call import encode
 from tests.sandbox_support import Http, serving
 
+pytestmark = pytest.mark.virtual_time
+
 # ---------------------------------------------------------------------- filters
 
 MINIMAL: dict[str, Any] = {

@@ -13,6 +13,8 @@ import pytest
 from integration_sdk.sandbox._page import document, is_local
 from tests.sandbox_support import DELIVERY, press, serving, state
 
+pytestmark = pytest.mark.virtual_time
+
 LATENCY = '[{"fault": "latency", "seconds": 0}]'
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from tests.sandbox_support import DELIVERY, holding, published, push_under, serving, until
 
+pytestmark = pytest.mark.virtual_time
+
 # ---------------------------------------------------------------------- routes of both dialects
 
 

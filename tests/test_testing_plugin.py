@@ -340,7 +340,7 @@ ASYNC_IN_DISGUISE = """
 from hypothesis import HealthCheck, given, settings, strategies
 
 thrice = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=3
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=3, deadline=None
 )
 
 @pytest.mark.parametrize("turn", [1, 2])

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -153,7 +155,8 @@ def sandbox(
 
 async def _serve_until_told(server: Sandbox) -> None:
     serving = asyncio.create_task(serve(server))
-    with hearing_signals(serving.cancel), suppress(asyncio.CancelledError):
+    leave = partial(os._exit, INTERRUPTED)
+    with hearing_signals(serving.cancel, leave), suppress(asyncio.CancelledError):
         await serving
     say(Stderr(), "Sandbox stopped.")
 

@@ -73,7 +73,7 @@ async def push(service: Service, job: PushJob, results: Results, err: Console) -
         with Lines(job.source) as lines:
             run = Run(client, err, results, job.journal, lines)
             await _look_before(client, job)
-            with hearing_signals(run.interrupt):
+            with hearing_signals(run.interrupt, run.leave):
                 async with run.coordinator(checked=job.checked, **job.options) as pushes:
                     await _push_lines(run, lines, job.plan, pushes)
         return run.conclude()
@@ -144,7 +144,7 @@ async def resume(
     check_exists(Path(journal))
     async with service.client() as client:
         run = Run(client, err, results, journal)
-        with hearing_signals(run.interrupt):
+        with hearing_signals(run.interrupt, run.leave):
             async with run.coordinator(**options) as pushes:
                 await _settle(run, pushes.recovered)
         return run.conclude()

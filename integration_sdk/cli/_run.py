@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -84,12 +83,13 @@ class Run:
             self.interrupt()
 
     def leave(self) -> None:
-        """End the process."""
-        self.board.leave()
-        say(self.err, f"Left at once. {self.advice}")
-        sys.stdout.flush()
-        # Not by an exception, which would wait for the answers to pushes being sent.
-        os._exit(INTERRUPTED)
+        """End the process, even in the middle of a line that nobody reads."""
+        try:
+            self.board.leave()
+            say(self.err, f"Left at once. {self.advice}")
+        finally:
+            # Not by an exception, which would wait for the answers to pushes being sent.
+            os._exit(INTERRUPTED)
 
     @property
     def advice(self) -> str:
@@ -225,16 +225,29 @@ class Run:
 
 
 @contextmanager
-def hearing_signals(hear: Callable[[], object]) -> Iterator[None]:
+def hearing_signals(hear: Callable[[], object], leave: Callable[[], object]) -> Iterator[None]:
     """Call *hear* on Ctrl-C or SIGTERM, between two turns of the loop.
 
     A signal's usual handler raises an exception in whatever code is under way, and a task that
     loses a turn by it never goes on. ``loop.add_signal_handler`` is not there on Windows.
+
+    A second signal while the first is still unheard calls *leave* at once, which is to end the
+    process: the loop may be held up for ever, as by a full pipe that nobody reads.
     """
     loop = asyncio.get_running_loop()
-    usual = {
-        one: signal.signal(one, lambda *_: loop.call_soon_threadsafe(hear)) for one in _SIGNALS
-    }
+    unheard: list[int] = []
+
+    def come(number: int, _: object) -> None:
+        if unheard:
+            leave()
+        unheard.append(number)
+        loop.call_soon_threadsafe(be_heard)
+
+    def be_heard() -> None:
+        unheard.clear()
+        hear()
+
+    usual = {one: signal.signal(one, come) for one in _SIGNALS}
     try:
         yield
     finally:
