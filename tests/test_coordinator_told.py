@@ -25,9 +25,11 @@ async def slowest_tenth(heard: float) -> float:
 
         async def follow(number: int) -> None:
             push = await pushes.submit(request(number))
-            ends = model.by_key[str(push.key)].ends
+            key = push.key
+            assert key is not None
+            ends = model.by_key[key].ends
             if dice.random() < heard:
-                loop.call_at(ends + 0.2, pushes.notify, push.key)
+                loop.call_at(ends + 0.2, pushes.notify, key)
             await push
             delays.append(loop.time() - ends)
 

@@ -250,6 +250,7 @@ async def test_a_collection_ends_with_its_block() -> None:
     assert [call.path for call in outer] == ["/inside", "/inside", "/after"]
 
 
+@pytest.mark.virtual_time
 async def test_calls_that_fail_are_told_too() -> None:
     """An error and a cancellation end up in the collection by name."""
 

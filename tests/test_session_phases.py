@@ -250,6 +250,7 @@ async def test_what_came_unasked_answers_nothing(request_name: str, status: int)
     assert len(server.requests) == 2
 
 
+@pytest.mark.virtual_time
 async def test_time_out_before_the_first_byte_is_not_sent() -> None:
     """A deadline while the connection is being made proves that nothing left."""
     hang = aiohttp.TraceConfig()
@@ -269,6 +270,7 @@ async def test_time_out_before_the_first_byte_is_not_sent() -> None:
     assert not server.requests
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("request_name", REQUESTS)
 async def test_time_out_after_the_first_byte_is_an_answer_lost(request_name: str) -> None:
     """A deadline while the service is silent leaves open what it did."""
