@@ -3,6 +3,7 @@
     python -m benchmarks.proof cut      a cut at every byte of request and answer
     python -m benchmarks.proof kill     a process killed 1,000 times while it pushes
     python -m benchmarks.proof audit    1,000 POSTs: the intent on disk before the first byte
+    python -m benchmarks.proof soak     readers, pushers and waiters, in all weathers
     python -m benchmarks.proof all      all of them (the default); exits with 1 on a violation
 
 The suite runs a part of each (``tests/test_proof_*.py``); cases and judges are the same.
@@ -18,12 +19,15 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from attrs import Factory, frozen
 
-from tests import proof_audit, proof_backoff, proof_cut, proof_kill
+from integration_sdk.testing import run_virtual
+from tests import proof_audit, proof_backoff, proof_cut, proof_kill, proof_soak
 
 ENOUGH_CASES, ENOUGH_KILLS, ENOUGH_POSTS = 2_000, 1_000, 1_000
+ENOUGH_SOAKS, SOAK_ROUNDS = 20, 10
 RECORDS = 40
 AT_ONCE = 4
 SHOWN = 20
@@ -99,10 +103,25 @@ async def _seeded() -> list[str]:
     return [f"with synchronous = NORMAL: {len(seen.early)} of {len(seen.posts)} left too early"]
 
 
+async def soak(quick: bool) -> Result:
+    """Let many tasks read, push and wait, and break off, while the service fails in every way."""
+    report = proof_soak.Report()
+    for seed in range(2 if quick else ENOUGH_SOAKS):
+        dialect: Literal["document", "published"] = "published" if seed % 2 else "document"
+        with tempfile.TemporaryDirectory() as folder:
+            one = proof_soak.soak(Path(folder), SOAK_ROUNDS, seed=seed, dialect=dialect)
+            seen = await asyncio.to_thread(run_virtual, one)
+        report.done += seen.done
+        report.violations += [f"soak {seed}, {dialect}: {wrong}" for wrong in seen.violations]
+    rows = [(what, count, 0) for what, count in sorted(report.done.items())]
+    return Result(rows, report.violations)
+
+
 PROOFS: Mapping[str, Callable[[bool], Awaitable[Result]]] = {
     "cut": cut,
     "kill": kill,
     "audit": audit,
+    "soak": soak,
 }
 
 

@@ -1,0 +1,249 @@
+"""Readers, pushers and waiters on a service that fails in changing ways, and what must then hold.
+
+They share a client, and nobody is left in peace: loops are left early, tasks are cancelled,
+blocks are left and their journals opened again. What was read is compared with the books, and
+what was said of each push with the service's own record of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, Literal
+
+from attrs import Factory, define
+
+from integration_sdk import (
+    Client,
+    Dialect,
+    OutcomeStatus,
+    PushOperation,
+    PushOutcome,
+    PushRequest,
+    errors,
+)
+from integration_sdk.sandbox import Company, Operation, Rule, Sandbox
+
+FAULTS: Sequence[tuple[str, Mapping[str, Any]]] = (
+    ("status", {"code": 429, "headers": {"Retry-After": "1"}}),
+    ("status", {"code": 500}),
+    ("status", {"code": 503}),
+    ("status", {"code": 503, "body": "<html>Back soon</html>", "headers": {"Retry-After": "10"}}),
+    ("html_from_proxy", {"status": 502}),
+    ("html_from_proxy", {"status": 504, "processed": True}),
+    ("drop_connection", {"before": True}),
+    ("drop_connection", {"before": False}),
+    ("lose_answer", {}),
+    ("truncate", {"at_byte": 300}),
+    ("latency", {"seconds": (0.0, 1.0)}),
+    ("late_answer", {"seconds": (0.0, 1.0)}),
+    ("rate_limit", {"per_second": 200}),
+    ("concurrency_limit", {"per_company": 5}),
+    ("list_lag", {"seconds": 1.0}),
+    ("unavailable", {"seconds": 0.5}),
+)
+WINDOWS = frozenset({"rate_limit", "concurrency_limit", "list_lag", "unavailable"})
+"""Faults of all calls; the others strike some of them."""
+PATIENCE = 1.5
+"""Seconds that a lost push is searched for: longer than lists lag, shorter than some pauses."""
+FINAL = frozenset({OutcomeStatus.SUCCESS, OutcomeStatus.FAILED, OutcomeStatus.TIMED_OUT})
+
+
+@define
+class Report:
+    """What was done, and what was wrong."""
+
+    done: Counter[str] = Factory(Counter)
+    violations: list[str] = Factory(list)
+
+
+@define(eq=False)
+class Soak:
+    """One soak; a round is a journal for each pusher, and five calls or lists for the others."""
+
+    sandbox: Sandbox
+    client: Client
+    folder: Path
+    rounds: int
+    dice: random.Random
+    report: Report = Factory(Report)
+
+    async def run(self) -> Report:
+        """Run all at once, and judge them."""
+        weather = asyncio.create_task(self._weather())
+        async with asyncio.TaskGroup() as group:
+            for number in range(3):
+                group.create_task(self._read_on())
+                group.create_task(self._push_on(number))
+                group.create_task(self._wait_on(number))
+        weather.cancel()
+        await asyncio.wait([weather])
+        stats = self.client.stats()
+        if stats.in_flight or stats.waiting:
+            self.report.violations.append(f"calls are left: {stats}")
+        return self.report
+
+    def _company(self) -> Company:
+        return self.dice.choice(self.sandbox.companies)
+
+    async def _weather(self) -> None:
+        while True:
+            rules = [self._fault() for _ in range(self.dice.randrange(4))]
+            await asyncio.sleep(self.dice.choice([0.5, 2.0, 3.0]))
+            for rule in rules:
+                self.sandbox.faults.remove(rule)
+
+    def _fault(self) -> Rule:
+        name, options = self.dice.choice(FAULTS)
+        chance = {} if name in WINDOWS else {"probability": self.dice.choice([0.02, 0.1, 0.3])}
+        rule: Rule = getattr(self.sandbox.faults, name)(**options, **chance)
+        return rule
+
+    # Reading
+
+    async def _read_on(self) -> None:
+        for _ in range(5 * self.rounds):
+            company = self._company()
+            books = list(self.sandbox.data_set(company.id, "invoices").ids())
+            seen = list[str]()
+            cursor = await self._part(company, None, seen)
+            while cursor is not None and seen == books[: len(seen)]:
+                cursor = await self._part(company, cursor, seen)
+            self.report.done["lists read"] += 1
+            if seen != books:
+                self.report.violations.append(f"read {len(seen)} of {len(books)} items, or others")
+
+    async def _part(self, company: Company, cursor: str | None, seen: list[str]) -> str | None:
+        """Read on from *cursor* into *seen*; return where it broke off, None at the end."""
+        invoices = self.client.company(company.id).data("invoices")
+        size, ahead = self.dice.choice([7, 50, 500]), self.dice.choice([0, 2, 16])
+        pager = invoices.list(page_size=size, prefetch=ahead, cursor=cursor)
+        try:
+            async with asyncio.timeout(self.dice.choice([None, 0.05, 1.0])):
+                async for invoice in pager:
+                    seen.append(invoice["id"])
+                    if self.dice.random() < 0.002:
+                        return pager.cursor
+                return None
+        except TimeoutError:
+            self.report.done["readings cancelled"] += 1
+        except errors.IntegrationError:
+            self.report.done["readings failed"] += 1
+            await asyncio.sleep(0.5)
+        return pager.cursor
+
+    # Pushing
+
+    async def _push_on(self, pusher: int) -> None:
+        for life in range(self.rounds):
+            company = self._company()
+            names = [f"{pusher}-{life}-{at}" for at in range(self.dice.choice([1, 10, 60]))]
+            requests = [self._request(company, name) for name in names]
+            journal = self.dice.choice([None, self.folder / f"{pusher}-{life}.db"])
+            said = await self._said_of(requests, journal)
+            self._judge(names, said)
+
+    def _request(self, company: Company, name: str) -> PushRequest:
+        connection = self.dice.choice(company.connections[:2])
+        record = {"supplierName": name, "status": "Active"}
+        lane = company.id, connection.id, "suppliers"
+        return PushRequest(*lane, record, reference=name, natural_key="supplierName")
+
+    async def _said_of(
+        self, requests: list[PushRequest], journal: Path | None
+    ) -> dict[str, list[PushOutcome]]:
+        """Push *requests*, with a journal as often as it takes; return all outcomes, by name."""
+        said: dict[str, list[PushOutcome]] = {str(one.reference): [] for one in requests}
+        while True:
+            try:
+                async with asyncio.timeout(self.dice.choice([None, 2.0, 8.0]) if journal else None):
+                    async for outcome in self._outcomes(requests, journal):
+                        said[str(outcome.reference)].append(outcome)
+            except TimeoutError:
+                self.report.done["blocks cancelled"] += 1
+            ended = all(ones and ones[-1].status != "PENDING" for ones in said.values())
+            if journal is None or ended:
+                return said
+
+    async def _outcomes(
+        self, requests: list[PushRequest], journal: Path | None
+    ) -> AsyncIterator[PushOutcome]:
+        async with (
+            self.client.coordinator(
+                journal=journal,
+                leave=self.dice.choice(["drain", "detach"]),
+                max_open=self.dice.choice([3, 2000]),
+                patience=PATIENCE,
+            ) as pushes,
+            aclosing(pushes.run(requests)) as outcomes,
+        ):
+            async for outcome in outcomes:
+                yield outcome
+
+    def _judge(self, names: Sequence[str], said: Mapping[str, Sequence[PushOutcome]]) -> None:
+        operations: dict[str, list[Operation]] = {name: [] for name in names}
+        for one in self.sandbox.pushes:
+            name = str((one.record or {}).get("supplierName"))
+            operations.get(name, []).append(one)
+        for name in names:
+            self.report.done["pushes judged"] += 1
+            wrong = _wrong(said[name], operations[name])
+            self.report.violations.extend(f"push {name}: {what}" for what in wrong)
+
+    # Waiting
+
+    async def _wait_on(self, waiter: int) -> None:
+        for number in range(5 * self.rounds):
+            company = self._company()
+            books = self.client.company(company.id).connection(company.connections[0].id)
+            record = {"supplierName": f"w-{waiter}-{number}", "status": "Active"}
+            try:
+                pushed = await books.push("suppliers", record)
+            except errors.IntegrationError:
+                self.report.done["single pushes failed"] += 1
+                await asyncio.sleep(0.5)
+                continue
+            await asyncio.gather(*(self._wait(pushed) for _ in range(self.dice.choice([1, 3]))))
+
+    async def _wait(self, pushed: PushOperation) -> None:
+        try:
+            async with asyncio.timeout(self.dice.choice([None, 0.2])):
+                ended = await self.client.wait(pushed, timeout=self.dice.choice([0.5, 60.0]))
+        except (TimeoutError, errors.WaitExpired):
+            self.report.done["waits without an end"] += 1
+            return
+        self.report.done["waits"] += 1
+        if ended.key != pushed.key or not ended.is_final:
+            self.report.violations.append(f"a wait for {pushed.key} ended with {ended}")
+
+
+def _wrong(said: Sequence[PushOutcome], operations: Sequence[Operation]) -> list[str]:
+    """Say what must not be: *said* of one push, of which the service has *operations*."""
+    keys = {one.key for one in operations}
+    status = said[-1].status if said else None
+    finals = {one.status for one in said} & FINAL
+    wrong = {
+        f"{len(keys)} operations": len(keys) > 1,
+        "no outcome": status is None,
+        f"the outcomes {sorted(finals)}": len(finals) > 1,
+        f"{status} without an operation": status is OutcomeStatus.SUCCESS and not keys,
+        f"{status} with an operation": status is OutcomeStatus.REJECTED and bool(keys),
+        "the key of another": bool({one.key for one in said} - {None, *keys}),
+    }
+    return [what for what, is_so in wrong.items() if is_so]
+
+
+async def soak(
+    folder: Path, rounds: int, *, seed: int, dialect: Literal["document", "published"]
+) -> Report:
+    """Soak a client in a service of its own."""
+    speaks = Dialect.published() if dialect == "published" else Dialect.document()
+    async with (
+        Sandbox(3, 600, seed=seed, dialect=dialect, push_seconds=(0.05, 1.0)) as sandbox,
+        Client(sandbox.api_key, sandbox.base_url, dialect=speaks, timeout=10) as client,
+    ):
+        return await Soak(sandbox, client, folder, rounds, random.Random(seed)).run()

@@ -1,0 +1,28 @@
+"""Proof: on a service that fails in every way, who breaks off loses nothing and doubles nothing.
+
+A part of ``python -m benchmarks.proof soak``, in virtual time.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from tests.proof_soak import soak
+
+pytestmark = pytest.mark.virtual_time
+
+
+@pytest.mark.parametrize("dialect", ["document", "published"])
+async def test_everything_at_once_does_no_harm(
+    dialect: Literal["document", "published"], tmp_path: Path
+) -> None:
+    """Lists are read whole, pushes exist once or not at all, and what is said of them is true."""
+    report = await soak(tmp_path, 8, seed=1, dialect=dialect)
+
+    assert report.violations == []
+    assert report.done["pushes judged"] > 200
+    assert report.done["blocks cancelled"] > 0
+    assert report.done["readings cancelled"] > 0
