@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -75,13 +75,16 @@ class Soak:
     async def run(self) -> Report:
         """Run all at once, and judge them."""
         weather = asyncio.create_task(self._weather())
-        async with asyncio.TaskGroup() as group:
-            for number in range(3):
-                group.create_task(self._read_on())
-                group.create_task(self._push_on(number))
-                group.create_task(self._wait_on(number))
-        weather.cancel()
-        await asyncio.wait([weather])
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(3):
+                    group.create_task(self._read_on())
+                    group.create_task(self._push_on(number))
+                    group.create_task(self._wait_on(number))
+        finally:
+            weather.cancel()
+            with suppress(asyncio.CancelledError):
+                await weather
         stats = self.client.stats()
         if stats.in_flight or stats.waiting:
             self.report.violations.append(f"calls are left: {stats}")
