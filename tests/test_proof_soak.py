@@ -14,15 +14,16 @@ from tests.proof_soak import soak
 
 pytestmark = pytest.mark.virtual_time
 
+ROUNDS = 8
+
 
 @pytest.mark.parametrize("dialect", ["document", "published"])
 async def test_everything_at_once_does_no_harm(
     dialect: Literal["document", "published"], tmp_path: Path
 ) -> None:
     """Lists are read whole, pushes exist once or not at all, and what is said of them is true."""
-    report = await soak(tmp_path, 8, seed=1, dialect=dialect)
+    report = await soak(tmp_path, ROUNDS, seed=1, dialect=dialect)
 
     assert report.violations == []
-    assert report.done["pushes judged"] > 200
-    assert report.done["blocks cancelled"] > 0
-    assert report.done["readings cancelled"] > 0
+    assert report.done["lists read"] == 3 * 5 * ROUNDS
+    assert report.done["pushes judged"] >= 3 * ROUNDS
