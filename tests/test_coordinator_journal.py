@@ -42,6 +42,15 @@ def referenced(count: int) -> list[PushRequest]:
     return [evolve(one, reference=f"INV-{number}") for number, one in enumerate(requests(count))]
 
 
+async def with_open_pushes(count: int, journal: Path) -> Model:
+    """Return a service at which an earlier run has left this many pushes Pending."""
+    model = Model(lambda _: 60.0)
+    async with coordinator(model, journal=journal, leave="detach") as pushes:
+        for one in referenced(count):
+            await pushes.submit(one)
+    return model
+
+
 async def test_a_file_pushed_twice_is_posted_once(journal: Path) -> None:
     """The second run makes no further POST and returns the recorded outcomes."""
     model = Model(status=lambda record: "Failed" if record["number"] == 2 else "Success")
@@ -107,10 +116,7 @@ async def test_who_is_refused_a_reference_takes_it_from_nobody(journal: Path) ->
 
 async def test_a_later_run_goes_on_with_what_is_open(journal: Path) -> None:
     """Pushes that were left Pending are polled to their end by the next run, not sent again."""
-    model = Model(lambda _: 60.0)
-    async with coordinator(model, journal=journal, leave="detach") as pushes:
-        for one in referenced(5):
-            await pushes.submit(one)
+    model = await with_open_pushes(5, journal)
 
     async with coordinator(model, journal=journal) as pushes:
         outcomes = [await push for push in pushes.recovered]
@@ -121,10 +127,7 @@ async def test_a_later_run_goes_on_with_what_is_open(journal: Path) -> None:
 
 async def test_a_push_that_is_taken_over_and_asked_for_again_counts_once(journal: Path) -> None:
     """`progress` compares outcomes with the input, in which each record stands once."""
-    model = Model(lambda _: 60.0)
-    async with coordinator(model, journal=journal, leave="detach") as pushes:
-        for one in referenced(3):
-            await pushes.submit(one)
+    model = await with_open_pushes(3, journal)
 
     async with coordinator(model, journal=journal) as pushes:
         assert len(pushes.recovered) == 3

@@ -22,9 +22,9 @@ from attrs import Factory, define
 from integration_sdk._coordinator import clock
 from integration_sdk._coordinator.looks import Looks
 from integration_sdk._coordinator.push_list import SendRequest
+from integration_sdk._sansio.polling import trust
 from integration_sdk._sansio.polling.open_pushes import Follower, Look, OpenPush
 from integration_sdk._sansio.polling.polling import Schedule
-from integration_sdk._sansio.polling.weighing import last_look
 from integration_sdk._sansio.pushing import outcomes
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
@@ -42,8 +42,6 @@ AT_ONCE: Final = 16
 """Maximum number of concurrent looks."""
 REMEMBERED: Final = 4096
 """Final operations that are kept for later calls of `Poller.wait`."""
-NO_TRUST: Final = 0.1
-"""Trust in notifications below which to warn who expects them: four ends had none."""
 Listener = Callable[[str | None], None]
 
 
@@ -180,7 +178,7 @@ class Poller:
 
     def _look_before(self, timeout: float, key: str) -> asyncio.TimerHandle:
         loop = asyncio.get_running_loop()
-        return loop.call_later(last_look(timeout), self.look_last, key)
+        return loop.call_later(trust.last_look(timeout), self.look_last, key)
 
     # Following
 
@@ -254,11 +252,8 @@ class Poller:
         elif self._schedule.wake_at() < self._wakes_at:
             self._wake.set()
 
-    def _follows(self, push: OpenPush) -> bool:
-        return self._schedule.pushes.get(push.key) is push
-
     def _forget(self, push: OpenPush) -> None:
-        if self._follows(push):
+        if self._schedule.is_open(push):
             self._schedule.forget(push.key)
         if not self._schedule.pushes:
             self._wake.set()
@@ -313,7 +308,7 @@ class Poller:
 
     def tell(self, push: OpenPush, operation: PushOperation) -> None:
         """Report the state of *push*; once it is final, stop following the push."""
-        if not self._follows(push):
+        if not self._schedule.is_open(push):
             return
         push.exists = True
         if operation.is_final:
@@ -330,7 +325,7 @@ class Poller:
             follower.ended(push.key, operation)
 
     def _check_notifications(self) -> None:
-        if self._expects_notifications and self._schedule.trust < NO_TRUST:
+        if self._expects_notifications and trust.is_lost(self._schedule.trust):
             self._expects_notifications = False
             logger.warning(
                 "Client(notified=True), but pushes have ended without a notification, and are "
@@ -339,7 +334,7 @@ class Poller:
 
     def lose(self, push: OpenPush, error: IntegrationError) -> None:
         """Stop following *push*, and give each follower a copy of *error*."""
-        if not self._follows(push):
+        if not self._schedule.is_open(push):
             return
         self._forget(push)
         for follower in push.followers:

@@ -9,7 +9,7 @@ from contextvars import Context
 from attrs import Factory, define
 
 from integration_sdk._coordinator.push import Push
-from integration_sdk._sansio.polling.weighing import last_look
+from integration_sdk._sansio.polling.trust import last_look
 from integration_sdk._sansio.pushing import outcomes
 
 

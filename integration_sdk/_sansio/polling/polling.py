@@ -15,7 +15,7 @@ The appointments of a push become rarer with its age, so that a thousand stuck p
 down others. Companies with something due take turns. A list is not used while it is refused,
 lacks pushes, or shows outdated states; until it has shown an end in time, a push is now and then
 read singly as a check. Looks wait for notifications, if there are any, for a time that depends on
-`Schedule.trust`: it rises with each end that was notified and falls with each that was not.
+`Schedule.trust`.
 
 `Schedule.due` returns looks, each to be answered with exactly one of `finish`, `failed` and
 `unlistable`. Time is an argument, in seconds of any monotonic clock.
@@ -45,6 +45,7 @@ from integration_sdk._sansio.polling.open_pushes import (
     SingleLook,
     sample,
 )
+from integration_sdk._sansio.polling.trust import after_end, quiet_until
 from integration_sdk._sansio.polling.weighing import ROWS_PER_REQUEST, Weight
 from integration_sdk._sansio.requests import LARGEST_PAGE
 
@@ -54,10 +55,6 @@ SLOW_AGE: Final = 600.0
 """Age in seconds at which a push leaves the rounds if the usual age is not known."""
 NO_LIST: Final = 600.0
 """Seconds after which a refused list is tried again."""
-TRUST_GAINED: Final = 1 / 8
-"""Share of the missing trust that a notification adds."""
-TRUST_KEPT: Final = 1 / 2
-"""Share of the trust that is left after a push ended without a notification."""
 
 
 @define
@@ -137,7 +134,7 @@ class Schedule:
     def look_last(self, key: str, now: float) -> None:
         """Look at push *key* now if a notification is awaited: a wait for it soon ends."""
         push = self.pushes.get(key)
-        if push is not None and now < weighing.quiet_until(push, self.trust):
+        if push is not None and now < quiet_until(push, self.trust):
             self._want(push)
 
     def single_out(self, push: OpenPush) -> None:
@@ -146,12 +143,12 @@ class Schedule:
         self._read_now(push)
 
     def _read_now(self, push: OpenPush) -> None:
-        if self._follows(push):
+        if self.is_open(push):
             push.group.company.urgent[push.key] = push  # a look in progress may be too early
             self._enqueue(push.group.company)
 
-    def _follows(self, push: OpenPush) -> bool:
-        """Whether *push* is open still; its key may be followed anew since."""
+    def is_open(self, push: OpenPush) -> bool:
+        """Return whether *push* is open still; its key may be followed anew since."""
         return self.pushes.get(push.key) is push
 
     def ended(self, push: OpenPush, now: float, took: float | None = None) -> None:
@@ -162,8 +159,7 @@ class Schedule:
         if took is not None and listable and self._lists.proves_late(push, took):
             self._read_singly(company, now)
         push.group.times.ended(age)
-        gained = TRUST_GAINED * (1.0 - self.trust)
-        self.trust = self.trust + gained if push.told else self.trust * TRUST_KEPT
+        self.trust = after_end(self.trust, told=push.told)
         self.forget(push.key)
 
     # When, and whom
@@ -177,7 +173,7 @@ class Schedule:
         companies, pushes = self._agenda.come(now)
         for company in companies:
             self._enqueue(company)
-        for push in filter(self._follows, pushes):
+        for push in filter(self.is_open, pushes):
             self._keep_appointment(push, now)
         looks: list[Look] = []
         while self._ready and len(looks) < room:
@@ -309,7 +305,7 @@ class Schedule:
         company = look.company
         company.failures = min(company.failures + 1, 7)
         at = now + max(wait, (0.5 + 0.5 * self.chance()) * 2 ** (company.failures - 1))
-        if isinstance(look, SingleLook) and self._follows(look.push):
+        if isinstance(look, SingleLook) and self.is_open(look.push):
             self._agenda.meet(look.push, at)
         for push in self._take_wanted(company):
             self._agenda.meet(push, at)
@@ -346,7 +342,7 @@ class Schedule:
 
     def _again(self, push: OpenPush, now: float) -> None:
         by_appointment = push.slow or push.group.company.list_after > now
-        if by_appointment and self._follows(push):
+        if by_appointment and self.is_open(push):
             self._appoint(push, now)
 
     def _next_round(self, company: Company, now: float) -> None:

@@ -16,11 +16,8 @@ from attrs import define
 
 from integration_sdk._sansio.polling.learning import Curve
 from integration_sdk._sansio.polling.open_pushes import Company, Group, ListLook, OpenPush, sample
+from integration_sdk._sansio.polling.trust import quiet_until
 
-QUIET: Final = 60.0
-"""Seconds to wait for a notification at first, if none has ever been lost."""
-LAST_LOOK: Final = 2.0
-"""Seconds before the end of a wait at which to look all the same."""
 LIKELY: Final = 0.03
 """Chance of having ended from which a push may be worth a look of its own."""
 ROWS_PER_REQUEST: Final = 500
@@ -48,24 +45,6 @@ def patience(age: float) -> float:
     seconds old is looked at every second and a half.
     """
     return max(min(0.3 + 0.1 * age, 0.75), 0.042 * age)
-
-
-def quiet_until(push: OpenPush, trust: float) -> float:
-    """Return when to look at *push* although no notification came; *trust* is from 0 to 1.
-
-    With full trust, that is a minute plus half of its age after it was last seen, so a long push
-    whose notifications are lost is looked at ever more rarely. With less trust, it is much sooner:
-    of two processes that share the notifications, neither waits longer than without any.
-    """
-    return push.seen + trust**3 * (QUIET + (push.seen - push.born) / 2)
-
-
-def last_look(wait: float) -> float:
-    """Return after how many of *wait* seconds to look, whether or not a notification came.
-
-    Otherwise no wait shorter than the quiet would see an end that is not notified.
-    """
-    return wait - min(LAST_LOOK, wait / 4)
 
 
 def unnoticed(curve: Curve, seen: float, age: float) -> tuple[float, float, float]:
