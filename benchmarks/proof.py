@@ -104,7 +104,7 @@ async def _seeded() -> list[str]:
 
 
 async def soak(quick: bool) -> Result:
-    """Let many tasks read, push and wait, and break off, while the service fails in every way."""
+    """Let many read, push, wait, break off and be killed, while the service fails in every way."""
     report = proof_soak.Report()
     for seed in range(2 if quick else ENOUGH_SOAKS):
         dialect: Literal["document", "published"] = "published" if seed % 2 else "document"

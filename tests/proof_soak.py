@@ -1,17 +1,19 @@
 """Readers, pushers and waiters on a service that fails in changing ways, and what must then hold.
 
 They share a client, and nobody is left in peace: loops are left early, tasks are cancelled,
-blocks are left and their journals opened again. What was read is compared with the books, and
-what was said of each push with the service's own record of it.
+blocks are left and their journals opened again, processes are killed. What was read is compared
+with the books, and what was said of each push with the service's own record of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+import re
+import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing, closing, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +28,7 @@ from integration_sdk import (
     PushRequest,
     errors,
 )
+from integration_sdk._session.transport import Transport
 from integration_sdk.sandbox import Company, Operation, Rule, Sandbox
 
 FAULTS: Sequence[tuple[str, Mapping[str, Any]]] = (
@@ -50,6 +53,8 @@ WINDOWS = frozenset({"rate_limit", "concurrency_limit", "list_lag", "unavailable
 """Faults of all calls; the others strike some of them."""
 PATIENCE = 1.5
 """Seconds that a lost push is searched for: longer than lists lag, shorter than some pauses."""
+Said = dict[str, list[PushOutcome]]
+"""All outcomes of each push, by its reference."""
 FINAL = frozenset({OutcomeStatus.SUCCESS, OutcomeStatus.FAILED, OutcomeStatus.TIMED_OUT})
 
 
@@ -66,6 +71,7 @@ class Soak:
     """One soak; a round is a journal for each pusher, and five calls or lists for the others."""
 
     sandbox: Sandbox
+    _new_client: Callable[[], Client]
     client: Client
     folder: Path
     rounds: int
@@ -156,27 +162,77 @@ class Soak:
         lane = company.id, connection.id, "suppliers"
         return PushRequest(*lane, record, reference=name, natural_key="supplierName")
 
-    async def _said_of(
-        self, requests: list[PushRequest], journal: Path | None
-    ) -> dict[str, list[PushOutcome]]:
+    async def _said_of(self, requests: list[PushRequest], journal: Path | None) -> Said:
         """Push *requests*, with a journal as often as it takes; return all outcomes, by name."""
-        said: dict[str, list[PushOutcome]] = {str(one.reference): [] for one in requests}
-        while True:
+        said: Said = {str(one.reference): [] for one in requests}
+        if journal is None:
+            await self._push(self.client, requests, None, said)
+            return said
+        while not all(ones and ones[-1].status != "PENDING" for ones in said.values()):
+            if self.dice.random() < 0.8:
+                journal = await self._push_until_killed(requests, journal, said)
+                continue
             try:
-                async with asyncio.timeout(self.dice.choice([None, 2.0, 8.0]) if journal else None):
-                    async for outcome in self._outcomes(requests, journal):
-                        said[str(outcome.reference)].append(outcome)
+                async with asyncio.timeout(self.dice.choice([None, 2.0, 8.0])):
+                    await self._push(self.client, requests, journal, said)
             except TimeoutError:
                 self.report.done["blocks cancelled"] += 1
-            ended = all(ones and ones[-1].status != "PENDING" for ones in said.values())
-            if journal is None or ended:
-                return said
+        return said
+
+    async def _push_until_killed(
+        self, requests: list[PushRequest], journal: Path, said: Said
+    ) -> Path:
+        """Push in a "process" that is killed after a while; return the journal that it leaves.
+
+        From one moment on, nothing that it sends, writes or says reaches anybody: its lines are
+        cut, and its successor gets a copy of its journal.
+        """
+        async with self._new_client() as client:
+            process = asyncio.create_task(self._push(client, requests, journal, said))
+            await self._bad_moment(requests[0].company_id, process)
+            if process.done():
+                process.result()
+                return journal
+            await _cut_lines(client)
+            left = _copy(journal, self.folder / f"{journal.stem}+.db")
+            process.cancel()
+            with suppress(asyncio.CancelledError):
+                await process
+        self.report.done["processes killed"] += 1
+        return left
+
+    async def _bad_moment(self, company: str, process: asyncio.Task[None]) -> None:
+        """Wait until one of the next calls is received or answered, or for a while."""
+        called = asyncio.Event()
+
+        async def carry(_call: Any, proceed: Any) -> Any:
+            answer = await proceed() if self.dice.random() < 0.5 else None
+            called.set()
+            return answer or await proceed()
+
+        path = re.compile(f"^(GET|POST) /companies/{company}/.*push")
+        skip = self.dice.choice([0, 5, 50])
+        rule = self.sandbox.faults.add(carry, route=path, skip=skip, times=1, outermost=True)
+        waiting = asyncio.create_task(called.wait())
+        longest = self.dice.choice([0.0, 0.1, 1.0, 10.0])
+        await asyncio.wait([process, waiting], timeout=longest, return_when="FIRST_COMPLETED")
+        waiting.cancel()
+        self.sandbox.faults.remove(rule)
+        for _ in range(self.dice.choice([0, 1, 2, 3, 10])):  # turns of the loop
+            await asyncio.sleep(0)
+
+    async def _push(
+        self, client: Client, requests: list[PushRequest], journal: Path | None, said: Said
+    ) -> None:
+        """Push *requests* in a block, and add what is said of them."""
+        async for outcome in self._outcomes(client, requests, journal):
+            said[str(outcome.reference)].append(outcome)
 
     async def _outcomes(
-        self, requests: list[PushRequest], journal: Path | None
+        self, client: Client, requests: list[PushRequest], journal: Path | None
     ) -> AsyncIterator[PushOutcome]:
         async with (
-            self.client.coordinator(
+            client.coordinator(
                 journal=journal,
                 leave=self.dice.choice(["drain", "detach"]),
                 max_open=self.dice.choice([3, 2000]),
@@ -224,6 +280,27 @@ class Soak:
             self.report.violations.append(f"a wait for {pushed.key} ended with {ended}")
 
 
+async def _cut_lines(client: Client) -> None:
+    """Close all connections of *client*, and let it open no more."""
+    transport = client._caller.session._transport
+    assert isinstance(transport, Transport)
+    connectors = [session.connector for session in transport._sessions.values()]
+    closing = [asyncio.ensure_future(one.close()) for one in connectors if one is not None]
+    await asyncio.sleep(0)
+    assert all(one is None or one.closed for one in connectors), closing
+
+
+def _copy(journal: Path, to: Path) -> Path:
+    """Copy a journal as a crash would leave it: what is committed, and the number in its lock."""
+    if not journal.exists():
+        return to
+    lock = journal.with_name(f"{journal.name}-lock")
+    to.with_name(f"{to.name}-lock").write_bytes(lock.read_bytes())
+    with closing(sqlite3.connect(journal)) as there, closing(sqlite3.connect(to)) as copy:
+        there.backup(copy)
+    return to
+
+
 def _wrong(said: Sequence[PushOutcome], operations: Sequence[Operation]) -> list[str]:
     """Say what must not be: *said* of one push, of which the service has *operations*."""
     keys = {one.key for one in operations}
@@ -245,8 +322,11 @@ async def soak(
 ) -> Report:
     """Soak a client in a service of its own."""
     speaks = Dialect.published() if dialect == "published" else Dialect.document()
-    async with (
-        Sandbox(3, 600, seed=seed, dialect=dialect, push_seconds=(0.05, 1.0)) as sandbox,
-        Client(sandbox.api_key, sandbox.base_url, dialect=speaks, timeout=10) as client,
-    ):
-        return await Soak(sandbox, client, folder, rounds, random.Random(seed)).run()
+    async with Sandbox(3, 600, seed=seed, dialect=dialect, push_seconds=(0.05, 1.0)) as sandbox:
+
+        def new_client() -> Client:
+            return Client(sandbox.api_key, sandbox.base_url, dialect=speaks, timeout=10)
+
+        async with new_client() as client:
+            dice = random.Random(seed)
+            return await Soak(sandbox, new_client, client, folder, rounds, dice).run()
