@@ -67,9 +67,12 @@ def intend(
 
 
 def _check_text(name: str, text: object) -> None:
-    if text is not None and (not isinstance(text, str) or _UNKEEPABLE.search(text)):
+    if text is not None and (
+        not isinstance(text, str) or not text.strip() or _UNKEEPABLE.search(text)
+    ):
         raise ConfigurationError(
-            f"{name} must be a str without NUL and lone surrogates, or None, not {text!r}"
+            f"{name} must be a str, not empty and without NUL and lone surrogates, or None,"
+            f" not {text!r}"
         )
 
 
