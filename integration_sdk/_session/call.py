@@ -114,6 +114,7 @@ class SessionStats:
         window: How many requests may be under way at the same time.
         rate: Limit in requests per second, as set or as learnt; None for no limit.
         gate_open: False while a 429 or 503 holds all calls back.
+        opens_in: Seconds until a call may try a closed gate; 0.0 while it is open.
         budget: Tokens left for retries; each costs 5.
     """
 
@@ -129,6 +130,7 @@ class SessionStats:
     window: int
     rate: float | None
     gate_open: bool
+    opens_in: float
     budget: float
 
 

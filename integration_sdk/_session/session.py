@@ -141,7 +141,8 @@ class Session:
 
     def stats(self) -> SessionStats:
         """Return the counts so far and the current state."""
-        return self._call_log.stats(self._throttle, self._budget)
+        now = self._room.loop.time() if self._room else 0.0
+        return self._call_log.stats(self._throttle, self._budget, now)
 
     # Opening and closing
 
