@@ -225,7 +225,9 @@ class PushOutcome:
         status: See `OutcomeStatus`.
         request: The request.
         operation: The last known state; None if there is no push, or none was found.
-        error: The exception that says why the status is not SUCCESS; None for SUCCESS.
+        error: The exception that says why the status is not SUCCESS; None for SUCCESS. What is
+            wrong with the record is in ``problems`` of an `InvalidRecord`, ``body.validation`` of
+            an `ApiError` and ``operation.validation`` of a `PushFailed`.
     """
 
     status: OutcomeStatus
