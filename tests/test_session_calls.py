@@ -349,6 +349,17 @@ async def test_an_answer_that_comes_too_late_counts_as_lost() -> None:
     assert (stats.attempts, stats.lost) == (1, 1)
 
 
+async def test_an_answer_that_nobody_wants_any_more_is_not_lost() -> None:
+    """A list that is left gives up the pages on their way: no alarm for that."""
+    async with raw_server(held(asyncio.Event())) as server, session_on(server) as session:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await session.send(read(), ONE_CALL)
+        stats = session.stats()
+
+    assert (stats.attempts, stats.lost) == (1, 0)
+
+
 async def test_the_quota_of_the_last_answer_is_kept() -> None:
     """``X-Rate-Limit-*`` is shown as it was last said; answers without it change nothing."""
     told = answer(200, X_Rate_Limit_Limit="1000", X_Rate_Limit_Remaining="997")

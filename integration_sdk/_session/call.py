@@ -106,7 +106,7 @@ class SessionStats:
         attempts: Transmissions, including retries.
         throttled: Answers with status 429.
         unavailable: Answers with status 503.
-        lost: Transmissions without a usable answer.
+        lost: Transmissions without a usable answer, apart from those that the caller gave up.
         waits: How often a call had to wait, for its turn or for a retry.
         waited: Seconds waited, by all calls together.
         in_flight: Requests under way now.
