@@ -100,8 +100,8 @@ def _is_of_the_content(intent: Intent) -> bool:
 def another_record(reference: str | None) -> ConfigurationError:
     """Return the error for a reference that belongs to another record."""
     return ConfigurationError(
-        f"reference {reference!r} was used for another record, or to do something else with it; "
-        "give this one its own"
+        f"reference {reference!r} was used for another record, to do something else with it, or "
+        "for the same with its fields in another order; give this one its own"
     )
 
 
