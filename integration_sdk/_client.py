@@ -64,7 +64,8 @@ class Client:
             ``INTEGRATION_SDK_BASE_URL``.
         dialect: The version of the service. Defaults to `Dialect.document`.
         timeout: Seconds for a whole call, including retries and waits; None for no limit.
-            Each page of a list is a call.
+            Each page of a list is a call. Past them it raises `NotSent` or `AnswerLost`; where
+            the service itself asks to wait for longer, its error, and at once.
         retry: How to retry reads, and writes that had no effect; None disables retries.
             By default a call is sent up to three times, a coordinator's push up to five.
         rate: Maximum number of calls per second. By default the client slows down only

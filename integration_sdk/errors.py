@@ -5,7 +5,7 @@
     IntegrationError
     ├── ConfigurationError          a wrong setting or argument (also a ValueError)
     ├── ClientClosed                the client is closed, or belongs to another loop or process
-    ├── TransportError              no usable answer
+    ├── TransportError              no usable answer; so a time-out ends
     │   ├── NotSent                 nothing left this process; safe to repeat
     │   ├── AnswerLost              the request may have been carried out
     │   ├── MalformedResponse       not an answer that the interface document describes
@@ -97,7 +97,7 @@ class ClientClosed(IntegrationError):
 
 
 class TransportError(IntegrationError):
-    """There is no usable answer to the request."""
+    """There is no usable answer to the request, for example because ``timeout=`` passed."""
 
 
 class NotSent(TransportError):

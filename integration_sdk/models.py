@@ -180,7 +180,8 @@ class PushRequest:
             msgspec Struct. Mappings are sent as they are. Instances are sent with the names
             that ``list(model=...)`` reads them with, so ``due_date`` becomes ``dueDate``.
         reference: Your own name for this push. With a journal, a reference is pushed once,
-            however often the program runs.
+            however often the program runs. Repeat it with the same record, written alike: a
+            journal may keep a hash alone, to which another order of the fields is another record.
         record_id: Set for an update of this record, None for a create.
         timeout_minutes: Minutes after which the service gives up on a Pending push.
         natural_key: Path of a field that identifies the record, in the service's
@@ -225,7 +226,9 @@ class PushOutcome:
         status: See `OutcomeStatus`.
         request: The request.
         operation: The last known state; None if there is no push, or none was found.
-        error: The exception that says why the status is not SUCCESS; None for SUCCESS.
+        error: The exception that says why the status is not SUCCESS; None for SUCCESS. What is
+            wrong with the record is in ``problems`` of an `InvalidRecord`, ``body.validation`` of
+            an `ApiError` and ``operation.validation`` of a `PushFailed`.
     """
 
     status: OutcomeStatus

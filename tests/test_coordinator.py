@@ -377,6 +377,9 @@ async def test_what_is_no_request_is_refused_at_once() -> None:
     [
         {"reference": ["INV-1"]},
         {"reference": 17},
+        {"reference": ""},
+        {"reference": " "},
+        {"natural_key": ""},
         {"reference": "INV-\ud800"},
         {"reference": "INV\0"},
         {"natural_key": 5},

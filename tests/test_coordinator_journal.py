@@ -86,9 +86,13 @@ async def test_a_reference_stands_for_one_record(journal: Path) -> None:
     """A reference that was pushed with another record is refused, not taken for the same."""
     model = Model()
     async with coordinator(model, journal=journal) as pushes:
-        await (await pushes.submit(evolve(request(1), reference="INV-1")))
+        record = {"number": 1, "note": "x"}
+        await (await pushes.submit(evolve(request(), record=record, reference="INV-1")))
         with pytest.raises(ConfigurationError, match="another record"):
             await pushes.submit(evolve(request(2), reference="INV-1"))
+        turned = dict(reversed(record.items()))
+        with pytest.raises(ConfigurationError, match="fields in another order"):
+            await pushes.submit(evolve(request(), record=turned, reference="INV-1"))
     assert posts(model) == 1
 
 

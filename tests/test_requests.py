@@ -57,8 +57,10 @@ def test_shown_routes_are_as_the_document_writes_them(operation: str, call: str)
 
 
 def test_a_record_in_the_place_of_its_type_is_named() -> None:
-    """Arguments in the wrong order are an error that says which one is wrong."""
-    with pytest.raises(ConfigurationError, match="data_type must be a non-empty string"):
+    """Arguments in the wrong order are an error that says which is wrong, and keeps the record."""
+    with pytest.raises(
+        ConfigurationError, match=r"data_type must be a non-empty string, not dict$"
+    ):
         requests.push(DOCUMENT, "c", "k", {"number": 1}, "invoices")  # type: ignore[arg-type]
 
 

@@ -355,17 +355,22 @@ async def test_stopping_cuts_what_is_under_way() -> None:
 
 
 async def test_it_serves_until_cancelled() -> None:
-    """serve() says where it is, its key, a line to paste, a page; it ends when cancelled."""
+    """serve() says where it is, its key, lines to paste, a page; it ends when cancelled."""
     said: list[str] = []
-    sandbox = Sandbox(invoices=1, api_key="open-sesame")
+    sandbox = Sandbox(invoices=1, api_key="open 'sesame")
     serving_task = asyncio.create_task(serve(sandbox, said.append))
-    await until(lambda: len(said) == 4)
-    assert said[:2] == [f"Sandbox: {sandbox.base_url}", "API key: open-sesame"]
+    await until(lambda: len(said) == 5)
+    assert said[:2] == [f"Sandbox: {sandbox.base_url}", "API key: open 'sesame"]
     curl, option, header, url = shlex.split(said[2].removeprefix("Try: "))
     name, _, value = header.partition(": ")
     async with aiohttp.ClientSession() as http, http.get(url, headers={name: value}) as answer:
         assert (curl, option, answer.status) == ("curl", "-H", 200)
     assert said[3].startswith(f"Look: {sandbox.base_url}/ ")
+    assert shlex.split(said[4]) == [
+        *("Client:", "export"),
+        f"INTEGRATION_SDK_BASE_URL={sandbox.base_url}",
+        f"INTEGRATION_SDK_API_KEY={sandbox.api_key}",
+    ]
     serving_task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await serving_task

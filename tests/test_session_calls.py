@@ -318,6 +318,27 @@ async def test_counts_add_up() -> None:
     assert stats.waited > 0
 
 
+@pytest.mark.virtual_time
+async def test_a_closed_gate_tells_when_it_opens() -> None:
+    """A health check can say how long the service asked to stay away."""
+
+    def rule(service: VirtualService, request: Any, at: float) -> Any:
+        return (503, {"Retry-After": "30"}) if at < 10 else None
+
+    session = virtual_session(VirtualService(rule))
+    assert session.stats().opens_in == 0
+    reading = asyncio.create_task(session.send(read(), CallOptions()))
+    await asyncio.sleep(10)
+
+    stats = session.stats()
+    await reading
+
+    assert not stats.gate_open
+    assert 20 <= stats.opens_in < 30
+    assert session.stats().opens_in == 0
+    await session.aclose()
+
+
 async def test_an_answer_that_comes_too_late_counts_as_lost() -> None:
     """As one does whose connection broke."""
     async with raw_server(held(asyncio.Event())) as server, session_on(server) as session:
@@ -326,6 +347,17 @@ async def test_an_answer_that_comes_too_late_counts_as_lost() -> None:
         stats = session.stats()
 
     assert (stats.attempts, stats.lost) == (1, 1)
+
+
+async def test_an_answer_that_nobody_wants_any_more_is_not_lost() -> None:
+    """A list that is left gives up the pages on their way: no alarm for that."""
+    async with raw_server(held(asyncio.Event())) as server, session_on(server) as session:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await session.send(read(), ONE_CALL)
+        stats = session.stats()
+
+    assert (stats.attempts, stats.lost) == (1, 0)
 
 
 async def test_the_quota_of_the_last_answer_is_kept() -> None:

@@ -77,6 +77,12 @@ async def test_a_company_s_invoices_are_streamed_through(shop: Shop) -> None:
     assert ids == [record["id"] for record in listed]
 
 
+async def test_an_unknown_company_is_a_404_and_no_broken_stream(shop: Shop) -> None:
+    """What the first page raises is answered before the stream begins."""
+    async with shop.caller.get("/nosuch/invoices") as answer:
+        assert answer.status == 404
+
+
 @BOUNDED
 async def test_a_reader_who_leaves_ends_the_fetching(shop: Shop) -> None:
     """Whoever hangs up in mid-stream leaves no request behind, and the next one is served."""

@@ -56,7 +56,7 @@ class ListOptions(TypedDict, total=False):
         page_size: Items per page, 1 to 5000, default 100. "auto" adapts it to the size and speed
             of the answers: a page that takes too long is requested again in smaller sizes, up
             to twice, each time with the client's timeout (not if you await a single page).
-        query: A filter, such as ``status=paid``.
+        query: A filter, such as ``status=Paid&&modifiedDate>=2026-01-31T09:00:00Z``.
         order_by: A field, or ``-field`` for descending order.
         prefetch: Pages to fetch ahead of the one being read, 0 to 256, default 4.
         max_bytes: How many bytes of pages to hold in memory, counting those being fetched;

@@ -131,7 +131,9 @@ def segment(name: str, value: object) -> str:
         ConfigurationError: It is empty, not a string, or could lead elsewhere.
     """
     if not isinstance(value, str):
-        raise ConfigurationError(f"{_argument(name)} must be a non-empty string, not {value!r}")
+        raise ConfigurationError(
+            f"{_argument(name)} must be a non-empty string, not {type(value).__name__}"
+        )
     return _segment(name, value)
 
 

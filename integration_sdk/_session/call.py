@@ -106,7 +106,7 @@ class SessionStats:
         attempts: Transmissions, including retries.
         throttled: Answers with status 429.
         unavailable: Answers with status 503.
-        lost: Transmissions without a usable answer.
+        lost: Transmissions without a usable answer, apart from those that the caller gave up.
         waits: How often a call had to wait, for its turn or for a retry.
         waited: Seconds waited, by all calls together.
         in_flight: Requests under way now.
@@ -114,6 +114,7 @@ class SessionStats:
         window: How many requests may be under way at the same time.
         rate: Limit in requests per second, as set or as learnt; None for no limit.
         gate_open: False while a 429 or 503 holds all calls back.
+        opens_in: Seconds until a call may try a closed gate; 0.0 while it is open.
         budget: Tokens left for retries; each costs 5.
     """
 
@@ -129,6 +130,7 @@ class SessionStats:
     window: int
     rate: float | None
     gate_open: bool
+    opens_in: float
     budget: float
 
 

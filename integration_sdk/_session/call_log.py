@@ -93,8 +93,9 @@ class CallLog:
             collector.is_open = False
             _collecting.reset(token)
 
-    def stats(self, throttle: Throttle, budget: RetryBudget) -> SessionStats:
-        """Return the counts so far and the current state."""
+    def stats(self, throttle: Throttle, budget: RetryBudget, now: float) -> SessionStats:
+        """Return the counts so far and the state *now*."""
+        gate = throttle.gate
         return SessionStats(
             requests=self.requests,
             attempts=self.attempts,
@@ -107,7 +108,8 @@ class CallLog:
             waiting=throttle.waiting,
             window=throttle.window.places,
             rate=None if throttle.pace.rate == math.inf else throttle.pace.rate,
-            gate_open=throttle.gate.is_open,
+            gate_open=gate.is_open,
+            opens_in=0.0 if gate.is_open else max(0.0, gate.opens_at - now),
             budget=budget.tokens,
         )
 

@@ -141,7 +141,8 @@ class Session:
 
     def stats(self) -> SessionStats:
         """Return the counts so far and the current state."""
-        return self._call_log.stats(self._throttle, self._budget)
+        now = self._room.loop.time() if self._room else 0.0
+        return self._call_log.stats(self._throttle, self._budget, now)
 
     # Opening and closing
 
@@ -268,9 +269,10 @@ class Session:
             self._call_log.attempts += 1
             call.sending = Transmission(call.request, call.attempts)
             outcome = await self._transport.send(call.sending, call.api_key)
-        except BaseException:
+        except BaseException as error:
             if call.may_have_left:
-                self._call_log.lost += 1
+                given_up = isinstance(error, asyncio.CancelledError) and not call.timer.expired()
+                self._call_log.lost += not given_up
                 room.turnstile.unanswered(call.ticket)
             else:
                 room.turnstile.unused(call.ticket)

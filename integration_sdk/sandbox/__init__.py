@@ -16,6 +16,7 @@ from base64 import b64encode
 from collections.abc import Callable
 from datetime import date, datetime
 from functools import partial
+from shlex import quote
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -280,4 +281,6 @@ async def serve(sandbox: Sandbox, say: Callable[[str], object] | None = None) ->
         credential = b64encode(sandbox.api_key.encode()).decode()
         say(f"Try: curl -H 'Authorization: Basic {credential}' {sandbox.base_url}/companies")
         say(f"Look: {sandbox.base_url}/ shows pushes as they go, a form to push, fault switches")
+        url, key = quote(sandbox.base_url), quote(sandbox.api_key)
+        say(f"Client: export INTEGRATION_SDK_BASE_URL={url} INTEGRATION_SDK_API_KEY={key}")
         await asyncio.Event().wait()

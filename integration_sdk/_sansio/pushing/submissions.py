@@ -67,9 +67,12 @@ def intend(
 
 
 def _check_text(name: str, text: object) -> None:
-    if text is not None and (not isinstance(text, str) or _UNKEEPABLE.search(text)):
+    if text is not None and (
+        not isinstance(text, str) or not text.strip() or _UNKEEPABLE.search(text)
+    ):
         raise ConfigurationError(
-            f"{name} must be a str without NUL and lone surrogates, or None, not {text!r}"
+            f"{name} must be a str, not empty and without NUL and lone surrogates, or None,"
+            f" not {text!r}"
         )
 
 
@@ -97,8 +100,8 @@ def _is_of_the_content(intent: Intent) -> bool:
 def another_record(reference: str | None) -> ConfigurationError:
     """Return the error for a reference that belongs to another record."""
     return ConfigurationError(
-        f"reference {reference!r} was used for another record, or to do something else with it; "
-        "give this one its own"
+        f"reference {reference!r} was used for another record, to do something else with it, or "
+        "for the same with its fields in another order; give this one its own"
     )
 
 
