@@ -100,7 +100,7 @@ class Operation:
         self.problems = tuple(problems(self.shape, record, strict=strict))
         self.warnings = tuple(
             Problem(path, "is not a field of this platform and is dropped", "Unlisted")
-            for path in unlisted(self.shape, record)
+            for path in (() if strict else unlisted(self.shape, record))
         )
 
     def as_kept(self, new_id: Callable[[], str]) -> dict[str, Any]:
