@@ -69,8 +69,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, object, 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Refuse a test marked ``virtual_time`` that would get another loop."""
-    if item.get_closest_marker("virtual_time") is None or not isinstance(item, pytest.Function):
+    marker = item.get_closest_marker("virtual_time")
+    if marker is None or not isinstance(item, pytest.Function):
         return
+    if marker.args or marker.kwargs:
+        given = [*map(repr, marker.args), *(f"{name}=" for name in marker.kwargs)]
+        raise pytest.UsageError(f"virtual_time takes no arguments, not ({', '.join(given)})")
     if "anyio_backend" in item.fixturenames:
         _refuse_two_runners(item)
         _refuse_longer_lives(item)
