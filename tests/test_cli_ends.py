@@ -302,6 +302,15 @@ async def test_without_stdin_there_is_nothing_to_push(sandbox: Sandbox, books: C
 
 
 @full_device
+@pytest.mark.parametrize("option", ["--help", "--version"])
+async def test_help_that_cannot_be_written_is_one_line(option: str) -> None:
+    """A full disk under stdout is no reason for a traceback, whatever was to be written."""
+    done = await run(option, redirect=">/dev/full")
+
+    assert (done.code, done.stderr) == (1, "integration-sdk: No space left on device\n")
+
+
+@full_device
 async def test_a_list_that_cannot_be_written_is_one_line(
     sandbox: Sandbox, books: Connection, tmp_path: Path
 ) -> None:

@@ -24,7 +24,7 @@ from integration_sdk import __version__
 from integration_sdk._coordinator.options import CoordinatorOptions
 from integration_sdk.cli import _journals, _pushing
 from integration_sdk.cli._demo import DemoSettings, run_demo
-from integration_sdk.cli._display import Stderr, say
+from integration_sdk.cli._display import Stderr, discard_unwritten, say
 from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT, WRONG_USAGE, Results
 from integration_sdk.cli._records import Plan
 from integration_sdk.cli._run import hearing_signals
@@ -61,6 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(error, WRONG_USAGE)
     except IntegrationError as error:
         return _fail(error, SOME_DID_NOT)
+    except OSError as error:  # a port that is taken, a help text on a full disk
+        discard_unwritten(sys.stdout)
+        return _fail(error.strerror or error, SOME_DID_NOT)
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
     return code if isinstance(code, int) else 0
@@ -149,8 +152,6 @@ def sandbox(
         asyncio.run(_serve_until_told(server))
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
-    except OSError as error:
-        raise IntegrationError(error.strerror or str(error)) from None
 
 
 async def _serve_until_told(server: Sandbox) -> None:
