@@ -11,7 +11,7 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from attrs import frozen
 from rich.console import Console
@@ -137,7 +137,7 @@ async def pushed(
     source: Path,
     *,
     journal: Path | None = None,
-    checked: bool = False,
+    check: Literal["options"] | None = None,
     patience: float = 0.2,
     key: str | None = None,
     url: str | None = None,
@@ -149,7 +149,7 @@ async def pushed(
         source=str(source),
         plan=Plan(connection.company_id, connection.id, "invoices", **plan),
         journal=None if journal is None else str(journal),
-        checked=checked,
+        check=check,
         options={"patience": patience},
     )
     where = service(sandbox, api_key=key or sandbox.api_key, base_url=url or sandbox.base_url)

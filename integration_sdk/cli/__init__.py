@@ -257,7 +257,7 @@ def push(
         source=records,
         plan=plan,
         journal=journal,
-        checked=check == "options",
+        check=check,
         options={
             "max_open": max_open,
             "exclusive": exclusive,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from attrs import frozen
 from rich.console import Console
@@ -52,13 +52,13 @@ class PushJob:
 
     Attributes:
         source: A file, or ``-`` for standard input.
-        checked: Whether records are compared with the push options before they are sent.
+        check: "options" compares each record with the push options before it is sent.
     """
 
     source: str
     plan: Plan
     journal: str | None
-    checked: bool
+    check: Literal["options"] | None
     options: CoordinatorOptions
 
 
@@ -74,7 +74,7 @@ async def push(service: Service, job: PushJob, results: Results, err: Console) -
             run = Run(client, err, results, job.journal, lines)
             await _look_before(client, job)
             with hearing_signals(run.interrupt, run.leave):
-                async with run.coordinator(checked=job.checked, **job.options) as pushes:
+                async with run.coordinator(check=job.check, **job.options) as pushes:
                     await _push_lines(run, lines, job.plan, pushes)
         return run.conclude()
 
@@ -97,7 +97,7 @@ async def _look_before(client: Client, job: PushJob) -> None:
         raise
     except ApiError:
         # Not every data type has options; they are needed only if records are checked.
-        if job.checked:
+        if job.check:
             raise
 
 

@@ -126,13 +126,12 @@ class Run:
 
     @asynccontextmanager
     async def coordinator(
-        self, *, checked: bool = False, **options: Unpack[CoordinatorOptions]
+        self, *, check: Literal["options"] | None = None, **options: Unpack[CoordinatorOptions]
     ) -> AsyncIterator[Coordinator]:
         """Yield a coordinator, and show its progress."""
         options |= {"journal": self.journal, "on_event": self.results.hear}
         # Users see how long the service makes them wait, and can press Ctrl-C.
         options.setdefault("max_pause", None)
-        check: Literal["options"] | None = "options" if checked else None
         end = asyncio.timeout(None)
         try:
             async with self.client.coordinator(check=check, **options) as pushes:
