@@ -88,7 +88,6 @@ class Webpage:
             ("POST", "/_page/faults"): self._add,
             ("DELETE", "/_page/faults"): self._end,
             ("POST", "/_page/fault"): self._switch,
-            ("POST", "/_page/clear"): self._clear,
             ("POST", "/_page/advance"): self._advance,
             ("POST", "/_page/online"): self._bring_online,
         }
@@ -215,10 +214,6 @@ class Webpage:
             faults.remove(before)
         if on:
             self._on[name] = add_fault(faults, name, **SWITCHES[name].options)
-        return self._state(call)
-
-    def _clear(self, call: Call) -> Answer:
-        self._service.faults.clear()
         return self._state(call)
 
     def _advance(self, call: Call) -> Answer:
