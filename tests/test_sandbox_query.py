@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import operator
 from decimal import Decimal
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,9 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from integration_sdk.sandbox._call import Refused, encode
-from integration_sdk.sandbox._catalogue import option_name
-from integration_sdk.sandbox._paging import Items
-from integration_sdk.sandbox._pushes import Wording
 from integration_sdk.sandbox._query import Chooser, Query
 from tests.sandbox_support import DELIVERY, serving, until
 
@@ -213,39 +209,3 @@ async def test_companies_can_be_filtered() -> None:
         "Juniper Road Bakery 2",
         "Juniper Road Bakery",
     ]
-
-
-@given(
-    st.lists(
-        st.sampled_from(
-            ["status=success", "status!=Pending", "status~a", "dataType=invoices", "dataType>c"]
-        ),
-        min_size=1,
-        max_size=4,
-    ),
-    st.lists(st.sampled_from(["&&", "||"]), min_size=4, max_size=4),
-    st.lists(
-        st.tuples(
-            st.sampled_from(["Pending", "Success", "Failed"]),
-            st.sampled_from(["invoices", "accounts", "bills"]),
-        )
-    ),
-)
-def test_pushes_are_compared_as_they_are_written(
-    terms: list[str], marks: list[str], pushes: list[tuple[str, str]]
-) -> None:
-    """A filter on plain properties finds what it finds in the rows, and writes none of them."""
-    text = "".join(map("".join, zip(terms, [*marks[: len(terms) - 1], ""], strict=True)))
-    items = [SimpleNamespace(status=status, data_type=kind) for status, kind in pushes]
-    wording = Wording()
-    written: list[Any] = []
-
-    def row(push: Any) -> bytes:
-        written.append(push)
-        return encode({"status": push.status, "dataType": option_name(push.data_type)})
-
-    found = Items(items, row, wording.plain).chosen(text, None)
-    assert not written
-    chooser = Chooser(text, None)
-    chooser.look(range(len(items)), [row(item) for item in items])
-    assert found == [items[number] for number in chooser.chosen()]

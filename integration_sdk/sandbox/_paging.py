@@ -5,16 +5,15 @@ Source: "Resources and their fields", Page envelope; "Endpoints", Pagination; "L
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import cache, lru_cache
-from operator import attrgetter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
-from attrs import field, frozen
+from attrs import frozen
 
 from integration_sdk.sandbox._call import Answer, Call, encode
-from integration_sdk.sandbox._query import Chooser, Query
+from integration_sdk.sandbox._query import Chooser
 
 DEFAULT_PAGE_SIZE = 100
 MAXIMUM_PAGE_SIZE = 5000
@@ -80,53 +79,26 @@ def _quoted(text: str) -> str:
 
 
 @frozen
-class Plain:
-    """A property that an item holds as *attribute*, and how it is written."""
-
-    attribute: str
-    write: Callable[[Any], Any] = lambda value: value
-
-
-@frozen
 class Items:
     """*items* held in memory, and how each is written as JSON.
 
     Args:
-        plain: Properties that can be compared before an item is written.
         rare: A row of the properties that not every item has.
     """
 
     items: Sequence[Any]
     write: Callable[[Any], bytes]
-    plain: Mapping[str, Plain] = field(factory=dict)
-    rare: bytes = field(default=b"{}", kw_only=True)
+    rare: bytes = b"{}"
 
     def chosen(self, query: str | None, order_by: str | None) -> Sequence[Any]:
         """Return the items that match *query*, ordered by *order_by* if given."""
         if not query and not order_by:
             return self.items
-        if query and not order_by:
-            parsed = Query(query)
-            if self.plain.keys() >= set(parsed.names):
-                return self._plainly_chosen(parsed)
         chooser, rows = Chooser(query, order_by), [self.write(item) for item in self.items]
         if rows:
             chooser.check([rows[0], self.rare], rows)
         chooser.look(range(len(rows)), rows)
         return [self.items[number] for number in chooser.chosen()]
-
-    def _plainly_chosen(self, query: Query) -> list[Any]:
-        asked = [(name, self.plain[name]) for name in dict.fromkeys(query.names)]
-        look = attrgetter(*(plain.attribute for _, plain in asked))
-
-        # Thousands of pushes have a few states and data types: each combination is judged once.
-        @cache
-        def wanted(found: Any) -> bool:
-            values = found if len(asked) > 1 else (found,)
-            pairs = zip(asked, values, strict=True)
-            return query.matches({name: plain.write(value) for (name, plain), value in pairs})
-
-        return [item for item in self.items if wanted(look(item))]
 
 
 def listed(call: Call, things: Items, *, ordered: Collection[str] = ()) -> Answer:

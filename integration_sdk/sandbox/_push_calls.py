@@ -67,7 +67,7 @@ async def list_pushes(call: Call) -> Answer:
     if call.param("orderBy") != "requestedOnUtc":
         recorded = recorded[::-1]
     wording = service.wording
-    pushes = Items(recorded, wording.row, wording.plain, rare=wording.rare)
+    pushes = Items(recorded, wording.row, wording.rare)
     return listed(call, pushes, ordered={"requestedOnUtc", "-requestedOnUtc"})
 
 

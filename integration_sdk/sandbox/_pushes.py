@@ -12,7 +12,7 @@ import heapq
 import json
 import random
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import count, islice
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,6 @@ from integration_sdk.sandbox._clock import iso
 from integration_sdk.sandbox._companies import new_uuid
 from integration_sdk.sandbox._filling import filled
 from integration_sdk.sandbox._options import Shape, problems, unlisted, without_unlisted
-from integration_sdk.sandbox._paging import Plain
 
 if TYPE_CHECKING:
     from integration_sdk.sandbox._notifier import Notifier
@@ -127,17 +126,6 @@ class Wording:
 
     connection_name: str = "dataConnectionId"
     published: bool = False
-
-    @property
-    def plain(self) -> Mapping[str, Plain]:
-        """Properties that a filter can compare before an operation is written."""
-        return {
-            "pushOperationKey": Plain("key"),
-            "companyId": Plain("company"),
-            self.connection_name: Plain("connection"),
-            "dataType": Plain("data_type", option_name),
-            "status": Plain("status"),
-        }
 
     @property
     def rare(self) -> bytes:
