@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from integration_sdk.sandbox._call import Refused, encode
-from integration_sdk.sandbox._query import Chooser, Query
+from integration_sdk.sandbox._calls.query import Chooser, Query
 from tests.sandbox_support import DELIVERY, serving, until
 
 ROW: dict[str, Any] = {

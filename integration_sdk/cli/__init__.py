@@ -31,7 +31,7 @@ from integration_sdk.cli._run import hearing_signals
 from integration_sdk.cli._service import Flag, Service
 from integration_sdk.errors import ConfigurationError, IntegrationError
 from integration_sdk.sandbox import Sandbox, serve
-from integration_sdk.sandbox._named_faults import add_listed
+from integration_sdk.sandbox._faults.named import add_listed
 
 app = App(
     name="integration-sdk",

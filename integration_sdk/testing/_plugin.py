@@ -223,7 +223,7 @@ def integration_aioresponses() -> Iterator[aioresponses]:
 async def running_sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
     """Start the sandbox that the test's markers describe."""
     from integration_sdk.sandbox import Sandbox  # noqa: PLC0415 - on use
-    from integration_sdk.sandbox._named_faults import add_fault  # noqa: PLC0415 - on use
+    from integration_sdk.sandbox._faults.named import add_fault  # noqa: PLC0415 - on use
 
     marker = request.node.get_closest_marker("integration_sandbox")
     request.node.stash[_HAS_SANDBOX] = True

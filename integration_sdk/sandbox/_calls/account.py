@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from integration_sdk.sandbox._call import Answer, Call, answer, bad_request, encode
+from integration_sdk.sandbox._calls.paging import Items, listed
 from integration_sdk.sandbox._companies import Company, Connection, new_uuid
 from integration_sdk.sandbox._limits import schedules
-from integration_sdk.sandbox._paging import Items, listed
 
 
 async def list_companies(call: Call) -> Answer:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 
-from integration_sdk.sandbox._account_calls import connection_of
+from integration_sdk.sandbox._books.datasets import DataSet
 from integration_sdk.sandbox._call import Answer, Call, Handler, Refused, not_found
+from integration_sdk.sandbox._calls.account import connection_of
 from integration_sdk.sandbox._companies import Connection
-from integration_sdk.sandbox._datasets import DataSet
 
 REMOVAL = date(2023, 4, 10)
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from attrs import frozen
 
 from integration_sdk.sandbox._call import Answer, Call, encode
-from integration_sdk.sandbox._query import Chooser
+from integration_sdk.sandbox._calls.query import Chooser
 
 DEFAULT_PAGE_SIZE = 100
 MAXIMUM_PAGE_SIZE = 5000
