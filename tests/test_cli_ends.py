@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from integration_sdk.cli import _run
-from integration_sdk.cli._run import hearing_signals
+from integration_sdk.cli._signals import hearing_signals
 from integration_sdk.sandbox import Connection, Sandbox
 from tests.cli_support import (
     Done,

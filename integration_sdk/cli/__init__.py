@@ -21,14 +21,13 @@ from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
 from integration_sdk import __version__
-from integration_sdk._coordinator.options import CoordinatorOptions
 from integration_sdk.cli import _journals, _pushing
 from integration_sdk.cli._demo import DemoSettings, run_demo
 from integration_sdk.cli._display import Stderr, discard_unwritten, say
 from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT, WRONG_USAGE, Results
 from integration_sdk.cli._records import Plan
-from integration_sdk.cli._run import hearing_signals
 from integration_sdk.cli._service import Flag, Service
+from integration_sdk.cli._signals import hearing_signals
 from integration_sdk.errors import ConfigurationError, IntegrationError
 from integration_sdk.sandbox import Sandbox, serve
 from integration_sdk.sandbox._faults.named import add_listed
@@ -253,20 +252,20 @@ def push(
         natural_key=natural_key,
         timeout_minutes=timeout_minutes,
     )
-    job = _pushing.PushJob(
-        source=records,
-        plan=plan,
-        journal=journal,
+    pushing = _pushing.push(
+        service,
+        records,
+        plan,
+        Results.on_stdout(),
+        Stderr(),
         check=check,
-        options={
-            "max_open": max_open,
-            "exclusive": exclusive,
-            "patience": patience,
-            "max_pause": max_pause,
-        },
+        journal=journal,
+        max_open=max_open,
+        exclusive=exclusive,
+        patience=patience,
+        max_pause=max_pause,
     )
-    results = Results.on_stdout()
-    return asyncio.run(_pushing.push(service, job, results, Stderr()))
+    return asyncio.run(pushing)
 
 
 @_pushes.command(name="list")
@@ -310,13 +309,16 @@ def resume(
     service
         Which service.
     """
-    results, err = Results.on_stdout(), Stderr()
-    options: CoordinatorOptions = {
-        "exclusive": exclusive,
-        "patience": patience,
-        "max_pause": max_pause,
-    }
-    return asyncio.run(_pushing.resume(service, journal, results, err, options))
+    resuming = _pushing.resume(
+        service,
+        journal,
+        Results.on_stdout(),
+        Stderr(),
+        exclusive=exclusive,
+        patience=patience,
+        max_pause=max_pause,
+    )
+    return asyncio.run(resuming)
 
 
 @_pushes.command
