@@ -283,8 +283,8 @@ async def test_a_port_in_use_is_one_line() -> None:
         done = await run("sandbox", "--port", port)
 
     assert done.code == 1
-    assert done.stderr.count("\n") == 1
-    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+    where = f"the sandbox cannot listen on 127.0.0.1:{port}"
+    assert done.stderr == f"integration-sdk: {where}: Address already in use\n"
 
 
 async def test_the_module_runs_as_the_command_does(tmp_path: Path) -> None:

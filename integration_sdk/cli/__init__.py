@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -49,6 +50,9 @@ _USUAL_DEMO = DemoSettings()
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; None takes the process's arguments."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # not every terminal writes UTF-8
     try:
         code = app(
             sys.argv[1:] if arguments is None else arguments,
