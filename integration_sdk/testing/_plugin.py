@@ -68,7 +68,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, object, 
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Refuse a test marked ``virtual_time`` that would get another loop."""
+    """Refuse a test marked ``virtual_time`` that would get another loop, or none."""
     marker = item.get_closest_marker("virtual_time")
     if marker is None or not isinstance(item, pytest.Function):
         return
@@ -78,7 +78,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if "anyio_backend" in item.fixturenames:
         _refuse_two_runners(item)
         _refuse_longer_lives(item)
-    elif _is_async(item.obj) and not _has_loop_factory(item):
+    elif not _is_async(item.obj):
+        if marker in item.own_markers:
+            raise pytest.UsageError(
+                f"virtual_time has no effect here: make {item.name} an async function"
+            )
+    elif not _has_loop_factory(item):
         raise pytest.UsageError(
             "virtual_time works where pytest-asyncio 1.4 or newer, or anyio, runs the test"
         )
