@@ -67,6 +67,7 @@ def matches(text: str) -> bool:
         ("{count=3||count=4}&&open=false", False),
         ("{count=3||count=4}&&{open=true}", True),
         ("{{count=3}}", True),
+        ("{count=4||" * 100 + "count=3" + "}" * 100, True),
     ],
 )
 def test_a_query_means_what_it_says(text: str, expected: bool) -> None:
@@ -96,6 +97,7 @@ def test_a_query_means_what_it_says(text: str, expected: bool) -> None:
         "lineItems.quantity=1",
         "nothing=1",
         "status=" + "x" * 2048,
+        "{" * 600 + "count=3" + "}" * 600,
     ],
 )
 def test_a_bad_query_is_a_bad_request(text: str) -> None:
