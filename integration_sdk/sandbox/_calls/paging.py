@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TypeVar
 from urllib.parse import quote
 
 from attrs import frozen
@@ -18,6 +18,7 @@ from integration_sdk.sandbox._calls.query import Chooser
 DEFAULT_PAGE_SIZE = 100
 MAXIMUM_PAGE_SIZE = 5000
 MAXIMUM_PAGE = 2**31 - 1
+T = TypeVar("T")
 
 
 @frozen
@@ -78,35 +79,25 @@ def _quoted(text: str) -> str:
     return quote(text, safe="")
 
 
-@frozen
-class Items:
-    """*items* held in memory, and how each is written as JSON.
+def listed(
+    call: Call,
+    items: Sequence[T],
+    write: Callable[[T], bytes],
+    *,
+    rare: bytes = b"{}",
+    ordered: Collection[str] = (),
+) -> Answer:
+    """Return the requested page of *items*, filtered, ordered, and written by *write*.
 
-    Args:
-        rare: A row of the properties that not every item has.
+    *rare* is a row of the properties that not every item has, *ordered* the values of ``orderBy``
+    by which the items are already ordered.
     """
-
-    items: Sequence[Any]
-    write: Callable[[Any], bytes]
-    rare: bytes = b"{}"
-
-    def chosen(self, query: str | None, order_by: str | None) -> Sequence[Any]:
-        """Return the items that match *query*, ordered by *order_by* if given."""
-        if not query and not order_by:
-            return self.items
-        chooser, rows = Chooser(query, order_by), [self.write(item) for item in self.items]
+    page, query, order_by = wanted_page(call), call.param("query"), call.param("orderBy")
+    if query or (order_by and order_by not in ordered):
+        chooser = Chooser(query, None if order_by in ordered else order_by)
+        rows = list(map(write, items))
         if rows:
-            chooser.check([rows[0], self.rare], rows)
+            chooser.check([rows[0], rare], rows)
         chooser.look(range(len(rows)), rows)
-        return [self.items[number] for number in chooser.chosen()]
-
-
-def listed(call: Call, things: Items, *, ordered: Collection[str] = ()) -> Answer:
-    """Return the requested page of *things*, filtered and ordered.
-
-    *ordered*: Values of ``orderBy`` by which the caller has already ordered them.
-    """
-    page, order_by = wanted_page(call), call.param("orderBy")
-    found = things.chosen(call.param("query"), None if order_by in ordered else order_by)
-    rows = map(things.write, found[page.start : page.stop])
-    return page_answer(call, page, len(found), rows)
+        items = [items[number] for number in chooser.chosen()]
+    return page_answer(call, page, len(items), map(write, items[page.start : page.stop]))

@@ -12,7 +12,7 @@ from math import inf
 
 from integration_sdk.sandbox._call import Answer, Call, Refused, answer, bad_request, not_found
 from integration_sdk.sandbox._calls.account import connection_of
-from integration_sdk.sandbox._calls.paging import Items, listed
+from integration_sdk.sandbox._calls.paging import listed
 from integration_sdk.sandbox._companies import Connection
 from integration_sdk.sandbox._pushes import options
 from integration_sdk.sandbox._pushes.operation import Operation
@@ -66,9 +66,8 @@ async def list_pushes(call: Call) -> Answer:
     recorded = service.ledger.of_company(company.id, until=until)
     if call.param("orderBy") != "requestedOnUtc":
         recorded = recorded[::-1]
-    wording = service.wording
-    pushes = Items(recorded, wording.row, wording.rare)
-    return listed(call, pushes, ordered={"requestedOnUtc", "-requestedOnUtc"})
+    wording, ordered = service.wording, {"requestedOnUtc", "-requestedOnUtc"}
+    return listed(call, recorded, wording.row, rare=wording.rare, ordered=ordered)
 
 
 async def get_push(call: Call) -> Answer:
