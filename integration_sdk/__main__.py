@@ -15,6 +15,9 @@ def main() -> None:
         hint = "The command line needs two more packages: pip install 'integration-sdk[cli]'\n"
         sys.stderr.write(hint)
         sys.exit(2)
+    except KeyboardInterrupt:  # the packages take half a second
+        sys.stderr.write("integration-sdk: interrupted\n")
+        sys.exit(130)
     sys.exit(cli.main())
 
 

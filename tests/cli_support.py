@@ -11,7 +11,7 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from attrs import frozen
 from rich.console import Console
@@ -19,7 +19,7 @@ from rich.console import Console
 from integration_sdk import Client, PushRequest
 from integration_sdk._coordinator.options import CoordinatorOptions
 from integration_sdk.cli._outcomes import Results
-from integration_sdk.cli._pushing import PushJob, push, resume
+from integration_sdk.cli._pushing import push, resume
 from integration_sdk.cli._records import Plan
 from integration_sdk.cli._service import Service
 from integration_sdk.sandbox import Connection, Sandbox
@@ -137,7 +137,7 @@ async def pushed(
     source: Path,
     *,
     journal: Path | None = None,
-    checked: bool = False,
+    check: Literal["options"] | None = None,
     patience: float = 0.2,
     key: str | None = None,
     url: str | None = None,
@@ -145,28 +145,24 @@ async def pushed(
 ) -> Done:
     """Push without a process of its own."""
     out, err = io.BytesIO(), io.StringIO()
-    job = PushJob(
-        source=str(source),
-        plan=Plan(connection.company_id, connection.id, "invoices", **plan),
-        journal=None if journal is None else str(journal),
-        checked=checked,
-        options={"patience": patience},
-    )
     where = service(sandbox, api_key=key or sandbox.api_key, base_url=url or sandbox.base_url)
-    code = await push(where, job, Results(out), Console(file=err, width=200))
+    code = await push(
+        where,
+        str(source),
+        Plan(connection.company_id, connection.id, "invoices", **plan),
+        Results(out),
+        Console(file=err, width=200),
+        check=check,
+        journal=journal,
+        patience=patience,
+    )
     return Done(code, out.getvalue().decode(), err.getvalue())
 
 
 async def resumed(sandbox: Sandbox, journal: Path) -> Done:
     out, err = io.BytesIO(), io.StringIO()
-    options: CoordinatorOptions = {"patience": 0.2}
-    code = await resume(
-        service(sandbox),
-        str(journal),
-        Results(out),
-        Console(file=err),
-        options,
-    )
+    console = Console(file=err)
+    code = await resume(service(sandbox), str(journal), Results(out), console, patience=0.2)
     return Done(code, out.getvalue().decode(), err.getvalue())
 
 

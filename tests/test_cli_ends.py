@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from integration_sdk.cli import _run
-from integration_sdk.cli._run import hearing_signals
+from integration_sdk.cli._signals import hearing_signals
 from integration_sdk.sandbox import Connection, Sandbox
 from tests.cli_support import (
     Done,
@@ -299,6 +299,15 @@ async def test_without_stdin_there_is_nothing_to_push(sandbox: Sandbox, books: C
 
     assert (done.code, sandbox.requests) == (2, [])
     assert done.stderr == "integration-sdk: cannot read standard input: it is closed\n"
+
+
+@full_device
+@pytest.mark.parametrize("option", ["--help", "--version"])
+async def test_help_that_cannot_be_written_is_one_line(option: str) -> None:
+    """A full disk under stdout is no reason for a traceback, whatever was to be written."""
+    done = await run(option, redirect=">/dev/full")
+
+    assert (done.code, done.stderr) == (1, "integration-sdk: No space left on device\n")
 
 
 @full_device

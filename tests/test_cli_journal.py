@@ -11,6 +11,7 @@ import pytest
 from integration_sdk._journal import SqliteJournal
 from integration_sdk._sansio.pushing.intents import Intent, Lane, State, new_intent
 from integration_sdk.cli import main
+from tests.cli_support import run
 
 LANE = Lane("company", "connection", "invoices")
 
@@ -73,6 +74,20 @@ def test_list_counts_by_state_and_says_what_is_next(
     assert "SENDING 1 the answer was lost" in text
     assert "UNRESOLVED 2 in doubt" in text
     assert "aa1 INV-aa1 company invoices k-7, k-8" in text
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+async def test_a_list_is_shown_in_any_encoding(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Text that the terminal cannot write is shown as Python would, and JSON stays JSON."""
+    await write(tmp_path / "j.db", [intent("aa1", candidates=("k-\xe9",))])
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+
+    done = await run("pushes", "list", "--journal", str(tmp_path / "j.db"), *options)
+
+    assert (done.code, done.stderr) == (0, "")
+    assert r"k-\u00e9" in done.stdout if options else r"k-\xe9" in done.stdout
 
 
 def test_list_as_json_gives_every_push(journal: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -95,7 +95,7 @@ async def test_records_are_compared_with_the_options_on_request(
     """With --check options a record that is not allowed is INVALID, each problem apart."""
     wrong = {name: value for name, value in invoice(1).items() if name != "status"}
 
-    done = await pushed(sandbox, books, written(tmp_path / "r", [wrong]), checked=True)
+    done = await pushed(sandbox, books, written(tmp_path / "r", [wrong]), check="options")
 
     assert done.statuses == ["INVALID"]
     assert "status" in done.lines[0]["errors"][0]

@@ -24,7 +24,7 @@ from integration_sdk._sansio.retry_after import retry_after, service_time
 from integration_sdk._sansio.shapes import read_operation
 from integration_sdk._sansio.throttling.quota import read_quota
 from integration_sdk.models import OutcomeStatus, PushRequest
-from integration_sdk.sandbox._query import Query
+from integration_sdk.sandbox._calls.query import Query
 from tests.pager_support import open_page
 from tests.push_model import Held, Model
 from tests.push_support import coordinator, poller

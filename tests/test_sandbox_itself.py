@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from integration_sdk.sandbox import Sandbox, serve
-from integration_sdk.sandbox._books import KINDS, Books
+from integration_sdk.sandbox._books.books import KINDS, Books
+from integration_sdk.sandbox._books.records import Ids
 from integration_sdk.sandbox._clock import Clock, http_date, iso
-from integration_sdk.sandbox._records import Ids
 from tests.sandbox_support import DELIVERY, holding, serving, until
 
 pytestmark = pytest.mark.virtual_time

@@ -152,6 +152,8 @@ async def test_options_have_another_path() -> None:
     validation = here.body["properties"]["invoiceNumber"]["validation"]
     assert validation["warnings"][0]["field"] == "InvoiceNumber"
     assert validation["information"] == []
+    line = here.body["properties"]["lineItems"]["properties"]["description"]
+    assert line["validation"]["warnings"][0]["field"] == "LineItems.Description"
 
 
 async def test_operations_are_written_as_published() -> None:

@@ -265,6 +265,7 @@ async def test_the_strict_platform_takes_nothing_else(change: dict[str, object],
 
     assert [operation["status"] for operation in ended] == ["Success", "Failed"]
     assert [error["itemId"] for error in ended[1]["validation"]["errors"]] == [item]
+    assert ended[1]["validation"]["warnings"] == []  # what is refused is not dropped, too
 
 
 async def test_money_comes_back_digit_for_digit() -> None:

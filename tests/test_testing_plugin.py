@@ -272,6 +272,16 @@ def test_fixtures_follow_the_loop_of_the_test(tmp_path: Path) -> None:
             "the scope function, not module",
         ),
         (
+            "@pytest.mark.virtual_time\ndef test_it(): ...",
+            ["-p", "asyncio"],
+            "virtual_time has no effect here: make test_it an async function",
+        ),
+        (
+            "@pytest.mark.virtual_time(60)\nasync def test_it(): ...",
+            ["-p", "asyncio", "--asyncio-mode=auto"],
+            "UsageError: virtual_time takes no arguments, not (60)",
+        ),
+        (
             "@pytest.mark.virtual_time\nasync def test_it(): ...",
             ["-p", "asyncio"],
             "virtual_time works where pytest-asyncio 1.4 or newer, or anyio, runs the test",

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -21,17 +22,16 @@ from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
 from integration_sdk import __version__
-from integration_sdk._coordinator.options import CoordinatorOptions
 from integration_sdk.cli import _journals, _pushing
 from integration_sdk.cli._demo import DemoSettings, run_demo
-from integration_sdk.cli._display import Stderr, say
+from integration_sdk.cli._display import Stderr, discard_unwritten, say
 from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT, WRONG_USAGE, Results
 from integration_sdk.cli._records import Plan
-from integration_sdk.cli._run import hearing_signals
 from integration_sdk.cli._service import Flag, Service
+from integration_sdk.cli._signals import hearing_signals
 from integration_sdk.errors import ConfigurationError, IntegrationError
 from integration_sdk.sandbox import Sandbox, serve
-from integration_sdk.sandbox._named_faults import add_listed
+from integration_sdk.sandbox._faults.named import add_listed
 
 app = App(
     name="integration-sdk",
@@ -50,6 +50,9 @@ _USUAL_DEMO = DemoSettings()
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; None takes the process's arguments."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # not every terminal writes UTF-8
     try:
         code = app(
             sys.argv[1:] if arguments is None else arguments,
@@ -61,6 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(error, WRONG_USAGE)
     except IntegrationError as error:
         return _fail(error, SOME_DID_NOT)
+    except OSError as error:  # a port that is taken, a help text on a full disk
+        discard_unwritten(sys.stdout)
+        return _fail(error.strerror or error, SOME_DID_NOT)
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
     return code if isinstance(code, int) else 0
@@ -149,8 +155,6 @@ def sandbox(
         asyncio.run(_serve_until_told(server))
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
-    except OSError as error:
-        raise IntegrationError(error.strerror or str(error)) from None
 
 
 async def _serve_until_told(server: Sandbox) -> None:
@@ -252,20 +256,20 @@ def push(
         natural_key=natural_key,
         timeout_minutes=timeout_minutes,
     )
-    job = _pushing.PushJob(
-        source=records,
-        plan=plan,
+    pushing = _pushing.push(
+        service,
+        records,
+        plan,
+        Results.on_stdout(),
+        Stderr(),
+        check=check,
         journal=journal,
-        checked=check == "options",
-        options={
-            "max_open": max_open,
-            "exclusive": exclusive,
-            "patience": patience,
-            "max_pause": max_pause,
-        },
+        max_open=max_open,
+        exclusive=exclusive,
+        patience=patience,
+        max_pause=max_pause,
     )
-    results = Results.on_stdout()
-    return asyncio.run(_pushing.push(service, job, results, Stderr()))
+    return asyncio.run(pushing)
 
 
 @_pushes.command(name="list")
@@ -309,13 +313,16 @@ def resume(
     service
         Which service.
     """
-    results, err = Results.on_stdout(), Stderr()
-    options: CoordinatorOptions = {
-        "exclusive": exclusive,
-        "patience": patience,
-        "max_pause": max_pause,
-    }
-    return asyncio.run(_pushing.resume(service, journal, results, err, options))
+    resuming = _pushing.resume(
+        service,
+        journal,
+        Results.on_stdout(),
+        Stderr(),
+        exclusive=exclusive,
+        patience=patience,
+        max_pause=max_pause,
+    )
+    return asyncio.run(resuming)
 
 
 @_pushes.command

@@ -19,7 +19,7 @@ from integration_sdk._sansio.paging.report import ListReport
 from integration_sdk._session import SessionStats
 from integration_sdk.cli._display import Bar, Board, say, show_table
 from integration_sdk.cli._outcomes import by_status, errors_of
-from integration_sdk.cli._service import ApiKey, Flag
+from integration_sdk.cli._service import ApiKey, Flag, Service
 from integration_sdk.errors import ConfigurationError, IntegrationError
 from integration_sdk.models import OutcomeStatus, PropertyDescription, PushOutcome, PushRequest
 from integration_sdk.sandbox import Sandbox
@@ -102,13 +102,10 @@ async def run_demo(settings: DemoSettings, out: Console, err: Console) -> None:
     """
     tally = Tally()
     say(err, "Streaming invoices and pushing records at the same time.")
-    async with (
-        _server(settings, err) as (base_url, api_key),
-        Client(api_key, base_url, timeout=120) as client,
-    ):
+    async with _server(settings, err) as service, service.client(timeout=120) as client:
+        began = time.monotonic()
         books = await _pick(client)
         say(err, _plan(settings, books))
-        began = time.monotonic()
         try:
             await _work(client, books, settings, Board(err), tally)
         except* IntegrationError as failed:
@@ -119,10 +116,10 @@ async def run_demo(settings: DemoSettings, out: Console, err: Console) -> None:
 
 
 @asynccontextmanager
-async def _server(settings: DemoSettings, err: Console) -> AsyncIterator[tuple[str, str | None]]:
-    """Yield the address and key of the user's server, or of an embedded one with faults."""
+async def _server(settings: DemoSettings, err: Console) -> AsyncIterator[Service]:
+    """Yield the user's server, or an embedded one with faults."""
     if settings.base_url is not None:
-        yield settings.base_url, settings.api_key
+        yield Service(base_url=settings.base_url, api_key=settings.api_key)
         return
     async with Sandbox(invoices=settings.invoices, seed=settings.seed) as sandbox:
         _trouble(sandbox, settings)
@@ -131,7 +128,7 @@ async def _server(settings: DemoSettings, err: Console) -> AsyncIterator[tuple[s
             f"A sandbox serves at {sandbox.base_url}: 10 to 50 ms a request, now and then 429 or "
             f"503 for a second, and a platform that refuses {settings.refused} records.",
         )
-        yield sandbox.base_url, sandbox.api_key
+        yield Service(base_url=sandbox.base_url, api_key=sandbox.api_key)
 
 
 def _trouble(sandbox: Sandbox, settings: DemoSettings) -> None:

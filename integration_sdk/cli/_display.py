@@ -120,6 +120,14 @@ def discard(file: IO[Any]) -> None:
     os.close(nowhere)
 
 
+def discard_unwritten(file: IO[Any]) -> None:
+    """Write what *file* still holds, or redirect it to nowhere if that fails."""
+    try:
+        file.flush()
+    except OSError:
+        discard(file)
+
+
 def show_table(console: Console, title: str, rows: Iterable[tuple[str, ...]]) -> None:
     """Print rows of texts: a table on a terminal, aligned lines elsewhere."""
     say(console, title)

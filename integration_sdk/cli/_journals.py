@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -13,7 +14,6 @@ from rich.console import Console
 
 from integration_sdk._journal import SqliteJournal
 from integration_sdk._sansio import requests
-from integration_sdk._sansio.codec import encode_value
 from integration_sdk._sansio.pushing import reconcile
 from integration_sdk._sansio.pushing.effects import Commit, Ledger, Machine
 from integration_sdk._sansio.pushing.intents import DECIDABLE, Intent, KeyClaimed, State
@@ -54,7 +54,7 @@ async def show(journal: str, out: Console, *, as_json: bool) -> None:
         rows = await kept.rows()
     if as_json:
         for row in rows:
-            say(out, encode_value(_facts(row)).decode())
+            say(out, json.dumps(_facts(row)))  # ASCII, which any terminal can write
         return
     if not rows:
         say(out, f"{journal} holds no pushes.")

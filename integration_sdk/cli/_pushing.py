@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, Unpack
 
-from attrs import frozen
 from rich.console import Console
 
 from integration_sdk._client import Client
@@ -22,7 +21,7 @@ from integration_sdk._sansio import requests
 from integration_sdk.cli._journals import check_exists
 from integration_sdk.cli._outcomes import Results
 from integration_sdk.cli._records import Lines, Plan
-from integration_sdk.cli._run import Run, hearing_signals
+from integration_sdk.cli._run import Run
 from integration_sdk.cli._service import Service
 from integration_sdk.errors import (
     AccountExpired,
@@ -46,42 +45,33 @@ _STOPS: Final = (
 """Errors after which nothing more is pushed; what was pushed keeps its outcome."""
 
 
-@frozen(kw_only=True)
-class PushJob:
-    """The options of `push`.
-
-    Attributes:
-        source: A file, or ``-`` for standard input.
-        checked: Whether records are compared with the push options before they are sent.
-    """
-
-    source: str
-    plan: Plan
-    journal: str | None
-    checked: bool
-    options: CoordinatorOptions
-
-
-async def push(service: Service, job: PushJob, results: Results, err: Console) -> int:
-    """Push the records of a file and return the exit code.
+async def push(
+    service: Service,
+    source: str,
+    plan: Plan,
+    results: Results,
+    err: Console,
+    *,
+    check: Literal["options"] | None = None,
+    **options: Unpack[CoordinatorOptions],
+) -> int:
+    """Push the records of *source*, a file or ``-``, and return the exit code.
 
     Raises:
         ConfigurationError: The job cannot work; nothing was sent.
         IntegrationError: The service cannot be reached, or refuses the key; nothing was sent.
     """
     async with service.client() as client:
-        with Lines(job.source) as lines:
-            run = Run(client, err, results, job.journal, lines)
-            await _look_before(client, job)
-            with hearing_signals(run.interrupt, run.leave):
-                async with run.coordinator(checked=job.checked, **job.options) as pushes:
-                    await _push_lines(run, lines, job.plan, pushes)
+        with Lines(source) as lines:
+            run = Run(client, err, results, options.get("journal"), lines)
+            await _look_before(client, plan, must_have_options=check is not None)
+            async with run.coordinator(check=check, **options) as pushes:
+                await _push_lines(run, lines, plan, pushes)
         return run.conclude()
 
 
-async def _look_before(client: Client, job: PushJob) -> None:
+async def _look_before(client: Client, plan: Plan, *, must_have_options: bool) -> None:
     """Check ids, key and address before anything is written to a journal."""
-    plan = job.plan
     requests.push(
         client.dialect,
         plan.company_id,
@@ -97,7 +87,7 @@ async def _look_before(client: Client, job: PushJob) -> None:
         raise
     except ApiError:
         # Not every data type has options; they are needed only if records are checked.
-        if job.checked:
+        if must_have_options:
             raise
 
 
@@ -135,16 +125,19 @@ async def _settle(run: Run, left: Iterable[Push]) -> None:
 
 
 async def resume(
-    service: Service, journal: str, results: Results, err: Console, options: CoordinatorOptions
+    service: Service,
+    path: str,
+    results: Results,
+    err: Console,
+    **options: Unpack[CoordinatorOptions],
 ) -> int:
-    """Continue what a journal holds, and return the exit code.
+    """Continue what the journal *path* holds, and return the exit code.
 
     Pushes in doubt are searched for once more; those that are found are waited for.
     """
-    check_exists(Path(journal))
+    check_exists(Path(path))
     async with service.client() as client:
-        run = Run(client, err, results, journal)
-        with hearing_signals(run.interrupt, run.leave):
-            async with run.coordinator(**options) as pushes:
-                await _settle(run, pushes.recovered)
+        run = Run(client, err, results, path)
+        async with run.coordinator(**options) as pushes:
+            await _settle(run, pushes.recovered)
         return run.conclude()

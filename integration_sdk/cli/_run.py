@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC
 from typing import Final, Literal, Unpack
 
@@ -25,6 +24,7 @@ from integration_sdk._coordinator.push import Push
 from integration_sdk.cli._display import Bar, Board, say
 from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT, Results
 from integration_sdk.cli._records import FORMAT, Lines
+from integration_sdk.cli._signals import hearing_signals
 from integration_sdk.errors import Forbidden, MethodNotAllowed, NotFound, Unauthorized
 from integration_sdk.models import OutcomeStatus, PushOutcome
 
@@ -32,7 +32,6 @@ SECONDS_BETWEEN_LOOKS: Final = 0.1
 PATIENCE: Final = 5.0
 """Seconds without activity after which an interrupted run ends. A service that names no time is
 asked more often."""
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _HOPELESS: Final = (Unauthorized, Forbidden, NotFound, MethodNotAllowed)
 """Refusals that are not about the record, so every other record would be refused too."""
 
@@ -50,7 +49,7 @@ class Run:
     client: Client
     err: Console
     results: Results
-    journal: str | None
+    journal: str | os.PathLike[str] | None
     lines: Lines | None = None
     stopped: str | None = None
     interrupted: bool = False
@@ -126,28 +125,32 @@ class Run:
 
     @asynccontextmanager
     async def coordinator(
-        self, *, checked: bool = False, **options: Unpack[CoordinatorOptions]
+        self, *, check: Literal["options"] | None = None, **options: Unpack[CoordinatorOptions]
     ) -> AsyncIterator[Coordinator]:
-        """Yield a coordinator, and show its progress."""
+        """Yield a coordinator, show its progress, and stop it on Ctrl-C or SIGTERM."""
         options |= {"journal": self.journal, "on_event": self.results.hear}
         # Users see how long the service makes them wait, and can press Ctrl-C.
         options.setdefault("max_pause", None)
-        check: Literal["options"] | None = "options" if checked else None
         end = asyncio.timeout(None)
         try:
-            async with self.client.coordinator(check=check, **options) as pushes:
-                with self.board.shown():
-                    bar = self.board.bar("Pushing" if self.lines else "Resuming")
-                    showing = asyncio.create_task(self._show(pushes, bar, end))
-                    try:
-                        async with end:
-                            yield pushes
-                    finally:
-                        showing.cancel()
-                        self._draw(pushes, bar)
+            with hearing_signals(self.interrupt, self.leave):
+                making = self.client.coordinator(check=check, **options)
+                async with making as pushes, self._shown(pushes, end), end:
+                    yield pushes
         except TimeoutError:
             if not end.expired():
                 raise
+
+    @asynccontextmanager
+    async def _shown(self, pushes: Coordinator, end: asyncio.Timeout) -> AsyncIterator[None]:
+        with self.board.shown():
+            bar = self.board.bar("Pushing" if self.lines else "Resuming")
+            showing = asyncio.create_task(self._show(pushes, bar, end))
+            try:
+                yield
+            finally:
+                showing.cancel()
+                self._draw(pushes, bar)
 
     async def _show(self, pushes: Coordinator, bar: Bar, end: asyncio.Timeout) -> None:
         while True:
@@ -222,34 +225,3 @@ class Run:
             say(self.err, f"{resolve} --resend | --abandon | --bind KEY")
         elif self.results.doubts:
             say(self.err, "There is no --journal to decide in: push those anew that you miss.")
-
-
-@contextmanager
-def hearing_signals(hear: Callable[[], object], leave: Callable[[], object]) -> Iterator[None]:
-    """Call *hear* on Ctrl-C or SIGTERM, between two turns of the loop.
-
-    A signal's usual handler raises an exception in whatever code is under way, and a task that
-    loses a turn by it never goes on. ``loop.add_signal_handler`` is not there on Windows.
-
-    A second signal while the first is still unheard calls *leave* at once, which is to end the
-    process: the loop may be held up for ever, as by a full pipe that nobody reads.
-    """
-    loop = asyncio.get_running_loop()
-    unheard: list[int] = []
-
-    def come(number: int, _: object) -> None:
-        if unheard:
-            leave()
-        unheard.append(number)
-        loop.call_soon_threadsafe(be_heard)
-
-    def be_heard() -> None:
-        unheard.clear()
-        hear()
-
-    usual = {one: signal.signal(one, come) for one in _SIGNALS}
-    try:
-        yield
-    finally:
-        for one, handler in usual.items():
-            signal.signal(one, handler)

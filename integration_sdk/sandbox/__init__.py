@@ -6,6 +6,9 @@
 
 The sandbox implements the interface document independently: it shares no code with the client in
 this package, so that a misspelt field cannot cancel out on both sides.
+
+`_server` reads a call from its connection, `_service` passes it through `_faults` and `_limits` to
+a handler in `_calls`. Handlers read `_books` and record `_pushes`, whose ends `_notices` tell.
 """
 
 from __future__ import annotations
@@ -21,17 +24,17 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from integration_sdk.sandbox._allowed import allowed
+from integration_sdk.sandbox._books.datasets import DataSet
 from integration_sdk.sandbox._call import Call
+from integration_sdk.sandbox._calls.data import REMOVAL
 from integration_sdk.sandbox._clock import Clock
 from integration_sdk.sandbox._companies import Company, Connection
-from integration_sdk.sandbox._data_calls import REMOVAL
-from integration_sdk.sandbox._datasets import DataSet
-from integration_sdk.sandbox._faults import Faults
-from integration_sdk.sandbox._notices import Delivery, Style, Subscription
-from integration_sdk.sandbox._notifier import Notifier
+from integration_sdk.sandbox._faults.faults import Faults
+from integration_sdk.sandbox._faults.rules import Rule
+from integration_sdk.sandbox._notices.letters import Delivery, Style, Subscription
+from integration_sdk.sandbox._notices.notifier import Notifier
 from integration_sdk.sandbox._page import Webpage
-from integration_sdk.sandbox._pushes import Operation
-from integration_sdk.sandbox._rules import Rule
+from integration_sdk.sandbox._pushes.operation import Operation
 from integration_sdk.sandbox._server import Seen, Server
 from integration_sdk.sandbox._service import Service
 from integration_sdk.sandbox._settings import Settings

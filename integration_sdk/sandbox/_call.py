@@ -25,7 +25,7 @@ Forgery = Literal["signature", "secret", "key", "early"]
 encode = msgspec.json.Encoder(decimal_format="number").encode
 _decoder = msgspec.json.Decoder(float_hook=Decimal)
 DEEPEST = 100
-"""Levels of a body, at most: whatever reads records by recursion has room for them."""
+"""Levels of a body or a filter, at most: whatever reads them by recursion has room for these."""
 
 
 def decode(body: bytes) -> Any:

@@ -13,9 +13,9 @@ from typing import Any
 
 from attrs import define, field
 
+from integration_sdk.sandbox._books.words import COMPANIES
 from integration_sdk.sandbox._clock import iso
-from integration_sdk.sandbox._platforms import PLATFORMS, Platform
-from integration_sdk.sandbox._words import COMPANIES
+from integration_sdk.sandbox._pushes.platforms import PLATFORMS, Platform
 
 
 @define(eq=False)

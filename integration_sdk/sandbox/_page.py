@@ -31,13 +31,13 @@ from integration_sdk.sandbox._call import (
     bad_request,
     not_found,
 )
-from integration_sdk.sandbox._catalogue import DATA_TYPES, list_name, option_name
 from integration_sdk.sandbox._clock import iso
 from integration_sdk.sandbox._companies import Company, Connection
-from integration_sdk.sandbox._named_faults import add_fault, add_listed, listed
-from integration_sdk.sandbox._platforms import PLATFORMS, Platform
-from integration_sdk.sandbox._pushes import Operation
-from integration_sdk.sandbox._rules import Rule
+from integration_sdk.sandbox._faults.named import add_fault, add_listed, listed
+from integration_sdk.sandbox._faults.rules import Rule
+from integration_sdk.sandbox._pushes.catalogue import DATA_TYPES, list_name, option_name
+from integration_sdk.sandbox._pushes.operation import Operation
+from integration_sdk.sandbox._pushes.platforms import PLATFORMS, Platform
 from integration_sdk.sandbox._service import Service
 
 SHOWN = 50
@@ -88,7 +88,6 @@ class Webpage:
             ("POST", "/_page/faults"): self._add,
             ("DELETE", "/_page/faults"): self._end,
             ("POST", "/_page/fault"): self._switch,
-            ("POST", "/_page/clear"): self._clear,
             ("POST", "/_page/advance"): self._advance,
             ("POST", "/_page/online"): self._bring_online,
         }
@@ -215,10 +214,6 @@ class Webpage:
             faults.remove(before)
         if on:
             self._on[name] = add_fault(faults, name, **SWITCHES[name].options)
-        return self._state(call)
-
-    def _clear(self, call: Call) -> Answer:
-        self._service.faults.clear()
         return self._state(call)
 
     def _advance(self, call: Call) -> Answer:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -83,7 +84,9 @@ class Server:
             await web.TCPSite(self._runner, host, port).start()
         except OSError as error:
             await self.stop()
-            message = f"the sandbox cannot listen on {host}:{port}: {error.strerror or error}"
+            number = error.errno or 0  # below 0 for a name that is not found
+            why = os.strerror(number) if number > 0 else error.strerror
+            message = f"the sandbox cannot listen on {host}:{port}: {why}"
             raise OSError(error.errno, message) from None
         bound: int = self._runner.addresses[0][1]
         return bound

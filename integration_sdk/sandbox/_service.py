@@ -1,7 +1,7 @@
 """The service itself: its account, companies, books and pushes, and how it answers a call.
 
-A call passes, from the outside in: the faults in front (`_rules`), the key check, the account's
-limits, kept idempotent answers, the faults within, the route. Nothing here uses sockets.
+A call passes, from the outside in: the faults in front (`_faults.rules`), the key check, the
+account's limits, kept idempotent answers, the faults within, the route. Nothing here uses sockets.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 
 from attrs import evolve
 
-from integration_sdk.sandbox._books import KINDS, Books
+from integration_sdk.sandbox._books.books import KINDS, Books
+from integration_sdk.sandbox._books.datasets import DataSet
 from integration_sdk.sandbox._call import (
     AS_IT_IS,
     Answer,
@@ -25,16 +26,16 @@ from integration_sdk.sandbox._call import (
     encode,
     not_found,
 )
-from integration_sdk.sandbox._catalogue import list_name, option_name
+from integration_sdk.sandbox._calls.replay import Replays
+from integration_sdk.sandbox._calls.routes import Router
 from integration_sdk.sandbox._clock import Clock
 from integration_sdk.sandbox._companies import Company, Connection, found_company, new_uuid
-from integration_sdk.sandbox._datasets import DataSet
-from integration_sdk.sandbox._faults import Faults
+from integration_sdk.sandbox._faults.faults import Faults
 from integration_sdk.sandbox._limits import Plan, Quota
-from integration_sdk.sandbox._options import Shape
-from integration_sdk.sandbox._pushes import Ledger, Operation, Wording
-from integration_sdk.sandbox._replay import Replays
-from integration_sdk.sandbox._routes import Router
+from integration_sdk.sandbox._pushes.catalogue import list_name, option_name
+from integration_sdk.sandbox._pushes.ledger import Ledger
+from integration_sdk.sandbox._pushes.operation import Operation, Wording
+from integration_sdk.sandbox._pushes.options import Shape
 from integration_sdk.sandbox._settings import Settings
 
 

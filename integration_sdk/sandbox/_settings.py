@@ -10,7 +10,7 @@ from attrs import field, frozen
 from msgspec import Meta
 
 from integration_sdk.sandbox._allowed import Duration, Span, Whole, allowed, span
-from integration_sdk.sandbox._records import Ids
+from integration_sdk.sandbox._books.records import Ids
 
 CONNECTION_NAMES: Mapping[str, Literal["dataConnectionId", "dataConnectionKey"]] = {
     "document": "dataConnectionId",

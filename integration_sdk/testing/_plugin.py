@@ -68,13 +68,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, object, 
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Refuse a test marked ``virtual_time`` that would get another loop."""
-    if item.get_closest_marker("virtual_time") is None or not isinstance(item, pytest.Function):
+    """Refuse a test marked ``virtual_time`` that would get another loop, or none."""
+    marker = item.get_closest_marker("virtual_time")
+    if marker is None or not isinstance(item, pytest.Function):
         return
+    if marker.args or marker.kwargs:
+        given = [*map(repr, marker.args), *(f"{name}=" for name in marker.kwargs)]
+        raise pytest.UsageError(f"virtual_time takes no arguments, not ({', '.join(given)})")
     if "anyio_backend" in item.fixturenames:
         _refuse_two_runners(item)
         _refuse_longer_lives(item)
-    elif _is_async(item.obj) and not _has_loop_factory(item):
+    elif not _is_async(item.obj):
+        if marker in item.own_markers:
+            raise pytest.UsageError(
+                f"virtual_time has no effect here: make {item.name} an async function"
+            )
+    elif not _has_loop_factory(item):
         raise pytest.UsageError(
             "virtual_time works where pytest-asyncio 1.4 or newer, or anyio, runs the test"
         )
@@ -219,7 +228,7 @@ def integration_aioresponses() -> Iterator[aioresponses]:
 async def running_sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
     """Start the sandbox that the test's markers describe."""
     from integration_sdk.sandbox import Sandbox  # noqa: PLC0415 - on use
-    from integration_sdk.sandbox._named_faults import add_fault  # noqa: PLC0415 - on use
+    from integration_sdk.sandbox._faults.named import add_fault  # noqa: PLC0415 - on use
 
     marker = request.node.get_closest_marker("integration_sandbox")
     request.node.stash[_HAS_SANDBOX] = True

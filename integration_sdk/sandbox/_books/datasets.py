@@ -13,10 +13,10 @@ from collections import OrderedDict
 from collections.abc import Iterator, MutableSequence, Sequence
 from typing import Any
 
+from integration_sdk.sandbox._books.records import Source
 from integration_sdk.sandbox._call import Answer, Call, decode, encode
-from integration_sdk.sandbox._paging import page_answer, wanted_page
-from integration_sdk.sandbox._query import Chooser
-from integration_sdk.sandbox._records import Source
+from integration_sdk.sandbox._calls.paging import page_answer, wanted_page
+from integration_sdk.sandbox._calls.query import Chooser
 
 SLICE = 2_000
 SELECTIONS_KEPT = 4

@@ -35,10 +35,10 @@ class Shape:
     most: int | None = field(default=None, kw_only=True)
 
 
-def describe(shape: Shape, name: str = "", *, published: bool = False) -> dict[str, Any]:
-    """Return the options description of *shape*, the property *name*.
+def describe(shape: Shape, path: str = "", *, published: bool = False) -> dict[str, Any]:
+    """Return the options description of *shape*, the property at the dotted *path*.
 
-    Written as *published*, warnings have PascalCase field names and an ``information`` list
+    Written as *published*, warnings name that path in PascalCase, have an ``information`` list
     beside them, and ``required`` is true at the top.
     """
     body: dict[str, Any] = {
@@ -48,7 +48,7 @@ def describe(shape: Shape, name: str = "", *, published: bool = False) -> dict[s
     }
     if shape.properties:
         body["properties"] = {
-            key: describe(child, key, published=published)
+            key: describe(child, f"{path}.{key}" if path else key, published=published)
             for key, child in shape.properties.items()
         }
     if shape.choices:
@@ -56,20 +56,18 @@ def describe(shape: Shape, name: str = "", *, published: bool = False) -> dict[s
             {"value": value, "type": "String", "displayName": label}
             for value, label in shape.choices.items()
         ]
-    body["required"] = shape.required or (published and not name)
+    body["required"] = shape.required or (published and not path)
     if shape.most:
-        body["validation"] = _length_rule(shape.most, name, published=published)
+        body["validation"] = _length_rule(shape.most, path.split("."), published=published)
     return body
 
 
-def _length_rule(most: int, name: str, *, published: bool) -> dict[str, Any]:
+def _length_rule(most: int, path: list[str], *, published: bool) -> dict[str, Any]:
     details = f"Must be no longer than {most} characters."
     if not published:
-        return {"warnings": [{"field": name, "details": details}]}
-    return {
-        "warnings": [{"field": name[:1].upper() + name[1:], "details": details}],
-        "information": [],
-    }
+        return {"warnings": [{"field": path[-1], "details": details}]}
+    field = ".".join(name[:1].upper() + name[1:] for name in path)
+    return {"warnings": [{"field": field, "details": details}], "information": []}
 
 
 def problems(shape: Shape, record: Any, *, strict: bool) -> Iterator[Problem]:

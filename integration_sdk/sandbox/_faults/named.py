@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, get_type_hints
 import msgspec
 
 from integration_sdk.sandbox._allowed import Span, allowed
-from integration_sdk.sandbox._rules import Rule, Rules, Scope, Seconds
+from integration_sdk.sandbox._faults.rules import Rule, Rules, Scope, Seconds
 
 if TYPE_CHECKING:
-    from integration_sdk.sandbox._faults import Faults
+    from integration_sdk.sandbox._faults.faults import Faults
 
 T = TypeVar("T", bound=Rules)
 NAMES: Final[list[str]] = []

@@ -21,7 +21,7 @@ from attrs import evolve
 
 from integration_sdk.sandbox._clock import Clock
 from integration_sdk.sandbox._companies import new_uuid
-from integration_sdk.sandbox._notices import (
+from integration_sdk.sandbox._notices.letters import (
     RETRIES,
     Delivery,
     Letter,
@@ -30,7 +30,8 @@ from integration_sdk.sandbox._notices import (
     letter,
     subscription,
 )
-from integration_sdk.sandbox._pushes import Ledger, Operation
+from integration_sdk.sandbox._pushes.ledger import Ledger
+from integration_sdk.sandbox._pushes.operation import Operation
 
 AT_ONCE = 8
 PATIENCE = 15.0

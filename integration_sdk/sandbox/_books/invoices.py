@@ -17,8 +17,7 @@ from typing import Any
 
 from attrs import define
 
-from integration_sdk.sandbox._call import encode
-from integration_sdk.sandbox._records import (
+from integration_sdk.sandbox._books.records import (
     CENT,
     DAYS,
     MASK,
@@ -28,7 +27,8 @@ from integration_sdk.sandbox._records import (
     midnight,
     stamps,
 )
-from integration_sdk.sandbox._words import business
+from integration_sdk.sandbox._books.words import business
+from integration_sdk.sandbox._call import encode
 
 CUSTOMERS = 200
 POOL = 199

@@ -5,15 +5,12 @@ Source: "Pagination"; "Bank data endpoints"; "Versioning", rule 2; "Other rules"
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime
 
-from attrs import evolve
-
-from integration_sdk.sandbox._account_calls import connection_of
+from integration_sdk.sandbox._books.datasets import DataSet
 from integration_sdk.sandbox._call import Answer, Call, Handler, Refused, not_found
-from integration_sdk.sandbox._clock import http_date
+from integration_sdk.sandbox._calls.account import connection_of
 from integration_sdk.sandbox._companies import Connection
-from integration_sdk.sandbox._datasets import DataSet
 
 REMOVAL = date(2023, 4, 10)
 
@@ -49,7 +46,7 @@ def legacy(handler: Handler) -> Handler:
 
     async def respond(call: Call) -> Answer:
         call.names["connectionId"] = _legacy_connection(call).id
-        return _deprecated(call, await handler(call))
+        return await handler(call)
 
     return respond
 
@@ -77,11 +74,3 @@ def _legacy_connection(call: Call) -> Connection:
     if not company.connections:
         raise Refused(409, "Conflict: the data set bankAccounts is not ready")
     return company.connections[0]
-
-
-def _deprecated(call: Call, answer: Answer) -> Answer:
-    setting = call.service.settings.legacy_removed
-    removal = REMOVAL if isinstance(setting, bool) else setting
-    moment = datetime.combine(removal, time(), UTC).timestamp()
-    headers = {"Deprecation": f"@{int(moment)}", "Sunset": http_date(moment)}
-    return evolve(answer, headers={**answer.headers, **headers})

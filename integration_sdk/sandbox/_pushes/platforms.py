@@ -15,8 +15,8 @@ from functools import cached_property
 
 from attrs import evolve, field, frozen
 
-from integration_sdk.sandbox._catalogue import DATA_TYPES
-from integration_sdk.sandbox._options import Shape
+from integration_sdk.sandbox._pushes.catalogue import DATA_TYPES
+from integration_sdk.sandbox._pushes.options import Shape
 
 
 @frozen(eq=False)

@@ -1,6 +1,6 @@
 """Faults on command: everything that goes wrong between a client and the service.
 
-Each method of `Faults` adds a rule (`_rules`) and returns it. All take ``route``, ``skip``,
+Each method of `Faults` adds a rule (`rules`) and returns it. All take ``route``, ``skip``,
 ``times`` and ``probability``, which say when it applies (`Scope`).
 
 Maintenance, throttles, proxies, latency and broken connections act in front of the service: they
@@ -28,16 +28,16 @@ from integration_sdk.sandbox._call import (
     encode,
 )
 from integration_sdk.sandbox._clock import http_date
-from integration_sdk.sandbox._limits import account_expired, rate_headers
-from integration_sdk.sandbox._named_faults import checked
-from integration_sdk.sandbox._rules import (
+from integration_sdk.sandbox._faults.named import checked
+from integration_sdk.sandbox._faults.rules import (
     Act,
     Proceed,
     Rule,
     Scope,
     Seconds,
 )
-from integration_sdk.sandbox._world_faults import PUSH_LIST, PUSHES, WorldFaults
+from integration_sdk.sandbox._faults.world import PUSH_LIST, PUSHES, WorldFaults
+from integration_sdk.sandbox._limits import account_expired, rate_headers
 
 HTML = "text/html; charset=utf-8"
 Status = Annotated[int, Meta(ge=200, le=599)]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from integration_sdk.sandbox._options import Shape
+from integration_sdk.sandbox._pushes.options import Shape
 
 _text = partial(Shape, "String")
 _number = partial(Shape, "Number")

@@ -10,12 +10,10 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
-from integration_sdk.sandbox import _account_calls as account
-from integration_sdk.sandbox import _data_calls as data
-from integration_sdk.sandbox import _push_calls as push
-from integration_sdk.sandbox._books import KINDS
+from integration_sdk.sandbox._books.books import KINDS
 from integration_sdk.sandbox._call import Handler, Refused, not_found
-from integration_sdk.sandbox._catalogue import DATA_TYPES
+from integration_sdk.sandbox._calls import account, data, pushing
+from integration_sdk.sandbox._pushes.catalogue import DATA_TYPES
 
 C = "/companies/{companyId}"
 K = C + "/connections/{connectionId}"
@@ -39,23 +37,23 @@ SHARED: Mapping[str, Handler] = {
     "GET " + K + "/data/bankAccounts": data.list_bank_accounts,
     "GET " + K + "/data/bankAccounts/{accountId}": data.get_bank_account,
     "GET " + K + "/data/bankAccounts/{accountId}/bankTransactions": data.list_bank_transactions,
-    "POST " + K + "/push/{dataType}": push.create,
-    "PUT " + K + "/push/{dataType}/{recordId}": push.update,
-    "DELETE " + K + "/push/{dataType}/{recordId}": push.delete,
-    "POST " + K + "/push/{dataType}/{recordId}/attachment": push.attach,
-    "POST " + K + "/push/bills/{recordId}/attachments": push.attach_to_bill,
-    "GET " + C + "/push": push.list_pushes,
-    "GET " + C + "/push/{pushOperationKey}": push.get_push,
+    "POST " + K + "/push/{dataType}": pushing.create,
+    "PUT " + K + "/push/{dataType}/{recordId}": pushing.update,
+    "DELETE " + K + "/push/{dataType}/{recordId}": pushing.delete,
+    "POST " + K + "/push/{dataType}/{recordId}/attachment": pushing.attach,
+    "POST " + K + "/push/bills/{recordId}/attachments": pushing.attach_to_bill,
+    "GET " + C + "/push": pushing.list_pushes,
+    "GET " + C + "/push/{pushOperationKey}": pushing.get_push,
 }
 DOCUMENT: Mapping[str, Handler] = {
-    "GET " + K + "/dataTypes/{dataType}/options/POST": push.get_options,
+    "GET " + K + "/dataTypes/{dataType}/options/POST": pushing.get_options,
     # Assumed: the update's options ("not shown") as in 2021.
-    "GET " + K + "/dataTypes/{dataType}/options/PUT": push.get_options,
+    "GET " + K + "/dataTypes/{dataType}/options/PUT": pushing.get_options,
 }
 PUBLISHED: Mapping[str, Handler] = {
     # Used by today's generated clients to change a company.
     "PATCH " + C: account.change_company,
-    "GET " + K + "/options/{dataType}": push.get_options,
+    "GET " + K + "/options/{dataType}": pushing.get_options,
 }
 _KINDS = {"invoices", *KINDS, *DATA_TYPES}
 

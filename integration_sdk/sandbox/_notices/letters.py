@@ -21,10 +21,10 @@ from attrs import field, frozen
 
 from integration_sdk.sandbox._allowed import HeaderText, allowed
 from integration_sdk.sandbox._call import Forgery, encode
-from integration_sdk.sandbox._catalogue import option_name
 from integration_sdk.sandbox._clock import iso
 from integration_sdk.sandbox._companies import new_uuid
-from integration_sdk.sandbox._pushes import Operation
+from integration_sdk.sandbox._pushes.catalogue import option_name
+from integration_sdk.sandbox._pushes.operation import Operation
 
 RULE_TYPE = "Push Operation Status Changed()"
 RETRIES = (10.0, 30.0, 80.0)

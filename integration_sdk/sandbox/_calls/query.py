@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 from attrs import define, field
 
-from integration_sdk.sandbox._call import bad_request
+from integration_sdk.sandbox._call import DEEPEST, bad_request
 
 Row = Mapping[str, Any]
 Test = Callable[[Row], bool]
@@ -57,7 +57,7 @@ class Query:
         if len(text) >= LONGEST:
             raise bad_request("query", f"the query must be shorter than {LONGEST} characters")
         self._text = text
-        self._at = 0
+        self._at = self._depth = 0
         self._comparisons: list[Comparison] = []
         self.matches: Test = self._any_of()
         if self._at < len(text.rstrip()):
@@ -87,9 +87,13 @@ class Query:
 
     def _term(self) -> Test:
         if self._take("{"):
+            self._depth += 1
+            if self._depth > DEEPEST:
+                raise self._bad(f"groups are nested more than {DEEPEST} levels deep")
             test = self._any_of()
             if not self._take("}"):
                 raise self._bad("expected }")
+            self._depth -= 1
             return test
         return self._comparison()
 

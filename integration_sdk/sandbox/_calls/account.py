@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from integration_sdk.sandbox._call import Answer, Call, answer, bad_request, encode
+from integration_sdk.sandbox._calls.paging import listed
 from integration_sdk.sandbox._companies import Company, Connection, new_uuid
 from integration_sdk.sandbox._limits import schedules
-from integration_sdk.sandbox._paging import Items, listed
 
 
 async def list_companies(call: Call) -> Answer:
     """``GET /companies``: a page of companies, in the order of their creation."""
-    return listed(call, Items(list(call.service.companies.values()), _row))
+    return listed(call, list(call.service.companies.values()), _row)
 
 
 async def create_company(call: Call) -> Answer:
@@ -54,7 +54,7 @@ async def delete_company(call: Call) -> Answer:
 
 async def list_connections(call: Call) -> Answer:
     """``GET .../connections``: a page of the company's connections."""
-    return listed(call, Items(_company(call).connections, _row))
+    return listed(call, _company(call).connections, _row)
 
 
 async def get_connection(call: Call) -> Answer:

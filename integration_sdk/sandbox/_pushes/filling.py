@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from integration_sdk.sandbox._records import CENT
+from integration_sdk.sandbox._books.records import CENT
 
 NOTHING = Decimal("0.00")
 _CREDIT = {"subTotal": "net", "totalTaxAmount": "tax", "totalAmount": "total"}

@@ -13,11 +13,11 @@ from typing import Any
 
 from attrs import define
 
+from integration_sdk.sandbox._books.datasets import DataSet
+from integration_sdk.sandbox._books.invoices import CUSTOMERS, Invoices
+from integration_sdk.sandbox._books.records import Ids, Source, lines, midnight, money, stamps
+from integration_sdk.sandbox._books.words import ACCOUNTS, CITIES, STREETS, THINGS, business
 from integration_sdk.sandbox._call import encode
-from integration_sdk.sandbox._datasets import DataSet
-from integration_sdk.sandbox._invoices import CUSTOMERS, Invoices
-from integration_sdk.sandbox._records import Ids, Source, lines, midnight, money, stamps
-from integration_sdk.sandbox._words import ACCOUNTS, CITIES, STREETS, THINGS, business
 
 SUPPLIERS = 80
 TRANSACTIONS = 250

@@ -13,7 +13,7 @@ from decimal import Decimal
 from hashlib import blake2b
 from typing import Any, Protocol
 
-from integration_sdk.sandbox._words import ACCOUNTS, THINGS
+from integration_sdk.sandbox._books.words import ACCOUNTS, THINGS
 
 DAYS = 1461
 FIRST_DAY = date(2021, 1, 1)

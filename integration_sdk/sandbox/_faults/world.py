@@ -26,7 +26,7 @@ from integration_sdk.sandbox._call import (
     decode,
 )
 from integration_sdk.sandbox._companies import new_uuid
-from integration_sdk.sandbox._rules import Proceed, Rule, Rules, Scope, Seconds
+from integration_sdk.sandbox._faults.rules import Proceed, Rule, Rules, Scope, Seconds
 
 PUSHES = re.compile(r"(POST|PUT|DELETE) .*/push/")
 PUSH_LIST = re.compile(r"GET /companies/[^/]+/push$")

@@ -10,12 +10,12 @@ from email.message import Message
 from email.parser import BytesParser
 from math import inf
 
-from integration_sdk.sandbox import _options
-from integration_sdk.sandbox._account_calls import connection_of
 from integration_sdk.sandbox._call import Answer, Call, Refused, answer, bad_request, not_found
+from integration_sdk.sandbox._calls.account import connection_of
+from integration_sdk.sandbox._calls.paging import listed
 from integration_sdk.sandbox._companies import Connection
-from integration_sdk.sandbox._paging import Items, listed
-from integration_sdk.sandbox._pushes import Operation
+from integration_sdk.sandbox._pushes import options
+from integration_sdk.sandbox._pushes.operation import Operation
 
 LONGEST_TIMEOUT = 2**31 - 1
 
@@ -23,7 +23,7 @@ LONGEST_TIMEOUT = 2**31 - 1
 async def get_options(call: Call) -> Answer:
     """Return the push options of the connection for this data type."""
     shape = call.service.shape(connection_of(call), call.names["dataType"])
-    return answer(_options.describe(shape, published=call.service.settings.published))
+    return answer(options.describe(shape, published=call.service.settings.published))
 
 
 async def create(call: Call) -> Answer:
@@ -66,9 +66,8 @@ async def list_pushes(call: Call) -> Answer:
     recorded = service.ledger.of_company(company.id, until=until)
     if call.param("orderBy") != "requestedOnUtc":
         recorded = recorded[::-1]
-    wording = service.wording
-    pushes = Items(recorded, wording.row, wording.plain, rare=wording.rare)
-    return listed(call, pushes, ordered={"requestedOnUtc", "-requestedOnUtc"})
+    wording, ordered = service.wording, {"requestedOnUtc", "-requestedOnUtc"}
+    return listed(call, recorded, wording.row, rare=wording.rare, ordered=ordered)
 
 
 async def get_push(call: Call) -> Answer:

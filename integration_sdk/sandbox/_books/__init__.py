@@ -1,0 +1,1 @@
+"""The books of companies: generated records, and lists of them that change."""

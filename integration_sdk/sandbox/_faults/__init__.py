@@ -1,0 +1,1 @@
+"""Faults on command, by rules that say when each applies."""

@@ -1,0 +1,1 @@
+"""Pushes: what each platform takes, and how what was pushed ends."""
