@@ -92,7 +92,7 @@ async def test_a_list_is_shown_in_any_encoding(
 
 def test_list_as_json_gives_every_push(journal: str, capsys: pytest.CaptureFixture[str]) -> None:
     """With --json each push is an object on a line of its own."""
-    assert main(["pushes", "list", "--journal", journal, "--json"]) == 0
+    assert main(["pushes", "list", journal, "--json"]) == 0
 
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["intent"] for row in rows] == ["aa1", "aa2", "bb1", "cc1", "dd1", "dd2"]

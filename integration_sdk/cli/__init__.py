@@ -273,7 +273,7 @@ def push(
 
 
 @_pushes.command(name="list")
-def list_(*, journal: str, json: Flag = False) -> None:
+def list_(journal: str, *, json: Flag = False) -> None:
     """Show what a journal holds, by state. Needs no network.
 
     Parameters
@@ -288,8 +288,8 @@ def list_(*, journal: str, json: Flag = False) -> None:
 
 @_pushes.command
 def resume(
-    *,
     journal: str,
+    *,
     exclusive: Flag = False,
     patience: float = 30,
     max_pause: float | None = None,
