@@ -23,6 +23,7 @@ from typing import Literal
 from integration_sdk._coordinator.desk import Desk
 from integration_sdk._coordinator.push import Push
 from integration_sdk._coordinator.tasks import this_task
+from integration_sdk._strays import is_cancelled
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import PushOutcome, PushRequest
 
@@ -195,6 +196,8 @@ class Bulk:
             number, request = item
             push = Push(request, number=number, wait=self._wait, on_outcome=self._told)
             await self._desk.push(push)
+            if is_cancelled():
+                raise asyncio.CancelledError
 
     async def _next(self, input_: AsyncIterator[PushRequest]) -> tuple[int, PushRequest] | None:
         """Take a place and return the next request; None if there is no more."""
@@ -229,6 +232,8 @@ class Bulk:
                     raise
                 self._failure, self._input_ended = self._failure or error, True
                 return None
+            while this_task().cancelling():  # the input has dealt with it
+                this_task().uncancel()
             index, self._pulled = self._pulled, self._pulled + 1
             return index, request
 

@@ -22,7 +22,7 @@ from uuid import uuid4
 from attrs import Factory, define, evolve
 
 from integration_sdk._coordinator import clock
-from integration_sdk._coordinator.delivery import Delivered, Delivery
+from integration_sdk._coordinator.delivery import CANCELLED, Delivered, Delivery
 from integration_sdk._coordinator.key_refusals import KeyRefusals
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent, What
@@ -123,6 +123,8 @@ class Desk:
         except Exception as error:
             self.settle(push, outcomes.refused(push.request, NotSent(f"not sent: {error!r}")))
             raise
+        except asyncio.CancelledError:
+            self._refused(push, NotSent(f"not sent: {CANCELLED}"))
         else:
             if current is not None and not self._has_begun(push, current):
                 await self.deliver(push, call, current)
@@ -169,14 +171,27 @@ class Desk:
 
     async def deliver(self, push: Push, call: Request, intent: Intent) -> None:
         """Send *push*, then follow it."""
-        async with self.sending_slots:
-            if self.stopped:
-                await self.delivery.withdraw(intent)
-                self._refused(push, self.stopped)
-                return
+        if not await self._has_turn():
+            await self.delivery.withdraw(intent)
+            self._refused(push, self.stopped or NotSent(f"not sent: {CANCELLED}"))
+            return
+        try:
             began = clock.now()
             done = await self.delivery.deliver(intent, call)
+        finally:
+            self.sending_slots.release()
         self._delivered(push, done, began)
+
+    async def _has_turn(self) -> bool:
+        """Wait for a slot and take it; return False if nothing is to be sent any more."""
+        try:
+            await self.sending_slots.acquire()
+        except asyncio.CancelledError:
+            return False
+        if self.stopped:
+            self.sending_slots.release()
+            return False
+        return True
 
     def _delivered(self, push: Push, done: Delivered, began: float) -> None:
         if done.operation is not None:
