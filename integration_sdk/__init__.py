@@ -9,7 +9,8 @@ notifications.
 # it installed, and a program that only reads lists does not need the modules for pushes. For the
 # same reason some functions import those modules themselves. The import statements are for type
 # checkers and for tools that bundle a program with what it imports; `_HOMES` says the same at
-# run time.
+# run time. Annotations name what is not imported yet as ``integration_sdk.PushOperation``, so that
+# `typing.get_type_hints` imports it, too, on first use.
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
