@@ -16,7 +16,7 @@ from yarl import URL
 
 import integration_sdk
 from integration_sdk._answers import Quota
-from integration_sdk._caller import Caller, Polling
+from integration_sdk._caller import Caller, Polling, refuse_unknown
 from integration_sdk._connections import Check, refuse_wrong, wants_check
 from integration_sdk._resources import Companies, Company, Profile
 from integration_sdk._sansio import arguments, custom, requests
@@ -286,9 +286,7 @@ class Client:
         """
         from integration_sdk._coordinator import coordinator  # noqa: PLC0415 - for pushes only
 
-        for name in options.keys() - coordinator.OPTIONS:
-            has = ", ".join(["check", *sorted(coordinator.OPTIONS)])
-            raise TypeError(f"coordinator() has no option {name!r}; it has {has}")
+        refuse_unknown("coordinator", options, {"check", *coordinator.OPTIONS})
         # If the client was given no retry=, the coordinator uses its own default.
         given: dict[str, Any] = {}
         if self._retry is not _NOT_GIVEN:
