@@ -20,8 +20,8 @@ from collections.abc import (
 )
 from typing import Literal
 
-from integration_sdk._coordinator.desk import Desk
 from integration_sdk._coordinator.push import Push
+from integration_sdk._coordinator.sender import Sender
 from integration_sdk._coordinator.tasks import this_task
 from integration_sdk._strays import is_cancelled
 from integration_sdk.errors import ConfigurationError
@@ -87,7 +87,7 @@ class Bulk:
 
     def __init__(
         self,
-        desk: Desk,
+        sender: Sender,
         places: asyncio.Semaphore,
         *,
         senders: int,
@@ -96,7 +96,7 @@ class Bulk:
         ordered: bool,
         raise_on: RaiseOn,
     ) -> None:
-        self._desk = desk
+        self._desk, self._push = sender.desk, sender.push
         self._places = places
         self._untaken = asyncio.Semaphore(max_open)
         self._senders = senders  # still at work
@@ -195,7 +195,7 @@ class Bulk:
                 return
             number, request = item
             push = Push(request, number=number, wait=self._wait, on_outcome=self._told)
-            await self._desk.push(push)
+            await self._push(push)
             if is_cancelled():
                 raise asyncio.CancelledError
 
