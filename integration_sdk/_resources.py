@@ -129,7 +129,7 @@ class Pushes:
 
         Source: "Monitor pushes (polling)". Assumed: path and parameters.
         """
-        from integration_sdk._sansio.polling.rows import read_full  # noqa: PLC0415 - for pushes only
+        from integration_sdk._sansio.pushing.rows import read_full  # noqa: PLC0415 - for pushes only
 
         options.setdefault("order_by", self._caller.dialect.newest_first)
         options.setdefault("key", "pushOperationKey")

@@ -36,7 +36,7 @@ from integration_sdk._sansio.arguments import (
 )
 from integration_sdk._sansio.pushing import outcomes
 from integration_sdk._sansio.pushing.effects import Policy
-from integration_sdk._sansio.pushing.outcomes import PushProgress
+from integration_sdk._sansio.pushing.progress import PushProgress
 from integration_sdk._sansio.throttling.retry import RetryPolicy
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ClientClosed, ConfigurationError

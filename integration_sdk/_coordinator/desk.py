@@ -28,7 +28,7 @@ from integration_sdk._coordinator.tasks import Tasks
 from integration_sdk._coordinator.waits import Waits
 from integration_sdk._sansio.pushing import outcomes, submissions
 from integration_sdk._sansio.pushing.intents import Intent, State
-from integration_sdk._sansio.pushing.outcomes import Tally
+from integration_sdk._sansio.pushing.progress import Tally
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ClientClosed, IntegrationError, JournalError
 from integration_sdk.models import OutcomeStatus, PushOperation, PushOutcome, PushRequest
