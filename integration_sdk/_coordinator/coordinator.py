@@ -286,6 +286,7 @@ class Coordinator:
                 before is waited for.
             ConfigurationError: *requests* gave something that is no `PushRequest`; raised
                 after the outcomes of those before.
+            CancelledError: A task of the run was cancelled by somebody else; likewise.
             Exception: Whatever *requests* itself raised, likewise.
         """
         one_of("raise_on", raise_on, get_args(RaiseOn))

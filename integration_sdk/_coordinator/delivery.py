@@ -59,7 +59,7 @@ SWEEP: Final = 30.0
 NUDGE: Final = 1.0
 """The same for searches that a notification of an unknown push triggers."""
 LEFT_BEHIND: Final = "not sent: the coordinator's block was left before its turn came"
-CANCELLED: Final = "the task that sent it was cancelled, not by its caller"
+CANCELLED: Final = "its task was cancelled by somebody else"
 
 
 @define
@@ -179,7 +179,7 @@ class Delivery:
     async def recover(self) -> reconcile.Recovered:
         """Take over what an earlier process left."""
         rows = await self.journal.unsettled()
-        found = await self.drive(reconcile.recover(self.ledger, rows), heedless=False)
+        found = await self.drive(reconcile.recover(self.ledger, rows), droppable=True)
         for intent in found.unsendable:
             logger.warning("%s was %s", intent, intent.error)
         for company_id in found.companies:
@@ -211,7 +211,7 @@ class Delivery:
         try:
             if self.tasks:
                 await asyncio.wait(self.tasks)
-            await self.drive(protocol.catch_up(self.ledger), heedless=False)
+            await self.drive(protocol.catch_up(self.ledger), droppable=True)
         finally:
             for search in self.tasks:  # cancelled itself: as safe as a crash
                 search.cancel()
@@ -283,13 +283,13 @@ class Delivery:
 
     # Effects
 
-    async def drive(self, machine: Machine[T], *, heedless: bool = True) -> T:
+    async def drive(self, machine: Machine[T], *, droppable: bool = False) -> T:
         """Carry out the effects that *machine* yields, and return its result.
 
         Args:
             machine: It decides what to do.
-            heedless: If the task is cancelled, tell the machine, which then ends soon and has a
-                result. Otherwise drop it, which is as safe as a crash.
+            droppable: If the task is cancelled, drop the machine, which is as safe as a crash.
+                Otherwise it is told, ends soon, and has a result.
         """
         step: Callable[[Any], Effect] = machine.send
         report: object = None
@@ -304,7 +304,7 @@ class Delivery:
             except JournalError as error:
                 step, report = machine.throw, error
             except asyncio.CancelledError:
-                if not heedless:
+                if droppable:
                     raise
                 step, report = _cancelled(machine, effect)
 
