@@ -9,7 +9,8 @@ notifications.
 # it installed, and a program that only reads lists does not need the modules for pushes. For the
 # same reason some functions import those modules themselves. The import statements are for type
 # checkers and for tools that bundle a program with what it imports; `_HOMES` says the same at
-# run time.
+# run time. Annotations name what is not imported yet as ``integration_sdk.PushOperation``, so that
+# `typing.get_type_hints` imports it, too, on first use.
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from integration_sdk._sansio.paging.report import Drift as Drift
     from integration_sdk._sansio.paging.report import ListProgress as ListProgress
     from integration_sdk._sansio.paging.report import ListReport as ListReport
-    from integration_sdk._sansio.pushing.outcomes import PushProgress as PushProgress
+    from integration_sdk._sansio.pushing.progress import PushProgress as PushProgress
     from integration_sdk._sansio.requests import Priority as Priority
     from integration_sdk._sansio.throttling.retry import RetryPolicy as RetryPolicy
     from integration_sdk._session import CallInfo as CallInfo
@@ -121,7 +122,7 @@ _HOMES = {
         "_sansio.options.form": "ControlKind FormControl",
         "_sansio.options.options": "Problem ProblemCode PushOptions Severity",
         "_sansio.paging.report": "Drift ListProgress ListReport",
-        "_sansio.pushing.outcomes": "PushProgress",
+        "_sansio.pushing.progress": "PushProgress",
         "_sansio.requests": "Priority",
         "_sansio.throttling.retry": "RetryPolicy",
         "_session": "CallInfo SessionStats",

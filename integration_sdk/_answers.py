@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from attrs import Factory, frozen
+from attrs import Factory, field, frozen
 
 T_co = TypeVar("T_co", covariant=True)
 Extra = Mapping[str, Any]
@@ -79,8 +79,8 @@ class Validation:
     ``validation`` has the members of the error body's, as the service publishes.
     """
 
-    errors: Sequence[ValidationItem] = ()
-    warnings: Sequence[ValidationItem] = ()
+    errors: Sequence[ValidationItem] = field(default=(), eq=tuple)
+    warnings: Sequence[ValidationItem] = field(default=(), eq=tuple)
     extra: Extra = Factory(dict)
 
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -173,9 +173,8 @@ class Caller:
             TypeError: There is no such option.
             ConfigurationError: An option has a value that cannot work.
         """
-        known = ListOptions.__optional_keys__
-        for name in options.keys() - known:
-            raise TypeError(f"list() has no option {name!r}; it has {', '.join(sorted(known))}")
+        of_items = {"model"} if decode is None else set[str]()
+        refuse_unknown("list", options, ListOptions.__optional_keys__ | of_items)
         size = options.get("page_size", DEFAULT_PAGE_SIZE)
         request = requests.list_page(
             self.dialect,
@@ -200,6 +199,22 @@ class Caller:
     def new_idempotency_key(self) -> str:
         """Return a new idempotency key; it is sent if the dialect has such keys."""
         return str(uuid.uuid4())
+
+
+def refuse_unknown(call: str, options: Iterable[str], known: Collection[str]) -> None:
+    """Check the names of *options*, which Python does not for those of a TypedDict.
+
+    Raises:
+        TypeError: One is not *known*; says which was probably meant.
+    """
+    from difflib import get_close_matches  # noqa: PLC0415 - for mistakes only
+
+    for name in options:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            meant = f"; did you mean {near[0]!r}?" if near else ""
+            has = ", ".join(sorted(known))
+            raise TypeError(f"{call}() has no option {name!r}{meant} (it has {has})")
 
 
 @define(eq=False)

@@ -8,13 +8,15 @@ from contextlib import AbstractContextManager
 from copy import copy
 from ssl import SSLContext
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from typing import Any, Literal, Self, Unpack
 
 import aiohttp
 from attrs import evolve
 from yarl import URL
 
-from integration_sdk._caller import Caller, Polling
+import integration_sdk
+from integration_sdk._answers import Quota
+from integration_sdk._caller import Caller, Polling, refuse_unknown
 from integration_sdk._connections import Check, refuse_wrong, wants_check
 from integration_sdk._resources import Companies, Company, Profile
 from integration_sdk._sansio import arguments, custom, requests
@@ -30,12 +32,6 @@ from integration_sdk._session import (
 )
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from integration_sdk._answers import Quota
-    from integration_sdk._coordinator.coordinator import Coordinator
-    from integration_sdk._coordinator.options import CoordinatorOptions
-    from integration_sdk.models import PushOperation, PushRequest
 
 ENVIRONMENT_KEY = "INTEGRATION_SDK_API_KEY"
 ENVIRONMENT_URL = "INTEGRATION_SDK_BASE_URL"
@@ -223,11 +219,11 @@ class Client:
 
     async def wait(
         self,
-        push: PushOperation | str,
+        push: integration_sdk.PushOperation | str,
         *,
         company_id: str | None = None,
         timeout: float | None = None,
-    ) -> PushOperation:
+    ) -> integration_sdk.PushOperation:
         """Wait for *push* to end and return its last state.
 
         Any number of tasks may wait, for the same push or different ones; one loop polls for
@@ -274,8 +270,8 @@ class Client:
         self,
         *,
         check: Check = None,
-        **options: Unpack[CoordinatorOptions],
-    ) -> Coordinator:
+        **options: Unpack[integration_sdk.CoordinatorOptions],
+    ) -> integration_sdk.Coordinator:
         """Push many records and get an outcome for each. Use it with ``async with``.
 
         Args:
@@ -291,9 +287,7 @@ class Client:
         """
         from integration_sdk._coordinator import coordinator  # noqa: PLC0415 - for pushes only
 
-        for name in options.keys() - coordinator.OPTIONS:
-            has = ", ".join(["check", *sorted(coordinator.OPTIONS)])
-            raise TypeError(f"coordinator() has no option {name!r}; it has {has}")
+        refuse_unknown("coordinator", options, {"check", *coordinator.OPTIONS})
         # If the client was given no retry=, the coordinator uses its own default.
         given: dict[str, Any] = {}
         if self._retry is not _NOT_GIVEN:
@@ -307,7 +301,7 @@ class Client:
             **options,
         )
 
-    async def _check(self, request: PushRequest) -> None:
+    async def _check(self, request: integration_sdk.PushRequest) -> None:
         books = self.company(request.company_id).connection(request.connection_id)
         for_update = request.record_id is not None
         await refuse_wrong(books, request.data_type, request.record, for_update=for_update)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import integration_sdk
 from integration_sdk._caller import Caller
 from integration_sdk._lists import BankAccounts, Record
 from integration_sdk._sansio import requests
 from integration_sdk.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from integration_sdk._sansio.options.options import PushOptions
-    from integration_sdk.models import PushOperation
 
 Check = Literal["options"] | None
 
@@ -37,7 +34,7 @@ class Connection:
 
     async def options(
         self, data_type: str, *, for_update: bool = False, refresh: bool = False
-    ) -> PushOptions:
+    ) -> integration_sdk.PushOptions:
         """The fields of *data_type* that the connection accepts or requires.
 
         The answer is remembered for five minutes.
@@ -61,7 +58,7 @@ class Connection:
         timeout_minutes: int | None = None,
         check: Check = None,
         idempotency_key: str | None = None,
-    ) -> PushOperation:
+    ) -> integration_sdk.PushOperation:
         """Create *record* in the platform and return the push, usually still Pending.
 
         The request is retried only if the first one certainly had no effect. To push many
@@ -102,7 +99,7 @@ class Connection:
         timeout_minutes: int | None = None,
         force: bool = False,
         check: Check = None,
-    ) -> PushOperation:
+    ) -> integration_sdk.PushOperation:
         """Replace the record *record_id* with *record* and return the push.
 
         Arguments and errors are those of `push`. *force* overwrites the record even if it has
@@ -111,7 +108,7 @@ class Connection:
         requests.segment("record_id", record_id)  # with None it would be a create
         return await self._push(data_type, record, record_id, timeout_minutes, check, force=force)
 
-    async def delete(self, data_type: str, record_id: str) -> PushOperation:
+    async def delete(self, data_type: str, record_id: str) -> integration_sdk.PushOperation:
         """Delete a record and return the push. Assumed: published, not in the document."""
         return await self._caller.push(
             requests.delete(self._caller.dialect, self.company_id, self.id, data_type, record_id)
@@ -125,7 +122,7 @@ class Connection:
         *,
         filename: str,
         content_type: str = "application/octet-stream",
-    ) -> PushOperation:
+    ) -> integration_sdk.PushOperation:
         """Attach a file to a record and return the push. Assumed: published."""
         request = requests.attach(
             self._caller.dialect, self.company_id, self.id, data_type, record_id
@@ -149,7 +146,7 @@ class Connection:
         *,
         force: bool = False,
         key: str | None = None,
-    ) -> PushOperation:
+    ) -> integration_sdk.PushOperation:
         request = requests.push(
             self._caller.dialect,
             self.company_id,

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
+import integration_sdk
 from integration_sdk._caller import Caller
 from integration_sdk._connections import Connection
 from integration_sdk._lists import BankAccounts, Listing, Record
 from integration_sdk._pager.pager import ListOptions, Pager
 from integration_sdk._sansio import requests
-
-if TYPE_CHECKING:
-    from integration_sdk.models import PushOperation
 
 # Companies
 
@@ -126,12 +124,12 @@ class Pushes:
     def __repr__(self) -> str:
         return f"<Pushes of company {self._names['companyId']}>"
 
-    def list(self, **options: Unpack[ListOptions]) -> Pager[PushOperation]:
+    def list(self, **options: Unpack[ListOptions]) -> Pager[integration_sdk.PushOperation]:
         """Read the company's push operations, newest first unless *order_by* says otherwise.
 
         Source: "Monitor pushes (polling)". Assumed: path and parameters.
         """
-        from integration_sdk._sansio.polling.rows import read_full  # noqa: PLC0415 - for pushes only
+        from integration_sdk._sansio.pushing.rows import read_full  # noqa: PLC0415 - for pushes only
 
         options.setdefault("order_by", self._caller.dialect.newest_first)
         options.setdefault("key", "pushOperationKey")
@@ -139,7 +137,7 @@ class Pushes:
         decode = partial(read_full, exact=numbers == "decimal")
         return self._caller.pager("pushes.list", self._names, decode=decode, **options)
 
-    async def get(self, key: str) -> PushOperation:
+    async def get(self, key: str) -> integration_sdk.PushOperation:
         """Return the current state of push operation *key*.
 
         Raises:

@@ -48,13 +48,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import integration_sdk
 from integration_sdk._answers import ErrorBody
-
-if TYPE_CHECKING:
-    from integration_sdk._sansio.options.options import Problem
-    from integration_sdk.models import PushOperation
 
 
 class IntegrationError(Exception):
@@ -283,7 +280,7 @@ class PushError(IntegrationError):
     """A push did not end in Success; ``operation`` is its last known state, if any."""
 
     def __init__(
-        self, message: str, *, operation: PushOperation | None = None, **facts: Any
+        self, message: str, *, operation: integration_sdk.PushOperation | None = None, **facts: Any
     ) -> None:
         super().__init__(message, **facts)
         self.operation = operation
@@ -292,9 +289,11 @@ class PushError(IntegrationError):
 class InvalidRecord(PushError):
     """The record is invalid and was not sent; ``problems`` says why."""
 
-    def __init__(self, message: str, *, problems: Sequence[Problem] = (), **facts: Any) -> None:
+    def __init__(
+        self, message: str, *, problems: Sequence[integration_sdk.Problem] = (), **facts: Any
+    ) -> None:
         super().__init__(message, **facts)
-        self.problems: tuple[Problem, ...] = tuple(problems)
+        self.problems: tuple[integration_sdk.Problem, ...] = tuple(problems)
 
 
 class PushInDoubt(PushError):

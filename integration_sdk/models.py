@@ -120,7 +120,7 @@ class PushOperation:
     status: PushStatus
     data_connection_id: str | None = None
     data_type: str | None = None
-    raw_status: str = Factory(lambda self: self.status.value, takes_self=True)
+    raw_status: str = ""
     requested_on_utc: datetime | None = None
     completed_on_utc: datetime | None = None
     data: Mapping[str, Any] | None = None
@@ -128,8 +128,12 @@ class PushOperation:
     timeout_in_minutes: int | None = None
     status_code: int | None = None
     error_message: str | None = None
-    changes: Sequence[PushChange] = ()
+    changes: Sequence[PushChange] = field(default=(), eq=tuple)
     extra: Extra = Factory(dict)
+
+    def __attrs_post_init__(self) -> None:  # msgspec cannot read a default that looks at others
+        if not self.raw_status:
+            object.__setattr__(self, "raw_status", self.status.value)
 
     @property
     def key(self) -> str:

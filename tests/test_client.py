@@ -168,8 +168,9 @@ def test_odd_options_of_a_coordinator_are_refused(options: dict[str, Any]) -> No
 
 
 def test_a_misspelt_option_of_a_coordinator_is_named() -> None:
-    """With what there is, as ``list()`` does."""
-    with pytest.raises(TypeError, match=r"no option 'max_opens'; it has check, .*max_open"):
+    """With what was probably meant and what there is, as ``list()`` does."""
+    said = r"no option 'max_opens'; did you mean 'max_open'\? \(it has check, .*max_open"
+    with pytest.raises(TypeError, match=said):
         Client("key", "https://api.example").coordinator(max_opens=5)  # type: ignore[call-arg]  # that is the point
 
 
@@ -318,9 +319,21 @@ def test_options_that_do_not_exist_are_told_with_those_that_do() -> None:
     """A misspelt option names the method that was called, not what stands behind it."""
     company: Any = Client("key", "https://api.example").company("c")
     for listing in (company.data("invoices"), company.pushes):
-        with pytest.raises(TypeError, match=r"^list\(\) .* 'page_sise'.*page_size"):
+        with pytest.raises(TypeError, match=r"^list\(\) .* 'page_sise'; .* 'page_size'\? .*query"):
             listing.list(page_sise=5)
+        with pytest.raises(TypeError, match=r"'xyz' \(it has "):
+            listing.list(xyz=5)
         listing.list(key="id")
+
+
+def test_a_misspelt_model_is_named_where_there_is_one() -> None:
+    """Lists of pushes have none, and do not suggest it."""
+    company: Any = Client("key", "https://api.example").company("c")
+    with pytest.raises(TypeError, match=r"'modle'; did you mean 'model'.*it has .*model"):
+        company.data("invoices").list(modle=dict)
+    with pytest.raises(TypeError, match="'modle' ") as caught:
+        company.pushes.list(modle=dict)
+    assert "model" not in str(caught.value)
 
 
 def test_the_list_of_pushes_takes_no_model() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from integration_sdk._sansio import codec, shapes
 from integration_sdk.errors import InvalidRecord, MalformedResponse
-from integration_sdk.models import ErrorBody, PropertyDescription, PushOperation, PushStatus
+from integration_sdk.models import ErrorBody, Page, PropertyDescription, PushOperation, PushStatus
 
 OPERATION: dict[str, Any] = {
     "pushOperationKey": "0b5e2a0c-0000-4000-8000-000000000001",
@@ -66,11 +66,33 @@ def test_every_field_of_a_push_operation_is_read() -> None:
 
 def test_an_operation_can_be_stored_and_answered_as_json() -> None:
     """README's way to write it keeps every field, and the copy of a web framework likewise."""
-    operation = shapes.read_operation(OPERATION | {"validation": ERROR["validation"]})
+    change = {"type": "Created", "recordRef": {"id": "r1", "dataType": "invoices"}}
+    said = {"status": "Parked", "validation": ERROR["validation"], "changes": [change], "new": 1}
+    operation = shapes.read_operation(OPERATION | said)
     written = msgspec.json.encode(operation, order="deterministic")
 
     assert written == msgspec.json.encode(attrs.asdict(operation), order="deterministic")
-    assert cattrs.preconf.json.make_converter().loads(written, PushOperation) == operation
+    for read in (
+        msgspec.json.decode(written, type=PushOperation),
+        cattrs.preconf.json.make_converter().loads(written, PushOperation),
+    ):
+        assert read == operation
+        assert (read.status, read.raw_status) == (PushStatus.UNKNOWN, "Parked")
+        assert msgspec.json.encode(read, order="deterministic") == written
+
+
+def test_a_page_can_be_stored_and_read_back_as_json() -> None:
+    """With what its items are read into, or plain."""
+    page = Page(results=[{"id": "1"}], page_number=1, page_size=100, total_results=1)
+
+    assert msgspec.json.decode(msgspec.json.encode(page), type=Page[dict[str, str]]) == page
+
+
+def test_an_operation_made_by_hand_has_the_status_that_the_service_would_send() -> None:
+    """In tests of one's own, say, where nobody gives ``raw_status``."""
+    made = PushOperation(push_operation_key="k", company_id="c", status=PushStatus.TIMED_OUT)
+
+    assert made.raw_status == "TimedOut"
 
 
 @pytest.mark.parametrize("spelling", ["dataConnectionId", "dataConnectionKey"])

@@ -13,8 +13,8 @@ import pytest
 from integration_sdk import Client, OutcomeStatus, PushRequest
 from integration_sdk._journal import SqliteJournal
 from integration_sdk._sansio.codec import decode_json, encode_value
-from integration_sdk._sansio.polling.rows import read_full
 from integration_sdk._sansio.pushing.intents import Lane, new_intent
+from integration_sdk._sansio.pushing.rows import read_full
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk.models import PushOperation

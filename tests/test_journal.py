@@ -376,9 +376,23 @@ async def test_cancelling_a_commit_does_not_take_it_back(file: SqliteJournal) ->
     await asyncio.sleep(0)
     task.cancel()
     await file.commit([sending("b")])
+    await asyncio.wait([task])
 
     assert task.cancelled()
     assert [row.id for row in await file.rows()] == ["a", "b"]
+
+
+async def test_a_cancelled_commit_that_is_refused_says_so(file: SqliteJournal) -> None:
+    """However often its caller is cancelled: a cancellation means that the rows are written."""
+    await file.commit([acked("a", "key-1")])
+    thief = asyncio.create_task(file.commit([acked("b", "key-1")]))
+    await asyncio.sleep(0)
+    for _ in range(3):
+        thief.cancel()
+        await asyncio.sleep(0)
+
+    with pytest.raises(KeyClaimed):
+        await thief
 
 
 async def test_closing_finishes_what_was_handed_in(path: Path) -> None:
@@ -406,6 +420,25 @@ async def test_a_close_that_is_cancelled_closes_all_the_same(path: Path, turns: 
         await asyncio.sleep(0)
     close.cancel()
     await asyncio.gather(close, commit, return_exceptions=True)
+
+    again = await SqliteJournal.open(path)
+    assert [row.id for row in await again.rows()] == ["a"]
+    await again.close()
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_nobody_else_can_stop_a_close(path: Path, turns: int) -> None:
+    """A stranger who cancels all tasks but its caller's finds none that closes."""
+    journal = await SqliteJournal.open(path)
+    commit = asyncio.create_task(journal.commit([sending("a")]))
+    await asyncio.sleep(0)
+    close = asyncio.create_task(journal.close())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    for stranger in asyncio.all_tasks() - {asyncio.current_task(), close}:
+        stranger.cancel()
+    await close
+    await asyncio.wait([commit])
 
     again = await SqliteJournal.open(path)
     assert [row.id for row in await again.rows()] == ["a"]

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from integration_sdk._sansio.codec import EARLIEST, LATEST, parse_utc
 from integration_sdk._sansio.paging.items import ItemReader
-from integration_sdk._sansio.polling.rows import read_full
 from integration_sdk._sansio.pushing.agreement import leaf, natural_value
+from integration_sdk._sansio.pushing.rows import read_full
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response, read_error
 from integration_sdk._sansio.retry_after import retry_after, service_time

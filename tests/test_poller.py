@@ -136,6 +136,24 @@ async def test_a_wait_that_begins_while_polling_ends_is_served() -> None:
     assert (await polls.wait("company", held(model, 1).key)).status is PushStatus.SUCCESS
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.5, 1.0, 1.2, 2.0, 3.3])
+async def test_a_look_that_somebody_cancels_is_repeated(seconds: float) -> None:
+    """A stranger cancelled the task of a request, begun or not: the push is polled all the same."""
+    model = Model(lambda _: 3.0, latency=1.0)
+    polls = poller(model)
+    wait = asyncio.create_task(polls.wait("company", held(model).key))
+    spared = {asyncio.current_task(), wait}
+    await asyncio.sleep(seconds)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    for task in asyncio.all_tasks() - spared:
+        if task.get_name() != "integration_sdk poller":
+            task.cancel()
+
+    async with asyncio.timeout(1000):
+        assert (await wait).status is PushStatus.SUCCESS
+
+
 async def test_an_expired_wait_says_so_and_the_push_goes_on() -> None:
     """A wait that ends first raises WaitExpired at its time; a later wait finds the end."""
     model = Model(lambda _: 100.0)

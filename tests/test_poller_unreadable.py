@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from attrs import evolve
 
-from integration_sdk._sansio.polling import rows
+from integration_sdk._sansio.pushing import rows
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk.errors import MalformedResponse

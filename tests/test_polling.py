@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from integration_sdk._sansio.codec import decode_json
-from integration_sdk._sansio.polling import rows
 from integration_sdk._sansio.polling.learning import (
     BINS,
     MOST_LANES,
@@ -34,7 +33,6 @@ from integration_sdk._sansio.polling.open_pushes import (
     sample,
 )
 from integration_sdk._sansio.polling.polling import Schedule
-from integration_sdk._sansio.polling.rows import read_full, read_rows
 from integration_sdk._sansio.polling.weighing import (
     are_alike,
     next_look,
@@ -42,6 +40,8 @@ from integration_sdk._sansio.polling.weighing import (
     tolerance,
     unnoticed,
 )
+from integration_sdk._sansio.pushing import rows
+from integration_sdk._sansio.pushing.rows import read_full, read_rows
 from integration_sdk._sansio.shapes import read_operation
 from integration_sdk.models import RecordRef
 

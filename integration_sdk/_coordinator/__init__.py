@@ -2,7 +2,8 @@
 
 * ``coordinator``: the public class; ``options``: its options; ``bulk``: its `run` method.
 * ``push``: the handle of one push.
-* ``desk``: takes each push from submission to outcome.
+* ``sender``: takes each push from submission to the service's answer.
+* ``desk``: takes it from there to its outcome.
 * ``key_refusals``: whether the API key is still accepted.
 * ``references``: which push holds which reference.
 * ``delivery``: drives the push protocol; ``push_list`` and ``snapshots`` read the service's list

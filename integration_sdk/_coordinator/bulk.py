@@ -20,9 +20,10 @@ from collections.abc import (
 )
 from typing import Literal
 
-from integration_sdk._coordinator.desk import Desk
 from integration_sdk._coordinator.push import Push
+from integration_sdk._coordinator.sender import Sender
 from integration_sdk._coordinator.tasks import this_task
+from integration_sdk._strays import is_cancelled
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import PushOutcome, PushRequest
 
@@ -86,7 +87,7 @@ class Bulk:
 
     def __init__(
         self,
-        desk: Desk,
+        sender: Sender,
         places: asyncio.Semaphore,
         *,
         senders: int,
@@ -95,7 +96,7 @@ class Bulk:
         ordered: bool,
         raise_on: RaiseOn,
     ) -> None:
-        self._desk = desk
+        self._desk, self._push = sender.desk, sender.push
         self._places = places
         self._untaken = asyncio.Semaphore(max_open)
         self._senders = senders  # still at work
@@ -194,7 +195,9 @@ class Bulk:
                 return
             number, request = item
             push = Push(request, number=number, wait=self._wait, on_outcome=self._told)
-            await self._desk.push(push)
+            await self._push(push)
+            if is_cancelled():
+                raise asyncio.CancelledError
 
     async def _next(self, input_: AsyncIterator[PushRequest]) -> tuple[int, PushRequest] | None:
         """Take a place and return the next request; None if there is no more."""
@@ -229,6 +232,8 @@ class Bulk:
                     raise
                 self._failure, self._input_ended = self._failure or error, True
                 return None
+            while this_task().cancelling():  # the input has dealt with it
+                this_task().uncancel()
             index, self._pulled = self._pulled, self._pulled + 1
             return index, request
 

@@ -1,6 +1,6 @@
 """The push coordinator: sends many records and polls for their outcomes together.
 
-A push is sent once (`delivery`), then handed to the poller, which reports its final state to the
+A push is sent once (`sender`), then handed to the poller, which reports its final state to the
 `desk`. An outcome is a value, not an exception, whatever the service decided. `Coordinator.run`
 (`bulk`) adds a few senders that pull from the caller's iterable as places become free.
 """
@@ -20,11 +20,12 @@ from typing import Final, Literal, Self, get_args
 from integration_sdk._coordinator import clock, decisions, recovery
 from integration_sdk._coordinator.bulk import Bulk, PushRun, RaiseOn, checked
 from integration_sdk._coordinator.delivery import Delivery
-from integration_sdk._coordinator.desk import Check, Desk
+from integration_sdk._coordinator.desk import Desk
 from integration_sdk._coordinator.options import CoordinatorOptions, Leave
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._coordinator.push_list import PushList, SendRequest
+from integration_sdk._coordinator.sender import Check, Sender
 from integration_sdk._journal import Journal, KeyJournal, SqliteJournal
 from integration_sdk._sansio.arguments import (
     is_number,
@@ -35,7 +36,7 @@ from integration_sdk._sansio.arguments import (
 )
 from integration_sdk._sansio.pushing import outcomes
 from integration_sdk._sansio.pushing.effects import Policy
-from integration_sdk._sansio.pushing.outcomes import PushProgress
+from integration_sdk._sansio.pushing.progress import PushProgress
 from integration_sdk._sansio.throttling.retry import RetryPolicy
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ClientClosed, ConfigurationError
@@ -121,7 +122,7 @@ class Coordinator:
         self._leave = leave
         self._max_open, self._places = max_open, asyncio.Semaphore(max_open)
         self._max_in_flight = max_in_flight
-        self._desk: Desk | None = None
+        self._sender: Sender | None = None
         self.detached: tuple[str, ...] = ()
         self.recovered: tuple[Push, ...] = ()
 
@@ -131,21 +132,20 @@ class Coordinator:
         journal = await self._open_journal()
         pushes, exact = PushList(self._send, self._dialect), self._poller.exact
         delivery = Delivery(pushes, journal, self._policy, self._chance, exact=exact)
-        self._desk = Desk(
+        desk = Desk(
             self._poller,
             self._dialect,
             delivery,
-            asyncio.Semaphore(self._max_in_flight),
             fetch_data=self._fetch_data,
-            check=self._check,
             on_event=self._on_event,
         )
+        self._sender = Sender(desk, asyncio.Semaphore(self._max_in_flight), self._check)
         try:
-            self.recovered = tuple(await recovery.recover(self._desk))
+            self.recovered = tuple(await recovery.recover(self._sender))
         except BaseException:
             await journal.close()
             raise
-        self._poller.listeners.add(self._desk.listed)
+        self._poller.listeners.add(desk.listed)
         return self
 
     async def __aexit__(
@@ -193,9 +193,12 @@ class Coordinator:
         return await SqliteJournal.open(self._journal, store_payloads=self._store_payloads)
 
     def _open(self) -> Desk:
-        if self._desk is None:
+        return self._opened().desk
+
+    def _opened(self) -> Sender:
+        if self._sender is None:
             raise ConfigurationError("open the coordinator first: async with ... as pushes")
-        return self._desk
+        return self._sender
 
     # Pushing
 
@@ -230,13 +233,14 @@ class Coordinator:
             ClientClosed: The block has been left, or the client is closed.
         """
         seconds("wait", wait)
-        desk = self._open()
+        sender = self._opened()
+        desk = sender.desk
         push = Push(checked(request), wait=wait, on_outcome=self._free)
         await self._places.acquire()
         if desk.stopped:
             self._places.release()
             raise desk.stopped
-        await desk.tasks.see_through(desk.push(push))
+        await desk.tasks.see_through(sender.push(push))
         outcome = push.outcome
         if outcome and outcome.status is OutcomeStatus.INVALID:
             outcome.raise_for_status()
@@ -282,12 +286,13 @@ class Coordinator:
                 before is waited for.
             ConfigurationError: *requests* gave something that is no `PushRequest`; raised
                 after the outcomes of those before.
+            CancelledError: A task of the run was cancelled by somebody else; likewise.
             Exception: Whatever *requests* itself raised, likewise.
         """
         one_of("raise_on", raise_on, get_args(RaiseOn))
         seconds("wait", wait)
         bulk = Bulk(
-            self._open(),
+            self._opened(),
             self._places,
             senders=self._max_in_flight,
             max_open=self._max_open,
@@ -356,7 +361,7 @@ class Coordinator:
         if decision == "abandon":
             await decisions.abandon(desk, intent)
             return None
-        return await decisions.resend(desk, intent)
+        return await decisions.resend(self._opened(), intent)
 
 
 def _is_path(journal: object) -> bool:

@@ -6,9 +6,9 @@ out even if the caller is cancelled.
 
 from __future__ import annotations
 
-from integration_sdk._coordinator import recovery
 from integration_sdk._coordinator.desk import Desk
 from integration_sdk._coordinator.push import Push
+from integration_sdk._coordinator.sender import Sender
 from integration_sdk._sansio import requests
 from integration_sdk._sansio.pushing import outcomes, reconcile, submissions
 from integration_sdk._sansio.pushing.evidence import in_lane
@@ -60,8 +60,9 @@ async def _abandon(desk: Desk, intent_id: str) -> None:
     _forget(desk, await desk.delivery.drive(reconcile.abandon(desk.delivery.ledger, intent_id)))
 
 
-async def resend(desk: Desk, intent_id: str) -> Push:
+async def resend(sender: Sender, intent_id: str) -> Push:
     """Send a push in doubt once more; it keeps its reference throughout."""
+    desk = sender.desk
     before = desk.delivery.ledger.get(intent_id)
     if before is None:
         raise ConfigurationError(f"intent {intent_id} is not in doubt here")
@@ -71,13 +72,14 @@ async def resend(desk: Desk, intent_id: str) -> Push:
     exact = desk.poller.exact
     again = Push(push.request if push else submissions.from_record(before, exact=exact))
     desk.references.take(again, before)
-    return await desk.tasks.see_through(_resend(desk, before, again))
+    return await desk.tasks.see_through(_resend(sender, before, again))
 
 
-async def _resend(desk: Desk, before: Intent, again: Push) -> Push:
+async def _resend(sender: Sender, before: Intent, again: Push) -> Push:
+    desk = sender.desk
     try:
         _check_open(desk)
-        intent = await _on_record(desk, before.id)
+        intent = await _on_record(sender, before.id)
     except BaseException:
         desk.references.let_go(again)
         again._wake()
@@ -86,14 +88,15 @@ async def _resend(desk: Desk, before: Intent, again: Push) -> Push:
     desk.enter()
     _forget(desk, desk.delivery.ledger.get(before.id) or before)
     again.intent = intent.id
-    await recovery.send(desk, again, intent)
+    await sender.resume(again, intent)
     return again
 
 
-async def _on_record(desk: Desk, intent_id: str) -> Intent:
-    new_id, key = desk.new_ids()
-    machine = reconcile.resend(desk.delivery.ledger, intent_id, new_id=new_id, idempotency_key=key)
-    return await desk.delivery.drive(machine)
+async def _on_record(sender: Sender, intent_id: str) -> Intent:
+    new_id, key = sender.new_ids()
+    delivery = sender.desk.delivery
+    machine = reconcile.resend(delivery.ledger, intent_id, new_id=new_id, idempotency_key=key)
+    return await delivery.drive(machine)
 
 
 def _check_open(desk: Desk) -> None:

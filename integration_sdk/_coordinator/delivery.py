@@ -2,7 +2,8 @@
 
 The machines of `_sansio.pushing` (``protocol`` and ``reconcile``) make all decisions; this module
 carries out their effects and reports how each went. A delivery runs to its end even if nobody
-waits for it any more, so that its outcome is recorded.
+waits for it any more, so that its outcome is recorded; if a stranger cancels its task, nothing more
+is sent, and what may have left is searched for.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from integration_sdk._sansio.pushing.effects import (
 from integration_sdk._sansio.pushing.intents import Answer, Intent, Snapshot, State
 from integration_sdk._sansio.pushing.replies import Heard, Reply
 from integration_sdk._sansio.requests import Request
+from integration_sdk._strays import is_cancelled
 from integration_sdk.errors import (
     AnswerLost,
     ApiError,
@@ -57,6 +59,7 @@ SWEEP: Final = 30.0
 NUDGE: Final = 1.0
 """The same for searches that a notification of an unknown push triggers."""
 LEFT_BEHIND: Final = "not sent: the coordinator's block was left before its turn came"
+CANCELLED: Final = "its task was cancelled by somebody else"
 
 
 @define
@@ -114,7 +117,9 @@ class Delivery:
     changed: Callable[[Intent], None] = field(init=False)
     closing: asyncio.Event = Factory(asyncio.Event)
     tasks: Tasks = Factory(Tasks)
-    _snapshots: Snapshots = Factory(lambda self: Snapshots(self._take_snapshot), takes_self=True)
+    _snapshots: Snapshots = Factory(
+        lambda self: Snapshots(self._take_snapshot, self.tasks), takes_self=True
+    )
     _sending: dict[str, _Sending] = Factory(dict)
     _reconciling: set[str] = Factory(set)
     _looked: dict[str, float] = Factory(dict)
@@ -150,12 +155,18 @@ class Delivery:
         machine = protocol.transmit(
             self.ledger,
             intent,
-            await self._snapshots.before_push(intent.lane.company_id),
+            await self._snapshot(intent.lane.company_id),
             policy=self.policy,
             chance=self.chance,
             new_key=lambda: str(uuid4()),
         )
         return await self.drive(machine)
+
+    async def _snapshot(self, company_id: str) -> Snapshot | None:
+        try:
+            return await self._snapshots.before_push(company_id)
+        except asyncio.CancelledError:  # then nothing is sent, and it is not needed
+            return None
 
     async def _take_snapshot(self, company_id: str) -> Snapshot | None:
         return await self.drive(protocol.take_snapshot(company_id, newest=SNAPSHOT))
@@ -167,7 +178,8 @@ class Delivery:
 
     async def recover(self) -> reconcile.Recovered:
         """Take over what an earlier process left."""
-        found = await self.drive(reconcile.recover(self.ledger, await self.journal.unsettled()))
+        rows = await self.journal.unsettled()
+        found = await self.drive(reconcile.recover(self.ledger, rows), droppable=True)
         for intent in found.unsendable:
             logger.warning("%s was %s", intent, intent.error)
         for company_id in found.companies:
@@ -199,7 +211,7 @@ class Delivery:
         try:
             if self.tasks:
                 await asyncio.wait(self.tasks)
-            await self.drive(protocol.catch_up(self.ledger))
+            await self.drive(protocol.catch_up(self.ledger), droppable=True)
         finally:
             for search in self.tasks:  # cancelled itself: as safe as a crash
                 search.cancel()
@@ -228,6 +240,8 @@ class Delivery:
         finally:
             self._reconciling.discard(company_id)
         self._tell(company_id)
+        if is_cancelled() and self.ledger.searched(company_id):
+            self.reconcile(company_id)  # it has ended early
 
     def _tell(self, company_id: str) -> None:
         """Report intents in doubt, and those whose outcome could not be written to disk."""
@@ -252,7 +266,7 @@ class Delivery:
                 self.tasks.start(self._look(company, wait))
 
     async def _look(self, company_id: str, wait: float = 0.0) -> None:
-        if wait and await self._sleep(wait) is None:
+        if self.closing.is_set() or (wait and await self._sleep(wait) is None):
             return
         try:
             await self.drive(reconcile.look_again(self.ledger, company_id, policy=self.policy))
@@ -269,8 +283,14 @@ class Delivery:
 
     # Effects
 
-    async def drive(self, machine: Machine[T]) -> T:
-        """Carry out the effects that *machine* yields, and return its result."""
+    async def drive(self, machine: Machine[T], *, droppable: bool = False) -> T:
+        """Carry out the effects that *machine* yields, and return its result.
+
+        Args:
+            machine: It decides what to do.
+            droppable: If the task is cancelled, drop the machine, which is as safe as a crash.
+                Otherwise it is told, ends soon, and has a result.
+        """
         step: Callable[[Any], Effect] = machine.send
         report: object = None
         while True:
@@ -283,6 +303,10 @@ class Delivery:
                 step, report = machine.send, await self._perform(effect)
             except JournalError as error:
                 step, report = machine.throw, error
+            except asyncio.CancelledError:
+                if droppable:
+                    raise
+                step, report = _cancelled(machine, effect)
 
     def _perform(self, effect: Effect) -> Awaitable[Report]:
         match effect:
@@ -304,12 +328,20 @@ class Delivery:
             await self.journal.commit(changes)
         except JournalError:
             raise
+        except asyncio.CancelledError:  # the rows were written all the same
+            self._written(changes)
+            raise
         except Exception as error:
             raise JournalError(f"the journal broke: {error!r}") from error
+        self._written(changes)
+
+    def _written(self, changes: tuple[Intent, ...]) -> None:
         for row in changes:
             self.changed(row)
 
     async def _sleep(self, seconds: float) -> float | None:
+        if is_cancelled():
+            return None
         try:
             async with asyncio.timeout(seconds):
                 await self.closing.wait()
@@ -335,27 +367,43 @@ class Delivery:
         return heard.answer
 
     async def _reply(self, row: Intent, call: Request) -> Reply:
-        task = this_task()
+        task, left = this_task(), False
 
         async def leave() -> None:
+            nonlocal left
             self._in_line.discard(task)
             if self.closing.is_set():
                 raise NotSent(LEFT_BEHIND)
             await self._commit((row,))
+            left = True
 
+        if is_cancelled():
+            return NotSent(f"not sent: {CANCELLED}")
         self._in_line.add(task)
         try:
             return await self.pushes.send(call, before_sending=leave, once=True)
         except asyncio.CancelledError:
-            if task not in self._in_line or not self.closing.is_set():
-                raise
-            task.uncancel()
-            return NotSent(LEFT_BEHIND)
+            if task in self._in_line and self.closing.is_set():
+                task.uncancel()
+                return NotSent(LEFT_BEHIND)
+            lost = f"the answer was lost: {CANCELLED}"
+            return AnswerLost(lost) if left else NotSent(f"not sent: {CANCELLED}")
         except (TransportError, ApiError, ClientClosed, JournalError) as error:
             return error
         except Exception as error:
             logger.exception("sending %s failed in an unforeseen way", row)
-            kind = NotSent if task in self._in_line else AnswerLost
+            kind = AnswerLost if left else NotSent
             return kind(f"sending the push broke off: {error!r}")
         finally:
             self._in_line.discard(task)
+
+
+def _cancelled(machine: Machine[Any], effect: Effect) -> tuple[Callable[[Any], Effect], object]:
+    """Return how to tell *machine* that *effect* was broken off by a cancellation."""
+    match effect:
+        case FindOwners():
+            return machine.throw, JournalError("the journal was asked by a task that was cancelled")
+        case Fetch():
+            return machine.send, ()
+        case _:  # a Commit has been made, a list is not to be had, and there is nothing to wait for
+            return machine.send, None

@@ -1,12 +1,12 @@
-"""The life of one push: it is checked, sent, followed and given its outcome.
+"""The life of a push that may be at the service, and its outcome.
 
 ::
 
-    push --> INVALID                               the record cannot be right
-         --> deliver --> REJECTED                  it was refused, or never left
-                     --> followed by the poller --> SUCCESS FAILED TIMED_OUT, PENDING
-                     --> in doubt --> followed     the list shows it
-                                  --> IN_DOUBT     the list does not; may be found later
+    sender --> INVALID                        the record cannot be right
+           --> REJECTED                       it was refused, or never left
+           --> followed by the poller         --> SUCCESS FAILED TIMED_OUT, PENDING
+           --> in doubt --> followed          the list shows it
+                        --> IN_DOUBT          the list does not; may be found later
 
 Final states are recorded before they are reported, many in one commit.
 """
@@ -15,45 +15,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
-from itertools import count
-from uuid import uuid4
+from collections.abc import Callable
 
 from attrs import Factory, define, evolve
 
 from integration_sdk._coordinator import clock
-from integration_sdk._coordinator.delivery import Delivered, Delivery
-from integration_sdk._coordinator.key_refusals import KeyRefusals
+from integration_sdk._coordinator.delivery import Delivery
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent, What
 from integration_sdk._coordinator.references import References
 from integration_sdk._coordinator.tasks import Tasks
 from integration_sdk._coordinator.waits import Waits
 from integration_sdk._sansio.pushing import outcomes, submissions
-from integration_sdk._sansio.pushing.intents import NOT_THERE, Intent, State
-from integration_sdk._sansio.pushing.outcomes import Tally
-from integration_sdk._sansio.requests import Request
+from integration_sdk._sansio.pushing.intents import Intent, State
+from integration_sdk._sansio.pushing.progress import Tally
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import (
-    ClientClosed,
-    ConfigurationError,
-    IntegrationError,
-    InvalidRecord,
-    JournalError,
-    NotSent,
-    Unauthorized,
-)
+from integration_sdk.errors import ClientClosed, IntegrationError, JournalError
 from integration_sdk.models import OutcomeStatus, PushOperation, PushOutcome, PushRequest
 
 logger = logging.getLogger("integration_sdk.pushes")
 
-Check = Callable[[PushRequest], Awaitable[None]]
-"""Raises `InvalidRecord` if a request cannot be right."""
-
 
 @define(eq=False)
 class Desk:
-    """Takes each push of a coordinator from submission to outcome.
+    """Takes each push of a coordinator from the service's answer to its outcome.
 
     Attributes:
         stopped: The error because of which nothing more is sent; None while sending.
@@ -69,9 +54,7 @@ class Desk:
     poller: Poller
     dialect: Dialect
     delivery: Delivery
-    sending_slots: asyncio.Semaphore
     fetch_data: bool
-    check: Check | None
     on_event: Callable[[PushEvent], None] | None
     stopped: IntegrationError | None = None
     tally: Tally = Factory(Tally)
@@ -85,13 +68,11 @@ class Desk:
     waits: Waits = Factory(
         lambda self: Waits(self._expired, self.poller.look_last), takes_self=True
     )
-    _key_refusals: KeyRefusals = Factory(KeyRefusals)
     _taken_over: set[Push] = Factory(set)
     _finals: list[tuple[Push, PushOperation]] = Factory(list)
     _recording: bool = False
     _busy: int = 0
     _like: PushOperation | None = None
-    _numbers: Iterator[int] = Factory(count)
 
     def __attrs_post_init__(self) -> None:
         self.idle.set()
@@ -101,120 +82,6 @@ class Desk:
     def durable(self) -> bool:
         """Whether a later run goes on with what this one leaves."""
         return self.delivery.journal.durable
-
-    # Sending
-
-    async def push(self, push: Push) -> None:
-        """Check and send *push*, and see to it that it gets an outcome."""
-        self.enter()
-        if self.stopped:
-            self._refused(push, self.stopped)
-            return
-        self.tally.sending += 1
-        try:
-            intent_id, key = self.new_ids()
-            call = submissions.to_request(self.dialect, push.request, push.request.record, key)
-            intent = submissions.intend(push.request, call, intent_id, key, durable=self.durable)
-            current = await self._take_up(push, intent)
-        except (InvalidRecord, ConfigurationError) as error:
-            self.settle(push, outcomes.invalid(push.request, error))
-        except IntegrationError as error:
-            self._refused(push, error)
-        except Exception as error:
-            self.settle(push, outcomes.refused(push.request, NotSent(f"not sent: {error!r}")))
-            raise
-        else:
-            if current is not None and not self._has_begun(push, current):
-                await self.deliver(push, call, current)
-        finally:
-            self.tally.sending -= 1
-
-    def new_ids(self) -> tuple[str, str | None]:
-        """Return a new intent id, and an idempotency key (the same) if the service has them."""
-        if self.dialect.idempotency_header is not None:
-            key = str(uuid4())
-            return key, key
-        return (str(uuid4()) if self.durable else f"push-{next(self._numbers)}"), None
-
-    async def _take_up(self, push: Push, intent: Intent) -> Intent | None:
-        """Return the intent to deliver; None if *push* joined another of the same reference."""
-        reference = push.request.reference if self.durable else None
-        if reference is None:
-            if self.check:
-                await self.check(push.request)
-            return intent
-        holder = await self.references.take_or_join(push, intent, self.doubted)
-        if holder is not None:
-            self._join(holder, push)
-            return None
-        before = await self.delivery.recorded(reference)
-        known = before and submissions.take_up(before, intent)
-        if known:
-            return known
-        if self.check:  # only now: what is on record has passed it already
-            await self.check(push.request)
-        return intent if before is None else await self.delivery.replace(before, intent)
-
-    def _has_begun(self, push: Push, intent: Intent) -> bool:
-        """Continue *intent* if an earlier run has sent it; return whether that is so."""
-        if intent.state is State.INTENT:
-            return False
-        if outcome := submissions.recorded_outcome(push.request, intent, self.dialect):
-            self.settle(push, outcome)
-        elif intent.key is not None:
-            self.follow(push, intent, submissions.recorded_operation(intent))
-        else:
-            self._doubt(push, intent)
-        return True
-
-    async def deliver(self, push: Push, call: Request, intent: Intent) -> None:
-        """Send *push*, then follow it."""
-        async with self.sending_slots:
-            if self.stopped:
-                await self.delivery.withdraw(intent)
-                self._refused(push, self.stopped)
-                return
-            began = clock.now()
-            done = await self.delivery.deliver(intent, call)
-        self._delivered(push, done, began)
-
-    def _delivered(self, push: Push, done: Delivered, began: float) -> None:
-        if done.operation is not None:
-            self._key_refusals.forget()
-            self._tell("sent", push)
-            self.follow(push, done.intent, done.operation)
-        elif done.intent.state in NOT_THERE:
-            error = done.error or NotSent("not sent")
-            self._refused(push, error, for_all=done.held_back or self._is_locked_out(error, began))
-        else:
-            lost = "the answer to %s was lost; the company's pushes are searched for it: %s"
-            logger.warning(lost, done.intent, done.error)
-            self._doubt(push, done.intent)
-        if self.over:
-            self.let_go()
-
-    def _is_locked_out(self, error: IntegrationError, began: float) -> bool:
-        refused = isinstance(error, Unauthorized)
-        return refused and self._key_refusals.are_final(began, clock.now())
-
-    def _refused(self, push: Push, error: IntegrationError, *, for_all: bool = False) -> None:
-        if for_all or outcomes.ends_all(error):
-            self.stop(error)
-        self.settle(push, outcomes.refused(push.request, error))
-
-    def stop(self, error: IntegrationError) -> None:
-        """Stop pulling and sending: the account, client, quota or disk allows no more."""
-        if self.stopped is None:
-            logger.error("nothing more is pushed: %s", error)
-            self.stopped = error
-            self.end_runs(error)
-            if not isinstance(error, JournalError):  # else what is open can still be polled
-                self.give_up(error)
-
-    def end_runs(self, error: IntegrationError) -> None:
-        """End each run that still pulls with *error*."""
-        for stop in tuple(self.runs):
-            stop(error)
 
     # Following
 
@@ -229,7 +96,7 @@ class Desk:
         key = operation.push_operation_key
         if key in self.open:
             self.references.inherit(push, self.open[key])
-            self._join(self.open[key], push)
+            self.join(self.open[key], push)
             return
         self.tally.open += 1
         self.open[key] = push
@@ -238,7 +105,8 @@ class Desk:
         self.poller.follow(request.company_id, key, lane, self)
         self.waits.start(push)
 
-    def _join(self, holder: Push, twin: Push) -> None:
+    def join(self, holder: Push, twin: Push) -> None:
+        """Let *twin* share what becomes of *holder*."""
         if holder.key in self.open or holder.intent in self.doubted:
             self.waits.start(twin)
         holder._join(twin)
@@ -247,7 +115,7 @@ class Desk:
         """Called by the poller when it has seen a push; report a new status."""
         push = self.open[key]
         if push._changed(operation):
-            self._tell("changed", push)
+            self.tell("changed", push)
 
     def ended(self, key: str, operation: PushOperation) -> None:
         """Called by the poller when a push is final."""
@@ -289,7 +157,7 @@ class Desk:
         self.settle(push, outcomes.final(push.request, operation, self.dialect))
         if was_in_doubt:
             push.operation = operation
-            self._tell("found", push)
+            self.tell("found", push)
 
     def _expired(self, push: Push, waited: float) -> None:
         """End the wait for *push* alone; pushes that share its key or doubt wait on."""
@@ -310,11 +178,12 @@ class Desk:
 
     # Doubts
 
-    def _doubt(self, push: Push, intent: Intent) -> None:
+    def doubt(self, push: Push, intent: Intent) -> None:
+        """Wait for the search for a push whose answer was lost."""
         push._doubted(intent.id)
         self.doubted[intent.id] = push
         self.waits.start(push)
-        self._tell("doubted", push)
+        self.tell("doubted", push)
         if now := self.delivery.ledger.get(intent.id):
             self.intent_changed(now)
 
@@ -345,26 +214,19 @@ class Desk:
             logger.warning("%s", outcome.error)
             self.settle(push, outcome)
 
+    # Beginning and ending
+
+    def enter(self) -> None:
+        """Count one more push without an outcome."""
+        self._busy += 1
+        self.idle.clear()
+
     def again(self, request: PushRequest) -> Push:
         """Return a new push of *request*, counted as without an outcome."""
         self.enter()
         push = Push(request)
         self._taken_over.add(push)
         return push
-
-    def let_go(self) -> None:
-        """Give every remaining push an outcome, also those of deliveries that end late."""
-        self.over = True
-        self.give_up(ClientClosed("the block was left while this push was Pending; it goes on"))
-        for intent_id, push in self.doubted.items():
-            self._leave_in_doubt(push, self.delivery.ledger.get(intent_id))
-
-    # Ending
-
-    def enter(self) -> None:
-        """Count one more push without an outcome."""
-        self._busy += 1
-        self.idle.clear()
 
     def settle(self, push: Push, outcome: PushOutcome) -> None:
         """Give *push*, and those that joined it, the outcome, unless it has one."""
@@ -382,7 +244,7 @@ class Desk:
                 self.tally.ended(outcome.status, clock.now())
             self._taken_over.discard(push)
             logger.debug("push %s: %s", key, outcome.status)
-            self._tell("ended", push)
+            self.tell("ended", push)
         self.pass_on(push, outcome)
 
     def pass_on(self, push: Push, outcome: PushOutcome) -> None:
@@ -391,13 +253,41 @@ class Desk:
         for twin in twins or ():
             self.settle(twin, evolve(outcome, request=twin.request))
 
+    def refused(self, push: Push, error: IntegrationError, *, for_all: bool = False) -> None:
+        """Give *push* the outcome REJECTED; stop if the error is one *for_all* pushes."""
+        if for_all or outcomes.ends_all(error):
+            self.stop(error)
+        self.settle(push, outcomes.refused(push.request, error))
+
+    def stop(self, error: IntegrationError) -> None:
+        """Stop pulling and sending: the account, client, quota or disk allows no more."""
+        if self.stopped is None:
+            logger.error("nothing more is pushed: %s", error)
+            self.stopped = error
+            self.end_runs(error)
+            if not isinstance(error, JournalError):  # else what is open can still be polled
+                self.give_up(error)
+
+    def end_runs(self, error: IntegrationError) -> None:
+        """End each run that still pulls with *error*."""
+        for stop in tuple(self.runs):
+            stop(error)
+
     def give_up(self, error: IntegrationError) -> None:
         """Stop following; open pushes get the outcome PENDING."""
         for key, push in list(self.open.items()):
             self.poller.unfollow(key, self)
             self.settle(push, outcomes.pending(push.request, push.operation, error))
 
-    def _tell(self, what: What, push: Push) -> None:
+    def let_go(self) -> None:
+        """Give every remaining push an outcome, also those of deliveries that end late."""
+        self.over = True
+        self.give_up(ClientClosed("the block was left while this push was Pending; it goes on"))
+        for intent_id, push in self.doubted.items():
+            self._leave_in_doubt(push, self.delivery.ledger.get(intent_id))
+
+    def tell(self, what: What, push: Push) -> None:
+        """Tell the caller's ``on_event``."""
         try:
             if self.on_event:
                 self.on_event(PushEvent(what, push))

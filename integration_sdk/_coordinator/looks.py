@@ -14,7 +14,6 @@ from attrs import Factory, define, evolve, field
 from integration_sdk._coordinator import clock
 from integration_sdk._coordinator.push_list import SendRequest, page_request
 from integration_sdk._sansio import requests, responses
-from integration_sdk._sansio.polling import rows
 from integration_sdk._sansio.polling.open_pushes import (
     Company,
     ListLook,
@@ -24,6 +23,7 @@ from integration_sdk._sansio.polling.open_pushes import (
     Trouble,
 )
 from integration_sdk._sansio.polling.polling import Schedule
+from integration_sdk._sansio.pushing import rows
 from integration_sdk._sansio.pushing.replies import seconds_until
 from integration_sdk._sansio.requests import Priority, Request
 from integration_sdk._sansio.responses import Response

@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from contextvars import Context
 from copy import copy
+from functools import partial
 from typing import Final
 
 from attrs import Factory, define
@@ -265,7 +266,8 @@ class Poller:
                 room = AT_ONCE - self._flying
                 for look in self._schedule.due(clock.now(), room) if room > 0 else ():
                     self._flying += 1
-                    looks.create_task(self._look(look))
+                    looking = looks.create_task(self._looks.look(look))
+                    looking.add_done_callback(partial(self._looked, look))
                 await self._sleep()
 
     async def _sleep(self) -> None:
@@ -297,12 +299,11 @@ class Poller:
         old = self._schedule
         self._schedule = self._looks.schedule = Schedule(old.chance, old.trust)
 
-    async def _look(self, look: Look) -> None:
-        try:
-            await self._looks.look(look)
-        finally:
-            self._flying -= 1
-            self._wake.set()
+    def _looked(self, look: Look, looking: asyncio.Task[None]) -> None:
+        if looking.cancelled():  # by a stranger, or with the loop
+            self._schedule.failed(look, clock.now())
+        self._flying -= 1
+        self._wake.set()
 
     # Telling
 

@@ -12,7 +12,7 @@ from typing import ClassVar, Final, Protocol
 from attrs import evolve, frozen
 
 from integration_sdk._sansio import requests, responses
-from integration_sdk._sansio.polling import rows
+from integration_sdk._sansio.pushing import rows
 from integration_sdk._sansio.pushing.effects import List
 from integration_sdk._sansio.pushing.evidence import ListedPushes, Operation
 from integration_sdk._sansio.requests import Priority, Request

@@ -6,17 +6,16 @@ holds its reference from the start.
 
 from __future__ import annotations
 
-from attrs import evolve
-
 from integration_sdk._coordinator.desk import Desk
 from integration_sdk._coordinator.push import Push
-from integration_sdk._sansio.pushing import outcomes, submissions
+from integration_sdk._coordinator.sender import Sender
+from integration_sdk._sansio.pushing import submissions
 from integration_sdk._sansio.pushing.intents import Intent
-from integration_sdk.errors import ConfigurationError, InvalidRecord
 
 
-async def recover(desk: Desk) -> list[Push]:
+async def recover(sender: Sender) -> list[Push]:
     """Continue what an earlier run left, and return its pushes."""
+    desk = sender.desk
     found = await desk.delivery.recover()
     for intent in desk.delivery.ledger.doubted():
         desk.doubted[intent.id] = _revived(desk, intent)
@@ -25,7 +24,7 @@ async def recover(desk: Desk) -> list[Push]:
         desk.follow(push, intent, submissions.recorded_operation(intent))
     sent = [_revived(desk, intent) for intent in found.send]
     for push, intent in zip(sent, found.send, strict=True):
-        desk.tasks.start(send(desk, push, intent))
+        desk.tasks.start(sender.resume(push, intent))
     return [*desk.doubted.values(), *polled, *sent]
 
 
@@ -34,13 +33,3 @@ def _revived(desk: Desk, intent: Intent) -> Push:
     push.intent = intent.id
     desk.references.take(push, intent)
     return push
-
-
-async def send(desk: Desk, push: Push, intent: Intent) -> None:
-    """Send an intent that has already been recorded."""
-    try:
-        call = submissions.to_request(desk.dialect, push.request, {}, intent.idempotency_key)
-    except (InvalidRecord, ConfigurationError) as error:
-        desk.settle(push, outcomes.invalid(push.request, error))
-        return
-    await desk.deliver(push, evolve(call, body=intent.payload), intent)

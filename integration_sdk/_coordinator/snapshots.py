@@ -14,6 +14,7 @@ from typing import Any, Final
 from attrs import Factory, define
 
 from integration_sdk._coordinator import clock
+from integration_sdk._coordinator.tasks import Tasks
 from integration_sdk._sansio.pushing.intents import Snapshot
 
 SNAPSHOT_AGE: Final = 600.0
@@ -32,6 +33,9 @@ class _Taken:
     until_push: int
     task: asyncio.Task[Snapshot | None]
 
+    def is_over(self, now: float, pushes: int) -> bool:
+        return now > self.until or pushes > self.until_push or self.task.cancelled()
+
 
 @define(eq=False)
 class Snapshots:
@@ -39,9 +43,11 @@ class Snapshots:
 
     Args:
         take: Lists a company's pushes; returns None if that fails.
+        tasks: Run it.
     """
 
     take: Callable[[str], Coroutine[Any, Any, Snapshot | None]]
+    tasks: Tasks
     _taken: OrderedDict[str, _Taken] = Factory(OrderedDict)
     _pushes: int = 0
 
@@ -50,16 +56,18 @@ class Snapshots:
         now = clock.now()
         self._pushes += 1
         taken = self._taken.get(company_id)
-        if taken is None or now > taken.until or self._pushes > taken.until_push:
+        if taken is None or taken.is_over(now, self._pushes):
             taken = self._take_anew(company_id, now)
-        return taken.task.result() if taken.task.done() else await asyncio.shield(taken.task)
+        if not taken.task.done():
+            await asyncio.wait([taken.task])
+        return None if taken.task.cancelled() else taken.task.result()
 
     def _take_anew(self, company_id: str, now: float) -> _Taken:
         self._forget_old(company_id, now)
         taken = self._taken[company_id] = _Taken(
             until=now + SNAPSHOT_AGE,
             until_push=self._pushes + SNAPSHOT_PUSHES,
-            task=asyncio.create_task(self._take(company_id, now)),
+            task=self.tasks.start(self._take(company_id, now)),
         )
         return taken
 

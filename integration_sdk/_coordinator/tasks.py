@@ -1,10 +1,16 @@
-"""Background tasks, which the end of the block waits for."""
+"""Background tasks, which the end of the block waits for.
+
+A stranger may cancel them: a shutdown that cancels all tasks, a framework, a debugger. What a task
+does about that is its own affair (see `delivery`), but it has to begin for that.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 logger = logging.getLogger("integration_sdk.pushes")
@@ -15,25 +21,46 @@ class Tasks(set[asyncio.Task[Any]]):
     """The running tasks; each removes itself when done."""
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run *work* in a background task."""
-        task = asyncio.create_task(work, name="integration_sdk push")
+        """Run *work* in a background task; in another one if that is cancelled unbegun."""
+        task = asyncio.create_task(_carry(work), name="integration_sdk push")
         self.add(task)
-        task.add_done_callback(self.discard)
+        task.add_done_callback(partial(self._ended, work))
         return task
+
+    def _ended(self, work: Coroutine[Any, Any, Any], task: asyncio.Task[Any]) -> None:
+        self.discard(task)
+        if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+            self.start(work)
 
     async def see_through(self, work: Coroutine[Any, Any, T]) -> T:
         """Await *work*, which runs to its end even if the caller is cancelled."""
-        task = self.start(work)
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.start(_report(work, result))
         try:
-            return await asyncio.shield(task)
+            return await asyncio.shield(result)
         except asyncio.CancelledError:
-            task.add_done_callback(_log_failure)
+            result.add_done_callback(_log_failure)
             raise
 
 
-def _log_failure(task: asyncio.Task[Any]) -> None:
-    """Log the error of a task that nobody awaits any more."""
-    if not task.cancelled() and (error := task.exception()):
+async def _carry(work: Coroutine[Any, Any, T]) -> T:
+    """Await *work*. A task that is cancelled before its first step never runs what it was given."""
+    return await work
+
+
+async def _report(work: Coroutine[Any, Any, T], result: asyncio.Future[T]) -> None:
+    try:
+        result.set_result(await work)
+    except Exception as error:
+        result.set_exception(error)
+    except BaseException:
+        result.cancel()
+        raise
+
+
+def _log_failure(result: asyncio.Future[Any]) -> None:
+    """Log an error that nobody awaits any more."""
+    if not result.cancelled() and (error := result.exception()):
         logger.error("a push or a decision failed after its caller was cancelled: %r", error)
 
 

@@ -31,7 +31,9 @@ class Journal(Protocol):
     durable: ClassVar[bool]
 
     async def commit(self, rows: Sequence[Intent]) -> None:
-        """Make all of these rows durable, or none.
+        """Make all of these rows durable, or none; also if the caller is cancelled meanwhile.
+
+        It ends after that in any case, so that a cancellation means that they are written.
 
         Raises:
             KeyClaimed: One of their push keys belongs to another intent.

@@ -9,6 +9,7 @@ import asyncio
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, ParamSpec, TypeVar
@@ -81,6 +82,18 @@ async def _outlive(work: asyncio.Future[None]) -> None:
         raise
 
 
+async def _to_the_end(work: asyncio.Future[None]) -> None:
+    """Await *work*, however often the caller is cancelled; an error of *work* goes first."""
+    try:
+        await asyncio.shield(work)
+    except asyncio.CancelledError:
+        while not work.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([work])
+        work.result()
+        raise
+
+
 @define(eq=False)
 class SqliteJournal:
     """Intents in a SQLite file that survives crashes and power loss; see ``_file``.
@@ -99,7 +112,7 @@ class SqliteJournal:
     _process: int = field(factory=os.getpid)
     _waiting: _Errand | None = None
     _working: asyncio.Future[list[Any]] | None = None
-    _closing: asyncio.Task[None] | None = None
+    _closing: asyncio.Future[None] | None = None
 
     @classmethod
     async def open(
@@ -134,7 +147,8 @@ class SqliteJournal:
     async def commit(self, rows: Sequence[Intent]) -> None:
         """Make all of these rows durable, or none; return once they are.
 
-        Cancelling the caller does not undo the commit.
+        Cancelling the caller does not undo the commit, and it ends after that. If its error is
+        the cancellation, the rows are written.
 
         Raises:
             KeyClaimed: One of their push keys belongs to another intent.
@@ -145,7 +159,7 @@ class SqliteJournal:
         for row in rows:
             if row.reference is not None:
                 self._references.add(row.reference)
-        await written
+        await _to_the_end(written)
 
     def _errand(self) -> _Errand:
         """Return the errand that the thread will do next."""
@@ -210,13 +224,7 @@ class SqliteJournal:
         """
         if self._closing is None:
             self._check_usable()
-            self._closing = asyncio.create_task(self._close())
-        await _outlive(self._closing)
-
-    async def _close(self) -> None:
-        while self._working or self._waiting:
-            await (asyncio.wait([self._working]) if self._working else asyncio.sleep(0))
-        try:
-            await self._loop.run_in_executor(self._thread, self._file.close)
-        finally:
+            self._work()  # the thread does one after the other
+            self._closing = self._loop.run_in_executor(self._thread, self._file.close)
             self._thread.shutdown(wait=False)
+        await _outlive(self._closing)

@@ -19,11 +19,11 @@ driver has to do::
     Sleep(seconds)     waits that long or longer                its steady clock (a float), or
                                                                 None: give up (closing, too late)
 
-When its task is cancelled, a driver stops a Send and reports ``may have left``, stops a Sleep and
-reports None, but lets Commit and FindOwners finish; it throws a JournalError of either into the
-machine. Dropping a machine half-way is as safe as a crash; if the process lives on,
-`protocol.break_off` returns the state of an intent whose `transmit` was dropped. Machines of one
-ledger may run concurrently on one thread.
+When its task is cancelled, a driver stops a Send and reports what is certain (``never left`` or
+``may have left``), begins no other, reports None for a Sleep or List and nothing for a Fetch, lets
+a Commit finish, and throws a JournalError for FindOwners if there is no answer. Dropping a machine
+half-way is as safe as a crash; if the process lives on, `protocol.break_off` returns the state of
+an intent whose `transmit` was dropped. Machines of one ledger may run concurrently on one thread.
 """
 
 from collections.abc import Collection, Generator, Mapping, Sequence

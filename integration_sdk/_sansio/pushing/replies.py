@@ -9,7 +9,7 @@ from attrs import frozen
 
 from integration_sdk._sansio import responses
 from integration_sdk._sansio.codec import decode_json
-from integration_sdk._sansio.polling import rows
+from integration_sdk._sansio.pushing import rows
 from integration_sdk._sansio.pushing.intents import ACKNOWLEDGED, Answer, Intent
 from integration_sdk._sansio.requests import Phase, Request
 from integration_sdk._sansio.responses import Response

@@ -3,7 +3,7 @@
 A page of a list can hold 5,000 operations, of which a poll needs two fields, so only those are
 decoded. An operation that turns out to be final is decoded in full, from its own bytes, by a fast
 path for the usual answer: only documented names, and no validation messages. Anything else is
-decoded by `codec.read_operation`.
+decoded by `shapes.read_operation`.
 """
 
 from __future__ import annotations
