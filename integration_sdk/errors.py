@@ -46,7 +46,7 @@ survive ``pickle`` and ``copy`` and are safe to log.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -80,6 +80,19 @@ class IntegrationError(Exception):
         self.attempts = attempts
         self.correlation_id = correlation_id
         self.cursor: str | None = None
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """What is wrong, a text for each problem that is named; else the message, alone.
+
+        Of a record these are the problems that its check found, or the validation messages of
+        the service.
+        """
+        return tuple(map(str, self._named())) or (str(self),)
+
+    def _named(self) -> Iterable[object]:
+        """Return the problems that are named."""
+        return ()
 
 
 class ConfigurationError(IntegrationError, ValueError):
@@ -152,6 +165,9 @@ class ApiError(IntegrationError):
         self.status = status
         self.body: ErrorBody = body or ErrorBody()
         self.retry_at = retry_at
+
+    def _named(self) -> Iterable[object]:
+        return self.body.validation.errors if self.body.validation else ()
 
 
 class BadRequest(ApiError):
@@ -295,6 +311,9 @@ class InvalidRecord(PushError):
         super().__init__(message, **facts)
         self.problems: tuple[integration_sdk.Problem, ...] = tuple(problems)
 
+    def _named(self) -> Iterable[object]:
+        return self.problems
+
 
 class PushInDoubt(PushError):
     """The answer was lost, and the list of pushes does not settle whether the push exists.
@@ -321,6 +340,13 @@ class PushInDoubt(PushError):
 
 class PushFailed(PushError):
     """The push ended Failed or TimedOut; ``operation.validation`` holds the reasons."""
+
+    def _named(self) -> Iterable[object]:
+        if self.operation is None:
+            return ()
+        if self.operation.validation and self.operation.validation.errors:
+            return self.operation.validation.errors
+        return filter(None, [self.operation.error_message])
 
 
 class WaitExpired(PushError):

@@ -230,9 +230,7 @@ class PushOutcome:
         status: See `OutcomeStatus`.
         request: The request.
         operation: The last known state; None if there is no push, or none was found.
-        error: The exception that says why the status is not SUCCESS; None for SUCCESS. What is
-            wrong with the record is in ``problems`` of an `InvalidRecord`, ``body.validation`` of
-            an `ApiError` and ``operation.validation`` of a `PushFailed`.
+        error: The exception that says why the status is not SUCCESS; None for SUCCESS.
     """
 
     status: OutcomeStatus
@@ -249,6 +247,11 @@ class PushOutcome:
     def key(self) -> str | None:
         """The push operation's key; None if there is no operation."""
         return self.operation.push_operation_key if self.operation else None
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the status is not SUCCESS, a text for each problem; empty for SUCCESS."""
+        return self.error.reasons if self.error else ()
 
     def raise_for_status(self) -> PushOutcome:
         """Return self if the push succeeded, else raise ``error``."""

@@ -13,6 +13,7 @@ from attrs import evolve
 
 from integration_sdk import errors
 from integration_sdk._sansio.codec import encode_value
+from integration_sdk._sansio.options.options import Problem, ProblemCode
 from integration_sdk._sansio.requests import Request, Safety
 from integration_sdk._sansio.responses import (
     Response,
@@ -21,7 +22,16 @@ from integration_sdk._sansio.responses import (
     read_json,
     read_push,
 )
-from integration_sdk.models import ErrorBody, PushOperation, PushStatus
+from integration_sdk.models import (
+    ErrorBody,
+    OutcomeStatus,
+    PushOperation,
+    PushOutcome,
+    PushRequest,
+    PushStatus,
+    Validation,
+    ValidationItem,
+)
 
 READ = Request(operation="companies.list", method="GET", path="/companies")
 WRITE = Request(operation="push.create", method="POST", path="/p", safety=Safety.WRITE)
@@ -271,3 +281,46 @@ def test_one_except_is_enough() -> None:
     """Everything is an IntegrationError; wrong arguments are ValueErrors as well."""
     assert issubclass(errors.ConfigurationError, ValueError)
     assert len(TREE) == 35
+
+
+BAD = Validation(
+    errors=(
+        ValidationItem(item_id="invoice.total", message="must be positive"),
+        ValidationItem(message="late"),
+    )
+)
+FAILED = PushOperation(
+    push_operation_key="k", company_id="company", status=PushStatus.FAILED, validation=BAD
+)
+PROBLEM = Problem("total", ProblemCode.REQUIRED, "is required")
+
+
+@pytest.mark.parametrize(
+    ("error", "reasons"),
+    [
+        (
+            errors.PushFailed("failed", operation=FAILED),
+            ("invoice.total: must be positive", "late"),
+        ),
+        (errors.BadRequest("400", body=ErrorBody(validation=BAD)), tuple(map(str, BAD.errors))),
+        (errors.InvalidRecord("not sent", problems=[PROBLEM]), ("total: is required",)),
+        (
+            errors.PushFailed(
+                "failed", operation=evolve(FAILED, validation=None, error_message="offline")
+            ),
+            ("offline",),
+        ),
+        (errors.PushFailed("timed out", operation=evolve(FAILED, validation=None)), ("timed out",)),
+        (errors.InvalidRecord("no JSON"), ("no JSON",)),
+        (errors.NotSent("no way"), ("no way",)),
+    ],
+)
+def test_an_error_names_what_is_wrong_one_by_one(
+    error: errors.IntegrationError, reasons: tuple[str, ...]
+) -> None:
+    """Whoever found it, the problems of a record are texts; without any, it is the message."""
+    request = PushRequest("company", "connection", "invoices", {})
+    outcome = PushOutcome(status=OutcomeStatus.REJECTED, request=request, error=error)
+
+    assert error.reasons == outcome.reasons == reasons
+    assert evolve(outcome, status=OutcomeStatus.SUCCESS, error=None).reasons == ()

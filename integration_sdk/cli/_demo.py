@@ -18,7 +18,7 @@ from integration_sdk._client import Client
 from integration_sdk._sansio.paging.report import ListReport
 from integration_sdk._session import SessionStats
 from integration_sdk.cli._display import Bar, Board, say, show_table
-from integration_sdk.cli._outcomes import by_status, errors_of
+from integration_sdk.cli._outcomes import by_status
 from integration_sdk.cli._service import ApiKey, Flag, Service
 from integration_sdk.errors import ConfigurationError, IntegrationError
 from integration_sdk.models import OutcomeStatus, PropertyDescription, PushOutcome, PushRequest
@@ -215,7 +215,7 @@ async def _push(
 
 def _count(tally: Tally, outcome: PushOutcome) -> None:
     tally.outcomes[outcome.status] += 1
-    tally.reasons.update(errors_of(outcome))
+    tally.reasons.update(outcome.reasons)
 
 
 def _example(described: PropertyDescription, number: int) -> Any:

@@ -39,21 +39,11 @@ def describe(outcome: PushOutcome, line: Line | None) -> dict[str, Any]:
         "reference": outcome.reference,
         "status": outcome.status,
         "key": outcome.key,
-        "errors": errors_of(outcome),
+        "errors": outcome.reasons,
         "intent": doubt and doubt.intent,
         "candidates": doubt and doubt.candidates,
     }
     return {name: value for name, value in facts.items() if value not in (None, [], ())}
-
-
-def errors_of(outcome: PushOutcome) -> list[str]:
-    """Return why a push did not succeed, one text for each reason."""
-    validation = outcome.operation and outcome.operation.validation
-    if outcome.status is OutcomeStatus.FAILED and validation and validation.errors:
-        return [str(item) for item in validation.errors]
-    if isinstance(outcome.error, InvalidRecord) and outcome.error.problems:
-        return [str(problem) for problem in outcome.error.problems]
-    return [] if outcome.error is None else [str(outcome.error)]
 
 
 def by_status(counts: Counter[OutcomeStatus]) -> list[tuple[OutcomeStatus, int]]:
