@@ -17,6 +17,7 @@ from msgspec import Raw
 
 from integration_sdk._sansio.paging.items import Sheet
 from integration_sdk._sansio.paging.report import Drift
+from integration_sdk._sansio.paging.splitting import without_halves
 
 NEAR: Final = 32
 """Number of items at the end of a page that the first item of the next is compared with."""
@@ -49,7 +50,14 @@ class Keys:
             "Keyed", [("key", Any, msgspec.field(name=key, default=None))], gc=False
         )
         decode: Callable[[Raw], Any] = msgspec.json.Decoder(keyed).decode
-        return cls(lambda raw: decode(raw).key)
+
+        def of_raw(raw: Raw) -> Any:
+            try:
+                return decode(raw).key
+            except msgspec.DecodeError:  # half a surrogate pair elsewhere in the item, perhaps
+                return decode(without_halves(bytes(raw))).key
+
+        return cls(of_raw)
 
     def read(self, raws: Sequence[Raw]) -> list[Hashable | None]:
         """Return the keys of *raws*; None for an item without a hashable key."""

@@ -125,7 +125,7 @@ def _split_at_once(body: bytes | bytearray) -> Envelope:
     try:
         return _read_page(body)
     except msgspec.DecodeError:
-        mended = re.sub(_ESCAPE, lambda found: rb"\ufffd" if found["half"] else found[0], body)
+        mended = without_halves(body)
         if mended == body:
             raise
     envelope, end = _read_page(mended), 0
@@ -134,3 +134,8 @@ def _split_at_once(body: bytes | bytearray) -> Envelope:
         end = begin + len(bytes(raw))
         envelope.results[index] = Raw(body[begin:end])
     return envelope
+
+
+def without_halves(body: bytes | bytearray) -> bytes:
+    """Return *body* with a replacement character for each half of a surrogate pair."""
+    return re.sub(_ESCAPE, lambda found: rb"\ufffd" if found["half"] else found[0], body)
