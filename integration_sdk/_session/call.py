@@ -142,6 +142,7 @@ class Call:
         deadline: Latest end of the call, on the loop's clock.
         ticket: Its place in the throttle's queue.
         attempts: Transmissions so far.
+        paid_after: Transmissions after which the retry budget paid for another; -1 for none.
         waited: Seconds waited so far.
         sending: The current transmission; None between two.
         last: The result of the previous transmission.
@@ -157,6 +158,7 @@ class Call:
     deadline: float = field(init=False)
     ticket: Ticket = field(init=False)
     attempts: int = field(init=False, default=0)
+    paid_after: int = field(init=False, default=-1)
     waited: float = field(init=False, default=0.0)
     sending: Transmission | None = field(init=False, default=None)
     last: Response | Failure | None = field(init=False, default=None)

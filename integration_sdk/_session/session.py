@@ -207,6 +207,8 @@ class Session:
             outcome = await self._within_deadline(room, call)
         finally:
             room.leave(call)
+            if call.paid_after == call.attempts:  # for a repetition that was never sent
+                self._budget.refund()
             self._call_log.over(call, outcome, room.loop.time() - call.began)
         if isinstance(outcome, Response):
             return outcome
@@ -328,7 +330,11 @@ class Session:
         pause = call.pauses.draw(self._jitter, throttled=status == 429)
         if room.loop.time() + pause >= call.deadline:
             return None
-        return pause if refused or self._budget.spend() else None
+        if not refused:
+            if not self._budget.spend():
+                return None
+            call.paid_after = call.attempts
+        return pause
 
     async def _has_new_api_key(self, room: Room, call: Call, answer: Response) -> bool:
         """Ask for a new key on the first 401 of *call*; return whether there is one."""

@@ -151,4 +151,11 @@ class RetryBudget:
 
     def earn(self) -> None:
         """Return tokens after a success."""
-        self.tokens = min(FULL_BUDGET, self.tokens + SUCCESS)
+        self._put_back(SUCCESS)
+
+    def refund(self) -> None:
+        """Return the tokens of a repetition that was not made."""
+        self._put_back(REPETITION)
+
+    def _put_back(self, tokens: float) -> None:
+        self.tokens = min(FULL_BUDGET, self.tokens + tokens)
