@@ -127,9 +127,14 @@ class Room:
         except TimeoutError:
             _log.info("%d calls were not over after %g s and are ended", len(self.calls), drain)
         finally:
-            for call in self.calls.values():
-                call.end()
+            await self._end()
+
+    async def _end(self) -> None:
+        for call in self.calls.values():
+            call.end()
+        try:
             await self._wait_until_empty()
+        finally:
             self._set_alarm(math.inf)
             await self._lifetime.aclose()
 
