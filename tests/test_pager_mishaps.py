@@ -286,8 +286,9 @@ async def test_a_total_that_says_nothing_is_none(total: Any) -> None:
 
 
 HALF_A_PAIR = (
-    b'{"results":[{"id":1,"a":"\\ud83d\\ude00"},{"id":2,"a":"\\\\ud83d"},{"id":3,"a":"cut \\ud83d"},'
-    b'{"id":4,"a":"\\n"}],"totalResults":4,"pageNumber":1,"note":"cut \\ud83d"}'
+    b'{"results":[{"id":1,"a":"\\ud83d\\ude00"},{"id":2,"a":"\\\\ud83d"},'
+    b'{"id":3,"a":"cut \\ud83d"},{"id":4,"a":"\\n"}],'
+    b'"totalResults":4,"pageNumber":1,"note":"cut \\ud83d"}'
 )
 
 

@@ -49,7 +49,7 @@ class Keys:
         keyed = msgspec.defstruct(
             "Keyed", [("key", Any, msgspec.field(name=key, default=None))], gc=False
         )
-        decode: Callable[[Raw], Any] = msgspec.json.Decoder(keyed).decode
+        decode: Callable[[Raw | bytes], Any] = msgspec.json.Decoder(keyed).decode
 
         def of_raw(raw: Raw) -> Any:
             try:
