@@ -96,6 +96,14 @@ class Request:
     body_limit: int = 64 * MIB
     replacement: str | None = None
 
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What every error about this request is told."""
+        return {"method": self.method, "path": self.path}
+
     @property
     def target(self) -> str:
         """Path and query as they are sent."""

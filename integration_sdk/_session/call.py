@@ -182,17 +182,10 @@ class Call:
         if not self.timer.expired():
             self.timer.reschedule(self.began)
 
-    def __str__(self) -> str:
-        return f"{self.request.method} {self.request.path}"
-
     @property
     def facts(self) -> dict[str, Any]:
-        """Arguments that every error of this call is created with."""
-        return {
-            "method": self.request.method,
-            "path": self.request.path,
-            "attempts": self.attempts,
-        }
+        """What every error about this call is told."""
+        return {**self.request.facts, "attempts": self.attempts}
 
     @property
     def may_have_left(self) -> bool:

@@ -237,7 +237,7 @@ class Session:
                 return self._ended(call, last)
             if isinstance(last, Response) and last.status == KEPT_REFUSAL:
                 call.request = call.request.with_idempotency_key(str(uuid4()))
-            _log.info("%s is sent again %s", call, _said(call, last, pause))
+            _log.info("%s is sent again %s", call.request, _said(call, last, pause))
             await self._sleep(room, call, pause)
 
     async def _wait_for_turn(self, room: Room, call: Call) -> Response | None:
@@ -348,7 +348,7 @@ class Session:
         except NotSent as error:
             if call.request.safety is Safety.READ:
                 raise
-            _log.warning("%s was refused, and %s", call, error)
+            _log.warning("%s was refused, and %s", call.request, error)
             return False  # a write was sent, so the caller gets its 401
 
     async def _ask_for_api_key(self, room: Room, refused: Hidden | None) -> Hidden:
@@ -383,17 +383,19 @@ class Session:
         if call.may_have_left:
             return lost(call.request, why, attempts=call.attempts)
         if call.sending is not None:
-            return NotSent(f"{call} was not sent: {why} while connecting", **call.facts)
+            return NotSent(f"{call.request} was not sent: {why} while connecting", **call.facts)
         if call.last is not None:
             return self._ended(call, call.last)
         closed_by = self._throttle.closed_by(call.ticket)
         if closed_by is not None:
             return self._turned_away(call, closed_by)
-        return NotSent(f"{call} was not sent: {why} while it waited for its turn", **call.facts)
+        return NotSent(
+            f"{call.request} was not sent: {why} while it waited for its turn", **call.facts
+        )
 
 
 def _said(call: Call, last: Response | Failure, pause: float) -> str:
     when = f"after {pause:.2f} s" if pause else "when its turn comes"
     if isinstance(last, Response):
         return f"{when}: it got {last.status}"
-    return f"{when}: it {str(last.error).removeprefix(f'{call} ')}"
+    return f"{when}: it {str(last.error).removeprefix(f'{call.request} ')}"

@@ -191,14 +191,13 @@ class Feed:
         index, page = self.taken - 1, self.sheet.number
         what, path = self._reader.reason(error)
         return InvalidItem(
-            f"{request.method} {request.path}, page {page}, item {index}: {what} at {path}; "
+            f"{request}, page {page}, item {index}: {what} at {path}; "
             "correct the model, or pass on_invalid= to go on without such items",
             page=page,
             index=index,
             item_path=path,
             raw=bytes(self.sheet.raws[index]),
-            method=request.method,
-            path=request.path,
+            **request.facts,
         )
 
 
