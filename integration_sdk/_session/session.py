@@ -375,23 +375,20 @@ class Session:
         """Return the outcome of *call* if its deadline passed or the client was closed."""
         if self._closed and not call.may_have_left:
             return ClientClosed("the client was closed while this call was under way", **call.facts)
-        why = (
-            "the client was closed"
-            if self._closed
-            else f"the timeout of {call.options.timeout:g} s expired"
-        )
+        if self._closed:
+            return lost(call.request, "the client was closed", attempts=call.attempts)
+        expired = f"the timeout of {call.options.timeout:g} s expired"
         if call.may_have_left:
-            return lost(call.request, why, attempts=call.attempts)
+            return lost(call.request, expired, attempts=call.attempts)
+        unsent = f"{call.request} was not sent: {expired} while"
         if call.sending is not None:
-            return NotSent(f"{call.request} was not sent: {why} while connecting", **call.facts)
+            return NotSent(f"{unsent} connecting", **call.facts)
         if call.last is not None:
             return self._ended(call, call.last)
         closed_by = self._throttle.closed_by(call.ticket)
         if closed_by is not None:
             return self._turned_away(call, closed_by)
-        return NotSent(
-            f"{call.request} was not sent: {why} while it waited for its turn", **call.facts
-        )
+        return NotSent(f"{unsent} it waited for its turn", **call.facts)
 
 
 def _said(call: Call, last: Response | Failure, pause: float) -> str:
