@@ -9,7 +9,8 @@ event loop, and ``call_log`` counts and reports calls.
 from __future__ import annotations
 
 from integration_sdk._sansio.throttling.retry import RetryPolicy
-from integration_sdk._session.call import BeforeSending, CallInfo, CallOptions, SessionStats
+from integration_sdk._session.call import BeforeSending, CallOptions
+from integration_sdk._session.call_log import CallInfo, SessionStats
 from integration_sdk._session.key import ApiKeySource, hide
 from integration_sdk._session.session import Session
 

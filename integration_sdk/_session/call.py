@@ -1,4 +1,4 @@
-"""A call: its options, its state while it is under way, and the report about it afterwards."""
+"""A call: its options, and its state while it is under way."""
 
 from __future__ import annotations
 
@@ -69,67 +69,6 @@ class CallOptions:
     @cached_property
     def _once(self) -> CallOptions:  # made once, not with every push: 2.4 us
         return evolve(self, retry=RetryPolicy.never())
-
-
-@frozen(kw_only=True)
-class CallInfo:
-    """What happened in one call.
-
-    Attributes:
-        operation: Name of the route, such as ``push.create``; "request" for `Client.request`.
-        method, path: The request; the path is percent-encoded and has no query.
-        status: HTTP status of the last answer; None if there was none.
-        attempts: How often the request was sent.
-        waited: Seconds spent waiting for rate limits and between attempts.
-        elapsed: Seconds in total.
-        correlation_id: From the error body, if there was one.
-        error: Name of the exception that was raised, if any.
-    """
-
-    operation: str
-    method: str
-    path: str
-    status: int | None = None
-    attempts: int = 0
-    waited: float = 0.0
-    elapsed: float = 0.0
-    correlation_id: str | None = None
-    error: str | None = None
-
-
-@frozen(kw_only=True)
-class SessionStats:
-    """Counts since the client was created, and its current state.
-
-    Attributes:
-        requests: Calls that have ended.
-        attempts: Transmissions, including retries.
-        throttled: Answers with status 429.
-        unavailable: Answers with status 503.
-        lost: Transmissions without a usable answer.
-        waits: How often a call had to wait, for its turn or for a retry.
-        waited: Seconds waited, by all calls together.
-        in_flight: Requests under way now.
-        waiting: Calls waiting for their turn now.
-        window: How many requests may be under way at the same time.
-        rate: Limit in requests per second, as set or as learnt; None for no limit.
-        gate_open: False while a 429 or 503 holds all calls back.
-        budget: Tokens left for retries; each costs 5.
-    """
-
-    requests: int
-    attempts: int
-    throttled: int
-    unavailable: int
-    lost: int
-    waits: int
-    waited: float
-    in_flight: int
-    waiting: int
-    window: int
-    rate: float | None
-    gate_open: bool
-    budget: float
 
 
 @define(eq=False)

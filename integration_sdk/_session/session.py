@@ -40,8 +40,8 @@ from integration_sdk._sansio.throttling.retry import (
     was_refused,
 )
 from integration_sdk._sansio.throttling.throttle import Throttle
-from integration_sdk._session.call import BeforeSending, Call, CallInfo, CallOptions, SessionStats
-from integration_sdk._session.call_log import CallLog, Outcome
+from integration_sdk._session.call import BeforeSending, Call, CallOptions
+from integration_sdk._session.call_log import CallInfo, CallLog, Outcome, SessionStats
 from integration_sdk._session.failures import Failure, lost
 from integration_sdk._session.key import ApiKey, ApiKeySource, Hidden, hide
 from integration_sdk._session.room import Room
