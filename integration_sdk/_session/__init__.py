@@ -3,7 +3,7 @@
 ``session`` joins the parts, ``call`` holds the options and state of one call, ``turnstile`` makes
 calls wait by the rules of ``_sansio.throttling``, ``transport`` sends once with aiohttp, ``wire``
 does so on its bare connections, ``key`` hides the API key, ``room`` holds what belongs to one
-event loop, and ``call_log`` counts and reports calls.
+event loop, ``endings`` says how a call ends, and ``call_log`` counts and reports calls.
 """
 
 from __future__ import annotations

@@ -15,10 +15,8 @@ from integration_sdk._sansio.shapes import read_error_body
 from integration_sdk._sansio.throttling.retry import RetryBudget
 from integration_sdk._sansio.throttling.throttle import Throttle
 from integration_sdk._session.call import Call
+from integration_sdk._session.endings import Outcome
 from integration_sdk.errors import ApiError, IntegrationError
-
-Outcome = Response | IntegrationError
-"""The result of a call: a complete answer, whatever its status, or an error."""
 
 _log = logging.getLogger("integration_sdk.session")
 _collecting: ContextVar[tuple[Collector, ...]] = ContextVar("integration_sdk_calls", default=())

@@ -22,12 +22,11 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import backoff
-from attrs import evolve
 
 from integration_sdk._answers import Quota
 from integration_sdk._sansio.origin import check_base_url, check_proxy
 from integration_sdk._sansio.requests import Request, Safety
-from integration_sdk._sansio.responses import Response, read_error
+from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.throttling.gate import Refusal
 from integration_sdk._sansio.throttling.quota import read_quota
 from integration_sdk._sansio.throttling.retry import (
@@ -41,8 +40,9 @@ from integration_sdk._sansio.throttling.retry import (
 )
 from integration_sdk._sansio.throttling.throttle import Throttle
 from integration_sdk._session.call import BeforeSending, Call, CallOptions
-from integration_sdk._session.call_log import CallInfo, CallLog, Outcome, SessionStats
-from integration_sdk._session.failures import Failure, lost
+from integration_sdk._session.call_log import CallInfo, CallLog, SessionStats
+from integration_sdk._session.endings import Outcome, ended, too_late, turned_away
+from integration_sdk._session.failures import Failure
 from integration_sdk._session.key import ApiKey, ApiKeySource, Hidden, hide
 from integration_sdk._session.room import Room
 from integration_sdk._session.transport import CONNECTIONS, Carrier, Transmission, Transport
@@ -221,20 +221,21 @@ class Session:
         except TimeoutError:
             if not call.timer.expired():
                 raise
-        return self._too_late(call)
+        closed_by = self._throttle.closed_by(call.ticket)
+        return too_late(call, closed_by, client_is_closed=self._closed)
 
     async def _carry(self, room: Room, call: Call) -> Outcome:
         while True:
             if not room.turnstile.passes(call.ticket):
                 closed_by = await self._wait_for_turn(room, call)
                 if closed_by is not None:
-                    return self._turned_away(call, closed_by)
+                    return turned_away(call, closed_by)
             call.last = last = await self._transmit(room, call)
             if isinstance(last, Response) and last.ok:
-                return self._ended(call, last)
+                return ended(call, last)
             pause = await self._pause_before_next(room, call, last)
             if pause is None:
-                return self._ended(call, last)
+                return ended(call, last)
             if isinstance(last, Response) and last.status == KEPT_REFUSAL:
                 call.request = call.request.with_idempotency_key(str(uuid4()))
             _log.info("%s is sent again %s", call.request, _said(call, last, pause))
@@ -354,41 +355,6 @@ class Session:
     async def _ask_for_api_key(self, room: Room, refused: Hidden | None) -> Hidden:
         async with room.asking:
             return await self._key.ask(refused)
-
-    # The end of a call
-
-    def _ended(self, call: Call, last: Response | Failure) -> Outcome:
-        """Return the result of the last transmission."""
-        if isinstance(last, Response):
-            smooth = call.attempts == 1 and not call.waited
-            return last if smooth else evolve(last, attempts=call.attempts, waited=call.waited)
-        last.error.attempts = call.attempts
-        return last.error
-
-    def _turned_away(self, call: Call, answer: Response) -> Outcome:
-        """Return the outcome of a call without a turn in time: its last one, or *answer*."""
-        if call.last is not None:
-            return self._ended(call, call.last)
-        return read_error(call.request, answer, sent=False)
-
-    def _too_late(self, call: Call) -> Outcome:
-        """Return the outcome of *call* if its deadline passed or the client was closed."""
-        if self._closed and not call.may_have_left:
-            return ClientClosed("the client was closed while this call was under way", **call.facts)
-        if self._closed:
-            return lost(call.request, "the client was closed", attempts=call.attempts)
-        expired = f"the timeout of {call.options.timeout:g} s expired"
-        if call.may_have_left:
-            return lost(call.request, expired, attempts=call.attempts)
-        unsent = f"{call.request} was not sent: {expired} while"
-        if call.sending is not None:
-            return NotSent(f"{unsent} connecting", **call.facts)
-        if call.last is not None:
-            return self._ended(call, call.last)
-        closed_by = self._throttle.closed_by(call.ticket)
-        if closed_by is not None:
-            return self._turned_away(call, closed_by)
-        return NotSent(f"{unsent} it waited for its turn", **call.facts)
 
 
 def _said(call: Call, last: Response | Failure, pause: float) -> str:
