@@ -15,9 +15,9 @@ import msgspec
 from attrs import define, field, frozen
 from msgspec import Raw
 
+from integration_sdk._sansio.codec import without_halves
 from integration_sdk._sansio.paging.items import Sheet
 from integration_sdk._sansio.paging.report import Drift
-from integration_sdk._sansio.paging.splitting import without_halves
 
 NEAR: Final = 32
 """Number of items at the end of a page that the first item of the next is compared with."""
