@@ -15,9 +15,9 @@ from integration_sdk._sansio.requests import Priority, Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.throttling.retry import Pauses, RetryPolicy
 from integration_sdk._sansio.throttling.turns import Ticket
+from integration_sdk._session.carrier import Transmission
 from integration_sdk._session.failures import Failure
 from integration_sdk._session.key import Hidden
-from integration_sdk._session.transport import Transmission
 from integration_sdk.errors import ConfigurationError
 
 BeforeSending = Callable[[], Awaitable[None]]

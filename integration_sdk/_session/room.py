@@ -14,7 +14,7 @@ from attrs import define, field
 
 from integration_sdk._sansio.throttling.throttle import Throttle
 from integration_sdk._session.call import Call
-from integration_sdk._session.transport import Carrier
+from integration_sdk._session.carrier import Carrier
 from integration_sdk._session.turnstile import Turnstile
 from integration_sdk.errors import ClientClosed
 

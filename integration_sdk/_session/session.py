@@ -41,11 +41,12 @@ from integration_sdk._sansio.throttling.retry import (
 from integration_sdk._sansio.throttling.throttle import Throttle
 from integration_sdk._session.call import BeforeSending, Call, CallOptions
 from integration_sdk._session.call_log import CallInfo, CallLog, SessionStats
+from integration_sdk._session.carrier import Carrier, Transmission
 from integration_sdk._session.endings import Outcome, ended, too_late, turned_away
 from integration_sdk._session.failures import Failure
 from integration_sdk._session.key import ApiKey, ApiKeySource, Hidden, hide
 from integration_sdk._session.room import Room
-from integration_sdk._session.transport import CONNECTIONS, Carrier, Transmission, Transport
+from integration_sdk._session.transport import CONNECTIONS, Transport
 from integration_sdk._session.turnstile import GateClosed
 from integration_sdk.errors import ClientClosed, NotSent
 
