@@ -80,6 +80,7 @@ class Call:
         began: Start of the call, on the loop's clock.
         deadline: Latest end of the call, on the loop's clock.
         ticket: Its place in the throttle's queue.
+        number: What its `Room` calls it.
         attempts: Transmissions so far.
         paid_after: Transmissions after which the retry budget paid for another; -1 for none.
         waited: Seconds waited so far.
@@ -96,6 +97,7 @@ class Call:
     began: float
     deadline: float = field(init=False)
     ticket: Ticket = field(init=False)
+    number: int = field(init=False, default=0)
     attempts: int = field(init=False, default=0)
     paid_after: int = field(init=False, default=-1)
     waited: float = field(init=False, default=0.0)
