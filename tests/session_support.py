@@ -18,8 +18,8 @@ from integration_sdk._sansio.requests import Request, Safety
 from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.throttling.gate import Refusal
 from integration_sdk._session import CallOptions, RetryPolicy, Session
+from integration_sdk._session.carrier import Transmission
 from integration_sdk._session.failures import Failure
-from integration_sdk._session.transport import Transmission
 
 KEY = "test-key-0123456789"
 QUICK = RetryPolicy(base=0.001, throttled_base=0.001)

@@ -255,6 +255,14 @@ def test_an_error_body_with_an_odd_detail_is_the_services_own(odd: dict[str, Any
     assert body.extra == odd
 
 
+def test_an_error_body_that_was_cut_within_an_emoji_is_the_services_own() -> None:
+    """It quotes a record, perhaps; half a character in that does not hide who wrote it."""
+    body = shapes.read_error_body(b'{"correlationId":"7f3a","error":"\\ud83d, \\ud83d\\ude00"}')
+
+    assert body is not None
+    assert (body.correlation_id, body.error) == ("7f3a", "\ufffd, \N{GRINNING FACE}")
+
+
 def test_options_without_end_are_malformed() -> None:
     """Not a RecursionError, which nobody expects of a service's answer."""
     described: dict[str, Any] = {"type": "Object"}

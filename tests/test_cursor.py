@@ -221,6 +221,8 @@ def test_a_checkpoint_that_cannot_work_says_so(tmp_path: Path) -> None:
         Checkpoint(tmp_path / "missing" / "cursor").save("1.a")
     with pytest.raises(ConfigurationError, match="there is no directory"):
         Checkpoint(tmp_path / "missing" / "cursor").load()
+    with pytest.raises(ConfigurationError, match="cannot be removed"):
+        Checkpoint(tmp_path).clear()
 
 
 def test_the_cursor_of_an_error_survives_pickling() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from dataclasses import field as dataclass_field
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -162,6 +162,22 @@ def test_a_dataclass_is_read_with_its_own_names() -> None:
     assert read(InvoiceData) == InvoiceData(
         "7", datetime(2023, 4, 1, 10, tzinfo=UTC), [LineData(0.1), LineData(0.3)]
     )
+
+
+def test_an_init_only_variable_of_a_dataclass_is_read() -> None:
+    """It is an argument like any other, though the class keeps it in no field."""
+
+    @dataclass
+    class Priced:
+        net_amount: int
+        tax_rate: InitVar[int]
+        surcharge: InitVar[int] = 3
+
+        def __post_init__(self, tax_rate: int, surcharge: int) -> None:
+            self.net_amount += tax_rate + surcharge
+
+    assert read(Priced, {"netAmount": 100, "taxRate": 20}) == Priced(100, 20)
+    assert read(Priced, {"netAmount": 100, "taxRate": 20, "surcharge": 0}) == Priced(100, 20, 0)
 
 
 def test_a_struct_that_names_its_fields_is_taken_at_its_word() -> None:

@@ -285,18 +285,34 @@ async def test_a_total_that_says_nothing_is_none(total: Any) -> None:
     assert pager.progress.total is None
 
 
-async def test_half_a_surrogate_pair_spoils_its_own_record() -> None:
+HALF_A_PAIR = (
+    b'{"results":[{"id":1,"a":"\\ud83d\\ude00"},{"id":2,"a":"\\\\ud83d"},'
+    b'{"id":3,"a":"cut \\ud83d"},{"id":4,"a":"\\n"}],'
+    b'"totalResults":4,"pageNumber":1,"note":"cut \\ud83d"}'
+)
+
+
+@pytest.mark.parametrize("on_drift", ["report", "repair"])
+async def test_half_a_surrogate_pair_spoils_its_own_record(on_drift: Any) -> None:
     """A record cut in the middle of an emoji is an item that does not fit; the others come."""
-    body = (
-        b'{"results":[{"a":"\\ud83d\\ude00"},{"a":"\\\\ud83d"},{"a":"cut \\ud83d"},{"a":"\\n"}],'
-        b'"totalResults":4}'
-    )
+    aside: list[InvalidItem] = []
+    pager = Scripted(HALF_A_PAIR).pager(on_invalid=aside.append, on_drift=on_drift)
+
+    items = await pager.collect()
+
+    assert [item["id"] for item in items] == [1, 2, 4]
+    assert [item["a"] for item in items] == ["\N{GRINNING FACE}", "\\ud83d", "\n"]
+    assert [error.raw for error in aside] == [b'{"id":3,"a":"cut \\ud83d"}']
+
+
+async def test_half_a_surrogate_pair_spoils_no_page() -> None:
+    """Not even where the page's unknown fields are read, too: half a character is replaced."""
     aside: list[InvalidItem] = []
 
-    items = await Scripted(body).pager(on_invalid=aside.append).collect()
+    page = await Scripted(HALF_A_PAIR).pager(on_invalid=aside.append)
 
-    assert items == [{"a": "\N{GRINNING FACE}"}, {"a": "\\ud83d"}, {"a": "\n"}]
-    assert [error.raw for error in aside] == [b'{"a":"cut \\ud83d"}']
+    assert ([item["id"] for item in page.results], len(aside)) == ([1, 2, 4], 1)
+    assert page.extra == {"note": "cut \N{REPLACEMENT CHARACTER}"}
 
 
 async def test_an_answer_that_is_no_page_says_which_it_is() -> None:

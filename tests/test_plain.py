@@ -203,6 +203,34 @@ def test_any_mapping_is_a_record(record: Mapping[str, Any]) -> None:
     assert written(record) == plain
 
 
+class Words(str):
+    """As libraries for markup and tables return them."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"<{self.upper()}>"
+
+
+class Count(int):
+    __slots__ = ()
+
+
+class Share(float):
+    """As ``numpy.float64`` is."""
+
+    __slots__ = ()
+
+
+def test_text_and_numbers_of_other_libraries_are_what_they_hold() -> None:
+    """A subclass of str, int or float is written as that, wherever it stands."""
+    record = {"a": Words("x"), "b": [Count(2), True, Share(0.5)]}
+
+    assert written(record) == {"a": "x", "b": [2, True, 0.5]}
+    with pytest.raises(InvalidRecord, match=r"\$\.a is nan"):
+        encode_record({"a": Share("nan")})
+
+
 def test_nan_inside_any_mapping_is_found() -> None:
     """It would become null, and a record would lose its amount."""
     with pytest.raises(InvalidRecord, match="is nan"):

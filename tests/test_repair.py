@@ -259,6 +259,19 @@ def test_a_cursor_is_found_at_once_if_a_few_came_before_it() -> None:
     assert listed.answers < 15
 
 
+def test_a_cursor_of_a_service_that_caps_pages_is_found_where_it_was() -> None:
+    """Its page counts in the size that was returned, not in the size that is asked for anew."""
+    for stop in range(40, 1000, 37):
+        listed = standing_list(1000, cap=50)
+        before, place = read(repair_walk(125, 0), listed, stop_after=stop)
+        walk = repair_walk(125, 0, place)
+
+        after, _ = read(walk, listed)
+
+        assert [*before, *after] == list(range(1000))
+        assert walk.notes == []
+
+
 @define
 class Endless(ChangingList):
     """It links on from every page, and counts a million."""

@@ -157,6 +157,15 @@ def test_overlong_filters_are_refused() -> None:
         requests.list_page(DOCUMENT, "companies.list", query="x" * 2048)
 
 
+@pytest.mark.parametrize("name", ["query", "order_by"])
+def test_text_that_cannot_be_encoded_is_refused(name: str) -> None:
+    """It is refused where it is given, and not when a connection is there to send it."""
+    text: Any = {name: "name=\ud83d"}
+
+    with pytest.raises(ConfigurationError, match=f"^{name} .* cannot be sent: surrogates"):
+        requests.list_page(DOCUMENT, "companies.list", **text)
+
+
 @given(st.lists(st.tuples(st.text(min_size=1), st.text()), max_size=5))
 def test_query_of_a_link_survives(params: list[tuple[str, str]]) -> None:
     """A link's query is sent on as it was meant, whatever is in it."""
@@ -270,6 +279,8 @@ def test_file_is_one_multipart_field() -> None:
         requests.with_file(bare, b"", filename='a"\r\nX: y', content_type="text/plain")
     with pytest.raises(ConfigurationError, match=r"^content_type must"):
         requests.with_file(bare, b"", filename="a", content_type=number)
+    with pytest.raises(ConfigurationError, match=r"^filename .* cannot be sent"):
+        requests.with_file(bare, b"", filename="\ud83d.pdf", content_type="text/plain")
 
 
 # The door for everything else
@@ -294,6 +305,9 @@ def test_custom_paths_stay_below_the_base_url(path: str) -> None:
         (None, None, "method and path must be str"),
         ("GET", "page=1", "params must be a mapping"),
         ("GET", [("page", 1)], "params must be a mapping"),
+        ("GET", {1: "a"}, "the name of a parameter must be a str"),
+        ("GET", {"\ud800": "a"}, "the name of a parameter .* cannot be sent"),
+        ("GET", {"a": ["b", "\ud800"]}, "parameter a .* cannot be sent"),
     ],
 )
 def test_a_custom_call_that_cannot_be_sent_says_why(

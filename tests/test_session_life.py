@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from attrs import define
 
 from integration_sdk._session import CallOptions, Session
 from integration_sdk._session import transport as transport_module
@@ -123,6 +124,34 @@ async def test_drain_ends_at_its_limit() -> None:
 
 
 # Cancelling
+
+
+@define
+class ToBeClosed(VirtualService):
+    """Says whether it was closed."""
+
+    is_closed: bool = False
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.mark.virtual_time
+async def test_closing_goes_through_though_it_is_cancelled() -> None:
+    """A web service whose shutdown is cut short leaves no connection open."""
+    service = ToBeClosed(latency=1000)
+    session = virtual_session(service)
+    call = asyncio.create_task(caught(session.send(read(), ONE_CALL)))
+    await asyncio.sleep(1)
+
+    closing = asyncio.create_task(session.aclose())
+    await asyncio.sleep(0)
+    closing.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert service.is_closed
+    assert isinstance(await call, AnswerLost)
 
 
 async def test_a_cancelled_call_stops() -> None:

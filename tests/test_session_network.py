@@ -15,8 +15,9 @@ from yarl import URL
 from integration_sdk import Client
 from integration_sdk._sansio.origin import check_proxy
 from integration_sdk._session import CallOptions, Session
+from integration_sdk._session.carrier import Transmission
 from integration_sdk._session.key import ApiKey
-from integration_sdk._session.transport import Transmission, Transport
+from integration_sdk._session.transport import Transport
 from integration_sdk.errors import (
     AnswerLost,
     ClientClosed,

@@ -486,6 +486,30 @@ async def test_the_budget_is_shared() -> None:
     await session.aclose()
 
 
+async def test_a_repetition_that_never_leaves_costs_no_budget() -> None:
+    """Callers who hang up in an outage, while their calls pause or wait, spend nobody's retries."""
+
+    def refuse(service: VirtualService, request: Request, at: float) -> Verdict:
+        return LOST if request.path == "/lost" else (429, {"Retry-After": "1000"})
+
+    session = virtual_session(VirtualService(refuse))
+    patient = CallOptions(timeout=None, retry=RetryPolicy(base=200, cap=200))
+    calls = [asyncio.create_task(session.send(read("/lost"), patient)) for _ in range(20)]
+    await asyncio.sleep(1)
+    calls.append(asyncio.create_task(session.send(read(), patient)))
+    await asyncio.sleep(150)
+    assert 0 < session.stats().waiting < 20  # these for the gate; the others pause
+    assert session.stats().budget < 500
+
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+
+    repetitions = session.stats().attempts - len(calls)
+    assert session.stats().budget == 500 - 5 * repetitions
+    await session.aclose()
+
+
 async def test_no_pause_that_cannot_fit() -> None:
     """A failure close to the deadline is told at once, not slept over first."""
     service = VirtualService(lambda *_: LOST, latency=10)

@@ -99,5 +99,13 @@ class Checkpoint:
             raise ConfigurationError(f"checkpoint {self.path} cannot be written: {error}") from None
 
     def clear(self) -> None:
-        """Remove the file, so that the next run starts from the beginning."""
-        self.path.unlink(missing_ok=True)
+        """Remove the file, so that the next run starts from the beginning.
+
+        Raises:
+            ConfigurationError: The file cannot be removed.
+        """
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError as error:
+            what = f"checkpoint {self.path} cannot be removed: {error}"
+            raise ConfigurationError(what) from None

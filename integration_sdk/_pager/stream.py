@@ -275,10 +275,9 @@ class Stream(Generic[T]):
             request, head = self.walk.request, self.walk.head
             page = f" for page {head.number}" if head and head.number else ""
             raise MalformedResponse(
-                f"{request.method} {request.path} answered {response.status}{page}, but {error}",
+                f"{request} answered {response.status}{page}, but {error}",
                 status=response.status,
-                method=request.method,
-                path=request.path,
+                **request.facts,
                 attempts=response.attempts,
             ) from None
 
@@ -311,15 +310,14 @@ class Stream(Generic[T]):
         if self.watch is not None:
             self.report.duplicates = self.watch.duplicates
         for drift in noted:
-            text = f"{self.walk.request.method} {self.walk.request.path}, {drift}"
+            text = f"{self.walk.request}, {drift}"
             if self.on_drift == "warn":
                 warnings.warn(text, DriftWarning, stacklevel=_depth_of_package())
             if self.on_drift == "raise":
                 raise ResultSetChanged(
                     f"{text}; the list changed while it was read",
                     page=drift.page,
-                    method=self.walk.request.method,
-                    path=self.walk.request.path,
+                    **self.walk.request.facts,
                 )
 
     # Ends

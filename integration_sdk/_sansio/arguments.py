@@ -42,3 +42,14 @@ def one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         *others, last = [repr(word) for word in allowed]
         raise ConfigurationError(f"{name} must be {', '.join(others)} or {last}, not {value!r}")
+
+
+def sendable(name: str, value: object) -> str:
+    """Return *value* if it is a str that can be encoded; half a surrogate pair cannot."""
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{name} must be a str, not {value!r}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigurationError(f"{name} {value!r} cannot be sent: {error.reason}") from None
+    return value

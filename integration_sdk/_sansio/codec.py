@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -19,6 +20,8 @@ LATEST: Final = datetime.max.replace(tzinfo=UTC)
 
 _decode_any: Final = msgspec.json.Decoder().decode
 _decode_exact: Final = msgspec.json.Decoder(float_hook=Decimal).decode
+_ESCAPE: Final = rb"(?s)\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>u[dD][89a-fA-F]..)|.)"
+"""Matches an escape in a JSON string: a surrogate pair, half of one, or any other."""
 _UNWRITABLE: Final = (TypeError, ValueError, msgspec.MsgspecError)
 _encode: Final = msgspec.json.Encoder(decimal_format="number").encode
 
@@ -33,6 +36,11 @@ def decode_json(body: bytes, *, exact: bool = False) -> Json:
         return (_decode_exact if exact else _decode_any)(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedResponse(f"the answer is not valid JSON: {error}") from None
+
+
+def without_halves(body: bytes | bytearray) -> bytes:
+    """Return *body* with a replacement character for each half of a surrogate pair."""
+    return re.sub(_ESCAPE, lambda found: rb"\ufffd" if found["half"] else found[0], body)
 
 
 def encode_value(value: Any) -> bytes:

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any
 from urllib.parse import quote
 
+from integration_sdk._sansio.arguments import sendable
 from integration_sdk._sansio.codec import encode_value
 from integration_sdk._sansio.requests import Request, Safety
 from integration_sdk.errors import ConfigurationError
@@ -44,12 +45,13 @@ def to_request(
 def _spelt(params: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """Yield parameters as text, spelled as in JSON; skip None, repeat the name for a list."""
     for name, given in params.items():
+        sendable("the name of a parameter", name)
         for member in given if isinstance(given, list | tuple) else (given,):
             value = member.value if isinstance(member, Enum) else member
             if isinstance(value, bool):
                 yield name, str(value).lower()
             elif isinstance(value, str | int | float | Decimal):
-                yield name, str(value)
+                yield name, sendable(f"parameter {name}", str(value))
             elif isinstance(value, date):
                 yield name, value.isoformat()
             elif value is not None:

@@ -107,6 +107,11 @@ def fields_of(model: Any) -> Iterator[Field]:
     elif dataclasses.is_dataclass(model):
         check_names(model)
         yield from (_of_dataclass(f, hints) for f in dataclasses.fields(model) if f.init)
+        yield from (
+            Field(name, camel(name), kind.type, getattr(model, name, REQUIRED))
+            for name, kind in hints.items()
+            if isinstance(kind, dataclasses.InitVar)
+        )
     else:
         yield from (_of_typed_dict(model, name, kind) for name, kind in hints.items())
 

@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from copy import copy
 from decimal import Decimal
+from enum import Enum
 from functools import lru_cache, partial
 from typing import Any, Final
 
@@ -29,6 +30,8 @@ from integration_sdk._sansio.pydantic_models import dumped, is_pydantic
 _read_raw: Final = msgspec.json.Decoder(float_hook=Decimal).decode
 _PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 """What most members of a record are: they are kept without asking for their writer."""
+_EXACT: Final = {str: str.__str__, int: int.__int__, float: float.__float__}
+"""Makes a str, int or float of a subclass, such as ``numpy.float64``, which msgspec refuses."""
 
 
 def to_plain(value: Any) -> Any:
@@ -54,7 +57,11 @@ def _writer(kind: type) -> Callable[[Any], Any] | None:
         return _read_raw
     if issubclass(kind, set | frozenset):
         return _of_set
-    return _of_items if issubclass(kind, list | tuple) else None
+    if issubclass(kind, list | tuple):
+        return _of_items
+    if kind in _PLAIN or issubclass(kind, Enum):
+        return None
+    return next((exact for base, exact in _EXACT.items() if issubclass(kind, base)), None)
 
 
 def _names(kind: Any) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from attrs import evolve, field, frozen
 
-from integration_sdk._sansio.arguments import true_or_false, whole_number
+from integration_sdk._sansio.arguments import sendable, true_or_false, whole_number
 from integration_sdk._sansio.codec import encode_record, encode_value
 from integration_sdk.dialect import Dialect, Route
 from integration_sdk.errors import ConfigurationError
@@ -95,6 +95,14 @@ class Request:
     priority: Priority = Priority.INTERACTIVE
     body_limit: int = 64 * MIB
     replacement: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What every error about this request is told."""
+        return {"method": self.method, "path": self.path}
 
     @property
     def target(self) -> str:
@@ -217,8 +225,8 @@ def list_page(
     whole_number("page", page, 1, 2**31 - 1)
     whole_number("page_size", page_size, 1, LARGEST_PAGE)
     for name, text in (("query", query), ("order_by", order_by)):
-        if not isinstance(text, str | None):
-            raise ConfigurationError(f"{name} must be a str, or None, not {text!r}")
+        if text is not None:
+            sendable(name, text)
     if query is not None and len(query) >= LONGEST_QUERY:
         raise ConfigurationError(f"query must be shorter than {LONGEST_QUERY} characters")
     params = {
@@ -340,9 +348,8 @@ def with_file(request: Request, content: bytes, *, filename: str, content_type: 
     """Return *request* with one file as its multipart body, in the field ``file``."""
     if not isinstance(content, bytes):
         raise ConfigurationError(f"content must be bytes, not {type(content).__name__}")
-    texts: dict[str, object] = {"filename": filename, "content_type": content_type}
-    for name, text in texts.items():
-        if not isinstance(text, str) or not text or set(text) & set('"\r\n'):
+    for name, text in (("filename", filename), ("content_type", content_type)):
+        if not sendable(name, text) or set(text) & set('"\r\n'):
             raise ConfigurationError(f"{name} must have no quotes or line breaks, not be {text!r}")
     boundary = sha256(content).hexdigest()
     head = (

@@ -127,7 +127,7 @@ def _placed(
     except MalformedResponse as error:
         todo = f". {_LOOK}" if request.safety is Safety.WRITE else ""
         raise MalformedResponse(
-            f"{request.method} {request.path} answered {response.status}, but {error}{todo}",
+            f"{request} answered {response.status}, but {error}{todo}",
             status=response.status,
             **_facts(request, response),
         ) from None
@@ -165,7 +165,7 @@ def read_error(request: Request, response: Response, *, sent: bool = True) -> Ap
 
 
 def _facts(request: Request, response: Response) -> dict[str, Any]:
-    return {"method": request.method, "path": request.path, "attempts": response.attempts}
+    return {**request.facts, "attempts": response.attempts}
 
 
 def _kind(request: Request, status: int, body: ErrorBody) -> type[ApiError]:
@@ -205,11 +205,10 @@ def _retry_at(response: Response) -> datetime | None:
 def _what_happened(
     request: Request, response: Response, body: ErrorBody | None, *, sent: bool
 ) -> str:
-    call = f"{request.method} {request.path}"
     said = f"{response.status}: {_reasons(body)}"
     if sent:
-        return f"{call} answered {said}"
-    return f"{call} was not sent, because the service answered others {said}"
+        return f"{request} answered {said}"
+    return f"{request} was not sent, because the service answered others {said}"
 
 
 def _reasons(body: ErrorBody | None) -> str:

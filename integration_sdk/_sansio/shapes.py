@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import attrs
 
 from integration_sdk._answers import ErrorBody, Validation, ValidationItem
-from integration_sdk._sansio.codec import Json, decode_json, parse_utc
+from integration_sdk._sansio.codec import Json, decode_json, parse_utc, without_halves
 from integration_sdk._sansio.model_fields import camel
 from integration_sdk.errors import MalformedResponse
 
@@ -85,7 +85,7 @@ def _fits(value: Json, model: Any) -> bool:
 def read_error_body(body: bytes) -> ErrorBody | None:
     """Return the error body; None if *body* is not the documented one."""
     try:
-        value = decode_json(body)
+        value = decode_json(without_halves(body))
     except MalformedResponse:
         return None
     return _what_fits(value, ErrorBody, value.keys()) if is_error_body(value) else None

@@ -1,15 +1,17 @@
 """The session layer: sends each `Request`, with rate limits and retries, and returns a `Response`.
 
 ``session`` joins the parts, ``call`` holds the options and state of one call, ``turnstile`` makes
-calls wait by the rules of ``_sansio.throttling``, ``transport`` sends once with aiohttp, ``wire``
-does so on its bare connections, ``key`` hides the API key, ``room`` holds what belongs to one
-event loop, and ``call_log`` counts and reports calls.
+calls wait by the rules of ``_sansio.throttling``, ``carrier`` says what sends them: ``transport``,
+once with aiohttp, and ``wire``, on its bare connections. ``failures`` says what it means if that
+fails, ``key`` hides the API key, ``room`` holds what belongs to one event loop, ``endings`` says
+how a call ends, and ``call_log`` counts and reports calls.
 """
 
 from __future__ import annotations
 
 from integration_sdk._sansio.throttling.retry import RetryPolicy
-from integration_sdk._session.call import BeforeSending, CallInfo, CallOptions, SessionStats
+from integration_sdk._session.call import BeforeSending, CallOptions
+from integration_sdk._session.call_log import CallInfo, SessionStats
 from integration_sdk._session.key import ApiKeySource, hide
 from integration_sdk._session.session import Session
 

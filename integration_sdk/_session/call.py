@@ -1,4 +1,4 @@
-"""A call: its options, its state while it is under way, and the report about it afterwards."""
+"""A call: its options, and its state while it is under way."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from integration_sdk._sansio.requests import Priority, Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.throttling.retry import Pauses, RetryPolicy
 from integration_sdk._sansio.throttling.turns import Ticket
+from integration_sdk._session.carrier import Transmission
 from integration_sdk._session.failures import Failure
 from integration_sdk._session.key import Hidden
-from integration_sdk._session.transport import Transmission
 from integration_sdk.errors import ConfigurationError
 
 BeforeSending = Callable[[], Awaitable[None]]
@@ -71,69 +71,6 @@ class CallOptions:
         return evolve(self, retry=RetryPolicy.never())
 
 
-@frozen(kw_only=True)
-class CallInfo:
-    """What happened in one call.
-
-    Attributes:
-        operation: Name of the route, such as ``push.create``; "request" for `Client.request`.
-        method, path: The request; the path is percent-encoded and has no query.
-        status: HTTP status of the last answer; None if there was none.
-        attempts: How often the request was sent.
-        waited: Seconds spent waiting for rate limits and between attempts.
-        elapsed: Seconds in total.
-        correlation_id: From the error body, if there was one.
-        error: Name of the exception that was raised, if any.
-    """
-
-    operation: str
-    method: str
-    path: str
-    status: int | None = None
-    attempts: int = 0
-    waited: float = 0.0
-    elapsed: float = 0.0
-    correlation_id: str | None = None
-    error: str | None = None
-
-
-@frozen(kw_only=True)
-class SessionStats:
-    """Counts since the client was created, and its current state.
-
-    Attributes:
-        requests: Calls that have ended.
-        attempts: Transmissions, including retries.
-        throttled: Answers with status 429.
-        unavailable: Answers with status 503.
-        lost: Transmissions without a usable answer, apart from those that the caller gave up.
-        waits: How often a call had to wait, for its turn or for a retry.
-        waited: Seconds waited, by all calls together.
-        in_flight: Requests under way now.
-        waiting: Calls waiting for their turn now.
-        window: How many requests may be under way at the same time.
-        rate: Limit in requests per second, as set or as learnt; None for no limit.
-        gate_open: False while a 429 or 503 holds all calls back.
-        opens_in: Seconds until a call may try a closed gate; 0.0 while it is open.
-        budget: Tokens left for retries; each costs 5.
-    """
-
-    requests: int
-    attempts: int
-    throttled: int
-    unavailable: int
-    lost: int
-    waits: int
-    waited: float
-    in_flight: int
-    waiting: int
-    window: int
-    rate: float | None
-    gate_open: bool
-    opens_in: float
-    budget: float
-
-
 @define(eq=False)
 class Call:
     """The state of a call that has not ended.
@@ -143,7 +80,9 @@ class Call:
         began: Start of the call, on the loop's clock.
         deadline: Latest end of the call, on the loop's clock.
         ticket: Its place in the throttle's queue.
+        number: What its `Room` calls it.
         attempts: Transmissions so far.
+        paid_after: Transmissions after which the retry budget paid for another; -1 for none.
         waited: Seconds waited so far.
         sending: The current transmission; None between two.
         last: The result of the previous transmission.
@@ -158,7 +97,9 @@ class Call:
     began: float
     deadline: float = field(init=False)
     ticket: Ticket = field(init=False)
+    number: int = field(init=False, default=0)
     attempts: int = field(init=False, default=0)
+    paid_after: int = field(init=False, default=-1)
     waited: float = field(init=False, default=0.0)
     sending: Transmission | None = field(init=False, default=None)
     last: Response | Failure | None = field(init=False, default=None)
@@ -182,17 +123,10 @@ class Call:
         if not self.timer.expired():
             self.timer.reschedule(self.began)
 
-    def __str__(self) -> str:
-        return f"{self.request.method} {self.request.path}"
-
     @property
     def facts(self) -> dict[str, Any]:
-        """Arguments that every error of this call is created with."""
-        return {
-            "method": self.request.method,
-            "path": self.request.path,
-            "attempts": self.attempts,
-        }
+        """What every error about this call is told."""
+        return {**self.request.facts, "attempts": self.attempts}
 
     @property
     def may_have_left(self) -> bool:

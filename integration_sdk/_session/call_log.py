@@ -8,20 +8,81 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.shapes import read_error_body
 from integration_sdk._sansio.throttling.retry import RetryBudget
 from integration_sdk._sansio.throttling.throttle import Throttle
-from integration_sdk._session.call import Call, CallInfo, SessionStats
+from integration_sdk._session.call import Call
+from integration_sdk._session.endings import Outcome
 from integration_sdk.errors import ApiError, IntegrationError
-
-Outcome = Response | IntegrationError
-"""The result of a call: a complete answer, whatever its status, or an error."""
 
 _log = logging.getLogger("integration_sdk.session")
 _collecting: ContextVar[tuple[Collector, ...]] = ContextVar("integration_sdk_calls", default=())
+
+
+@frozen(kw_only=True)
+class CallInfo:
+    """What happened in one call.
+
+    Attributes:
+        operation: Name of the route, such as ``push.create``; "request" for `Client.request`.
+        method, path: The request; the path is percent-encoded and has no query.
+        status: HTTP status of the last answer; None if there was none.
+        attempts: How often the request was sent.
+        waited: Seconds spent waiting for rate limits and between attempts.
+        elapsed: Seconds in total.
+        correlation_id: From the error body, if there was one.
+        error: Name of the exception that was raised, if any.
+    """
+
+    operation: str
+    method: str
+    path: str
+    status: int | None = None
+    attempts: int = 0
+    waited: float = 0.0
+    elapsed: float = 0.0
+    correlation_id: str | None = None
+    error: str | None = None
+
+
+@frozen(kw_only=True)
+class SessionStats:
+    """Counts since the client was created, and its current state.
+
+    Attributes:
+        requests: Calls that have ended.
+        attempts: Transmissions, including retries.
+        throttled: Answers with status 429.
+        unavailable: Answers with status 503.
+        lost: Transmissions without a usable answer, apart from those that the caller gave up.
+        waits: How often a call had to wait, for its turn or for a retry.
+        waited: Seconds waited, by all calls together.
+        in_flight: Requests under way now.
+        waiting: Calls waiting for their turn now.
+        window: How many requests may be under way at the same time.
+        rate: Limit in requests per second, as set or as learnt; None for no limit.
+        gate_open: False while a 429 or 503 holds all calls back.
+        opens_in: Seconds until a call may try a closed gate; 0.0 while it is open.
+        budget: Tokens left for retries; each costs 5.
+    """
+
+    requests: int
+    attempts: int
+    throttled: int
+    unavailable: int
+    lost: int
+    waits: int
+    waited: float
+    in_flight: int
+    waiting: int
+    window: int
+    rate: float | None
+    gate_open: bool
+    opens_in: float
+    budget: float
 
 
 @define(eq=False)

@@ -6,7 +6,7 @@ the operating system's words.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 from aiohttp.http import HttpProcessingError
@@ -61,18 +61,16 @@ def failure(
     request: Request, error: BaseException, *, may_have_left: bool, service: URL, proxy: URL | None
 ) -> Failure:
     """Return what *error*, raised by aiohttp, says about a transmission of *request*."""
-    call = f"{request.method} {request.path}"
-    facts: dict[str, Any] = {"method": request.method, "path": request.path}
     why = str(error) if isinstance(error, Lost | Unasked) else reason(error)
     # Until then only the proxy was spoken to, and its refusal may be any of these errors.
     if not may_have_left and (proxy or isinstance(error, _NEVER_LEFT)):
         where = _no_way(error, why, service, proxy)
-        not_sent = NotSent(f"{call} was not sent: {where}", **facts)
+        not_sent = NotSent(f"{request} was not sent: {where}", **request.facts)
         untrusted = isinstance(error, aiohttp.ClientConnectorCertificateError)
         return Failure(Phase.NEVER_LEFT, not_sent, repeatable=not untrusted)
     if isinstance(error, _MALFORMED):
-        message = f"{call} was answered by something that is not HTTP ({why})"
-        return Failure(Phase.MAY_HAVE_LEFT, MalformedResponse(message, **facts))
+        message = f"{request} was answered by something that is not HTTP ({why})"
+        return Failure(Phase.MAY_HAVE_LEFT, MalformedResponse(message, **request.facts))
     return Failure(Phase.MAY_HAVE_LEFT, lost(request, why))
 
 
@@ -94,21 +92,15 @@ def lost(request: Request, why: str, *, attempts: int = 0) -> AnswerLost:
         if request.safety is Safety.WRITE
         else "It can be repeated"
     )
-    call = f"{request.method} {request.path}"
-    return AnswerLost(
-        f"{call} was sent, but its answer was lost: {why}. {advice}.",
-        method=request.method,
-        path=request.path,
-        attempts=attempts,
-    )
+    message = f"{request} was sent, but its answer was lost: {why}. {advice}."
+    return AnswerLost(message, attempts=attempts, **request.facts)
 
 
 def too_large(request: Request, limit: int) -> Failure:
     """Return the failure of an answer of more than *limit* bytes."""
-    call = f"{request.method} {request.path}"
-    message = f"{call} was answered by more than {limit:,} bytes; the rest was not read"
-    facts: dict[str, Any] = {"method": request.method, "path": request.path, "limit": limit}
-    return Failure(Phase.MAY_HAVE_LEFT, ResponseTooLarge(message, **facts), repeatable=False)
+    message = f"{request} was answered by more than {limit:,} bytes; the rest was not read"
+    error = ResponseTooLarge(message, limit=limit, **request.facts)
+    return Failure(Phase.MAY_HAVE_LEFT, error, repeatable=False)
 
 
 def reason(error: BaseException) -> str:

@@ -6,15 +6,16 @@ import asyncio
 import logging
 import math
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from heapq import heapify, heappop, heappush
+from itertools import count
 from typing import Final, Self
 
 from attrs import define, field
 
 from integration_sdk._sansio.throttling.throttle import Throttle
 from integration_sdk._session.call import Call
-from integration_sdk._session.transport import Carrier
+from integration_sdk._session.carrier import Carrier
 from integration_sdk._session.turnstile import Turnstile
 from integration_sdk.errors import ClientClosed
 
@@ -38,12 +39,12 @@ class Room:
 
     A single timer ends overdue calls. It is set to the earliest deadline, and set again when it
     fires. (A timer for each call costs 6 us a call.) Deadlines are kept in a heap, so that it
-    costs little even if thousands of calls hang. The heap refers to calls by id, because it keeps
-    deadlines of ended calls for a while, whose answers may be large.
+    costs little even if thousands of calls hang. The heap refers to calls by number, because it
+    keeps deadlines of ended calls for a while, whose answers may be large.
 
     Attributes:
         turnstile: Where calls wait for their turns.
-        calls: The calls that have not ended, by id.
+        calls: The calls that have not ended, by number.
         asking: Held by the call that asks for a new key.
     """
 
@@ -53,6 +54,7 @@ class Room:
     process: int = field(init=False, factory=os.getpid)
     calls: dict[int, Call] = field(init=False, factory=dict)
     asking: asyncio.Lock = field(init=False, factory=asyncio.Lock)
+    _numbers: Iterator[int] = field(init=False, factory=count)
     _deadlines: list[tuple[float, int]] = field(init=False, factory=list)
     _empty: asyncio.Future[None] | None = field(init=False, default=None)
     _alarm: asyncio.TimerHandle | None = field(init=False, default=None)
@@ -82,11 +84,12 @@ class Room:
 
     def enter(self, call: Call) -> None:
         """Add *call*, which will be ended at its deadline."""
-        self.calls[id(call)] = call
+        call.number = next(self._numbers)
+        self.calls[call.number] = call
         if len(self._deadlines) > SPARE + 2 * len(self.calls):
-            self._deadlines = [one for one in self._deadlines if self._call_with(*one)]
+            self._deadlines = [one for one in self._deadlines if one[1] in self.calls]
             heapify(self._deadlines)
-        heappush(self._deadlines, (call.deadline, id(call)))
+        heappush(self._deadlines, (call.deadline, call.number))
         if call.deadline < self._alarm_at:
             self._set_alarm(call.deadline)
 
@@ -99,7 +102,7 @@ class Room:
     def _end_overdue(self) -> None:
         """End the calls whose deadline has passed, and set the timer to the next deadline."""
         while self._deadlines:
-            call = self._call_with(*self._deadlines[0])
+            call = self.calls.get(self._deadlines[0][1])
             if call is not None:
                 if call.deadline > self._alarm_at:
                     break
@@ -107,14 +110,9 @@ class Room:
             heappop(self._deadlines)
         self._set_alarm(self._deadlines[0][0] if self._deadlines else math.inf)
 
-    def _call_with(self, deadline: float, number: int) -> Call | None:
-        """Return the call that a deadline is of; None if it has ended, and its id is used again."""
-        call = self.calls.get(number)
-        return call if call is not None and call.deadline == deadline else None
-
     def leave(self, call: Call) -> None:
         """Remove *call*, which has ended."""
-        self.calls.pop(id(call), None)
+        self.calls.pop(call.number, None)
         if not self.calls and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
 
@@ -127,9 +125,14 @@ class Room:
         except TimeoutError:
             _log.info("%d calls were not over after %g s and are ended", len(self.calls), drain)
         finally:
-            for call in self.calls.values():
-                call.end()
+            await self._end()
+
+    async def _end(self) -> None:
+        for call in self.calls.values():
+            call.end()
+        try:
             await self._wait_until_empty()
+        finally:
             self._set_alarm(math.inf)
             await self._lifetime.aclose()
 

@@ -22,12 +22,11 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import backoff
-from attrs import evolve
 
 from integration_sdk._answers import Quota
 from integration_sdk._sansio.origin import check_base_url, check_proxy
 from integration_sdk._sansio.requests import Request, Safety
-from integration_sdk._sansio.responses import Response, read_error
+from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.throttling.gate import Refusal
 from integration_sdk._sansio.throttling.quota import read_quota
 from integration_sdk._sansio.throttling.retry import (
@@ -40,12 +39,14 @@ from integration_sdk._sansio.throttling.retry import (
     was_refused,
 )
 from integration_sdk._sansio.throttling.throttle import Throttle
-from integration_sdk._session.call import BeforeSending, Call, CallInfo, CallOptions, SessionStats
-from integration_sdk._session.call_log import CallLog, Outcome
-from integration_sdk._session.failures import Failure, lost
+from integration_sdk._session.call import BeforeSending, Call, CallOptions
+from integration_sdk._session.call_log import CallInfo, CallLog, SessionStats
+from integration_sdk._session.carrier import Carrier, Transmission
+from integration_sdk._session.endings import Outcome, ended, too_late, turned_away
+from integration_sdk._session.failures import Failure
 from integration_sdk._session.key import ApiKey, ApiKeySource, Hidden, hide
 from integration_sdk._session.room import Room
-from integration_sdk._session.transport import CONNECTIONS, Carrier, Transmission, Transport
+from integration_sdk._session.transport import CONNECTIONS, Transport
 from integration_sdk._session.turnstile import GateClosed
 from integration_sdk.errors import ClientClosed, NotSent
 
@@ -208,6 +209,8 @@ class Session:
             outcome = await self._within_deadline(room, call)
         finally:
             room.leave(call)
+            if call.paid_after == call.attempts:  # for a repetition that was never sent
+                self._budget.refund()
             self._call_log.over(call, outcome, room.loop.time() - call.began)
         if isinstance(outcome, Response):
             return outcome
@@ -220,23 +223,24 @@ class Session:
         except TimeoutError:
             if not call.timer.expired():
                 raise
-        return self._too_late(call)
+        closed_by = self._throttle.closed_by(call.ticket)
+        return too_late(call, closed_by, client_is_closed=self._closed)
 
     async def _carry(self, room: Room, call: Call) -> Outcome:
         while True:
             if not room.turnstile.passes(call.ticket):
                 closed_by = await self._wait_for_turn(room, call)
                 if closed_by is not None:
-                    return self._turned_away(call, closed_by)
+                    return turned_away(call, closed_by)
             call.last = last = await self._transmit(room, call)
             if isinstance(last, Response) and last.ok:
-                return self._ended(call, last)
+                return ended(call, last)
             pause = await self._pause_before_next(room, call, last)
             if pause is None:
-                return self._ended(call, last)
+                return ended(call, last)
             if isinstance(last, Response) and last.status == KEPT_REFUSAL:
                 call.request = call.request.with_idempotency_key(str(uuid4()))
-            _log.info("%s is sent again %s", call, _said(call, last, pause))
+            _log.info("%s is sent again %s", call.request, _said(call, last, pause))
             await self._sleep(room, call, pause)
 
     async def _wait_for_turn(self, room: Room, call: Call) -> Response | None:
@@ -330,7 +334,11 @@ class Session:
         pause = call.pauses.draw(self._jitter, throttled=status == 429)
         if room.loop.time() + pause >= call.deadline:
             return None
-        return pause if refused or self._budget.spend() else None
+        if not refused:
+            if not self._budget.spend():
+                return None
+            call.paid_after = call.attempts
+        return pause
 
     async def _has_new_api_key(self, room: Room, call: Call, answer: Response) -> bool:
         """Ask for a new key on the first 401 of *call*; return whether there is one."""
@@ -344,52 +352,16 @@ class Session:
         except NotSent as error:
             if call.request.safety is Safety.READ:
                 raise
-            _log.warning("%s was refused, and %s", call, error)
+            _log.warning("%s was refused, and %s", call.request, error)
             return False  # a write was sent, so the caller gets its 401
 
     async def _ask_for_api_key(self, room: Room, refused: Hidden | None) -> Hidden:
         async with room.asking:
             return await self._key.ask(refused)
 
-    # The end of a call
-
-    def _ended(self, call: Call, last: Response | Failure) -> Outcome:
-        """Return the result of the last transmission."""
-        if isinstance(last, Response):
-            smooth = call.attempts == 1 and not call.waited
-            return last if smooth else evolve(last, attempts=call.attempts, waited=call.waited)
-        last.error.attempts = call.attempts
-        return last.error
-
-    def _turned_away(self, call: Call, answer: Response) -> Outcome:
-        """Return the outcome of a call without a turn in time: its last one, or *answer*."""
-        if call.last is not None:
-            return self._ended(call, call.last)
-        return read_error(call.request, answer, sent=False)
-
-    def _too_late(self, call: Call) -> Outcome:
-        """Return the outcome of *call* if its deadline passed or the client was closed."""
-        if self._closed and not call.may_have_left:
-            return ClientClosed("the client was closed while this call was under way", **call.facts)
-        why = (
-            "the client was closed"
-            if self._closed
-            else f"the timeout of {call.options.timeout:g} s expired"
-        )
-        if call.may_have_left:
-            return lost(call.request, why, attempts=call.attempts)
-        if call.sending is not None:
-            return NotSent(f"{call} was not sent: {why} while connecting", **call.facts)
-        if call.last is not None:
-            return self._ended(call, call.last)
-        closed_by = self._throttle.closed_by(call.ticket)
-        if closed_by is not None:
-            return self._turned_away(call, closed_by)
-        return NotSent(f"{call} was not sent: {why} while it waited for its turn", **call.facts)
-
 
 def _said(call: Call, last: Response | Failure, pause: float) -> str:
     when = f"after {pause:.2f} s" if pause else "when its turn comes"
     if isinstance(last, Response):
         return f"{when}: it got {last.status}"
-    return f"{when}: it {str(last.error).removeprefix(f'{call} ')}"
+    return f"{when}: it {str(last.error).removeprefix(f'{call.request} ')}"

@@ -21,7 +21,7 @@ import time
 from collections.abc import Sequence
 from contextvars import ContextVar
 from io import BytesIO
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -32,6 +32,7 @@ from yarl import URL
 
 from integration_sdk._sansio.requests import Request, Safety
 from integration_sdk._sansio.responses import Response
+from integration_sdk._session.carrier import Transmission
 from integration_sdk._session.failures import (
     ERRORS,
     Failure,
@@ -62,38 +63,6 @@ READ_IDLE: Final = 30.0
 WRITE_IDLE: Final = 1.0
 """The same for writes: shorter than any server's own limit that we know of."""
 NOT_INHERITED: Final = frozenset({"authorization", "proxy-authorization", "cookie", "host"})
-
-
-@define
-class Transmission:
-    """The state of one transmission, which trace configs get as ``trace_request_ctx``.
-
-    Attributes:
-        request: The request being sent.
-        attempt: Counted from 1.
-        may_have_left: Whether any byte of it may have been sent.
-    """
-
-    request: Request
-    attempt: int
-    may_have_left: bool = False
-
-    def may_leave(self) -> None:
-        """Note that its first byte is about to be written."""
-        self.may_have_left = True
-
-
-class Carrier(Protocol):
-    """The interface of `Transport`, and of its replacements in tests."""
-
-    def open(self) -> None:
-        """Prepare for sending on the running loop."""
-
-    async def send(self, transmission: Transmission, key: Hidden) -> Response | Failure:
-        """Send once."""
-
-    async def close(self) -> None:
-        """Close all connections."""
 
 
 # What aiohttp must not do

@@ -15,6 +15,7 @@ import msgspec
 from attrs import define, field, frozen
 from msgspec import Raw
 
+from integration_sdk._sansio.codec import without_halves
 from integration_sdk._sansio.paging.items import Sheet
 from integration_sdk._sansio.paging.report import Drift
 
@@ -48,8 +49,15 @@ class Keys:
         keyed = msgspec.defstruct(
             "Keyed", [("key", Any, msgspec.field(name=key, default=None))], gc=False
         )
-        decode: Callable[[Raw], Any] = msgspec.json.Decoder(keyed).decode
-        return cls(lambda raw: decode(raw).key)
+        decode: Callable[[Raw | bytes], Any] = msgspec.json.Decoder(keyed).decode
+
+        def of_raw(raw: Raw) -> Any:
+            try:
+                return decode(raw).key
+            except msgspec.DecodeError:  # half a surrogate pair elsewhere in the item, perhaps
+                return decode(without_halves(bytes(raw))).key
+
+        return cls(of_raw)
 
     def read(self, raws: Sequence[Raw]) -> list[Hashable | None]:
         """Return the keys of *raws*; None for an item without a hashable key."""

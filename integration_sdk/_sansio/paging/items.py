@@ -22,6 +22,7 @@ from attrs import Factory, define, field, frozen
 from msgspec import Raw
 
 from integration_sdk._answers import Links
+from integration_sdk._sansio.codec import without_halves
 from integration_sdk._sansio.paging.item_models import pydantic_reader, shape_of
 from integration_sdk._sansio.paging.splitting import LinkNames, Number, split
 from integration_sdk._sansio.pydantic_models import Reason, is_pydantic, reason
@@ -34,6 +35,7 @@ Decode = Callable[[bytes], Any]
 _NO_LINKS: Final = LinkNames()
 _NO_END: Final = b"9999-12-31T23:59:59.9999999"
 """The last moment in .NET. Msgspec would round it up to the year 10000."""
+_read_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 _ENVELOPE_NAMES: Final = frozenset({"results", "pageNumber", "pageSize", "totalResults", "_links"})
 
 
@@ -190,14 +192,13 @@ class Feed:
         index, page = self.taken - 1, self.sheet.number
         what, path = self._reader.reason(error)
         return InvalidItem(
-            f"{request.method} {request.path}, page {page}, item {index}: {what} at {path}; "
+            f"{request}, page {page}, item {index}: {what} at {path}; "
             "correct the model, or pass on_invalid= to go on without such items",
             page=page,
             index=index,
             item_path=path,
             raw=bytes(self.sheet.raws[index]),
-            method=request.method,
-            path=request.path,
+            **request.facts,
         )
 
 
@@ -246,7 +247,10 @@ def _links(names: LinkNames) -> Links:
 
 
 def _extra(body: bytes) -> dict[str, Any]:
-    members = msgspec.json.decode(body, type=dict[str, Raw])
+    try:
+        members = _read_members(body)
+    except msgspec.DecodeError:
+        members = _read_members(without_halves(body))
     return {
         name: msgspec.json.decode(raw)
         for name, raw in members.items()

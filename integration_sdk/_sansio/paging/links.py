@@ -103,11 +103,10 @@ class LinkReader:
             safe = False
         if not safe:
             raise UnsafeLink(
-                f"GET {self.request.path}, page {page}: its next link {href!r} leads away from "
+                f"{self.request}, page {page}: its next link {href!r:.500} leads away from "
                 "this list; it was not followed and nothing was sent there",
                 page=page,
-                method=self.request.method,
-                path=self.request.path,
+                **self.request.facts,
             )
         return read_query(link.query)
 

@@ -190,7 +190,7 @@ class PageWalk(Walk):
         if backwards or mark in self._linked:
             raise self.error(
                 f"the next link of page {page} leads back to a page that was read already "
-                f"({sheet.links.next!r})",
+                f"({sheet.links.next!r:.500})",
                 page,
             )
         self._linked.add(mark)

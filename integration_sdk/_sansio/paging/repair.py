@@ -89,11 +89,13 @@ class RepairWalk(Walk):
     def __attrs_post_init__(self) -> None:
         self.total = self.start.total
         self._marks = frozenset(self.start.marks)
-        self._begin(int(dict(self.start.params).get("pageSize", self.size)))
+        self._begin(LARGEST_PAGE)
 
-    def _begin(self, size: int) -> None:
-        """Begin at the start, which is on a page of *size* items."""
-        first = self._page(int(dict(self.start.params).get("page", 1)), size)
+    def _begin(self, most: int) -> None:
+        """Begin at the start, which is on a page of at most *most* items."""
+        start = dict(self.start.params)
+        size = min(int(start.get("pageSize", self.size)), most)
+        first = self._page(int(start.get("page", 1)), size)
         self._reached = (first.offset or 0) + self.start.skip
         self.line.start_over(self._plan(self._reached) if self._marks else first)
 

@@ -17,6 +17,8 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
+from integration_sdk._sansio.codec import without_halves
+
 Number = int | str | float | None
 PIECE: Final = 512 * 1024
 """Minimum number of bytes to split in one step, which takes less than a millisecond."""
@@ -57,8 +59,6 @@ _START: Final = re.compile(
     rb'"results"\s*:\s*\[\s*(?=(\{\s*"\w+"\s*:\s*)' + _SCALAR + rb'(\s*,\s*"\w+"\s*:))'
 )
 """Matches the beginning of the items, and the first two names of the first item."""
-_ESCAPE: Final = rb"(?s)\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>u[dD][89a-fA-F]..)|.)"
-"""Matches an escape in a JSON string: a surrogate pair, half of one, or any other."""
 
 
 def split(pieces: Sequence[bytes], mend: Mend) -> Generator[None, None, Envelope]:
@@ -125,7 +125,7 @@ def _split_at_once(body: bytes | bytearray) -> Envelope:
     try:
         return _read_page(body)
     except msgspec.DecodeError:
-        mended = re.sub(_ESCAPE, lambda found: rb"\ufffd" if found["half"] else found[0], body)
+        mended = without_halves(body)
         if mended == body:
             raise
     envelope, end = _read_page(mended), 0

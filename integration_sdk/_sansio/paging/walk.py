@@ -121,8 +121,7 @@ class Walk(ABC):
     ) -> PaginationError:
         """Return an error that says that the list cannot be read beyond *page*."""
         return kind(
-            f"GET {self.request.path}: {what}; the list cannot be read on from here",
+            f"{self.request}: {what}; the list cannot be read on from here",
             page=page,
-            method=self.request.method,
-            path=self.request.path,
+            **self.request.facts,
         )

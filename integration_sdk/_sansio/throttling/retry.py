@@ -59,17 +59,15 @@ def answer_may_repeat(request: Request, answer: Response, *, refuses_with_503: b
         return answer.status in PASSING
     if answer.status == KEPT_REFUSAL and (request.keeps_key or not refuses_with_503):
         return False
-    return answer.status in NOT_NOW and is_documented(answer)
+    return answer.status in NOT_NOW and was_refused(request, answer)
 
 
 def was_refused(request: Request, answer: Response) -> bool:
-    """Return whether an error *answer* proves that the service did nothing."""
-    return request.safety is Safety.READ or is_documented(answer)
+    """Return whether an error *answer* proves that the service did nothing.
 
-
-def is_documented(answer: Response) -> bool:
-    """Return whether the service itself wrote the error: see `read_error_body`."""
-    return read_error_body(answer.body) is not None
+    Of a write it does if the service itself wrote it.
+    """
+    return request.safety is Safety.READ or read_error_body(answer.body) is not None
 
 
 # When
@@ -151,4 +149,11 @@ class RetryBudget:
 
     def earn(self) -> None:
         """Return tokens after a success."""
-        self.tokens = min(FULL_BUDGET, self.tokens + SUCCESS)
+        self._put_back(SUCCESS)
+
+    def refund(self) -> None:
+        """Return the tokens of a repetition that was not made."""
+        self._put_back(REPETITION)
+
+    def _put_back(self, tokens: float) -> None:
+        self.tokens = min(FULL_BUDGET, self.tokens + tokens)
