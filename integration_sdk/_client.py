@@ -62,6 +62,9 @@ class Client:
         timeout: Seconds for a whole call, including retries and waits; None for no limit.
             Each page of a list is a call. Past them it raises `NotSent` or `AnswerLost`; where
             the service itself asks to wait for longer, its error, and at once.
+        read_timeout: Seconds without a byte of an answer after which it counts as lost, so that a
+            read is sent again and a coordinator looks for its push; None for no limit. It has an
+            effect where *timeout* is longer.
         retry: How to retry reads, and writes that had no effect; None disables retries.
             By default a call is sent up to three times, a coordinator's push up to five.
         rate: Maximum number of calls per second. By default the client slows down only
@@ -106,6 +109,7 @@ class Client:
         *,
         dialect: Dialect | None = None,
         timeout: float | None = 60.0,
+        read_timeout: float | None = 60.0,
         retry: RetryPolicy | None = _NOT_GIVEN,
         rate: float | None = None,
         per_company: int = 10,
@@ -156,7 +160,7 @@ class Client:
                 trace_configs=trace_configs,
                 on_call=on_call,
             ),
-            settings=CallOptions(timeout=timeout, retry=_policy(retry)),
+            settings=CallOptions(timeout=timeout, read_timeout=read_timeout, retry=_policy(retry)),
             exact=numbers == "decimal",
         )
         self._retry = retry
@@ -335,6 +339,7 @@ class Client:
         self,
         *,
         timeout: float | None = _NOT_GIVEN,
+        read_timeout: float | None = _NOT_GIVEN,
         retry: RetryPolicy | None = _NOT_GIVEN,
         priority: requests.Priority | None = _NOT_GIVEN,
     ) -> Self:
@@ -345,6 +350,7 @@ class Client:
 
         Args:
             timeout: As for `Client`.
+            read_timeout: As for `Client`.
             retry: As for `Client`.
             priority: Which calls go first when some have to wait; None for the default of
                 each kind of call.
@@ -352,7 +358,12 @@ class Client:
         Raises:
             ConfigurationError: A setting cannot work.
         """
-        given: dict[str, Any] = {"timeout": timeout, "retry": retry, "priority": priority}
+        given: dict[str, Any] = {
+            "timeout": timeout,
+            "read_timeout": read_timeout,
+            "retry": retry,
+            "priority": priority,
+        }
         changes = {name: value for name, value in given.items() if value is not _NOT_GIVEN}
         other = copy(self)
         other._is_derived = True

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from functools import cached_property
 from typing import Any
 
-from attrs import define, evolve, field, frozen
+from attrs import Attribute, define, evolve, field, frozen
 
 from integration_sdk._sansio.arguments import is_number
 from integration_sdk._sansio.requests import Priority, Request
@@ -30,20 +30,24 @@ class CallOptions:
 
     Attributes:
         timeout: Seconds for the whole call, including waits and retries; None for no limit.
+        read_timeout: Seconds without a byte of an answer after which it counts as lost; None for
+            no limit.
         retry: How calls are retried.
         priority: Which calls go first when some have to wait; None for the default of each
             kind of call. Pages that are fetched ahead always go last.
     """
 
     timeout: float | None = field(default=60.0)
+    read_timeout: float | None = field(default=60.0)
     retry: RetryPolicy = field(factory=RetryPolicy)
     priority: Priority | None = field(default=None)
 
     @timeout.validator
-    def _is_above_zero(self, _: object, timeout: float | None) -> None:
-        if timeout is not None and not (is_number(timeout) and timeout > 0):
+    @read_timeout.validator
+    def _is_above_zero(self, setting: Attribute[float | None], seconds: float | None) -> None:
+        if seconds is not None and not (is_number(seconds) and seconds > 0):
             raise ConfigurationError(
-                f"timeout must be more than 0 seconds, or None for no limit, not {timeout!r}"
+                f"{setting.name} must be more than 0 seconds, or None for no limit, not {seconds!r}"
             )
 
     @retry.validator
@@ -65,6 +69,13 @@ class CallOptions:
     def once(self) -> CallOptions:
         """Return the same options without retries."""
         return self._once
+
+    @cached_property
+    def silence(self) -> float | None:
+        """`read_timeout`; None if `timeout` ends the call before, which needs no second timer."""
+        if self.read_timeout is None or self.timeout is None:
+            return self.read_timeout
+        return self.read_timeout if self.read_timeout < self.timeout else None
 
     @cached_property
     def _once(self) -> CallOptions:  # made once, not with every push: 2.4 us

@@ -19,11 +19,14 @@ class Transmission:
     Attributes:
         request: The request being sent.
         attempt: Counted from 1.
+        read_timeout: Seconds without a byte of the answer after which it counts as lost; None if
+            the call ends before.
         may_have_left: Whether any byte of it may have been sent.
     """
 
     request: Request
     attempt: int
+    read_timeout: float | None = None
     may_have_left: bool = False
 
     def may_leave(self) -> None:

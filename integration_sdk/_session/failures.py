@@ -107,6 +107,8 @@ def reason(error: BaseException) -> str:
     """Return the reason without any text from the peer, since that may contain the key."""
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return f"the proxy answered {error.status}"
+    if isinstance(error, aiohttp.SocketTimeoutError):
+        return "the service fell silent (read_timeout=)"
     cause = getattr(error, "os_error", None) or error
     words = getattr(cause, "strerror", None)
     return f"{type(error).__name__}: {words}" if words else type(error).__name__

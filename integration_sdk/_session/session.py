@@ -271,7 +271,7 @@ class Session:
                 await call.before_sending()
             call.attempts += 1
             self._call_log.attempts += 1
-            call.sending = Transmission(call.request, call.attempts)
+            call.sending = Transmission(call.request, call.attempts, call.options.silence)
             outcome = await self._transport.send(call.sending, call.api_key)
         except BaseException as error:
             if call.may_have_left:

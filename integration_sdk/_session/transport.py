@@ -20,6 +20,7 @@ import ssl
 import time
 from collections.abc import Sequence
 from contextvars import ContextVar
+from functools import lru_cache
 from io import BytesIO
 from typing import Any, Final
 from urllib.request import getproxies, proxy_bypass
@@ -194,7 +195,7 @@ class Transport:
             loop=asyncio.get_running_loop(),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=None if self._proxy else self._headers(),  # a proxy would be shown them
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
+            timeout=_timeouts(None),
             proxy=self._proxy,
             trust_env=False,
             trace_configs=[*lent_traces, *self._trace_configs],
@@ -237,7 +238,9 @@ class Transport:
                 answer = await self._send_in(session, transmission, key)
             else:
                 headers = self._headers_of(request, key)
-                answer = await wire.send(request, headers, transmission.may_leave)
+                answer = await wire.send(
+                    request, headers, transmission.may_leave, transmission.read_timeout
+                )
             try:
                 return await self._read(request, answer)
             finally:
@@ -267,6 +270,7 @@ class Transport:
                 headers=self._headers_of(request, key),
                 allow_redirects=False,
                 raise_for_status=False,
+                timeout=_timeouts(transmission.read_timeout),
                 trace_request_ctx=transmission,
                 skip_auto_headers=_not_to_add(request),
             )
@@ -287,6 +291,11 @@ class Transport:
         return Response(
             status=answer.status, headers=answer.headers, body=body, received_at=time.time()
         )
+
+
+@lru_cache(maxsize=8)
+def _timeouts(read_timeout: float | None) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=read_timeout)
 
 
 def _payload(body: bytes | None) -> bytes | BytesIO | None:

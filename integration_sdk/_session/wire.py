@@ -50,7 +50,7 @@ _is_aiohttps_own: Final = (
     type(_request) is FunctionType
     and _request.__code__.co_filename == aiohttp.ClientSession.close.__code__.co_filename
 )
-_reads_as_known: Final = {"skip_payload", *HOW_TO_READ} <= set(
+_reads_as_known: Final = {"skip_payload", "read_timeout", *HOW_TO_READ} <= set(
     signature(ResponseHandler.set_response_params).parameters
 )
 
@@ -111,9 +111,15 @@ class Wire:
         return cls(connector, session.timeout, sample, url.raw_path.rstrip("/"), fields)
 
     async def send(
-        self, request: Request, headers: Mapping[str, str], may_leave: Callable[[], None]
+        self,
+        request: Request,
+        headers: Mapping[str, str],
+        may_leave: Callable[[], None],
+        read_timeout: float | None,
     ) -> Answer:
         """Send *request*, and call *may_leave* right before the first byte.
+
+        The answer is lost if no byte of it comes within *read_timeout* seconds, or no further one.
 
         Raises:
             ClientError, HttpProcessingError, OSError: As in aiohttp.
@@ -122,8 +128,12 @@ class Wire:
         try:
             protocol, transport = _unspoilt(connection)
             has_no_body = request.method == hdrs.METH_HEAD
-            protocol.set_response_params(skip_payload=has_no_body, **HOW_TO_READ)
+            protocol.set_response_params(
+                skip_payload=has_no_body, read_timeout=read_timeout, **HOW_TO_READ
+            )
             transport.write(self._serialized(request, headers, may_leave))
+            if read_timeout is not None:
+                protocol.start_timeout()
             message, content = await _first_answer(protocol)
         except BaseException:
             connection.close()

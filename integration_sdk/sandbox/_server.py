@@ -66,8 +66,8 @@ class Server:
         self._runner: web.ServerRunner | None = None
         self.seen: list[Seen] = []
         self.served = 0
-        self.in_flight = 0
         self.most_in_flight = 0
+        self._handling: set[asyncio.Task[Any]] = set()
 
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the port; 0 asks for a free one."""
@@ -92,21 +92,30 @@ class Server:
         return bound
 
     async def stop(self) -> None:
-        """Close every connection and the port."""
+        """Close every connection and the port; end what is still done for who has hung up."""
         if self._runner is not None:
             runner, self._runner = self._runner, None
             await runner.cleanup()
+            for task in self._handling:
+                task.cancel()
             # Transports close in the next turns of the loop.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        self.in_flight += 1
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine runs in one
+        self._handling.add(task)
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
             return await self._served(request)
         finally:
-            self.in_flight -= 1
+            self._handling.discard(task)
+
+    @property
+    def in_flight(self) -> int:
+        """Number of requests being handled."""
+        return len(self._handling)
 
     async def _served(self, request: web.BaseRequest) -> web.StreamResponse:
         at = self._clock.now()

@@ -1,0 +1,125 @@
+"""A service that falls silent: its answer is lost after ``read_timeout``, not after ``timeout``."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from integration_sdk import Client, ConfigurationError
+from integration_sdk._session import CallOptions
+from integration_sdk.errors import AnswerLost
+from integration_sdk.sandbox import Sandbox
+from tests.session_support import (
+    QUICK,
+    Connection,
+    RawServer,
+    always,
+    answer,
+    raw_server,
+    read,
+    session_on,
+    write,
+)
+
+pytestmark = [pytest.mark.usefixtures("each_way"), pytest.mark.virtual_time]
+
+PATIENT = CallOptions(timeout=3600, read_timeout=60, retry=QUICK)
+HEAD = b"HTTP/1.1 200 OK\r\n"
+SILENT = {
+    "before the answer": b"",
+    "in its head": HEAD + b"Content-Le",
+    "in its body": HEAD + b"Content-Length: 9\r\n\r\n{",
+    "between its chunks": HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n",
+}
+
+
+def slowly(reply: bytes, *, pause: float, parts: int) -> Connection:
+    """Answer with *parts* of *reply*, each after a *pause*, and hold the line after the last."""
+
+    async def serve(
+        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        await server.receive(reader)
+        size = len(reply) // parts + 1
+        for start in range(0, len(reply), size):
+            await asyncio.sleep(pause)
+            writer.write(reply[start : start + size])
+            await writer.drain()
+        await reader.read()
+
+    return serve
+
+
+@pytest.mark.parametrize("where", SILENT)
+@pytest.mark.parametrize(("request_", "times"), [(read(), 3), (write(), 1)], ids=["read", "write"])
+async def test_a_silent_answer_is_given_up(request_: Any, times: int, where: str) -> None:
+    """A read is sent again after a minute without a byte; a write never, and it says why."""
+    began = asyncio.get_running_loop().time()
+    serve = slowly(SILENT[where], pause=0, parts=1)
+    async with raw_server(serve) as server, session_on(server) as session:
+        with pytest.raises(AnswerLost, match="the service fell silent") as caught:
+            await session.send(request_, PATIENT)
+
+    assert caught.value.attempts == len(server.requests) == times
+    elapsed = asyncio.get_running_loop().time() - began
+    assert 60 * times <= elapsed < 60 * times + 10
+
+
+async def test_a_slow_answer_is_not_silent() -> None:
+    """An answer may take far longer than the read time-out, as long as bytes keep coming."""
+    reply = answer(body=b'{"results": [1, 2, 3]}')
+    async with (
+        raw_server(slowly(reply, pause=50, parts=8)) as server,
+        session_on(server) as session,
+    ):
+        got = await session.send(read(), PATIENT)
+
+    assert got.body == b'{"results": [1, 2, 3]}'
+    assert len(server.requests) == 1
+
+
+async def test_an_idle_connection_is_not_silent() -> None:
+    """The time between two calls is nobody's silence: their connection is kept."""
+    quick = CallOptions(timeout=3600, read_timeout=1)
+    async with raw_server(always(answer())) as server, session_on(server) as session:
+        await session.send(read(), quick)
+        await asyncio.sleep(20)
+        await session.send(read(), quick)
+        await asyncio.sleep(20)
+        await session.send(read(), CallOptions(timeout=10))
+
+    assert (server.connections, len(server.requests)) == (1, 3)
+
+
+async def test_a_list_goes_on_after_a_page_that_never_came() -> None:
+    """A job with an hour for each page waits a minute for one that is lost, and reads it again."""
+    began = asyncio.get_running_loop().time()
+    async with (
+        Sandbox(companies=3) as sandbox,
+        Client(sandbox.api_key, sandbox.base_url, timeout=3600) as client,
+    ):
+        sandbox.faults.latency(100_000, times=1)
+        companies = await client.companies.list().collect()
+
+    assert len(companies) == 3
+    assert asyncio.get_running_loop().time() - began < 120
+
+
+@pytest.mark.parametrize(
+    ("timeout", "read_timeout", "silence"),
+    [(60, 60, None), (10, 60, None), (61, 60, 60), (None, 60, 60), (3600, None, None)],
+)
+def test_a_call_that_ends_before_needs_no_timer(
+    timeout: float | None, read_timeout: float | None, silence: float | None
+) -> None:
+    """The default settings cost nothing: the end of the call comes first."""
+    assert CallOptions(timeout=timeout, read_timeout=read_timeout).silence == silence
+
+
+@pytest.mark.parametrize("wrong", [0, -1, "60", True, float("nan")])
+def test_what_is_no_time_is_refused(wrong: Any) -> None:
+    """A read time-out is seconds above zero, or None."""
+    with pytest.raises(ConfigurationError, match="read_timeout must be more than 0"):
+        Client("key", "https://service.example", read_timeout=wrong)
