@@ -92,6 +92,13 @@ class PushChange:
     extra: Extra = Factory(dict)
 
 
+def _size(record: Any) -> str:
+    """Return what a repr, and so a log, shows of a record: not its content."""
+    if isinstance(record, Mapping):
+        return f"<{len(record)} fields>"
+    return "None" if record is None else f"<{type(record).__name__}>"
+
+
 @frozen(kw_only=True)
 class PushOperation:
     """One push, as the service last described it.
@@ -123,7 +130,7 @@ class PushOperation:
     raw_status: str = ""
     requested_on_utc: datetime | None = None
     completed_on_utc: datetime | None = None
-    data: Mapping[str, Any] | None = None
+    data: Mapping[str, Any] | None = field(default=None, repr=_size)
     validation: Validation | None = None
     timeout_in_minutes: int | None = None
     status_code: int | None = None
@@ -196,7 +203,7 @@ class PushRequest:
     company_id: str = field(converter=_text)
     connection_id: str = field(converter=_text)
     data_type: str = field(converter=_text)
-    record: Any
+    record: Any = field(repr=_size)
     reference: str | None = field(default=None, kw_only=True, converter=_maybe_text)
     record_id: str | None = field(default=None, kw_only=True, converter=_maybe_text)
     timeout_minutes: int | None = field(default=None, kw_only=True, converter=_maybe_minutes)

@@ -324,3 +324,15 @@ def test_an_error_names_what_is_wrong_one_by_one(
 
     assert error.reasons == outcome.reasons == reasons
     assert evolve(outcome, status=OutcomeStatus.SUCCESS, error=None).reasons == ()
+
+
+@pytest.mark.parametrize("record", [{"iban": "GB00 1"}, ErrorBody(error="GB00 1"), "GB00 1"])
+def test_no_repr_shows_a_record(record: Any) -> None:
+    """An outcome in a log names the push, not the bank details in it."""
+    request = PushRequest("company", "connection", "suppliers", record, reference="r-1")
+    pushed = evolve(FAILED, data={"iban": "GB00 1"})
+    outcome = PushOutcome(status=OutcomeStatus.FAILED, request=request, operation=pushed)
+
+    assert "GB00" not in repr(outcome)
+    assert "r-1" in repr(outcome)
+    assert "data=<1 fields>" in repr(outcome)
