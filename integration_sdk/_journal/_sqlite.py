@@ -73,15 +73,6 @@ def _close_all(opened: list[JournalFile]) -> None:
         file.close()
 
 
-async def _outlive(work: asyncio.Future[None]) -> None:
-    """Await *work*, which goes on if the caller is cancelled; the caller ends after it."""
-    try:
-        await asyncio.shield(work)
-    except asyncio.CancelledError:
-        await asyncio.wait([work])
-        raise
-
-
 async def _to_the_end(work: asyncio.Future[None]) -> None:
     """Await *work*, however often the caller is cancelled; an error of *work* goes first."""
     try:
@@ -140,7 +131,7 @@ class SqliteJournal:
         except BaseException:  # perhaps cancelled while the thread is still busy
             closing = loop.run_in_executor(thread, _close_all, opened)
             thread.shutdown(wait=False)
-            await _outlive(closing)
+            await _to_the_end(closing)
             raise
         return cls(Path(path), thread, opened[0], loop, opened[0].references)
 
@@ -219,12 +210,11 @@ class SqliteJournal:
     async def close(self) -> None:
         """Finish pending work, checkpoint the WAL and unlock the file.
 
-        If the caller is cancelled, it ends after that, or at once if it is cancelled again; the
-        file is closed in any case.
+        If the caller is cancelled, it ends after that: the file is closed in any case.
         """
         if self._closing is None:
             self._check_usable()
             self._work()  # the thread does one after the other
             self._closing = self._loop.run_in_executor(self._thread, self._file.close)
             self._thread.shutdown(wait=False)
-        await _outlive(self._closing)
+        await _to_the_end(self._closing)
