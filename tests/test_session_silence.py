@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from integration_sdk import Client, ConfigurationError
+from integration_sdk import Client, ConfigurationError, PushRequest
 from integration_sdk._session import CallOptions
 from integration_sdk.errors import AnswerLost
 from integration_sdk.sandbox import Sandbox
@@ -105,6 +105,26 @@ async def test_a_list_goes_on_after_a_page_that_never_came() -> None:
 
     assert len(companies) == 3
     assert asyncio.get_running_loop().time() - began < 120
+
+
+async def test_a_push_whose_answer_never_comes_is_looked_for() -> None:
+    """A coordinator with an hour for each call knows after a minute that it has to look."""
+    began = asyncio.get_running_loop().time()
+    async with (
+        Sandbox(companies=1) as sandbox,
+        Client(sandbox.api_key, sandbox.base_url, timeout=3600) as client,
+        client.coordinator() as pushes,
+    ):
+        sandbox.faults.late_answer(100_000, times=1, route="POST")
+        company = sandbox.companies[0]
+        record = {"supplierName": "Toft", "status": "Active"}
+        lane = company.id, company.connections[0].id, "suppliers"
+        request = PushRequest(*lane, record, natural_key="supplierName")
+        outcomes = [outcome async for outcome in pushes.run([request])]
+
+        assert [(one.status, one.key) for one in outcomes] == [("SUCCESS", sandbox.pushes[0].key)]
+        assert len(sandbox.pushes) == 1
+    assert 60 <= asyncio.get_running_loop().time() - began < 180
 
 
 @pytest.mark.parametrize(
