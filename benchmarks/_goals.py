@@ -103,7 +103,7 @@ GOALS: Mapping[str, tuple[Goal, ...]] = {
     ),
     "prefetch": (
         headline(_faster("40 pages of 100, 50 ms", 8, 6.5, full=False)),
-        _faster("64 pages of 1,000, 100 ms", 8, 7),
+        _faster("100 pages of 1,000, 100 ms", 8, 7),
         _faster("400 pages of 10, 100 ms", 32, 28),
     ),
     "stalls": (

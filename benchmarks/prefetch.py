@@ -19,7 +19,7 @@ from benchmarks._reading import SECONDS, reading
 
 WALKS: Mapping[str, tuple[int, int, float, tuple[int, ...]]] = {
     "40 pages of 100, 50 ms": (40, 100, 0.05, (0, 1, 2, 4, 8, 16)),
-    "64 pages of 1,000, 100 ms": (64, 1000, 0.1, (0, 8)),
+    "100 pages of 1,000, 100 ms": (100, 1000, 0.1, (0, 8)),
     "400 pages of 10, 100 ms": (400, 10, 0.1, (0, 32)),
 }
 """Number of pages, their size, latency in seconds, and the numbers of pages ahead to try."""

@@ -10,7 +10,7 @@ from attrs import define, field
 from integration_sdk._sansio.paging.cursor import Position
 from integration_sdk._sansio.paging.drift import Keys
 from integration_sdk._sansio.paging.items import ItemReader
-from integration_sdk._sansio.paging.line import Ask, Line
+from integration_sdk._sansio.paging.page_queue import Ask, PageQueue
 from integration_sdk._sansio.paging.repair import RepairWalk
 from integration_sdk._sansio.requests import MIB, Params
 from tests.pager_support import open_page
@@ -82,7 +82,7 @@ def repair_walk(page_size: int, prefetch: int, start: Position | None = None) ->
     return RepairWalk(
         request=request,
         start=start or Position(params=request.params),
-        line=Line(prefetch, 64 * MIB),
+        queue=PageQueue(prefetch, 64 * MIB),
         size=page_size,
         keys=KEYS,
     )
@@ -102,11 +102,11 @@ def read(
             listed.change()
             ask = on_its_way.pop(listed.chance.randrange(len(on_its_way)))
             arrived[ask] = listed.answer(ask.params)
-            walk.line.arrived(ask, len(arrived[ask]))
+            walk.queue.arrived(ask, len(arrived[ask]))
         sheet = open_page(READER, arrived.pop(head))
         skip = walk.opened(sheet, 100)
-        on_its_way = [ask for ask in on_its_way if ask in walk.line.asks]
-        arrived = {ask: body for ask, body in arrived.items() if ask in walk.line.asks}
+        on_its_way = [ask for ask in on_its_way if ask in walk.queue.asks]
+        arrived = {ask: body for ask, body in arrived.items() if ask in walk.queue.asks}
         taken = taken if skip is None else sheet.count
         for index in range(sheet.count if skip is None else skip, sheet.count):
             items.append(READER.value(sheet.raws[index])["id"])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from integration_sdk._sansio.paging.cursor import Position
 from integration_sdk._sansio.paging.items import ItemReader
-from integration_sdk._sansio.paging.line import Ask, Line
+from integration_sdk._sansio.paging.page_queue import Ask, PageQueue
 from integration_sdk._sansio.paging.page_size import PageSize
 from integration_sdk._sansio.paging.page_walk import PageWalk
 from integration_sdk._sansio.requests import MIB
@@ -52,21 +52,21 @@ def walked(world: World, walk: PageWalk, seed: int = 0, *, cuts: bool = False) -
             while head not in arrived:
                 ask = on_its_way.pop(chance.randrange(len(on_its_way)))
                 if chance.random() < 0.1:
-                    walk.line.failed(ask, throttled=chance.random() < 0.5)
+                    walk.queue.failed(ask, throttled=chance.random() < 0.5)
                     if cuts and ask is head and chance.random() < 0.5 and walk.too_much():
-                        head = walk.line.asks[0]
+                        head = walk.queue.asks[0]
                         on_its_way, arrived = [], {}
                     on_its_way += walk.to_fetch(waiting=True)
                     continue
                 arrived[ask] = world.body(ask.params)
-                walk.line.arrived(ask, len(arrived[ask]))
+                walk.queue.arrived(ask, len(arrived[ask]))
             body = arrived.pop(head)
             sheet = open_page(READER, body)
             skip = walk.opened(sheet, len(body))
             if skip is not None:
                 items += [item["id"] for item in READER.values(iter(sheet.raws[skip:]))]
-            on_its_way = [ask for ask in on_its_way if ask in walk.line.asks]
-            arrived = {ask: body for ask, body in arrived.items() if ask in walk.line.asks}
+            on_its_way = [ask for ask in on_its_way if ask in walk.queue.asks]
+            arrived = {ask: body for ask, body in arrived.items() if ask in walk.queue.asks}
             on_its_way += walk.to_fetch(waiting=False)
         if problem := walk.resume_behind_problem():
             raise problem
@@ -77,10 +77,10 @@ def walked(world: World, walk: PageWalk, seed: int = 0, *, cuts: bool = False) -
 
 def walk_of(page_size: int = 3, **options: Any) -> PageWalk:
     request = first_request(page_size)
-    line = Line(options.pop("prefetch", 4), options.pop("max_bytes", 64 * MIB))
+    queue = PageQueue(options.pop("prefetch", 4), options.pop("max_bytes", 64 * MIB))
     sizes = options.pop("sizes", None) or PageSize(page_size)
     start = options.pop("start", None) or Position(params=request.params)
-    return PageWalk(request=request, start=start, line=line, sizes=sizes, **options)
+    return PageWalk(request=request, start=start, queue=queue, sizes=sizes, **options)
 
 
 SIZES = st.sampled_from([1, 2, 3, 7, 12, 100])
@@ -111,35 +111,35 @@ def test_a_page_asked_for_in_another_size_loses_and_doubles_nothing(
 @given(st.integers(1, 20), st.integers(0, 6))
 def test_a_429_halves_the_window_and_answers_open_it_again(prefetch: int, answers: int) -> None:
     """Half as many go ahead at once after a refusal, one more with each answer."""
-    line = Line(prefetch, 64 * MIB)
+    queue = PageQueue(prefetch, 64 * MIB)
     asks = [Ask(params=(), number=number) for number in range(1, 40)]
-    line.start_over(*asks)
-    asked = line.to_fetch(line.room(waiting=False))
-    line.failed(asks[0], throttled=True)
-    line.open_head(0)
+    queue.start_over(*asks)
+    asked = queue.to_fetch(queue.room(waiting=False))
+    queue.failed(asks[0], throttled=True)
+    queue.open_head(0)
 
     for ask in asked[1 : 1 + answers]:
-        line.arrived(ask, 10)
+        queue.arrived(ask, 10)
 
     answers = min(answers, len(asked) - 1)
-    assert line.room(waiting=False) == min(max(prefetch // 2, 1) + answers, prefetch)
+    assert queue.room(waiting=False) == min(max(prefetch // 2, 1) + answers, prefetch)
 
 
 @given(st.integers(1, 20), st.integers(0, 19))
 def test_nothing_is_asked_for_behind_a_page_that_failed(prefetch: int, failed: int) -> None:
-    """Until it has become the head, the line ends before it."""
-    line = Line(prefetch, 64 * MIB)
+    """Until it has become the head, the queue ends before it."""
+    queue = PageQueue(prefetch, 64 * MIB)
     asks = [Ask(params=(), number=number) for number in range(1, 40)]
-    line.start_over(*asks)
-    asked = line.to_fetch(prefetch)
+    queue.start_over(*asks)
+    asked = queue.to_fetch(prefetch)
     failed %= len(asked)
-    line.failed(asked[failed], throttled=False)
+    queue.failed(asked[failed], throttled=False)
 
     for _ in range(failed):
-        assert line.to_fetch(line.room(waiting=False)) == []
-        line.open_head(0)
+        assert queue.to_fetch(queue.room(waiting=False)) == []
+        queue.open_head(0)
 
-    assert line.to_fetch(line.room(waiting=True))[0] is asked[failed]
+    assert queue.to_fetch(queue.room(waiting=True))[0] is asked[failed]
 
 
 # What is no page

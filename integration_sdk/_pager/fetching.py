@@ -14,7 +14,7 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from integration_sdk._sansio.paging.line import Ask
+from integration_sdk._sansio.paging.page_queue import Ask
 from integration_sdk._sansio.paging.report import ListReport
 from integration_sdk._sansio.paging.walk import Walk
 from integration_sdk._sansio.requests import MIB, Priority, Request
@@ -79,10 +79,10 @@ class Fetching:
         try:
             response = check(request, await self.fetch(request))
         except Exception as error:  # raised when the page is awaited
-            self.walk.line.failed(ask, throttled=isinstance(error, TooManyRequests))
+            self.walk.queue.failed(ask, throttled=isinstance(error, TooManyRequests))
             self.report.requests += error.attempts if isinstance(error, IntegrationError) else 1
             return error
-        self.walk.line.arrived(ask, response.size)
+        self.walk.queue.arrived(ask, response.size)
         self.report.requests += response.attempts
         self.report.waits += response.waited
         return Fetched(response, self.clock() - began - response.waited)
@@ -102,7 +102,7 @@ class Fetching:
         except asyncio.CancelledError:
             if is_cancelled():
                 raise
-            self.walk.line.failed(ask, throttled=False)
+            self.walk.queue.failed(ask, throttled=False)
             return None
         finally:
             self._pages.pop(ask, None)
@@ -116,12 +116,12 @@ class Fetching:
 
     def keep_wanted(self) -> None:
         """Cancel the pages that the walk no longer wants."""
-        self._cancel(self._pages.keys() - self.walk.line.asks)
+        self._cancel(self._pages.keys() - self.walk.queue.asks)
 
     def recall(self) -> None:
         """Cancel all pages; the walk requests them again if it goes on."""
         self._cancel(list(self._pages))
-        self.walk.line.recalled()
+        self.walk.queue.recalled()
 
     def _cancel(self, asks: Iterable[Ask]) -> None:
         """Cancel tasks, from any thread; do nothing if their loop is closed."""

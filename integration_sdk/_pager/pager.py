@@ -29,7 +29,7 @@ from integration_sdk._sansio.arguments import one_of, whole_number
 from integration_sdk._sansio.paging.cursor import Position, is_numbered, read_cursor, write_cursor
 from integration_sdk._sansio.paging.drift import DriftWatch, Keys
 from integration_sdk._sansio.paging.items import Decode, ItemReader
-from integration_sdk._sansio.paging.line import Line
+from integration_sdk._sansio.paging.page_queue import PageQueue
 from integration_sdk._sansio.paging.page_size import START, PageSize
 from integration_sdk._sansio.paging.page_walk import PageWalk
 from integration_sdk._sansio.paging.repair import RepairWalk
@@ -214,7 +214,7 @@ class Pager(Generic[T_co]):
         repairs = self._on_drift == "repair"
         self._start = self._starting_position()
         self._stream = Stream(
-            walk=self._walk(Line(ahead, self._max_bytes), bound, repairs=repairs),
+            walk=self._walk(PageQueue(ahead, self._max_bytes), bound, repairs=repairs),
             reader=self._reader,
             fetch=self._fetch,
             clock=self._clock,
@@ -226,8 +226,8 @@ class Pager(Generic[T_co]):
         )
         return self._stream
 
-    def _walk(self, line: Line, limit: int | None, *, repairs: bool) -> Walk:
-        facts: dict[str, Any] = {"request": self._request, "start": self._start, "line": line}
+    def _walk(self, queue: PageQueue, limit: int | None, *, repairs: bool) -> Walk:
+        facts: dict[str, Any] = {"request": self._request, "start": self._start, "queue": queue}
         if repairs:
             return RepairWalk(**facts, limit=limit, size=self._page_size, keys=self._keys)
         sizes = PageSize.automatic() if self._auto else PageSize(self._page_size)

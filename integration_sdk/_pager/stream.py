@@ -21,7 +21,7 @@ from typing import Any, Generic, Literal, TypeVar
 from attrs import define, evolve, field
 
 from integration_sdk._pager.fetching import Fetched, Fetching, keep_large_blocks
-from integration_sdk._pager.turns import Turns
+from integration_sdk._pager.slices import Slices
 from integration_sdk._sansio.paging.cursor import Position, write_cursor
 from integration_sdk._sansio.paging.drift import DriftWatch, shortfall
 from integration_sdk._sansio.paging.items import Feed, ItemReader, Sheet, collector_paused
@@ -83,7 +83,7 @@ class Stream(Generic[T]):
 
     sheet: Sheet | None = field(init=False, default=None)
     _fetching: Fetching = field(init=False)
-    _turns: Turns = field(init=False)
+    _slices: Slices = field(init=False)
     _feed: Feed | None = field(init=False, default=None)
     _busy: bool = field(init=False, default=False)
     _page: list[T] | None = field(init=False, default=None)
@@ -97,7 +97,7 @@ class Stream(Generic[T]):
 
     def __attrs_post_init__(self) -> None:
         self._fetching = Fetching(self.walk, self.fetch, self.clock, self.report)
-        self._turns = Turns(self.clock)
+        self._slices = Slices(self.clock)
         keep_large_blocks()
 
     # Items
@@ -112,7 +112,7 @@ class Stream(Generic[T]):
             while not self._left:
                 if not await self._open_next():
                     return None
-            await self._turns.breathe()
+            await self._slices.breathe()
             return self._next_slice() if self._left else None
 
     async def next_page(self) -> list[T] | None:
@@ -127,7 +127,7 @@ class Stream(Generic[T]):
             while self._left:
                 self.collect(self._page, self._next_slice())
                 self._end_slice()
-                await self._turns.breathe()
+                await self._slices.breathe()
             items, self._held_at, self._page = self._page, None, None
             return items
 
@@ -181,7 +181,7 @@ class Stream(Generic[T]):
     def progress(self) -> ListProgress:
         """How far the reading has got, and how fast it is."""
         done, total = self.position.done, self._wanted
-        began = self._turns.began
+        began = self._slices.began
         elapsed = 0.0 if began is None else self.clock() - began
         rate = self._count() / elapsed if elapsed > 0 else 0.0
         left = None if total is None else max(total - done, 0)
@@ -221,13 +221,13 @@ class Stream(Generic[T]):
 
     def _next_slice(self) -> Iterator[Any]:
         assert self._feed is not None  # noqa: S101  # _left said so
-        size = min(self._turns.size, self._left)
-        self._turns.handing(size)
+        size = min(self._slices.size, self._left)
+        self._slices.handing(size)
         return islice(self._feed.values, size)
 
     def _end_slice(self) -> None:
         """Pass an item to `unfit` if its model raised StopIteration, which ended the slice."""
-        self._turns.taken()
+        self._slices.taken()
         if self._feed is not None and self._feed.lost:
             self.unfit(RuntimeError("its model raised StopIteration"))
 
@@ -238,7 +238,7 @@ class Stream(Generic[T]):
             if ask is None:
                 return self._at_the_end()
             self._fetching.send(waiting=True)
-            await self._turns.breathe()  # requests leave when the event loop runs
+            await self._slices.breathe()  # requests leave when the event loop runs
             answer = await self._fetching.answer(ask, self._goes_on_after)
             sheet = await self._read(answer.response) if answer else None
             if self._stopped_at is not None:
@@ -267,7 +267,7 @@ class Stream(Generic[T]):
         try:
             while True:
                 next(opening)
-                await self._turns.breathe()
+                await self._slices.breathe()
         except StopIteration as end:
             sheet: Sheet = end.value
             return sheet

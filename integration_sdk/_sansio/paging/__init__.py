@@ -1,7 +1,7 @@
 """Decides which pages to fetch, and decodes them.
 
 ``walk`` is the base of both ways to read a list: ``page_walk`` follows the links, ``repair``
-reads a list that changes. ``line`` is the queue of pages, ``links`` checks next links,
+reads a list that changes. ``page_queue`` holds the pages to read, ``links`` checks next links,
 ``page_size`` chooses sizes. ``splitting`` and ``items`` decode a page, ``item_models`` prepares
 the user's classes for that. ``cursor`` writes and reads cursors, ``drift`` looks for changes of
 the list, and ``report`` holds progress and statistics.

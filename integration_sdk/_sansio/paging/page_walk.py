@@ -4,15 +4,15 @@ A simple reader would request a page, hand out its items, and follow ``_links.ne
 is none. `PageWalk` hands out exactly the same items, but requests pages ahead::
 
     to_fetch() ──> asks ──> (the caller fetches them; answers arrive in any order)
-                                                          │
-    head: the one page that comes next  <── line of asks <┘
-    opened(sheet of the head) ──> checks its link, keeps or drops the rest of the line
+                                                           │
+    head: the one page that comes next  <── queue of asks <┘
+    opened(sheet of the head) ──> checks its link, keeps or drops the rest of the queue
 
 Pages behind the head are speculative. As long as each page's link differs from the page's own
 query only in ``page``, further pages can be requested before their links are known. Each link is
-compared with the line when it arrives; if they differ, the line is dropped and the link followed.
-So a link that is opaque, or leads elsewhere in the list, allows one page ahead only, and no
-speculative request can change what is handed out.
+compared with the queue when it arrives; if they differ, the link is followed, and the queue
+dropped. So a link that is opaque, or leads elsewhere in the list, allows one page ahead only, and
+no speculative request can change what is handed out.
 
 Two things end a list with an error: a link to a page that was read before, and an answer with
 another page number than requested. If a page has no link although ``totalResults`` says that there
@@ -33,8 +33,8 @@ from msgspec import Raw
 
 from integration_sdk._sansio.paging.cursor import Position, same_query
 from integration_sdk._sansio.paging.items import Sheet
-from integration_sdk._sansio.paging.line import Ask
 from integration_sdk._sansio.paging.links import LinkReader, number_in
+from integration_sdk._sansio.paging.page_queue import Ask
 from integration_sdk._sansio.paging.page_size import PageSize
 from integration_sdk._sansio.paging.walk import Walk
 from integration_sdk._sansio.requests import Params
@@ -77,7 +77,7 @@ class PageWalk(Walk):
         self.total = self.start.total
         self._size = number_in(self.start.params, "pageSize")
         self._linked.add(_mark(self.start.params, self.start.query))
-        self.line.start_over(self._first())
+        self.queue.start_over(self._first())
 
     def _first(self) -> Ask:
         """Return the page to begin with; its offset is known if all pages before it were full."""
@@ -103,7 +103,7 @@ class PageWalk(Walk):
 
     def too_much(self) -> bool:
         """Make the head smaller, because it took too long; False if that is not possible."""
-        head = self.line.asks[0]
+        head = self.queue.asks[0]
         if self._size is None or head.offset is None or not self.sizes.too_much():
             return False
         if head.offset % self.sizes.wanted:
@@ -111,26 +111,26 @@ class PageWalk(Walk):
         self._by_link = self._by_link or head
         if head.skip and self._begun is None:
             self._begun = head
-        self.line.start_over(self._resized(head, self.sizes.wanted))
+        self.queue.start_over(self._resized(head, self.sizes.wanted))
         return True
 
     def missing(self) -> bool:
         """End the list, if no link led to the head; False otherwise."""
         if self._guessing:
-            self.line.start_over()
+            self.queue.start_over()
         return self._guessing
 
     def opened(self, sheet: Sheet, size: int, seconds: float = 0.0) -> int | None:
         """Make the head's answer the current page, and check its link; see `Walk.opened`."""
-        ask = self.line.asks[0]
+        ask = self.queue.asks[0]
         if self._guessing and sheet.raws and sheet.raws == self._unlinked:
-            self.line.start_over()
+            self.queue.start_over()
             return None
         if ask.size is not None and not self._is_exact(ask, sheet):
             self._steer_no_more(ask)
             return None
         self.check_number(ask, sheet.number)
-        self.line.open_head(size)
+        self.queue.open_head(size)
         self.current, self._count = ask, sheet.count
         self.offered += max(sheet.count - ask.skip, 0)
         self.total = self.total if sheet.total is None else sheet.total
@@ -151,15 +151,15 @@ class PageWalk(Walk):
         self._unlinked = sheet.raws if self._guessing else ()
         self._end = self._foreseeable(following)
         if following is None:
-            self.line.start_over()
+            self.queue.start_over()
         elif not self._agrees(following):
-            self.line.start_over(self._steered(following))
+            self.queue.start_over(self._steered(following))
 
     def _agrees(self, following: Ask) -> bool:
         """Whether the head is the page that the link names, or begins at the same item."""
-        if not self.line.asks:
+        if not self.queue.asks:
             return False
-        head = self.line.asks[0]
+        head = self.queue.asks[0]
         if following.skip != head.skip:
             return False
         if following.offset is not None:
@@ -242,7 +242,7 @@ class PageWalk(Walk):
     def _steer_no_more(self, ask: Ask) -> None:
         """Go on with the sizes in the links: the service returned another than requested."""
         self.sizes.give_up()
-        self.line.start_over(self._by_link or evolve(ask, size=None))
+        self.queue.start_over(self._by_link or evolve(ask, size=None))
 
     # Where it is
 
@@ -264,7 +264,7 @@ class PageWalk(Walk):
             return None
         problem, self._problem = self._problem, None
         if self.current is not None:
-            self.line.start_over(evolve(self.current, skip=self._count))
+            self.queue.start_over(evolve(self.current, skip=self._count))
         return problem
 
 

@@ -38,7 +38,7 @@ from attrs import define, field
 from integration_sdk._sansio.paging.cursor import Position
 from integration_sdk._sansio.paging.drift import Keys, mark
 from integration_sdk._sansio.paging.items import NO_SHEET, Sheet
-from integration_sdk._sansio.paging.line import Ask
+from integration_sdk._sansio.paging.page_queue import Ask
 from integration_sdk._sansio.paging.page_size import MOST_CUTS
 from integration_sdk._sansio.paging.report import Drift
 from integration_sdk._sansio.paging.walk import Walk
@@ -97,7 +97,7 @@ class RepairWalk(Walk):
         size = min(int(start.get("pageSize", self.size)), most)
         first = self._page(int(start.get("page", 1)), size)
         self._reached = (first.offset or 0) + self.start.skip
-        self.line.start_over(self._plan(self._reached) if self._marks else first)
+        self.queue.start_over(self._plan(self._reached) if self._marks else first)
 
     # What to fetch
 
@@ -130,13 +130,13 @@ class RepairWalk(Walk):
 
     def too_much(self) -> bool:
         """Make the head smaller, because it took too long; False if that is not possible."""
-        size = self.line.asks[0].size or 0
+        size = self.queue.asks[0].size or 0
         if size <= SMALLEST or self._cuts == MOST_CUTS:
             return False
         self._cuts += 1
         smaller = self.size if size > self.size else size // 2
         self._shrink(max(smaller, SMALLEST))
-        self.line.start_over(self._plan(self._reached))
+        self.queue.start_over(self._plan(self._reached))
         return True
 
     def _shrink(self, size: int) -> None:
@@ -146,7 +146,7 @@ class RepairWalk(Walk):
 
     def missing(self) -> bool:
         """Look further back, as the list has become shorter; False for its first page."""
-        ask = self.line.asks[0]
+        ask = self.queue.asks[0]
         if ask.offset:
             self._check_patience(ask, (), None)
             self._search(ask, NO_SHEET)
@@ -159,7 +159,7 @@ class RepairWalk(Walk):
             ResultSetChanged: The list changes too fast, or a cursor's place is gone.
             PaginationError: It is not the page requested, or keys are missing or not unique.
         """
-        ask = self.line.asks[0]
+        ask = self.queue.asks[0]
         self.check_number(ask, sheet.number)
         self._cuts = 0
         if sheet.size not in {None, ask.size}:
@@ -172,12 +172,12 @@ class RepairWalk(Walk):
         if cut is None:
             self._search(ask, sheet)
             return None
-        self.line.open_head(size)
+        self.queue.open_head(size)
         self.offered += len(keys) - cut
         self._take(ask, sheet, keys)
         if self._is_last(ask, sheet, cut):
             self._note_shortfall(ask, sheet)
-            self.line.start_over()
+            self.queue.start_over()
         else:
             self._go_on()
         return cut
@@ -194,7 +194,7 @@ class RepairWalk(Walk):
         if self.current is None:
             self._begin(size)
         else:
-            self.line.start_over(self._plan(self._reached))
+            self.queue.start_over(self._plan(self._reached))
 
     def _read_keys(self, ask: Ask, sheet: Sheet) -> list[Hashable]:
         keys = [key for key in self.keys.read(sheet.raws) if key is not None]
@@ -256,11 +256,11 @@ class RepairWalk(Walk):
         self._overlap = min(overlap, furthest)
 
     def _go_on(self) -> None:
-        """Plan the next page, unless the line begins with one that will do."""
+        """Plan the next page, unless the queue begins with one that will do."""
         begin = max(self._reached - self._overlap, 0)
-        head = self.line.asks[0] if self.line.asks else None
+        head = self.queue.asks[0] if self.queue.asks else None
         if head is None or (head.offset or 0) > begin:
-            self.line.start_over(self._plan(self._reached))
+            self.queue.start_over(self._plan(self._reached))
 
     def _is_last(self, ask: Ask, sheet: Sheet, cut: int | None) -> bool:
         """Whether the list ends here: by its total or, if that is too high, by its links."""
@@ -283,13 +283,13 @@ class RepairWalk(Walk):
             while following.params == ask.params:
                 self._overlap *= 2
                 following = self._plan(self._reached)
-            self.line.start_over(following)
+            self.queue.start_over(following)
             return
         if self._is_last(ask, sheet, None):
             raise self.error(
                 "the items before the cursor are gone; start afresh", ask.number, ResultSetChanged
             )
-        self.line.open_head(0)
+        self.queue.open_head(0)
         self._reached, self._overlap = _end(ask), 0
         self._go_on()
 

@@ -8,7 +8,7 @@ from attrs import define, field
 
 from integration_sdk._sansio.paging.cursor import Position
 from integration_sdk._sansio.paging.items import Sheet
-from integration_sdk._sansio.paging.line import Ask, Line
+from integration_sdk._sansio.paging.page_queue import Ask, PageQueue
 from integration_sdk._sansio.paging.report import Drift
 from integration_sdk._sansio.requests import Request
 from integration_sdk.errors import PaginationError
@@ -21,7 +21,7 @@ class Walk(ABC):
     Attributes:
         request: The request for the first page; all others have its path and filter.
         start: Where to begin.
-        line: The pages to read.
+        queue: The pages to read.
         limit: Maximum number of items; None for all.
         current: The page being handed out.
         total: ``totalResults`` as last answered.
@@ -31,7 +31,7 @@ class Walk(ABC):
 
     request: Request
     start: Position
-    line: Line
+    queue: PageQueue
     limit: int | None = None
 
     current: Ask | None = field(init=False, default=None)
@@ -42,7 +42,7 @@ class Walk(ABC):
     @property
     def head(self) -> Ask | None:
         """The page that is handed out next; None at the end of the list or the limit."""
-        return self.line.asks[0] if self.line.asks and not self.satisfied else None
+        return self.queue.asks[0] if self.queue.asks and not self.satisfied else None
 
     @property
     def satisfied(self) -> bool:
@@ -58,11 +58,11 @@ class Walk(ABC):
         """
         if self.head is None:
             return []
-        room = self.line.room(waiting=waiting)
-        asks = self.line.asks
+        room = self.queue.room(waiting=waiting)
+        asks = self.queue.asks
         while len(asks) < room and (further := self.beyond(asks[-1])) is not None:
             asks.append(further)
-        return self.line.to_fetch(room)
+        return self.queue.to_fetch(room)
 
     @abstractmethod
     def beyond(self, tail: Ask) -> Ask | None:

@@ -14,7 +14,7 @@ LARGEST_SLICE = 4096
 
 
 @define(eq=False)
-class Turns:
+class Slices:
     """Cuts the decoding of items into slices of about `SLICE_SECONDS`.
 
     Attributes:
@@ -26,7 +26,7 @@ class Turns:
     clock: Callable[[], float]
     began: float | None = field(init=False, default=None)
     size: int = field(init=False, default=FIRST_SLICE)
-    _last_turn: float = field(init=False, default=0.0)
+    _last_pause: float = field(init=False, default=0.0)
     _handed: int = field(init=False, default=0)
     _handed_at: float = field(init=False, default=0.0)
 
@@ -34,10 +34,10 @@ class Turns:
         """Let the event loop run if it has not run for half of `SLICE_SECONDS`."""
         now = self.clock()
         if self.began is None:
-            self.began = self._last_turn = now
-        if now - self._last_turn >= SLICE_SECONDS / 2:
+            self.began = self._last_pause = now
+        if now - self._last_pause >= SLICE_SECONDS / 2:
             await asyncio.sleep(0)
-            self._last_turn = self.clock()
+            self._last_pause = self.clock()
 
     def handing(self, count: int) -> None:
         """Note that a slice of *count* items is handed out now."""

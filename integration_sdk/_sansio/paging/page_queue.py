@@ -42,7 +42,7 @@ class Ask:
 
 
 @define
-class Line:
+class PageQueue:
     """The pages to read, in order.
 
     Attributes:
@@ -66,7 +66,7 @@ class Line:
         self._window = self.prefetch
 
     def room(self, *, waiting: bool) -> int:
-        """Return how many pages of the line may be held or requested now.
+        """Return how many pages of the queue may be held or requested now.
 
         Args:
             waiting: Whether the head is being waited for; if so, the result is at least 1.
@@ -96,13 +96,13 @@ class Line:
                 self._window = max(self._window // 2, min(self.prefetch, 1))
 
     def open_head(self, size: int) -> None:
-        """Remove the head from the line; its *size* bytes are held from now on."""
+        """Remove the head from the queue; its *size* bytes are held from now on."""
         self._asked.discard(self.asks.popleft())
         self._calm = max(self._calm - 1, 0)
         self._held = size
 
     def start_over(self, *asks: Ask) -> None:
-        """Replace the whole line with *asks*."""
+        """Replace the whole queue with *asks*."""
         self.asks = deque(asks)
         self._asked.clear()
 
