@@ -304,6 +304,7 @@ async def test_another_running_loop_is_refused() -> None:
     assert "loop" in str(errors[0])
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 async def test_a_forked_child_is_refused() -> None:
     """Sockets shared between processes mix up answers, so a child gets a clear error."""
     context = multiprocessing.get_context("fork")
