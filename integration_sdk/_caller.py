@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakValueDictionary
 
 from attrs import Factory, define, frozen
 
@@ -42,11 +43,11 @@ MOST_WARNINGS = 1000
 
 @define
 class RememberedOptions:
-    """Push options by request target. Tasks that want the same options share one request."""
+    """Push options by request target. Tasks that want the same options ask one at a time."""
 
     _options: Cache[str, PushOptions] = Factory(lambda: Cache(ttl=OPTIONS_TTL))
     _refusals: Cache[str, ApiError] = Factory(lambda: Cache(ttl=REFUSAL_TTL))
-    _asking: dict[str, asyncio.Lock] = Factory(dict)
+    _asking: WeakValueDictionary[str, asyncio.Lock] = Factory(WeakValueDictionary)
 
     async def get(
         self, target: str, ask: Callable[[], Any], *, refresh: bool = False
@@ -59,13 +60,8 @@ class RememberedOptions:
         if refresh:
             self._options.forget(target)
             self._refusals.forget(target)
-        lock = self._asking.setdefault(target, asyncio.Lock())
-        try:
-            async with lock:
-                return self._remembered(target) or await self._asked(target, ask)
-        finally:
-            if not lock.locked():
-                self._asking.pop(target, None)
+        async with self._asking.setdefault(target, asyncio.Lock()):
+            return self._remembered(target) or await self._asked(target, ask)
 
     def _remembered(self, target: str) -> PushOptions | None:
         refusal = self._refusals.get(target, _now())

@@ -721,6 +721,28 @@ async def test_options_are_asked_for_again_after_five_minutes() -> None:
         assert asked == so_far
 
 
+async def test_options_that_cannot_be_had_are_asked_for_one_at_a_time() -> None:
+    """Also by those who come while others wait for the same."""
+    remembered, asking, at_once = RememberedOptions(), 0, 0
+
+    async def ask() -> PushOptions:
+        nonlocal asking, at_once
+        asking += 1
+        at_once = max(at_once, asking)
+        await asyncio.sleep(1.0)
+        asking -= 1
+        raise errors.InternalServerError("no", status=500)
+
+    async def one(delay: float) -> None:
+        await asyncio.sleep(delay)
+        with pytest.raises(errors.InternalServerError):
+            await remembered.get("/options", ask)
+
+    await asyncio.gather(*(one(0.4 * number) for number in range(12)))
+
+    assert at_once == 1
+
+
 async def test_options_that_there_are_none_of_are_asked_for_once(
     sandbox: Sandbox, client: Client
 ) -> None:

@@ -19,7 +19,7 @@ from integration_sdk._sansio.throttling.turns import Share, Ticket
 from integration_sdk._session import CallOptions, room
 from integration_sdk._session.call import Call
 from integration_sdk._session.carrier import Transmission
-from integration_sdk.errors import AnswerLost, NotSent
+from integration_sdk.errors import AnswerLost, NotSent, ServiceUnavailable, TooManyRequests
 from tests.session_support import (
     VirtualService,
     least,
@@ -64,6 +64,27 @@ def test_an_outage_leaves_nothing_behind(companies: int) -> None:
 
     assert sum(1 for _ in held_by(throttle)) < 7_000
     assert throttle.ready(10_001.0) == [patient]
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("status", [429, 503])
+async def test_hours_of_refusals_end_with_the_outage(status: int) -> None:
+    """Callers who keep asking get one kind of error all the time, and then answers."""
+    service = VirtualService(lambda _, __, now: (status, {}) if now < ends_at else None)
+    session, loop = virtual_session(service), asyncio.get_running_loop()
+    ends_at = loop.time() + 2 * 3600
+    seen = set[object]()
+    while loop.time() < ends_at:
+        try:
+            seen.add((await session.send(read(), CallOptions())).status)
+        except (TooManyRequests, ServiceUnavailable) as error:
+            seen.add(error.status)
+    await asyncio.sleep(60)
+
+    assert seen - {200} == {status}
+    assert (await session.send(read(), CallOptions())).status == 200
+    assert session.stats().in_flight == 0
+    await session.aclose()
 
 
 def test_who_is_in_line_stays_while_others_give_up() -> None:

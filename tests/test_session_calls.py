@@ -20,6 +20,7 @@ from integration_sdk.errors import (
     AnswerLost,
     ConfigurationError,
     IntegrationError,
+    JournalError,
     NotSent,
     ResponseTooLarge,
 )
@@ -269,6 +270,26 @@ async def test_calls_that_fail_are_told_too() -> None:
         ("AnswerLost", None),
         ("cancelled", None),
     ]
+
+
+async def test_what_ends_a_call_from_inside_is_told_by_its_name() -> None:
+    """It is no cancellation, whoever raised it."""
+
+    def vault_is_down() -> str:
+        raise ValueError("the vault is down")
+
+    async def disk_is_full() -> None:
+        raise JournalError("the disk is full")
+
+    async with raw_server(always(answer())) as server:
+        async with session_on(server, api_key=vault_is_down) as session:
+            with session.calls() as calls, pytest.raises(NotSent):
+                await session.send(read(), ONE_CALL)
+        async with session_on(server) as session:
+            with session.calls() as more, pytest.raises(JournalError):
+                await session.send(write(), ONE_CALL, before_sending=disk_is_full)
+
+    assert [call.error for call in calls + more] == ["NotSent", "JournalError"]
 
 
 async def test_a_hook_is_told_of_every_call() -> None:

@@ -77,6 +77,18 @@ def test_refused_probes_come_ever_more_rarely() -> None:
     assert gate.opens_at - now == 1.0, "an open gate starts anew"
 
 
+def test_a_gate_opens_after_an_outage_of_any_length() -> None:
+    """Also after more probes than a float can be doubled."""
+    gate, now = Gate(), 0.0
+    for _ in range(2000):
+        gate.refused(refusal(429), now, now, most)
+        now = gate.opens_at
+        gate.passed(now)
+
+    assert gate.answered(now)
+    assert gate.is_open
+
+
 def test_a_lost_probe_is_followed_by_another() -> None:
     """A probe without an answer keeps the gate closed for a while, an unused one does not."""
     gate = Gate()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,7 +16,6 @@ from integration_sdk._sansio.shapes import read_error_body
 from integration_sdk._sansio.throttling.retry import RetryBudget
 from integration_sdk._sansio.throttling.throttle import Throttle
 from integration_sdk._session.call import Call
-from integration_sdk._session.endings import Outcome
 from integration_sdk.errors import ApiError, IntegrationError
 
 _log = logging.getLogger("integration_sdk.session")
@@ -34,7 +34,7 @@ class CallInfo:
         waited: Seconds spent waiting for rate limits and between attempts.
         elapsed: Seconds in total.
         correlation_id: From the error body, if there was one.
-        error: Name of the exception that was raised, if any.
+        error: Name of the exception that was raised, if any; "cancelled" for a cancellation.
     """
 
     operation: str
@@ -123,8 +123,8 @@ class CallLog:
         self.throttled += status == 429
         self.unavailable += status == 503
 
-    def over(self, call: Call, outcome: Outcome | None, elapsed: float) -> None:
-        """Report that *call* ended with *outcome*; None if it was cancelled or raised otherwise."""
+    def over(self, call: Call, outcome: Response | BaseException, elapsed: float) -> None:
+        """Report that *call* ended with *outcome*, an answer or what was raised."""
         self.requests += 1
         collecting = [one.calls for one in _collecting.get() if one.log is self and one.is_open]
         if self._on_call is None and not collecting and not _log.isEnabledFor(logging.DEBUG):
@@ -175,7 +175,7 @@ class CallLog:
         )
 
 
-def _describe(call: Call, outcome: Outcome | None, elapsed: float) -> CallInfo:
+def _describe(call: Call, outcome: Response | BaseException, elapsed: float) -> CallInfo:
     return CallInfo(
         operation=call.request.operation,
         method=call.request.method,
@@ -189,12 +189,14 @@ def _describe(call: Call, outcome: Outcome | None, elapsed: float) -> CallInfo:
     )
 
 
-def _name(error: IntegrationError | None) -> str:
-    return "cancelled" if error is None else type(error).__name__
+def _name(error: BaseException) -> str:
+    return "cancelled" if isinstance(error, CancelledError) else type(error).__name__
 
 
-def _correlation_id(outcome: Outcome | None) -> str | None:
+def _correlation_id(outcome: Response | BaseException) -> str | None:
     if isinstance(outcome, IntegrationError):
         return outcome.correlation_id
-    body = None if outcome is None or outcome.ok else read_error_body(outcome.body)
+    if not isinstance(outcome, Response) or outcome.ok:
+        return None
+    body = read_error_body(outcome.body)
     return body.correlation_id if body is not None else None

@@ -204,17 +204,21 @@ class Session:
         room = self._room_here() or await self._open()
         call = Call(request, options, before_sending, room.loop.time())
         room.enter(call)
-        outcome: Outcome | None = None
         try:
             outcome = await self._within_deadline(room, call)
-        finally:
-            room.leave(call)
-            if call.paid_after == call.attempts:  # for a repetition that was never sent
-                self._budget.refund()
-            self._call_log.over(call, outcome, room.loop.time() - call.began)
+        except BaseException as error:
+            self._over(room, call, error)
+            raise
+        self._over(room, call, outcome)
         if isinstance(outcome, Response):
             return outcome
         raise outcome  # outside of any handler, so that no exception of aiohttp is chained to it
+
+    def _over(self, room: Room, call: Call, outcome: Response | BaseException) -> None:
+        room.leave(call)
+        if call.paid_after == call.attempts:  # for a repetition that was never sent
+            self._budget.refund()
+        self._call_log.over(call, outcome, room.loop.time() - call.began)
 
     async def _within_deadline(self, room: Room, call: Call) -> Outcome:
         try:

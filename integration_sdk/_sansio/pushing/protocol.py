@@ -236,7 +236,7 @@ def _may_go_again(intent: Intent, policy: Policy) -> bool:
 
 
 def _wait(attempt: int, answer: Answer, policy: Policy, chance: Callable[[], float]) -> float:
-    grown: float = min(policy.longest_wait, policy.first_wait * 2.0**attempt)
+    grown: float = min(policy.longest_wait, policy.first_wait * 2.0 ** min(attempt, 30))
     return max(chance() * grown, answer.retry_after or 0.0)
 
 

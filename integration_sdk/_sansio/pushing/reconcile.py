@@ -83,7 +83,7 @@ def _looks(policy: Policy) -> Iterator[float]:
     wait = policy.first_look
     while True:
         yield wait
-        wait = min(wait * 2, policy.quiet_period / 2)
+        wait = max(policy.first_look, min(wait * 2, policy.quiet_period / 2))
 
 
 def look_again(

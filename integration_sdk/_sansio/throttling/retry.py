@@ -41,6 +41,7 @@ KEPT_REFUSAL: Final = 503
 PASSING: Final = frozenset({429, 500, 502, 503, 504})
 """Temporary statuses, after which a read may be repeated."""
 SHORTEST_PAUSE: Final = 0.01
+LARGEST_STEP: Final = 2**20
 FULL_BUDGET: Final = 500.0
 REPETITION: Final = 5.0
 """Tokens that a repetition takes from the budget."""
@@ -112,8 +113,11 @@ class RetryPolicy:
 
 
 def doubling() -> Generator[float, Any, None]:
-    """Return 1, 2, 4 and so on: backoff's sequence without its empty first value."""
-    steps = backoff.expo()
+    """Return 1, 2, 4 and so on: backoff's sequence without its empty first value.
+
+    It stops growing at `LARGEST_STEP`: after 1,024 doublings no float would hold it.
+    """
+    steps = backoff.expo(max_value=LARGEST_STEP)
     steps.send(None)
     return steps
 
