@@ -18,7 +18,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from functools import lru_cache
 from io import BytesIO
@@ -218,11 +219,15 @@ class Transport:
         return self._headers() | headers if self._proxy else headers
 
     async def close(self) -> None:
-        """Close the sessions; the user's own session and its connector stay open."""
+        """Close the sessions; the user's own session and its connector stay open.
+
+        All of them are closed even if this is cancelled time and again, as anyio's scopes do.
+        """
         sessions = set(self._sessions.values())
         self._sessions, self._wires = {}, {}
-        for session in sessions:
-            await session.close()
+        async with AsyncExitStack() as closing:
+            for session in sessions:
+                closing.push_async_callback(session.close)
 
     # One transmission
 
