@@ -275,7 +275,7 @@ class Transport:
                 headers=self._headers_of(request, key),
                 allow_redirects=False,
                 raise_for_status=False,
-                timeout=_timeouts(transmission.read_timeout),
+                timeout=_timeouts(transmission.read_timeout, by_proxy=self._proxy is not None),
                 trace_request_ctx=transmission,
                 skip_auto_headers=_not_to_add(request),
             )
@@ -299,8 +299,14 @@ class Transport:
 
 
 @lru_cache(maxsize=8)
-def _timeouts(read_timeout: float | None) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=read_timeout)
+def _timeouts(read_timeout: float | None, *, by_proxy: bool = False) -> aiohttp.ClientTimeout:
+    """Return aiohttp's time-outs; it would wait for a proxy's tunnel without any of its own."""
+    return aiohttp.ClientTimeout(
+        total=None,
+        connect=read_timeout if by_proxy else None,
+        sock_connect=CONNECT_TIMEOUT,
+        sock_read=read_timeout,
+    )
 
 
 def _payload(body: bytes | None) -> bytes | BytesIO | None:
