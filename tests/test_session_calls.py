@@ -116,6 +116,8 @@ async def test_the_base_url_may_have_a_path() -> None:
         ("https://api.example.com:99999", "https://"),
         ("https://api example.com", "https://"),
         ("https://api\u00a0.example.com", "https://"),
+        ("https://api..example.com", "https://"),
+        (f"https://{'a' * 64}.example.com", "https://"),
         ("http://api.example.com", "unencrypted"),
         ("http://127.0.0.1.example.com", "unencrypted"),
         ("http://192.168.1.1", "unencrypted"),

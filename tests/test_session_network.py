@@ -198,6 +198,15 @@ def test_what_is_no_http_proxy_is_refused(proxy: Any) -> None:
     assert "me:secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("user", ["caf\u00e9\u20ac:secret", "me:secret\u20ac", "a%3Ab:secret"])
+def test_what_aiohttp_cannot_tell_a_proxy_is_refused(user: str) -> None:
+    """Not by the first call, with the password in the text of an error."""
+    with pytest.raises(ConfigurationError, match="Latin-1") as caught:
+        Client(KEY, SERVICE, proxy=f"http://{user}@proxy.example.com")
+
+    assert "secret" not in str(caught.value)
+
+
 @pytest.mark.parametrize("proxy", [FAR_PROXY, URL("https://me:secret@proxy.example.com")])
 def test_a_far_proxy_never_sees_the_key(proxy: Any) -> None:
     """Without TLS to the service it would, so this goes with a proxy of this machine alone."""
