@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from base64 import b64encode
+from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
@@ -250,6 +251,23 @@ async def test_a_collection_ends_with_its_block() -> None:
 
     assert {call.path for call in calls} == {"/inside"}
     assert [call.path for call in outer] == ["/inside", "/inside", "/after"]
+
+
+async def test_a_collection_may_end_in_another_context() -> None:
+    """As that of a generator does which one task begins and another one closes."""
+    async with raw_server(always(answer())) as server, session_on(server) as session:
+
+        async def collecting() -> AsyncIterator[list[CallInfo]]:
+            with session.calls() as calls:
+                await session.send(read("/inside"), ONE_CALL)
+                yield calls
+
+        began = collecting()
+        calls = await anext(began)
+        await asyncio.create_task(anext(began, None))
+        await session.send(read("/after"), ONE_CALL)
+
+    assert [call.path for call in calls] == ["/inside"]
 
 
 @pytest.mark.virtual_time

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
 from attrs import define, field, frozen
@@ -152,7 +152,8 @@ class CallLog:
             yield collector.calls
         finally:
             collector.is_open = False
-            _collecting.reset(token)
+            with suppress(ValueError):  # a generator's block may end in another context
+                _collecting.reset(token)
 
     def stats(self, throttle: Throttle, budget: RetryBudget, now: float) -> SessionStats:
         """Return the counts so far and the state *now*."""
