@@ -27,6 +27,7 @@ from tests.session_support import (
     QUICK,
     Connection,
     RawServer,
+    VirtualService,
     always,
     answer,
     error_body,
@@ -35,6 +36,7 @@ from tests.session_support import (
     raw_server,
     read,
     session_on,
+    virtual_session,
     write,
 )
 from tests.test_session_phases import LOST, MALFORMED
@@ -276,6 +278,19 @@ async def test_a_source_that_fails_fails_the_call() -> None:
             await session.send(read(), ONE_CALL)
         assert str(failed.value.__cause__) == "the vault is sealed"
         assert (await session.send(read(), ONE_CALL)).status == 200
+
+
+@pytest.mark.virtual_time
+async def test_a_source_that_hangs_is_named() -> None:
+    """Who looks at the rate limits for the reason would look in vain."""
+
+    async def source() -> str:
+        await asyncio.sleep(3600)
+        return "late"
+
+    session = virtual_session(VirtualService(), api_key=source)
+    with pytest.raises(NotSent, match="expired while it waited for the api_key function"):
+        await session.send(read(), ONE_CALL)
 
 
 # Where it never shows
