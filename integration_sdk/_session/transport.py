@@ -156,6 +156,19 @@ class Transport:
                 "well: Client(session=..., proxy=...)"
             )
 
+    @_middlewares.validator
+    def _are_callable(self, _: object, given: object) -> None:
+        if not (isinstance(given, Collection) and all(map(callable, given))):
+            raise ConfigurationError(f"middlewares must be a list of functions, not {given!r}")
+
+    @_trace_configs.validator
+    def _are_trace_configs(self, _: object, given: object) -> None:
+        kind = aiohttp.TraceConfig
+        if not (isinstance(given, Collection) and all(isinstance(one, kind) for one in given)):
+            raise ConfigurationError(
+                f"trace_configs must be a list of aiohttp.TraceConfig, not {given!r}"
+            )
+
     # Connections
 
     def open(self) -> None:
