@@ -194,7 +194,11 @@ class Client:
         arguments.seconds("drain", drain)
         if self._is_derived:
             return
-        await self._polling.aclose()
+        try:
+            await self._polling.aclose()
+        except BaseException:  # cancelled, so there is no time to drain
+            await self._caller.session.aclose()
+            raise
         await self._caller.session.aclose(drain=drain)
 
     # Resources

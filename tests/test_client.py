@@ -889,6 +889,25 @@ async def test_a_derived_client_closes_nothing(client: Client) -> None:
     assert (await client.companies.list()).total_results == 2
 
 
+async def test_closing_goes_through_though_it_is_cancelled(sandbox: Sandbox) -> None:
+    """Also while the polling stops, which is waited for first."""
+    client = Client(sandbox.api_key, sandbox.base_url)
+    operation = await books(client, sandbox).push("invoices", RECORD)
+    waiting = asyncio.create_task(client.wait(operation))
+    await asyncio.sleep(0)
+
+    closing = asyncio.create_task(client.aclose())
+    await asyncio.sleep(0)
+    closing.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    with pytest.raises(errors.ClientClosed):
+        await waiting
+    with pytest.raises(errors.ClientClosed):
+        await client.companies.list()
+
+
 async def test_closing_a_client_ends_the_waits_of_those_derived_from_it(
     sandbox: Sandbox, client: Client
 ) -> None:
