@@ -147,7 +147,8 @@ class CallLog:
     def collect(self) -> Iterator[list[CallInfo]]:
         """Collect a `CallInfo` for each call made inside the block, also by tasks started in it."""
         collector = Collector(self)
-        token = _collecting.set((*_collecting.get(), collector))
+        others = [one for one in _collecting.get() if one.is_open]
+        token = _collecting.set((*others, collector))
         try:
             yield collector.calls
         finally:
