@@ -192,6 +192,41 @@ async def test_a_401_asks_for_the_key_again_once() -> None:
     assert asked == ["one", "two"]
 
 
+def in_units(text: str) -> str:
+    """Return *text* with all that is no ASCII letter or digit as escapes of four digits."""
+    units = memoryview(text.encode("utf-16-le")).cast("H")
+    plain = {unit: chr(unit) for unit in range(128) if chr(unit).isalnum()}
+    return "".join(plain.get(unit, f"\\u{unit:04X}") for unit in units)
+
+
+WRITERS: dict[str, Callable[[str], str]] = {
+    "as little as can be": lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
+    "what is not ASCII": lambda text: json.dumps(text)[1:-1],
+    "slashes": lambda text: json.dumps(text)[1:-1].replace("/", "\\/"),
+    "all but letters and digits": in_units,
+}
+
+
+@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize("escaped", WRITERS)
+async def test_an_echo_is_masked_whatever_its_writer_escapes(escaped: str, status: int) -> None:
+    """Of the key and of its header; what is left is JSON."""
+    key = 'p\u00e4ss/w+rd=="\\\U0001f511~?>0123456789'
+    header = f"Basic {base64.b64encode(key.encode()).decode()}"
+    write_text = WRITERS[escaped]
+    body = f'{{"key": "{write_text(key)}", "header": "{write_text(header)}"}}'
+    assert json.loads(body) == {"key": key, "header": header}
+    async with (
+        raw_server(always(answer(status, body.encode()))) as server,
+        session_on(server, api_key=key) as session,
+    ):
+        got = (await session.send(read(), ONE_CALL)).body
+
+    assert json.loads(got)["key"] == "<hidden>"
+    assert json.loads(got)["header"].endswith("<hidden>")
+    assert b"0123456789" not in got
+
+
 async def test_an_error_shows_neither_the_first_key_nor_the_one_after_it() -> None:
     """Whichever is in use when a service echoes it."""
     first, second = "the-first-key", "the-second-key"
