@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
+from inspect import iscoroutinefunction
 from ssl import SSLContext
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack
@@ -143,6 +144,8 @@ class Client:
         arguments.true_or_false("notified", notified)
         if not (on_call is None or callable(on_call)):
             raise ConfigurationError(f"on_call must be callable, or None, not {on_call!r}")
+        if iscoroutinefunction(on_call):
+            raise ConfigurationError("on_call must be a plain function; it is not awaited")
         dialect = dialect or Dialect.document()
         self._caller = Caller(
             dialect=dialect,
@@ -191,7 +194,11 @@ class Client:
         arguments.seconds("drain", drain)
         if self._is_derived:
             return
-        await self._polling.aclose()
+        try:
+            await self._polling.aclose()
+        except BaseException:  # cancelled, so there is no time to drain
+            await self._caller.session.aclose()
+            raise
         await self._caller.session.aclose(drain=drain)
 
     # Resources

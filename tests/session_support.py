@@ -240,10 +240,9 @@ def virtual_session(service: VirtualService, *, seed: int = 1, **settings: Any) 
     chance = random.Random(seed)
     return Session(
         base_url="http://localhost",
-        api_key=KEY,
         transport=service,
         jitter=lambda most: most * chance.random(),
-        **settings,
+        **{"api_key": KEY, **settings},
     )
 
 

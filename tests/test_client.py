@@ -10,6 +10,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any
 
+import aiohttp
 import attrs
 import pytest
 
@@ -117,6 +118,8 @@ def test_settings_that_cannot_work_are_refused(key: str, url: str, message: str)
         {"ssl": None},
         {"timeout": 0},
         {"timeout": "5"},
+        {"timeout": 10**400},
+        {"read_timeout": 10**400},
         {"retry": 3},
         {"retry": 0},
         {"rate": 0},
@@ -125,6 +128,11 @@ def test_settings_that_cannot_work_are_refused(key: str, url: str, message: str)
         {"dialect": "published"},
         {"session": object()},
         {"on_call": 3},
+        {"on_call": asyncio.sleep},
+        {"middlewares": None},
+        {"middlewares": [3]},
+        {"trace_configs": aiohttp.TraceConfig()},
+        {"trace_configs": [3]},
     ],
 )
 def test_odd_options_are_refused(options: dict[str, Any]) -> None:
@@ -334,6 +342,12 @@ def test_a_misspelt_model_is_named_where_there_is_one() -> None:
     with pytest.raises(TypeError, match="'modle' ") as caught:
         company.pushes.list(modle=dict)
     assert "model" not in str(caught.value)
+
+
+def test_a_key_that_is_no_text_is_refused() -> None:
+    """Half of a surrogate pair is in no name that the service could send."""
+    with pytest.raises(errors.ConfigurationError, match=r"^key .* cannot be sent"):
+        Client("key", "https://api.example").companies.list(key="\ud800")
 
 
 def test_the_list_of_pushes_takes_no_model() -> None:
@@ -895,6 +909,25 @@ async def test_a_derived_client_closes_nothing(client: Client) -> None:
         await patient.companies.list()
 
     assert (await client.companies.list()).total_results == 2
+
+
+async def test_closing_goes_through_though_it_is_cancelled(sandbox: Sandbox) -> None:
+    """Also while the polling stops, which is waited for first."""
+    client = Client(sandbox.api_key, sandbox.base_url)
+    operation = await books(client, sandbox).push("invoices", RECORD)
+    waiting = asyncio.create_task(client.wait(operation))
+    await asyncio.sleep(0)
+
+    closing = asyncio.create_task(client.aclose())
+    await asyncio.sleep(0)
+    closing.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    with pytest.raises(errors.ClientClosed):
+        await waiting
+    with pytest.raises(errors.ClientClosed):
+        await client.companies.list()
 
 
 async def test_closing_a_client_ends_the_waits_of_those_derived_from_it(

@@ -217,6 +217,19 @@ def test_call_held_back_says_that_it_was_not_sent() -> None:
     assert "was not sent" in str(error)
 
 
+@pytest.mark.parametrize("odd", [b"1e400", rb'"\ud800"'], ids=["too large", "half a character"])
+def test_a_push_that_cannot_be_read_in_full_still_has_its_key(odd: bytes) -> None:
+    """Whoever made it can wait for it, in place of looking for it in a list."""
+    body = (
+        b'{"pushOperationKey": "k", "companyId": "c", "status": "Pending", "data": {"a": %b}}' % odd
+    )
+    operation = read_push(WRITE, Response(status=200, body=body))
+
+    assert (operation.key, operation.company_id, operation.status) == ("k", "c", "Pending")
+    assert operation.data is None
+    assert "cannot be read" in str(operation.error_message)
+
+
 def test_success_without_json_names_the_call() -> None:
     """An answer that cannot be read says which call it belongs to."""
     with pytest.raises(errors.MalformedResponse, match="GET /companies answered 200") as caught:

@@ -7,13 +7,14 @@ import asyncio
 import pytest
 from attrs import evolve
 
+from integration_sdk._coordinator.push_list import PushList
 from integration_sdk._sansio.pushing import rows
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk.errors import MalformedResponse
 from integration_sdk.models import OutcomeStatus
 from tests.push_model import Model
-from tests.push_support import collect, coordinator, poller, requests
+from tests.push_support import DOCUMENT, collect, coordinator, poller, requests
 
 pytestmark = pytest.mark.virtual_time
 
@@ -96,6 +97,18 @@ async def test_what_has_not_even_a_key_is_read_again() -> None:
     operation = await poller(model).wait("company", held.key, timeout=100)
 
     assert operation.is_final
+
+
+async def test_what_cannot_be_read_in_full_is_no_evidence() -> None:
+    """A push without its record is not one whose record differs, so it is left out."""
+    model = Odd(takes=lambda _: 0.0)
+    model.odd = ODD["half a character"]
+    records = [{"number": number, "name": "A"} for number in range(2)]
+    keys = [model.add("company", "books", "invoices", record).key for record in records]
+
+    found = await PushList(model.send, DOCUMENT).read_singly("company", keys)
+
+    assert [one.key for one in found] == keys[:1]
 
 
 @pytest.mark.parametrize(

@@ -302,6 +302,7 @@ def test_custom_paths_stay_below_the_base_url(path: str) -> None:
     [
         ("GET /a", None, "method must be a word"),
         ("", None, "method must be a word"),
+        ("connect", None, "CONNECT asks a proxy"),
         (None, None, "method and path must be str"),
         ("GET", "page=1", "params must be a mapping"),
         ("GET", [("page", 1)], "params must be a mapping"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from base64 import b64encode
+from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
@@ -16,6 +17,7 @@ from integration_sdk._sansio.origin import check_base_url
 from integration_sdk._sansio.requests import Priority, Safety
 from integration_sdk._session import CallInfo, CallOptions, RetryPolicy
 from integration_sdk._session.call import Call
+from integration_sdk._session.call_log import _collecting
 from integration_sdk.errors import (
     AnswerLost,
     ConfigurationError,
@@ -117,6 +119,8 @@ async def test_the_base_url_may_have_a_path() -> None:
         ("https://api.example.com:99999", "https://"),
         ("https://api example.com", "https://"),
         ("https://api\u00a0.example.com", "https://"),
+        ("https://api..example.com", "https://"),
+        (f"https://{'a' * 64}.example.com", "https://"),
         ("http://api.example.com", "unencrypted"),
         ("http://127.0.0.1.example.com", "unencrypted"),
         ("http://192.168.1.1", "unencrypted"),
@@ -249,6 +253,25 @@ async def test_a_collection_ends_with_its_block() -> None:
 
     assert {call.path for call in calls} == {"/inside"}
     assert [call.path for call in outer] == ["/inside", "/inside", "/after"]
+
+
+async def test_a_collection_may_end_in_another_context() -> None:
+    """As that of a generator does which one task begins and another one closes."""
+    async with raw_server(always(answer())) as server, session_on(server) as session:
+
+        async def collecting() -> AsyncIterator[list[CallInfo]]:
+            with session.calls() as calls:
+                await session.send(read("/inside"), ONE_CALL)
+                yield calls
+
+        for _ in range(3):
+            began = collecting()
+            calls = await anext(began)
+            await asyncio.create_task(anext(began, None))
+            await session.send(read("/after"), ONE_CALL)
+            assert [call.path for call in calls] == ["/inside"]
+
+    assert len(_collecting.get()) == 1  # the next collection drops it
 
 
 @pytest.mark.virtual_time

@@ -27,6 +27,7 @@ from tests.session_support import (
     QUICK,
     Connection,
     RawServer,
+    VirtualService,
     always,
     answer,
     error_body,
@@ -35,6 +36,7 @@ from tests.session_support import (
     raw_server,
     read,
     session_on,
+    virtual_session,
     write,
 )
 from tests.test_session_phases import LOST, MALFORMED
@@ -190,6 +192,41 @@ async def test_a_401_asks_for_the_key_again_once() -> None:
     assert asked == ["one", "two"]
 
 
+def in_units(text: str) -> str:
+    """Return *text* with all that is no ASCII letter or digit as escapes of four digits."""
+    units = memoryview(text.encode("utf-16-le")).cast("H")
+    plain = {unit: chr(unit) for unit in range(128) if chr(unit).isalnum()}
+    return "".join(plain.get(unit, f"\\u{unit:04X}") for unit in units)
+
+
+WRITERS: dict[str, Callable[[str], str]] = {
+    "as little as can be": lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
+    "what is not ASCII": lambda text: json.dumps(text)[1:-1],
+    "slashes": lambda text: json.dumps(text)[1:-1].replace("/", "\\/"),
+    "all but letters and digits": in_units,
+}
+
+
+@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize("escaped", WRITERS)
+async def test_an_echo_is_masked_whatever_its_writer_escapes(escaped: str, status: int) -> None:
+    """Of the key and of its header; what is left is JSON."""
+    key = 'p\u00e4ss/w+rd=="\\\U0001f511~?>0123456789'
+    header = f"Basic {base64.b64encode(key.encode()).decode()}"
+    write_text = WRITERS[escaped]
+    body = f'{{"key": "{write_text(key)}", "header": "{write_text(header)}"}}'
+    assert json.loads(body) == {"key": key, "header": header}
+    async with (
+        raw_server(always(answer(status, body.encode()))) as server,
+        session_on(server, api_key=key) as session,
+    ):
+        got = (await session.send(read(), ONE_CALL)).body
+
+    assert json.loads(got)["key"] == "<hidden>"
+    assert json.loads(got)["header"].endswith("<hidden>")
+    assert b"0123456789" not in got
+
+
 async def test_an_error_shows_neither_the_first_key_nor_the_one_after_it() -> None:
     """Whichever is in use when a service echoes it."""
     first, second = "the-first-key", "the-second-key"
@@ -276,6 +313,19 @@ async def test_a_source_that_fails_fails_the_call() -> None:
             await session.send(read(), ONE_CALL)
         assert str(failed.value.__cause__) == "the vault is sealed"
         assert (await session.send(read(), ONE_CALL)).status == 200
+
+
+@pytest.mark.virtual_time
+async def test_a_source_that_hangs_is_named() -> None:
+    """Who looks at the rate limits for the reason would look in vain."""
+
+    async def source() -> str:
+        await asyncio.sleep(3600)
+        return "late"
+
+    session = virtual_session(VirtualService(), api_key=source)
+    with pytest.raises(NotSent, match="expired while it waited for the api_key function"):
+        await session.send(read(), ONE_CALL)
 
 
 # Where it never shows

@@ -19,6 +19,7 @@ from integration_sdk.errors import AnswerLost, ClientClosed, IntegrationError, N
 from tests.session_support import (
     KEY,
     ONE_CALL,
+    RawServer,
     VirtualService,
     always,
     answer,
@@ -152,6 +153,32 @@ async def test_closing_goes_through_though_it_is_cancelled() -> None:
         await closing
     assert service.is_closed
     assert isinstance(await call, AnswerLost)
+
+
+async def test_closing_goes_through_though_it_is_cancelled_at_every_step() -> None:
+    """As in a cancelled scope of anyio: the connections of reads and of writes are closed."""
+    ended = 0
+
+    async def until_it_ends(
+        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        nonlocal ended
+        await server.receive(reader)
+        writer.write(answer())
+        await reader.read()
+        ended += 1
+
+    async with raw_server(until_it_ends) as server:
+        session = Session(base_url=server.base_url, api_key=KEY)
+        await session.send(read(), ONE_CALL)
+        await session.send(write(), ONE_CALL)
+
+        closing = asyncio.create_task(session.aclose())
+        while not closing.done():
+            await asyncio.sleep(0)
+            closing.cancel()
+
+        await until(lambda: ended == 2)
 
 
 async def test_a_cancelled_call_stops() -> None:

@@ -142,6 +142,21 @@ async def test_what_a_proxy_does_not_let_through_was_not_sent(serve: Connection,
     assert f"no way through the proxy 127.0.0.1:{proxy.port} ({why}" in str(error)
 
 
+@pytest.mark.parametrize("is_known", [True, False], ids=["the service's", "the proxy's"])
+async def test_the_certificate_that_is_not_trusted_is_told_by_its_host(is_known: bool) -> None:
+    """Of an ``https://`` proxy and the service behind it, either may have a private CA."""
+    async with (
+        raw_server(always(answer()), ssl=of_the_server()) as server,
+        raw_server(as_a_proxy, ssl=None if is_known else of_the_server()) as proxy,
+        session_on(server, proxy=proxy.base_url) as session,
+    ):
+        error = await outcome_of(session)
+
+    where = server.port if is_known else proxy.port
+    assert isinstance(error, NotSent)
+    assert f"no connection to 127.0.0.1:{where} (ClientConnectorCertificateError" in str(error)
+
+
 async def test_a_proxy_that_is_not_there_is_told() -> None:
     """As a service that is not there would be."""
     proxy = f"http://me:secret@127.0.0.1:{unused_port()}"
@@ -196,6 +211,15 @@ def test_what_is_no_http_proxy_is_refused(proxy: Any) -> None:
         Client(KEY, SERVICE, proxy=proxy)
 
     assert "me:secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("user", ["caf\u00e9\u20ac:secret", "me:secret\u20ac", "a%3Ab:secret"])
+def test_what_aiohttp_cannot_tell_a_proxy_is_refused(user: str) -> None:
+    """Not by the first call, with the password in the text of an error."""
+    with pytest.raises(ConfigurationError, match="Latin-1") as caught:
+        Client(KEY, SERVICE, proxy=f"http://{user}@proxy.example.com")
+
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("proxy", [FAR_PROXY, URL("https://me:secret@proxy.example.com")])

@@ -9,7 +9,7 @@ import pytest
 
 from integration_sdk import Client, ConfigurationError, PushRequest
 from integration_sdk._session import CallOptions
-from integration_sdk.errors import AnswerLost
+from integration_sdk.errors import AnswerLost, NotSent
 from integration_sdk.sandbox import Sandbox
 from tests.session_support import (
     QUICK,
@@ -65,6 +65,20 @@ async def test_a_silent_answer_is_given_up(request_: Any, times: int, where: str
     assert caught.value.attempts == len(server.requests) == times
     elapsed = asyncio.get_running_loop().time() - began
     assert 60 * times <= elapsed < 60 * times + 10
+
+
+async def test_a_proxy_that_opens_no_tunnel_is_given_up() -> None:
+    """aiohttp would wait for that as long as the whole call may take; a push has not left."""
+    began = asyncio.get_running_loop().time()
+    async with (
+        raw_server(slowly(b"", pause=0, parts=1)) as proxy,
+        session_on("https://api.example.com", proxy=proxy.base_url) as session,
+    ):
+        with pytest.raises(NotSent, match="no way through the proxy") as caught:
+            await session.send(write(), PATIENT)
+
+    assert caught.value.attempts == len(proxy.requests) == 3
+    assert asyncio.get_running_loop().time() - began < 200
 
 
 async def test_a_slow_answer_is_not_silent() -> None:

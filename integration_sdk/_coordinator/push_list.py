@@ -117,7 +117,8 @@ class PushList:
             names = {"companyId": company_id, "pushOperationKey": key}
             try:
                 request = requests.to_route(self.dialect, "pushes.get", **names)
-                found.append(responses.read_push(request, await self.send(request), exact=True))
+                answer = responses.check(request, await self.send(request))
+                found.append(rows.read_full(answer.body, exact=True))
             except IntegrationError:  # or the key cannot be part of a path
                 continue
             except Exception:

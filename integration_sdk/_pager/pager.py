@@ -25,7 +25,7 @@ from typing import Any, Generic, Literal, TypedDict, TypeVar
 from integration_sdk._pager.checkpoint import Checkpoint
 from integration_sdk._pager.readings import Chunks, Items, ListPage, Pages, save
 from integration_sdk._pager.stream import OnDrift, OnInvalid, Stream
-from integration_sdk._sansio.arguments import one_of, whole_number
+from integration_sdk._sansio.arguments import one_of, sendable, whole_number
 from integration_sdk._sansio.paging.cursor import Position, is_numbered, read_cursor, write_cursor
 from integration_sdk._sansio.paging.drift import DriftWatch, Keys
 from integration_sdk._sansio.paging.items import Decode, ItemReader
@@ -309,6 +309,8 @@ def _lower(one: int | None, other: int | None) -> int | None:
 def _check_callbacks(key: object, on_invalid: object, decode: object) -> None:
     if not (isinstance(key, str) or callable(key)):
         raise ConfigurationError(f"key must be a field's name or a function, not {key!r}")
+    if isinstance(key, str):
+        sendable("key", key)
     for name, function in (("on_invalid", on_invalid), ("decode", decode)):
         if not (function is None or callable(function)):
             raise ConfigurationError(f"{name} must be a function, or None, not {function!r}")

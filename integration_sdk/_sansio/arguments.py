@@ -6,6 +6,7 @@ They raise `ConfigurationError` with the argument's name and what would be right
 from __future__ import annotations
 
 import math
+import sys
 from typing import TypeGuard
 
 from integration_sdk.errors import ConfigurationError
@@ -27,8 +28,10 @@ def true_or_false(name: str, value: object) -> None:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether *value* is an int or float; True and False are not numbers here."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Whether *value* is an int or float; True, False and ints that no float holds are not."""
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) <= sys.float_info.max)
 
 
 def seconds(name: str, value: object) -> None:

@@ -28,6 +28,8 @@ def to_request(
         raise ConfigurationError(f"method and path must be str, not {method!r} and {path!r}")
     if not (method.isascii() and method.isalpha()):
         raise ConfigurationError(f"method must be a word such as GET, not {method!r}")
+    if method.upper() == "CONNECT":
+        raise ConfigurationError("CONNECT asks a proxy for a tunnel, not a service; pass proxy=")
     if not isinstance(params, Mapping | None):
         raise ConfigurationError(f"params must be a mapping, or None, not {params!r}")
     _check_custom_path(path)

@@ -49,6 +49,11 @@ def check_proxy(given: object, base_url: str) -> URL | None:
             "proxy must look like 'http://user:password@proxy.example.com:3128', "
             f"not {_without_password(given)!r}"
         )
+    if not _can_authenticate(url):
+        raise ConfigurationError(
+            "the user name and password in proxy must be Latin-1, without ':' in the name; "
+            "a proxy is sent nothing else"
+        )
     if base_url.startswith("http:") and not _is_loopback(url.host or ""):
         raise ConfigurationError(
             f"proxy {_without_password(given)!r} would see the API key, since base_url is "
@@ -63,9 +68,16 @@ def _http_url(given: str | URL) -> URL | None:
         url = URL(given.strip() if isinstance(given, str) else given)
         has_host = bool(url.host) and " " not in str(url.host)
         names_server = has_host and url.port is not None and url.scheme in {"http", "https"}
+        str(url.raw_host).encode("idna")  # as the resolver will
     except ValueError:
         return None
     return url if names_server else None
+
+
+def _can_authenticate(proxy: URL) -> bool:
+    """Return whether its name and password fit into a ``Proxy-Authorization`` of aiohttp."""
+    name, password = proxy.user or "", proxy.password or ""
+    return ":" not in name and not any(ord(char) > 0xFF for char in name + password)
 
 
 def _without_password(given: object) -> object:

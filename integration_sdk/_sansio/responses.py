@@ -16,7 +16,7 @@ from integration_sdk._answers import ErrorBody
 from integration_sdk._sansio.codec import LATEST, Json, decode_json
 from integration_sdk._sansio.requests import Request, Safety
 from integration_sdk._sansio.retry_after import retry_after, service_time
-from integration_sdk._sansio.shapes import read_error_body, read_operation, structure
+from integration_sdk._sansio.shapes import read_error_body, structure
 from integration_sdk.errors import (
     BY_STATUS,
     AccountExpired,
@@ -103,10 +103,22 @@ def read_json(request: Request, response: Response, *, exact: bool = False) -> J
 
 
 def read_push(request: Request, response: Response, *, exact: bool = False) -> PushOperation:
-    """Return the push operation in the answer to a push, an update or a poll."""
-    value = read_json(request, response, exact=exact)
-    operation: PushOperation = _placed(request, response, read_operation, value)
+    """Return the push operation in the answer to a push, an update or a poll.
+
+    One that cannot be read in full has its key, company and status; see `rows.read_brief`.
+    """
+    check(request, response)
+    operation: PushOperation = _placed(request, response, _read_push, response.body, exact=exact)
     return operation
+
+
+def _read_push(body: bytes, *, exact: bool) -> PushOperation:
+    from integration_sdk._sansio.pushing import rows  # noqa: PLC0415 - for pushes only
+
+    try:
+        return rows.read_full(body, exact=exact)
+    except MalformedResponse as problem:
+        return rows.read_brief(body, problem)
 
 
 def read_options(request: Request, response: Response) -> PushOptions:

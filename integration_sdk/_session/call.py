@@ -95,6 +95,7 @@ class Call:
         attempts: Transmissions so far.
         paid_after: Transmissions after which the retry budget paid for another; -1 for none.
         waited: Seconds waited so far.
+        waits_for: What it waits for while it is not being sent.
         sending: The current transmission; None between two.
         last: The result of the previous transmission.
         api_key: The Authorization header it was last sent with.
@@ -112,6 +113,7 @@ class Call:
     attempts: int = field(init=False, default=0)
     paid_after: int = field(init=False, default=-1)
     waited: float = field(init=False, default=0.0)
+    waits_for: str = field(init=False, default="its turn")
     sending: Transmission | None = field(init=False, default=None)
     last: Response | Failure | None = field(init=False, default=None)
     api_key: Hidden | None = field(init=False, default=None, repr=False)

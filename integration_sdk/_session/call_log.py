@@ -6,7 +6,7 @@ import logging
 import math
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
 from attrs import define, field, frozen
@@ -147,12 +147,14 @@ class CallLog:
     def collect(self) -> Iterator[list[CallInfo]]:
         """Collect a `CallInfo` for each call made inside the block, also by tasks started in it."""
         collector = Collector(self)
-        token = _collecting.set((*_collecting.get(), collector))
+        others = [one for one in _collecting.get() if one.is_open]
+        token = _collecting.set((*others, collector))
         try:
             yield collector.calls
         finally:
             collector.is_open = False
-            _collecting.reset(token)
+            with suppress(ValueError):  # a generator's block may end in another context
+                _collecting.reset(token)
 
     def stats(self, throttle: Throttle, budget: RetryBudget, now: float) -> SessionStats:
         """Return the counts so far and the state *now*."""

@@ -56,4 +56,4 @@ def too_late(call: Call, closed_by: Response | None, *, client_is_closed: bool) 
         return ended(call, call.last)
     if closed_by is not None:
         return read_error(call.request, closed_by, sent=False)
-    return NotSent(f"{unsent} it waited for its turn", **call.facts)
+    return NotSent(f"{unsent} it waited for {call.waits_for}", **call.facts)

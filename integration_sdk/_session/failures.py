@@ -82,7 +82,10 @@ def _no_way(error: BaseException, why: str, service: URL, proxy: URL | None) -> 
     untrusted = getattr(error, "certificate_error", None)
     if getattr(untrusted, "verify_code", None) in _UNKNOWN_ISSUER:
         todo = "For a private CA pass ssl=ssl.create_default_context(cafile=...)."
-    return f"no connection to {service.host}:{service.port} ({why}). {todo}"
+    host, port = service.host, service.port
+    if proxy is not None:  # TLS has failed: with the proxy, or through it with the service
+        host, port = getattr(error, "host", host), getattr(error, "port", port)
+    return f"no connection to {host}:{port} ({why}). {todo}"
 
 
 def lost(request: Request, why: str, *, attempts: int = 0) -> AnswerLost:

@@ -8,11 +8,12 @@ frames and in aiohttp's.
 from __future__ import annotations
 
 import asyncio
+import re
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from integration_sdk._strays import is_cancelled
 from integration_sdk.errors import ConfigurationError, NotSent
@@ -59,6 +60,44 @@ def check_key(key: object) -> Hidden:
     return Hidden(key)
 
 
+@frozen(repr=False)
+class Secret:
+    """A text to mask in JSON, whichever of its characters are escaped there.
+
+    Writers of JSON differ: Python's escapes ``é``, PHP's ``/``, .NET's ``+``, and Gson ``=``.
+
+    Attributes:
+        size: Its length in bytes.
+        run: Its longest run of letters and digits, which nobody escapes.
+        spellings: Matches it.
+    """
+
+    size: int
+    run: bytes
+    spellings: re.Pattern[bytes]
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Return a `Secret` for *text*."""
+        run = max(re.findall("[A-Za-z0-9]*", text), key=len)
+        pattern = "".join(map(_spellings, text))
+        return cls(len(text.encode()), run.encode(), re.compile(pattern.encode()))
+
+    def masked(self, body: bytes) -> bytes:
+        """Return *body* with the secret masked; one without its longest run costs little."""
+        return self.spellings.sub(MASKED, body) if self.run in body else body
+
+
+def _spellings(char: str) -> str:
+    """Return a pattern of *char* as it may be spelt in JSON."""
+    if char.isascii() and char.isalnum():
+        return char
+    units = char.encode("utf-16-be").hex()
+    escape = re.sub("....", r"\\\\u\g<0>", units)
+    backslash = r"\\?" if char in '"/\\' else ""
+    return f"(?:{backslash}{re.escape(char)}|(?i:{escape}))"
+
+
 @define(eq=False, repr=False)
 class ApiKey:
     """The current key and its source.
@@ -69,7 +108,7 @@ class ApiKey:
     _source: ApiKeySource
     header: Hidden | None = field(init=False, default=None)
     """The Authorization header; None until the source has been called."""
-    _secrets: tuple[bytes, ...] = field(init=False, default=())
+    _secrets: tuple[Secret, ...] = field(init=False, default=())
 
     @classmethod
     def of(cls, source: ApiKeySource) -> ApiKey:
@@ -108,9 +147,9 @@ class ApiKey:
 
     def _use(self, key: Hidden) -> Hidden:
         """Use *key* from now on and return its header. Source: "Authentication", 2."""
-        encoded = b64encode(key.encode())
-        self._secrets = encoded, key.encode()
-        self.header = Hidden(f"Basic {encoded.decode()}")
+        encoded = Hidden(b64encode(key.encode()).decode())
+        self._secrets = Secret.of(encoded), Secret.of(key)
+        self.header = Hidden(f"Basic {encoded}")
         return self.header
 
     async def _from_source(self) -> object:
@@ -130,6 +169,6 @@ class ApiKey:
         A key shorter than *shortest* bytes is left alone: ``test`` may be part of the data.
         """
         for secret in self._secrets:
-            if len(secret) >= shortest:
-                body = body.replace(secret, MASKED)
+            if secret.size >= shortest:
+                body = secret.masked(body)
         return body

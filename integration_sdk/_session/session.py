@@ -270,7 +270,7 @@ class Session:
     async def _transmit(self, room: Room, call: Call) -> Response | Failure:
         """Send once, and always give the turn back."""
         try:
-            call.api_key = self._key.header or await self._ask_for_api_key(room, None)
+            call.api_key = self._key.header or await self._ask_for_api_key(room, call)
             if call.before_sending is not None:
                 await call.before_sending()
             call.attempts += 1
@@ -352,16 +352,20 @@ class Session:
             return False
         call.api_key_renewed = True
         try:
-            return await self._ask_for_api_key(room, call.api_key) != call.api_key
+            return await self._ask_for_api_key(room, call) != call.api_key
         except NotSent as error:
             if call.request.safety is Safety.READ:
                 raise
             _log.warning("%s was refused, and %s", call.request, error)
             return False  # a write was sent, so the caller gets its 401
 
-    async def _ask_for_api_key(self, room: Room, refused: Hidden | None) -> Hidden:
+    async def _ask_for_api_key(self, room: Room, call: Call) -> Hidden:
+        """Return a key other than the one that *call* was refused with, if there is one."""
+        before, call.waits_for = call.waits_for, "the api_key function"
         async with room.asking:
-            return await self._key.ask(refused)
+            key = await self._key.ask(call.api_key)
+        call.waits_for = before
+        return key
 
 
 def _said(call: Call, last: Response | Failure, pause: float) -> str:

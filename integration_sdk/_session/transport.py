@@ -18,7 +18,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from functools import lru_cache
 from io import BytesIO
@@ -155,6 +156,19 @@ class Transport:
                 "well: Client(session=..., proxy=...)"
             )
 
+    @_middlewares.validator
+    def _are_callable(self, _: object, given: object) -> None:
+        if not (isinstance(given, Collection) and all(map(callable, given))):
+            raise ConfigurationError(f"middlewares must be a list of functions, not {given!r}")
+
+    @_trace_configs.validator
+    def _are_trace_configs(self, _: object, given: object) -> None:
+        kind = aiohttp.TraceConfig
+        if not (isinstance(given, Collection) and all(isinstance(one, kind) for one in given)):
+            raise ConfigurationError(
+                f"trace_configs must be a list of aiohttp.TraceConfig, not {given!r}"
+            )
+
     # Connections
 
     def open(self) -> None:
@@ -218,11 +232,15 @@ class Transport:
         return self._headers() | headers if self._proxy else headers
 
     async def close(self) -> None:
-        """Close the sessions; the user's own session and its connector stay open."""
+        """Close the sessions; the user's own session and its connector stay open.
+
+        All of them are closed even if this is cancelled time and again, as anyio's scopes do.
+        """
         sessions = set(self._sessions.values())
         self._sessions, self._wires = {}, {}
-        for session in sessions:
-            await session.close()
+        async with AsyncExitStack() as closing:
+            for session in sessions:
+                closing.push_async_callback(session.close)
 
     # One transmission
 
@@ -270,7 +288,7 @@ class Transport:
                 headers=self._headers_of(request, key),
                 allow_redirects=False,
                 raise_for_status=False,
-                timeout=_timeouts(transmission.read_timeout),
+                timeout=_timeouts(transmission.read_timeout, by_proxy=self._proxy is not None),
                 trace_request_ctx=transmission,
                 skip_auto_headers=_not_to_add(request),
             )
@@ -294,8 +312,14 @@ class Transport:
 
 
 @lru_cache(maxsize=8)
-def _timeouts(read_timeout: float | None) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=read_timeout)
+def _timeouts(read_timeout: float | None, *, by_proxy: bool = False) -> aiohttp.ClientTimeout:
+    """Return aiohttp's time-outs; it would wait for a proxy's tunnel without any of its own."""
+    return aiohttp.ClientTimeout(
+        total=None,
+        connect=read_timeout if by_proxy else None,
+        sock_connect=CONNECT_TIMEOUT,
+        sock_read=read_timeout,
+    )
 
 
 def _payload(body: bytes | None) -> bytes | BytesIO | None:
