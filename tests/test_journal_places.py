@@ -97,6 +97,18 @@ def test_a_process_may_change_its_directory(path: Path, monkeypatch: pytest.Monk
     assert names(path) == ["a"]
 
 
+def test_a_link_to_its_directory_may_be_set_anew(tmp_path: Path) -> None:
+    """As by a deployment, while the old process still settles what it has sent."""
+    (tmp_path / "release-1").mkdir()
+    (tmp_path / "current").symlink_to("release-1")
+    with closing(JournalFile(tmp_path / "current" / "pushes.db")) as file:
+        (tmp_path / "current").unlink()
+        (tmp_path / "current").symlink_to("release-2")
+
+        assert error_of(file, "a") is None
+    assert names(tmp_path / "release-1" / "pushes.db") == ["a"]
+
+
 def test_a_directory_that_may_not_be_searched_any_more_is_no_loss(
     file: JournalFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,7 +45,8 @@ class Names:
     """The names of an open journal and its lock, and the files that had them."""
 
     def __init__(self, path: Path) -> None:
-        self._files = [(one, one.stat()) for one in (path.absolute(), _lock_of(path.absolute()))]
+        real = path.resolve()  # a directory's link that is set anew moves nothing
+        self._files = [(one, one.stat()) for one in (real, _lock_of(real))]
 
     def are_kept(self) -> bool:
         """Return whether both names stand for the same files as before."""
