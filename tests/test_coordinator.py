@@ -799,15 +799,19 @@ async def test_progress_counts_by_state_and_says_how_long() -> None:
     assert done.eta == 0
 
 
-async def test_events_tell_of_each_push_and_may_fail() -> None:
-    """on_event hears "sent" and "ended" of every push; its errors stop nothing."""
+@pytest.mark.parametrize("bug", [RuntimeError("a listener's bug"), asyncio.CancelledError()])
+async def test_events_tell_of_each_push_and_may_fail(bug: BaseException) -> None:
+    """on_event hears "sent" and "ended" of every push; its errors stop nothing.
+
+    The result of a future that was cancelled, for one, is no cancellation of those who push.
+    """
     heard: list[str] = []
 
     def listen(event: PushEvent) -> None:
         heard.append(event.what)
-        raise RuntimeError("a listener's bug")
+        raise bug
 
-    async with coordinator(Model(), on_event=listen) as pushes:
+    async with asyncio.timeout(1000), coordinator(Model(), on_event=listen) as pushes:
         await collect(pushes.run(requests(3)))
 
     assert sorted(heard) == ["ended"] * 3 + ["sent"] * 3

@@ -716,3 +716,21 @@ async def test_an_opening_that_is_cancelled_lets_go_of_the_journal(
     await asyncio.gather(opening, return_exceptions=True)
 
     await opened()
+
+
+async def test_a_block_that_is_open_is_not_entered_again() -> None:
+    """The second entry would take the pushes of the first out of sight; afterwards it may."""
+    model = Model()
+    polls = poller(model)
+    pushes = Coordinator(model.send, polls, DOCUMENT)
+    try:
+        for _ in range(2):
+            async with asyncio.timeout(1000), pushes:
+                push = await pushes.submit(request())
+                with pytest.raises(ConfigurationError, match="open already"):
+                    await pushes.__aenter__()
+                assert pushes.progress.open == 1
+    finally:
+        await polls.aclose()
+
+    assert push.outcome is not None

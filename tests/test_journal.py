@@ -352,7 +352,8 @@ def count(path: Path, table: str) -> int:
     return int(rows)
 
 
-async def test_snapshots_of_a_long_run_are_dropped_as_it_goes(path: Path) -> None:
+@pytest.mark.parametrize("end", [State.ACKED, State.REJECTED, State.NOT_SENT])
+async def test_snapshots_of_a_long_run_are_dropped_as_it_goes(path: Path, end: State) -> None:
     """A service that runs for months keeps those it needs, on disk and at hand."""
     journal = await SqliteJournal.open(path)
     doubt = ambiguous("doubt")
@@ -361,7 +362,8 @@ async def test_snapshots_of_a_long_run_are_dropped_as_it_goes(path: Path) -> Non
         snapshot = Snapshot(frozenset({f"old-{number}"}))
         row = structs.replace(sending(str(number)), snapshot=snapshot)
         await journal.commit([row])
-        await journal.commit([row.to(State.ACKED, key=row.id, evidence=Evidence.OWN_ANSWER)])
+        known = {"key": row.id, "evidence": Evidence.OWN_ANSWER} if end is State.ACKED else {}
+        await journal.commit([row.to(end, **known)])
     [kept] = await journal.rows(reference="ref-doubt")
     at_hand, on_disk = len(journal._file._snapshots), count(path, "snapshots")
     await journal.close()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from integration_sdk._journal import _file, _schema
+from integration_sdk._journal import _file, _place, _schema
 from integration_sdk._journal._file import JournalFile
 from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, State
 from integration_sdk.errors import JournalError
@@ -398,7 +398,7 @@ def test_a_guard_that_is_missing_is_noticed(path: Path) -> None:
 
 def test_no_lock_is_caught(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the lock two owners could open one journal."""
-    monkeypatch.setattr(_file, "_lock_for_us", lambda lock, path: None)
+    monkeypatch.setattr(_place, "_lock_for_us", lambda lock, path: None)
     first, second = JournalFile(path), JournalFile(path)
 
     assert error_of(first, sending("a")) is None

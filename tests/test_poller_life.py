@@ -50,18 +50,50 @@ async def test_who_waits_again_while_the_client_closes_is_told_too() -> None:
     assert await asyncio.wait_for(waits, 600) == [ClientClosed] * 3
 
 
-async def test_a_loop_that_somebody_cancels_leaves_nobody_waiting() -> None:
-    """Who waits gets PollingStopped if all tasks are cancelled but its own; a new wait works."""
-    model = Model(lambda _: 60.0)
-    polls = poller(model)
-    key = held(model).key
-    wait = asyncio.ensure_future(told_why(polls, key))
-    await asyncio.sleep(5)
+def cancel_loop() -> None:
     (loop,) = (task for task in asyncio.all_tasks() if task.get_name() == "integration_sdk poller")
     loop.cancel()
 
-    assert await asyncio.wait_for(wait, 60) is PollingStopped
-    assert (await polls.wait("company", key)).status is PushStatus.SUCCESS
+
+@pytest.mark.parametrize("latency", [0.03, 20.0])
+@pytest.mark.parametrize("after", [0.0, 5.0])
+async def test_a_loop_that_somebody_cancels_goes_on(after: float, latency: float) -> None:
+    """As a look, a push and a search do: who lives on learns how the push ends."""
+    model = Model(lambda _: 60.0, latency=latency)
+    polls = poller(model)
+    wait = asyncio.ensure_future(polls.wait("company", held(model).key))
+    await asyncio.sleep(after)
+    cancel_loop()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0.01)
+    cancel_loop()
+
+    assert (await asyncio.wait_for(wait, 600)).status is PushStatus.SUCCESS
+
+
+async def test_a_run_goes_on_when_somebody_cancels_the_loop() -> None:
+    """No outcome says that a push is Pending, while the run and the block go on."""
+    model = Model(lambda _: 60.0)
+    async with coordinator(model) as pushes:
+        asyncio.get_running_loop().call_later(30, cancel_loop)
+        found = [one.status async for one in pushes.run(request(number) for number in range(20))]
+
+    assert found == [OutcomeStatus.SUCCESS] * 20
+
+
+async def test_who_is_cancelled_with_the_loop_leaves_no_loop_behind() -> None:
+    """A shutdown that cancels all tasks is over when these have ended."""
+    model = Model(lambda _: FOREVER)
+    polls = poller(model)
+    waits = [asyncio.ensure_future(polls.wait("company", held(model).key)) for _ in range(3)]
+    await asyncio.sleep(30)
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+    assert all(wait.cancelled() for wait in waits)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_a_loop_that_has_not_begun_yet_can_be_closed() -> None:

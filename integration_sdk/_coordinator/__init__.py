@@ -7,7 +7,7 @@
 * ``key_refusals``: whether the API key is still accepted.
 * ``references``: which push holds which reference.
 * ``delivery``: drives the push protocol; ``push_list`` and ``snapshots`` read the service's list
-  of pushes for it.
+  of pushes for it; ``sweeps`` says when to look again for what stayed in doubt.
 * ``waits``: ends bounded waits; ``tasks``: background tasks; ``clock``: the time.
 * ``recovery``: continues what an earlier run left in the journal.
 * ``decisions``: carries out the caller's decisions about pushes in doubt.

@@ -129,6 +129,8 @@ class Coordinator:
     # The block
 
     async def __aenter__(self) -> Self:
+        if self._sender is not None and not self._sender.desk.over:
+            raise ConfigurationError("this coordinator's block is open already: submit to it")
         journal = await self._open_journal()
         pushes, exact = PushList(self._send, self._dialect), self._poller.exact
         delivery = Delivery(pushes, journal, self._policy, self._chance, exact=exact)
@@ -139,12 +141,13 @@ class Coordinator:
             fetch_data=self._fetch_data,
             on_event=self._on_event,
         )
-        self._sender = Sender(desk, asyncio.Semaphore(self._max_in_flight), self._check)
+        sender = Sender(desk, asyncio.Semaphore(self._max_in_flight), self._check)
         try:
-            self.recovered = tuple(await recovery.recover(self._sender))
+            self.recovered = tuple(await recovery.recover(sender))
         except BaseException:
             await journal.close()
             raise
+        self._sender = sender
         self._poller.listeners.add(desk.listed)
         return self
 

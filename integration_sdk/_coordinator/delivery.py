@@ -20,6 +20,7 @@ from attrs import Factory, define, field, frozen
 from integration_sdk._coordinator import clock
 from integration_sdk._coordinator.push_list import SNAPSHOT, PushList
 from integration_sdk._coordinator.snapshots import Snapshots
+from integration_sdk._coordinator.sweeps import Sweeps
 from integration_sdk._coordinator.tasks import Tasks, this_task
 from integration_sdk._journal import Journal
 from integration_sdk._sansio.pushing import outcomes, protocol, reconcile, replies, submissions
@@ -54,10 +55,6 @@ from integration_sdk.models import PushOperation
 logger = logging.getLogger("integration_sdk.pushes")
 T = TypeVar("T")
 
-SWEEP: Final = 30.0
-"""Minimum seconds between two searches for pushes in doubt that a listing triggers."""
-NUDGE: Final = 1.0
-"""The same for searches that a notification of an unknown push triggers."""
 LEFT_BEHIND: Final = "not sent: the coordinator's block was left before its turn came"
 CANCELLED: Final = "its task was cancelled by somebody else"
 
@@ -122,7 +119,7 @@ class Delivery:
     )
     _sending: dict[str, _Sending] = Factory(dict)
     _reconciling: set[str] = Factory(set)
-    _looked: dict[str, float] = Factory(dict)
+    _sweeps: Sweeps = Factory(Sweeps)
     _in_line: set[asyncio.Task[Any]] = Factory(set)
     _ahead: float = -math.inf
 
@@ -239,6 +236,7 @@ class Delivery:
             await self.drive(reconcile.break_off(self.ledger, company_id, repr(error)))
         finally:
             self._reconciling.discard(company_id)
+            self._sweeps.begin(company_id, clock.now())
         self._tell(company_id)
         if is_cancelled() and self.ledger.searched(company_id):
             self.reconcile(company_id)  # it has ended early
@@ -249,20 +247,21 @@ class Delivery:
             self.changed(intent)
 
     def look_again(self, company_id: str | None) -> None:
-        """Search a company's list for pushes in doubt, unless that was done within `SWEEP`.
+        """Search a company's list for pushes in doubt, unless that was done lately.
 
         None means that a notification named an unknown push: every company with pushes in doubt
-        is searched; one that was searched within `NUDGE` is searched again after it.
+        is searched, now or after a while. See `Sweeps`.
         """
         if self.closing.is_set():
             return
-        now, listed = clock.now(), company_id is not None
+        now = clock.now()
         doubted = {intent.lane.company_id for intent in self.ledger.doubted(company_id)}
         for company in doubted - self._reconciling:
-            since = now - self._looked.get(company, -math.inf)  # below 0 if it is yet to begin
-            if since >= (SWEEP if listed else 0.0):
-                wait = 0.0 if listed else max(0.0, NUDGE - since)
-                self._looked[company] = now + wait
+            if company_id is None:
+                wait = self._sweeps.after_notification(company, now)
+            else:
+                wait = 0.0 if self._sweeps.after_listing(company, now) else None
+            if wait is not None:
                 self.tasks.start(self._look(company, wait))
 
     async def _look(self, company_id: str, wait: float = 0.0) -> None:

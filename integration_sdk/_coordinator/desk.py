@@ -291,5 +291,5 @@ class Desk:
         try:
             if self.on_event:
                 self.on_event(PushEvent(what, push))
-        except Exception:
+        except (Exception, asyncio.CancelledError):  # a future's, say, whose result it reads
             logger.exception("on_event failed for %r; pushing goes on", what)

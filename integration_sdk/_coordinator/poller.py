@@ -2,8 +2,8 @@
 
 A caller of `Poller.wait` waits on a future, a coordinator registers a `Follower`. One task asks
 `_sansio.polling` what to poll, polls it, and reports to both. It runs while there are pushes to
-follow. If it fails, every waiter gets `PollingStopped` with the cause, and the next push to
-follow starts a new task.
+follow, and again if a stranger cancels it. If it fails, every waiter gets `PollingStopped` with
+the cause, and the next push to follow starts a new task.
 """
 
 from __future__ import annotations
@@ -286,12 +286,10 @@ class Poller:
         self._task, self._flying, self._usual = None, 0, ()
         if loop.cancelled() and self._closed:
             self._give_up(ClientClosed("the client was closed while this push was Pending"))
-        elif loop.cancelled():
-            self._give_up(_broken(asyncio.CancelledError()))
-        elif crash := loop.exception():
+        elif crash := None if loop.cancelled() else loop.exception():
             logger.error("the polling loop broke; all who wait get PollingStopped", exc_info=crash)
             self._give_up(_broken(crash))
-        elif self._schedule.pushes:  # added while the last look ended
+        elif self._schedule.pushes:  # added while the last look ended, or a stranger cancelled it
             self._start()
 
     def _give_up(self, error: IntegrationError) -> None:

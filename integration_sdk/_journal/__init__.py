@@ -6,7 +6,7 @@ stands for one push, and neither a final row nor what an intent sends ever chang
 every row for good; it refuses to delete one.
 
 * ``_sqlite``: the asyncio interface of a journal file; one thread, commits in groups.
-* ``_file``: the file itself: opening, locking, writing, reading, detecting damage.
+* ``_file``: the file itself: opening, writing, reading, detecting damage; ``_place``: whose it is.
 * ``_schema``: its tables, and how a row is stored.
 * ``_keys``: used if the caller names no file; keeps only the owner of each push key.
 """

@@ -1,39 +1,46 @@
-"""A journal file: opening, locking, writing, reading, detecting damage. Synchronous.
+"""A journal file: opening, writing, reading, detecting damage. Synchronous.
 
 SQLite in WAL mode with ``synchronous=FULL``: a commit returns once it is on stable storage.
 What SQLite does not promise is added here:
 
-* Only the owner's own regular files, mode 0600; no symbolic links.
-* One owner at a time: ``flock`` on ``<name>-lock``, which the death of a process releases.
+* Only the owner's own files, and one owner at a time, as long as they keep their names: see
+  ``_place``.
 * A damaged file is refused as a whole, and left as it is. SQLite checks the structure, a checksum
   each row, a tally their number. A damaged tail of the WAL looks like a torn write that was
   never committed, so the number of the last commit is written to the lock file *after* the
   commit is durable: a file with fewer commits has lost some.
 """
 
-import fcntl
 import json
 import os
 import sqlite3
-import stat
 import struct
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import chain
 from pathlib import Path
 
 from integration_sdk._disk import sync_directory
-from integration_sdk._journal import _schema
+from integration_sdk._journal import _place, _schema
 from integration_sdk._journal._filter import Filter
 from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, RowRefused, Snapshot
-from integration_sdk.errors import JournalError, JournalInUse
+from integration_sdk.errors import JournalError
 
-_MAGIC = b"SQLite format 3\0"
 _LAST_COMMIT = struct.Struct(">QI")
 # Messages of sqlite3's errors may contain damaged text that cannot be decoded.
 _UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
 _UNCERTAIN = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_NO_DAMAGE = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
+}
+"""Errors of the disk, the system or another program, which say nothing about the file."""
 _AT_ONCE = 64
 """Rows per statement: after each, this thread may wait up to 5 ms for the GIL."""
 _READ = "SELECT * FROM intents LEFT JOIN payloads USING (number)"
@@ -54,7 +61,7 @@ class JournalFile:
 
     Raises:
         JournalInUse: Another process or coordinator has it open.
-        JournalError: The file is somebody else's, not a journal, or damaged.
+        JournalError: The file is somebody else's, not a journal, damaged, or cannot be opened.
     """
 
     def __init__(self, path: Path, *, store_payloads: bool = True) -> None:
@@ -62,18 +69,17 @@ class JournalFile:
         self._store_payloads = store_payloads
         self.references = Filter()
         self._snapshots: dict[str, Snapshot] = {}
-        self._broken: sqlite3.Error | None = None
-        _refuse_others(path)
-        self._lock = _own_file(path.with_name(path.name + "-lock"))
+        self._broken: str | None = None
         try:
-            _lock_for_us(self._lock, path)
-            os.close(_own_file(path))
-            for suffix in ("-wal", "-shm"):
-                _refuse_strangers(path.with_name(path.name + suffix))
-            self._db = self._opened()
-        except BaseException:
-            os.close(self._lock)
-            raise
+            self._lock = _place.take(path)
+            try:
+                self._db = self._opened()
+                self._names = _place.Names(path)
+            except BaseException:
+                os.close(self._lock)
+                raise
+        except OSError as error:
+            raise JournalError(f"The journal {path} cannot be opened: {error}.") from error
 
     def _opened(self) -> sqlite3.Connection:
         try:
@@ -84,7 +90,7 @@ class JournalFile:
             self._commits = self._checked()
             return self._ready(self._path)
         except (*_UNREADABLE, _schema.Damaged) as error:
-            raise self._unusable(str(error)) from error
+            raise self._unreadable(error) from error
 
     def _is_blank(self) -> bool:
         """Whether there is nothing in the file: it is empty, or holds only a database header."""
@@ -106,7 +112,7 @@ class JournalFile:
         unborn = self._path.with_name(self._path.name + "-new")
         for suffix in ("", "-wal", "-shm", "-journal"):
             unborn.with_name(unborn.name + suffix).unlink(missing_ok=True)
-        os.close(_own_file(unborn))
+        os.close(_place.own_file(unborn))
         self._ready(unborn).close()
         unborn.replace(self._path)
         sync_directory(self._path.parent)
@@ -114,9 +120,11 @@ class JournalFile:
     def _ready(self, path: Path) -> sqlite3.Connection:
         db = self._connect(path, "rw")
         try:
-            for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
-                db.execute(f"PRAGMA {setting}")
+            db.execute("PRAGMA synchronous = FULL")
+            db.execute("PRAGMA foreign_keys = ON")
             _schema.migrate(db)
+            # Only now, so that a new file is whole without its log, which is not renamed with it.
+            db.execute("PRAGMA journal_mode = WAL")
         except BaseException:
             db.close()
             raise
@@ -130,6 +138,14 @@ class JournalFile:
         db.execute("PRAGMA trusted_schema = OFF")
         db.execute("PRAGMA cell_size_check = ON")
         return db
+
+    def _unreadable(self, error: Exception) -> JournalError:
+        if _code(error) not in _NO_DAMAGE:
+            return self._unusable(str(error))
+        return JournalError(
+            f"The journal {self._path} cannot be used: {error}. See whether its disk is full, "
+            "read-only or failing, or another program has the file locked."
+        )
 
     def _unusable(self, why: str) -> JournalError:
         return JournalError(
@@ -204,6 +220,8 @@ class JournalFile:
 
         On return, every commit without an error is on stable storage.
         """
+        if self._broken is None and not self._names.are_kept():
+            self._broken = "it, or its lock, was moved, deleted or replaced while it was open"
         if self._broken is not None:
             return [self._not_written(self._broken) for _ in commits]
         try:
@@ -217,26 +235,30 @@ class JournalFile:
         except sqlite3.Error as error:
             # After a full disk or a lock, nothing was written. A failed write or sync may have
             # worked, so nothing more is written until the journal is opened and read again.
-            if (error.sqlite_errorcode & 0xFF) in _UNCERTAIN:
-                self._broken = error
+            if _code(error) in _UNCERTAIN:
+                self._broken = str(error)
             self._roll_back()
-            return [self._not_written(error) for _ in commits]
+            return [self._not_written(str(error)) for _ in commits]
         except BaseException:
             self._roll_back()
             raise
         self._commits += 1
-        number = self._commits.to_bytes(8)
-        os.pwrite(self._lock, number + zlib.crc32(number).to_bytes(4), 0)
+        self._note_last_commit()
         return results
+
+    def _note_last_commit(self) -> None:
+        number = self._commits.to_bytes(8)
+        with suppress(OSError):  # what is committed is; with an older number, less is noticed
+            os.pwrite(self._lock, number + zlib.crc32(number).to_bytes(4), 0)
 
     def _roll_back(self) -> None:
         self._snapshots.clear()
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
 
-    def _not_written(self, error: sqlite3.Error) -> JournalError:
+    def _not_written(self, why: str) -> JournalError:
         reopen = " (open it again to go on)" if self._broken else ""
-        return JournalError(f"The journal {self._path} could not be written: {error}{reopen}.")
+        return JournalError(f"The journal {self._path} could not be written: {why}{reopen}.")
 
     def _write_one(self, rows: Sequence[Intent]) -> JournalError | None:
         self._db.execute("SAVEPOINT one")
@@ -283,7 +305,7 @@ class JournalFile:
             rows = _named(self._db.execute(query, values))
             return [_schema.from_row(row, snapshot) for row in rows]
         except (*_UNREADABLE, _schema.Damaged) as error:
-            raise self._unusable(str(error)) from error
+            raise self._unreadable(error) from error
 
     def _snapshot_of(self, db: sqlite3.Connection) -> Callable[[str], Snapshot]:
         def snapshot(digest: str) -> Snapshot:
@@ -301,15 +323,16 @@ class JournalFile:
         try:
             return dict(self._db.execute(query, (json.dumps(list(keys)),)).fetchall())
         except _UNREADABLE as error:
-            raise self._unusable(str(error)) from error
+            raise self._unreadable(error) from error
 
     def close(self) -> None:
-        """Drop unused snapshots, checkpoint the WAL, unlock."""
+        """Drop unused snapshots if possible, checkpoint the WAL, unlock."""
         try:
-            self._drop_snapshots()
-            self._db.close()
+            with closing(self._db), suppress(sqlite3.Error):  # they can be dropped next time
+                if self._broken is None:
+                    self._drop_snapshots()
         except sqlite3.Error as error:
-            raise self._not_written(error) from error
+            raise self._not_written(str(error)) from error
         finally:
             os.close(self._lock)
 
@@ -319,56 +342,6 @@ def _named(cursor: sqlite3.Cursor) -> Iterator[dict[str, object]]:
     return (dict(zip(names, values, strict=True)) for values in cursor)
 
 
-def _own_file(path: Path) -> int:
-    """Open or create a file that only its owner can access; return its descriptor."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        _refuse_strangers(path)
-        descriptor = os.open(path, flags, 0o600)
-    except OSError as error:
-        raise JournalError(f"The journal {path} cannot be opened: {error.strerror}.") from error
-    os.fchmod(descriptor, 0o600)
-    return descriptor
-
-
-def _refuse_strangers(path: Path) -> None:
-    try:
-        found = path.lstat()
-    except FileNotFoundError:
-        return
-    if not stat.S_ISREG(found.st_mode):
-        raise JournalError(f"{path} is not a regular file: a journal is never opened by a link.")
-    if found.st_nlink > 1:
-        raise JournalError(
-            f"{path} has another name as well (a hard link), under which it could be opened a "
-            "second time: copy the file, and open the copy."
-        )
-    if found.st_uid != os.geteuid():
-        raise JournalError(f"{path} belongs to user {found.st_uid}: use a journal of your own.")
-
-
-def _refuse_others(path: Path) -> None:
-    """Refuse a file that is not a database, before anything of it is changed, even its mode."""
-    _refuse_strangers(path)
-    try:
-        with path.open("rb") as file:
-            head = file.read(len(_MAGIC))
-    except FileNotFoundError as error:
-        if path.parent.is_dir():
-            return
-        why = f"{error.strerror}: {path.parent}"
-        raise JournalError(f"The journal {path} cannot be opened: {why}.") from error
-    except OSError as error:
-        raise JournalError(f"The journal {path} cannot be opened: {error.strerror}.") from error
-    if head and head != _MAGIC:
-        raise JournalError(f"{path} is not a journal of this SDK, and was left as it is.")
-
-
-def _lock_for_us(lock: int, path: Path) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        raise JournalInUse(
-            f"The journal {path} is in use by another process or client: "
-            "end that one first, or give this one a journal of its own."
-        ) from error
+def _code(error: Exception) -> int:
+    """Return SQLite's code of *error*, without its details; 0 if it has none."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF

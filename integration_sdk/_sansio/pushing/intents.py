@@ -151,14 +151,14 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
     id: Unique; made by the caller.
     method: POST creates, PUT updates *record_id*.
     payload: The body, byte for byte as it is sent; None where the journal keeps no payloads,
-        and once a key is known (on disk it stays until the push is settled).
+        once a key is known (on disk it stays until the push is settled), and once it is settled.
     payload_hash: sha256 of the body, in hex; empty if no later run will compare records.
     natural_key, natural_value: Dotted path of the value that identifies the record, and that
         value in the body (see ``agreement.leaf``).
     idempotency_key: Sent with every transmission of this create, a new one after a 503; None
         for updates, and if the service does not support such keys.
     snapshot: Keys listed before the first send; None if the listing failed, and once a key is
-        known.
+        known or it is settled.
     attempts: Number of attempts to send; each that may have left was recorded as SENDING first.
     retry: NOT_SENT or REJECTED only for now: it will be sent again, by recovery if need be.
     key: The pushOperationKey; *evidence* says how it is known.
@@ -208,7 +208,8 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
         """
         if state not in TRANSITIONS[self.state]:
             raise IllegalTransition(f"intent {self.id}: {self.state} does not lead to {state}")
-        if changes.get("key"):  # found: will not be sent or searched for again
+        refused = state in NOT_THERE and not changes.get("retry", self.retry)
+        if changes.get("key") or refused:  # will not be sent or searched for again
             changes = {"payload": None, "snapshot": None, "candidates": (), **changes}
         return structs.replace(self, state=state, **changes)
 
