@@ -298,6 +298,20 @@ def test_hints_do_not_stall_a_large_record() -> None:
     assert sum("did you mean" in problem.message for problem in problems) == 20
 
 
+def test_a_long_list_of_choices_is_not_searched() -> None:
+    """A search among thousands takes a second. A label, or another case, is found without."""
+    entries = [{"value": f"A{n}", "displayName": f"Account {n}"} for n in range(5_000)]
+    described = options(account=prop("String", options=entries))
+
+    def message(value: str) -> str:
+        (problem,) = described.check({"account": value})
+        return problem.message.partition("not ")[2]
+
+    assert message("Acount 77") == '"Acount 77".'
+    assert message("account 77") == '"account 77"; did you mean "A77"?'
+    assert message("a77") == '"a77"; did you mean "A77"?'
+
+
 # Rules in words
 
 GUID = "7f3a0c1e-1111-4222-8333-0123456789ab"
