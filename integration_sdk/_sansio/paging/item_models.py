@@ -31,7 +31,6 @@ from typing import (
     Annotated,
     Any,
     Final,
-    NewType,
     TypeVar,
     Union,
     get_args,
@@ -49,6 +48,7 @@ from integration_sdk._sansio.model_fields import (
     fields_of,
     has_fields,
     is_struct,
+    meaning_of,
     name_of,
     needs_twin,
 )
@@ -120,7 +120,7 @@ def pydantic_reader(model: Any, *, exact: bool) -> Callable[[bytes], Any]:
 def _refusing(model: Any) -> Iterator[None]:
     try:
         yield
-    except (TypeError, ValueError, NameError, AttributeError) as error:
+    except (TypeError, ValueError, NameError, AttributeError, RecursionError) as error:
         raise ConfigurationError(f"model={name_of(model)} cannot be read: {error}") from None
 
 
@@ -173,8 +173,8 @@ class _Twins:
             return self._made[model]
         if model in self._making:
             raise TypeError(
-                f"{name_of(model)} contains itself; only a "
-                'msgspec Struct with the JSON\'s names (rename="camel") may'
+                f"{name_of(model)} contains itself; only a msgspec Struct with the JSON's names "
+                '(rename="camel") may, if no class but such Structs is in it, and no date'
             )
         self._making.add(model)
         shape = self._made[model] = self._make(model)
@@ -212,8 +212,8 @@ class _Twins:
         if has_fields(kind) and needs_twin(kind):
             shape = self.twin(kind)
             return shape.type, f"{_named(shape.build, known)}({value})"
-        if isinstance(kind, NewType):
-            return self._value(kind.__supertype__, value, known)
+        if (meant := meaning_of(kind)) is not None:
+            return self._value(meant, value, known)
         return self._generic(kind, value, known)
 
     def _generic(self, kind: Any, value: str, known: dict[str, Any]) -> tuple[Any, str]:
@@ -231,7 +231,7 @@ class _Twins:
             twin, expression = self._container(origin, arguments, value, known)
         if expression == value and needs_twin(kind):
             raise TypeError(
-                f"{kind} contains a class whose fields are renamed; that works only "
+                f"{kind} contains a date, or a class whose fields are renamed; that works only "
                 "inside a list, tuple, set, dict, Sequence, Mapping or union"
             )
         return (kind if expression == value else twin), expression
@@ -247,9 +247,11 @@ class _Twins:
             return twin | None, value if expression == value else optional
         twins = [self._value(member, "x", known) for member in members]
         builds = {
-            _read_into(twin): _function("x", expression, known)
+            made: build
             for twin, expression in twins
             if expression != "x"
+            for build in (_function("x", expression, known),)
+            for made in _read_into(twin)
         }
         expression = f"{_named(_either(builds), known)}({value})" if builds else value
         return Union[tuple(twin for twin, _ in twins)], expression  # noqa: UP007  # made at run time
@@ -265,21 +267,26 @@ class _Twins:
     def _container(
         self, origin: Any, arguments: tuple[Any, ...], value: str, known: dict[str, Any]
     ) -> tuple[Any, str]:
-        if origin in _MAPPINGS:
-            twin, each = self._value(arguments[1], "x", known)
-            anew = f"{{k: {each} for k, x in {value}.items()}}"
-            return dict[arguments[0], twin], value if each == "x" else anew  # type: ignore[valid-type]  # made at run time
-        if origin not in _REPEATED:
+        if not arguments or not (origin in _MAPPINGS or origin in _REPEATED):
             return origin, value
+        if origin in _MAPPINGS:
+            named, key = self._value(arguments[0], "k", known)
+            twin, each = self._value(arguments[1], "x", known)
+            anew = f"{{{key}: {each} for k, x in {value}.items()}}"
+            return dict[named, twin], value if (key, each) == ("k", "x") else anew  # type: ignore[valid-type]  # made at run time
         twin, each = self._value(arguments[0], "x", known)
         anew = _REPEATED[origin].format(each=each, value=value)
         return list[twin], value if each == "x" else anew  # type: ignore[valid-type]  # made at run time
 
 
-def _read_into(twin: Any) -> Any:
-    """Return the class of the values that msgspec decodes into *twin*."""
+def _read_into(twin: Any) -> Iterator[Any]:
+    """Yield the classes of the values that msgspec decodes into *twin*, which may be a union."""
     inner = get_args(twin)[0] if get_origin(twin) is Annotated else twin
-    return get_origin(inner) or inner
+    if get_origin(inner) in {Union, UnionType}:
+        for member in get_args(inner):
+            yield from _read_into(member)
+    else:
+        yield get_origin(inner) or inner
 
 
 def _either(builds: Mapping[Any, Build]) -> Build:
