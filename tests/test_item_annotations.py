@@ -151,6 +151,16 @@ class Stamped:
     stamp: Dated
 
 
+@pytest.mark.parametrize("others", [list[int], dict[str, int], set[int] | None, list])
+def test_a_day_or_a_container_is_refused_before_it_harms_the_process(others: Any) -> None:
+    """A decoder of both would free memory twice, and end Python at some later time."""
+    for day in (date, NewType("Due", date), Annotated[date, "noted"]):
+        kind = day | others
+
+        with pytest.raises(ConfigurationError, match="make the date a str"):
+            ItemReader.of(with_field(kind))
+
+
 @pytest.mark.parametrize("model", [Chain, Chained, Stamped])
 def test_a_day_where_none_can_be_is_named_in_the_refusal(model: type) -> None:
     """The class has the JSON's names already, so the names are not what is wrong."""

@@ -22,7 +22,7 @@ A pydantic model decodes itself. It has no twin, and cannot be inside a class th
 from __future__ import annotations
 
 from collections import abc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from keyword import iskeyword
@@ -245,13 +245,14 @@ class _Twins:
             twin, expression = self._value(some[0], value, known)
             optional = f"None if {value} is None else {expression}"
             return twin | None, value if expression == value else optional
+        _check_days({kind for member in members for kind in _alternatives(member)})
         twins = [self._value(member, "x", known) for member in members]
         builds = {
             made: build
             for twin, expression in twins
             if expression != "x"
             for build in (_function("x", expression, known),)
-            for made in _read_into(twin)
+            for made in _alternatives(twin)
         }
         expression = f"{_named(_either(builds), known)}({value})" if builds else value
         return Union[tuple(twin for twin, _ in twins)], expression  # noqa: UP007  # made at run time
@@ -279,14 +280,23 @@ class _Twins:
         return list[twin], value if each == "x" else anew  # type: ignore[valid-type]  # made at run time
 
 
-def _read_into(twin: Any) -> Iterator[Any]:
-    """Yield the classes of the values that msgspec decodes into *twin*, which may be a union."""
-    inner = get_args(twin)[0] if get_origin(twin) is Annotated else twin
-    if get_origin(inner) in {Union, UnionType}:
-        for member in get_args(inner):
-            yield from _read_into(member)
+def _alternatives(kind: Any) -> Iterator[Any]:
+    """Yield the classes that values of *kind*, which may be a union, can have."""
+    origin, meant = get_origin(kind), meaning_of(kind)
+    if meant is not None:
+        yield from _alternatives(meant)
+    elif origin in {Annotated, Union, UnionType}:
+        for member in get_args(kind)[: 1 if origin is Annotated else None]:
+            yield from _alternatives(member)
     else:
-        yield get_origin(inner) or inner
+        yield origin or kind
+
+
+def _check_days(kinds: Collection[Any]) -> None:
+    # A Decoder of a pattern and an array or object frees memory that is not its own
+    # (msgspec 0.22; `_Day` has a pattern): the process would abort, at any later time.
+    if date in kinds and any(kind in _REPEATED or kind in _MAPPINGS for kind in kinds):
+        raise TypeError("a union of a date and a container cannot be read; make the date a str")
 
 
 def _either(builds: Mapping[Any, Build]) -> Build:
