@@ -52,9 +52,10 @@ def _shown(value: Any) -> str:
 
 def _any_of(choices: Choices) -> str:
     """Return the choices to follow "must be": all of them, or three if there are more than six."""
-    values = [_shown(choice.value) for choice in choices.listed]
-    if len(values) > 6:
-        return f"one of {len(values)} choices such as {', '.join(values[:3])}"
+    several = len(choices.listed) > 6  # or thousands: no time to write them all
+    values = [_shown(choice.value) for choice in choices.listed[: 3 if several else None]]
+    if several:
+        return f"one of {len(choices.listed)} choices such as {', '.join(values)}"
     return " or ".join(filter(None, (", ".join(values[:-1]), values[-1])))
 
 
