@@ -223,6 +223,23 @@ def test_a_checkpoint_that_cannot_work_says_so(tmp_path: Path) -> None:
         Checkpoint(tmp_path / "missing" / "cursor").load()
     with pytest.raises(ConfigurationError, match="cannot be removed"):
         Checkpoint(tmp_path).clear()
+    with pytest.raises(ConfigurationError, match="cannot be written"):
+        Checkpoint("a\0b").save("1.a")
+    with pytest.raises(ConfigurationError, match="cannot be removed"):
+        Checkpoint("a\0b").clear()
+
+
+@pytest.mark.parametrize("wrong", [None, "1.é", "1.\ud800", 1])
+def test_what_is_no_cursor_is_not_saved(tmp_path: Path, wrong: Any) -> None:
+    """The last cursor stays, and nothing is left beside it."""
+    checkpoint = Checkpoint(tmp_path / "cursor")
+    checkpoint.save("first")
+
+    with pytest.raises(ConfigurationError, match="cannot be written"):
+        checkpoint.save(wrong)
+
+    assert checkpoint.load() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["cursor"]
 
 
 def test_the_cursor_of_an_error_survives_pickling() -> None:

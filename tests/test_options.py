@@ -12,6 +12,8 @@ import attrs
 import msgspec
 import pytest
 
+from integration_sdk._sansio.codec import encode_value
+from integration_sdk._sansio.options import words
 from integration_sdk._sansio.options.options import Problem, ProblemCode, PushOptions, Severity
 from integration_sdk._sansio.shapes import structure
 from integration_sdk.models import PropertyDescription
@@ -296,6 +298,42 @@ def test_hints_do_not_stall_a_large_record() -> None:
 
     assert len(problems) == 100
     assert sum("did you mean" in problem.message for problem in problems) == 20
+
+
+def test_a_long_list_of_choices_is_not_searched() -> None:
+    """A search among thousands takes a second. A label, or another case, is found without."""
+    entries = [{"value": f"A{n}", "displayName": f"Account {n}"} for n in range(5_000)]
+    described = options(account=prop("String", options=entries))
+
+    def message(value: str) -> str:
+        (problem,) = described.check({"account": value})
+        return problem.message.partition("not ")[2]
+
+    assert message("Acount 77") == '"Acount 77".'
+    assert message("account 77") == '"account 77"; did you mean "A77"?'
+    assert message("a77") == '"a77"; did you mean "A77"?'
+
+
+def test_a_long_list_of_choices_is_not_written_to_show_three(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A record with hundreds of wrong accounts would take seconds, on the event loop."""
+    entries = [{"value": f"A{n}"} for n in range(5_000)]
+    account = prop("String", required=True, options=entries)
+    described = options(lines=prop("Array", properties={"account": account}))
+    written: list[object] = []
+
+    def write(value: object) -> bytes:
+        written.append(value)
+        return encode_value(value)
+
+    monkeypatch.setattr(words, "encode_value", write)
+
+    problems = described.check({"lines": [{"account": "x"}, {"account": None}]})
+
+    assert {problem.code for problem in problems} == {"not_a_choice", "required"}
+    assert all("one of 5000 choices" in problem.message for problem in problems)
+    assert len(written) == 3 + 1 + 3
 
 
 # Rules in words

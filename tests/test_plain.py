@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from integration_sdk import Client, OutcomeStatus, PushRequest, PushStatus
-from integration_sdk._sansio.codec import encode_record, encode_value
+from integration_sdk._sansio.codec import decode_json, encode_record, encode_value
 from integration_sdk._sansio.options.options import PushOptions
 from integration_sdk._sansio.paging.items import ItemReader
 from integration_sdk._sansio.shapes import structure
@@ -231,6 +231,59 @@ def test_text_and_numbers_of_other_libraries_are_what_they_hold() -> None:
         encode_record({"a": Share("nan")})
 
 
+class Moment(datetime):
+    """As ``pandas.Timestamp`` is, which may know nanoseconds."""
+
+    def isoformat(self, sep: str = "T", timespec: str = "auto") -> str:
+        return super().isoformat(sep, "microseconds").replace("+", "789+")
+
+
+class Day(date):
+    """As that of a library that fakes the time in tests."""
+
+
+class NoTime(datetime):
+    """As ``pandas.NaT`` is."""
+
+    def isoformat(self, sep: str = "T", timespec: str = "auto") -> str:
+        return "NaT"
+
+
+class Money(Decimal):
+    """A Decimal with methods of its own."""
+
+
+def test_times_and_decimals_of_other_libraries_are_what_they_hold() -> None:
+    """A subclass of a datetime, date or Decimal is written as that, wherever it stands."""
+    moment = Moment(2023, 4, 1, 10, 0, 0, 123456, tzinfo=UTC)
+    record = {"a": moment, "b": [Day(2023, 4, 1)], "c": Money("1.10")}
+
+    assert encode_record(record) == (
+        b'{"a":"2023-04-01T10:00:00.123456Z","b":["2023-04-01"],"c":1.10}'
+    )
+    assert encode_record({"a": moment}) == encode_record(
+        {"a": datetime(2023, 4, 1, 10, 0, 0, 123456, tzinfo=UTC)}
+    )
+    with pytest.raises(InvalidRecord, match="NaT"):
+        encode_record({"a": NoTime(1, 1, 1)})
+
+
+@pytest.mark.parametrize("record", [{Decimal("1.50"): 1}, {"a": [{Decimal("1.50"): 1}]}])
+def test_a_decimal_is_a_name_as_any_number_is(record: Any) -> None:
+    """In quotes: without them the whole body would be no JSON."""
+    assert b'{"1.50":1}' in encode_record(record)
+    assert encode_record(Held([record])) == b'{"held":[%b]}' % encode_record(record)
+    assert written(record)
+
+
+@pytest.mark.parametrize("amount", ["1e400", "-1e-400", "1e999999"])
+def test_a_decimal_beyond_any_float_is_a_number(amount: str) -> None:
+    """Beside a null as well, which makes a record worth searching for NaN."""
+    record = {"a": Decimal(amount), "b": None, "c": "NaN"}
+
+    assert decode_json(encode_record(record), exact=True) == record
+
+
 def test_nan_inside_any_mapping_is_found() -> None:
     """It would become null, and a record would lose its amount."""
     with pytest.raises(InvalidRecord, match="is nan"):
@@ -239,6 +292,8 @@ def test_nan_inside_any_mapping_is_found() -> None:
         encode_record({"a": MappingProxyType({"b": MappingProxyType({"c": float("nan")})})})
     with pytest.raises(InvalidRecord, match=r"\$\.unitAmount is NaN"):
         encode_record(Line(Decimal("nan")))
+    with pytest.raises(InvalidRecord, match=r"\$\.a is sNaN"):
+        encode_record({"a": Decimal("snan")})
 
 
 class Partial(msgspec.Struct):
@@ -253,6 +308,8 @@ def test_what_was_left_undecoded_is_sent_as_it_came() -> None:
     assert written(record) == written({"customerRef": record.customer_ref}) == {"customerRef": ref}
     with pytest.raises(InvalidRecord, match="truncated"):
         encode_record({"customerRef": msgspec.Raw(b'{"half":')})
+    with pytest.raises(InvalidRecord, match="InvalidOperation"):
+        encode_record({"customerRef": msgspec.Raw(b"1e99999999999999999999")})
 
 
 class Tagged(msgspec.Struct, tag="bill", omit_defaults=True):

@@ -60,6 +60,19 @@ async def test_a_push_with_a_value_that_cannot_be_read_ends_like_the_others(
     assert all(one.operation and one.operation.data for n, one in outcomes.items() if n != 1)
 
 
+async def test_a_number_that_not_even_a_decimal_holds_ends_one_push_only() -> None:
+    """Where fractions are read exactly, an exponent of twenty digits is Python's error."""
+    model = Odd()
+    model.odd = b"1e99999999999999999999"
+    polls = poller(model, exact=True)
+    async with asyncio.timeout(1000), coordinator(model, polls=polls) as pushes:
+        outcomes = await collect(pushes.run(requests(10)))
+
+    assert {one.status for one in outcomes} == {OutcomeStatus.SUCCESS}
+    read = {one.request.record["number"]: one.operation for one in outcomes}
+    assert [n for n, operation in read.items() if operation and operation.data is None] == [1]
+
+
 @odd_values
 async def test_a_push_that_is_acknowledged_with_such_a_value_is_not_in_doubt(odd: bytes) -> None:
     """The answer has its key, which is all that proves it."""

@@ -117,6 +117,18 @@ def test_a_model_without_room_for_decimals_is_read_as_pydantic_reads_it() -> Non
     assert read(Loose, f'{{"content":{LONG}}}', exact=True).content == float(LONG)
 
 
+def test_a_field_that_takes_no_decimal_costs_the_others_none_of_their_digits() -> None:
+    """Only a number that a float cannot hold has to be a Decimal."""
+
+    class Loose(Model):
+        content: JsonValue
+        amount_due: Decimal
+
+    item = read(Loose, f'{{"content":0.5,"amountDue":{LONG}}}', exact=True)
+
+    assert (item.content, item.amount_due) == (0.5, Decimal(LONG))
+
+
 def test_strictness_is_the_models_own() -> None:
     """What pydantic refuses of JSON is refused; what it takes of JSON is taken."""
     with pytest.raises(pydantic.ValidationError, match="valid number"):

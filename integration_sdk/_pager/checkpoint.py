@@ -70,7 +70,7 @@ class Checkpoint:
         """Save *cursor*; once this returns, it survives a power cut.
 
         Raises:
-            ConfigurationError: The file cannot be written.
+            ConfigurationError: The file cannot be written, or *cursor* is not a cursor.
         """
         self._saving(cursor)()
 
@@ -93,8 +93,8 @@ class Checkpoint:
                 os.fsync(file.fileno())
             new.replace(self.path)
             sync_directory(self.path.parent)
-        except OSError as error:
-            with suppress(OSError):  # on a disk that is read-only even this fails
+        except (OSError, TypeError, ValueError) as error:  # full; no cursor; no path
+            with suppress(OSError, ValueError):  # on a disk that is read-only even this fails
                 new.unlink()
             raise ConfigurationError(f"checkpoint {self.path} cannot be written: {error}") from None
 
@@ -106,6 +106,6 @@ class Checkpoint:
         """
         try:
             self.path.unlink(missing_ok=True)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             what = f"checkpoint {self.path} cannot be removed: {error}"
             raise ConfigurationError(what) from None

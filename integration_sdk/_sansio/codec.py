@@ -22,7 +22,7 @@ _decode_any: Final = msgspec.json.Decoder().decode
 _decode_exact: Final = msgspec.json.Decoder(float_hook=Decimal).decode
 _ESCAPE: Final = rb"(?s)\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>u[dD][89a-fA-F]..)|.)"
 """Matches an escape in a JSON string: a surrogate pair, half of one, or any other."""
-_UNWRITABLE: Final = (TypeError, ValueError, msgspec.MsgspecError)
+_UNWRITABLE: Final = (TypeError, ValueError, ArithmeticError, msgspec.MsgspecError)
 _encode: Final = msgspec.json.Encoder(decimal_format="number").encode
 
 
@@ -34,6 +34,8 @@ def decode_json(body: bytes, *, exact: bool = False) -> Json:
     """
     try:
         return (_decode_exact if exact else _decode_any)(body)
+    except ArithmeticError:  # of Decimal: an exponent of 19 digits
+        raise MalformedResponse("the answer is not valid JSON: Number out of range") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedResponse(f"the answer is not valid JSON: {error}") from None
 
@@ -107,8 +109,14 @@ def _refuse_nan(value: Any, path: str) -> None:
     """Raise ValueError for NaN and infinities, which msgspec would write as null."""
     for step, member in _members(value):
         _refuse_nan(member, f"{path}{step}")
-    if isinstance(value, float | Decimal) and not math.isfinite(value):
+    if not _is_finite(value):
         raise ValueError(f"{path} is {value}, which is not a JSON number")
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, Decimal):
+        return value.is_finite()  # math.isfinite would make 1e400 a float, which is infinite
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def parse_utc(value: Any, _: Any = datetime) -> datetime:

@@ -91,6 +91,13 @@ def has_fields(kind: Any) -> bool:
     return made or is_struct(kind) or is_typeddict(kind)
 
 
+def meaning_of(kind: Any) -> Any:
+    """Return the type that a NewType or a type alias stands for; None if *kind* is neither."""
+    if isinstance(kind, NewType):
+        return kind.__supertype__
+    return kind.__value__ if type(kind).__name__ == "TypeAliasType" else None
+
+
 def fields_of(model: Any) -> Iterator[Field]:
     """Yield the fields that *model* is filled from.
 
@@ -123,11 +130,11 @@ def needs_twin(kind: Any) -> bool:
     because msgspec would bypass its ``__init__``. Neither can a date, because msgspec refuses
     one with a time, even midnight.
     """
-    seen: set[type] = set()
+    seen: set[Any] = set()
     to_see = [kind]
     while to_see:
         kind = to_see.pop()
-        if isinstance(kind, type):
+        if isinstance(kind, type) or meaning_of(kind) is not None:
             if kind in seen:
                 continue
             seen.add(kind)
@@ -145,8 +152,8 @@ def _parts(kind: Any) -> Iterator[Any]:
     """Yield the types that *kind* is made of."""
     if has_fields(kind):
         yield from (item.type for item in fields_of(kind))
-    elif isinstance(kind, NewType):
-        yield kind.__supertype__
+    elif (meant := meaning_of(kind)) is not None:
+        yield meant
     elif isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields"):
         yield from get_type_hints(kind).values()
     elif get_origin(kind) is Annotated:
@@ -185,7 +192,7 @@ def needs_renaming(kind: Any) -> bool:
 
 
 def _of_attrs(attribute: Any, hints: Mapping[str, Any]) -> Field:
-    known = hints.get(attribute.name, Any)
+    known = hints.get(attribute.name, attribute.type or Any)
     default, factory, late = attribute.default, REQUIRED, False
     if default is attrs.NOTHING:
         default = REQUIRED

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from copy import copy
+from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache, partial
@@ -28,10 +29,25 @@ from integration_sdk._sansio.model_fields import (
 from integration_sdk._sansio.pydantic_models import dumped, is_pydantic
 
 _read_raw: Final = msgspec.json.Decoder(float_hook=Decimal).decode
-_PLAIN: Final = frozenset({str, int, float, bool, type(None)})
+_PLAIN: Final = frozenset({str, int, float, bool, type(None), Decimal, datetime, date})
 """What most members of a record are: they are kept without asking for their writer."""
-_EXACT: Final = {str: str.__str__, int: int.__int__, float: float.__float__}
-"""Makes a str, int or float of a subclass, such as ``numpy.float64``, which msgspec refuses."""
+
+
+def _as_written(read: Callable[[str], date], day: date) -> date:
+    """Return the date or time that *day* says it is; refuse ``pandas.NaT``, which says "NaT"."""
+    return read(day.isoformat())
+
+
+_EXACT: Final[dict[type, Callable[[Any], Any]]] = {
+    str: str.__str__,
+    int: int.__int__,
+    float: float.__float__,
+    Decimal: Decimal,
+    datetime: partial(_as_written, datetime.fromisoformat),
+    date: partial(_as_written, date.fromisoformat),
+}
+"""Makes a value of the class itself of one of a subclass, such as ``numpy.float64`` or
+``pandas.Timestamp``, which msgspec refuses."""
 
 
 def to_plain(value: Any) -> Any:
@@ -96,7 +112,10 @@ def _of_struct(names: dict[str, str], value: Any) -> Any:
 
 def _of_mapping(value: Mapping[Any, Any]) -> dict[Any, Any]:
     return {
-        name: member if type(member) in _PLAIN else to_plain(member)
+        # msgspec writes a Decimal without quotes, even where it is a name.
+        str(name) if type(name) is Decimal else name: (
+            member if type(member) in _PLAIN else to_plain(member)
+        )
         for name, member in value.items()
     }
 

@@ -72,15 +72,17 @@ def validator(model: Any, *, exact: bool) -> Callable[[bytes], Any]:
         model: The class.
         exact: Whether fractions without an annotation become Decimal.
     """
-    numbers = msgspec.json.Decoder(float_hook=Decimal if exact else _number).decode
+    # A valid model may not take a Decimal, for example in a JsonValue; then as few as can be.
+    hooks = (Decimal, _number) if exact else (_number,)
+    readers = [msgspec.json.Decoder(float_hook=hook).decode for hook in hooks]
 
     def read(body: bytes) -> Any:
         item = model.model_validate_json(body)
         if exact or _LONG in body.translate(_AS_ZEROS):
-            # A valid model may not take a Decimal, for example in a JsonValue.
-            with suppress(Exception):
-                # Not strict: values without a JSON type, such as dates, are strings here.
-                return model.model_validate(numbers(body), strict=False)
+            for numbers in readers:
+                with suppress(Exception):
+                    # Not strict: values without a JSON type, such as dates, are strings here.
+                    return model.model_validate(numbers(body), strict=False)
         return item
 
     return read

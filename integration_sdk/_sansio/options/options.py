@@ -8,6 +8,7 @@ that is not a choice, a wrong type. All else is a warning, since only the platfo
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -138,8 +139,9 @@ class _Check:
     """Walks through one record and collects its problems."""
 
     problems: list[Problem] = Factory(list)
-    # Finding the value meant can take a millisecond, and a record may have thousands of lines.
-    _hints_left: int = 20
+    # A search among a hundred names can take a few milliseconds. A record may have thousands of
+    # lines, and a list of choices, such as accounts, thousands of names.
+    _searches_left: int = 20
 
     def members(self, field: Field, record: dict[str, Any], path: str) -> None:
         prefix = f"{path}." if path else ""
@@ -172,25 +174,28 @@ class _Check:
 
     def _refused(self, field: Field, value: Any, path: str) -> None:
         if field.choices is not None and field.choices.closed:
-            said = words.no_choice(field, field.choices, value, self._may_hint())
+            said = words.no_choice(field, field.choices, value, self._may_search)
             self._refuse(path, ProblemCode.NOT_A_CHOICE, said)
         else:
             self._refuse(path, ProblemCode.WRONG_TYPE, words.wrong_type(field, value))
 
     def _warnings(self, field: Field, value: Any, path: str) -> None:
         if field.choices is not None and value not in field.choices:
-            said = words.no_choice(field, field.choices, value, self._may_hint())
+            said = words.no_choice(field, field.choices, value, self._may_search)
             self._warn(path, ProblemCode.NOT_A_CHOICE, said)
         for limit in field.limits:
             if observed := limit.observe(value):
                 self._warn(path, ProblemCode.RULE, words.broken_rule(field, limit, observed))
 
     def _unlisted(self, field: Field, name: str, path: str) -> None:
-        self._warn(path, ProblemCode.UNLISTED, words.unlisted(field, name, self._may_hint()))
+        self._warn(path, ProblemCode.UNLISTED, words.unlisted(field, name, self._may_search))
 
-    def _may_hint(self) -> bool:
-        self._hints_left -= 1
-        return self._hints_left >= 0
+    def _may_search(self, names: Collection[str]) -> bool:
+        cost = 1 + len(names) // 100
+        if cost > self._searches_left:
+            return False
+        self._searches_left -= cost
+        return True
 
     def _refuse(self, path: str, code: ProblemCode, message: str) -> None:
         self.problems.append(Problem(path, code, message))

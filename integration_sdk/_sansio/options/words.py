@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
 from typing import Any
 
 from integration_sdk._sansio.codec import encode_value
 from integration_sdk._sansio.options.fields import Choices, Field
 from integration_sdk._sansio.options.rules import Limit
+
+MaySearch = Callable[[Collection[str]], bool]
+"""Returns whether there is time to search these names for the one that was meant."""
 
 
 def missing(field: Field) -> str:
@@ -22,17 +25,17 @@ def wrong_type(field: Field, value: Any) -> str:
     return f"{field.label} must be {field.kind.words}, not {_shown(value)}."
 
 
-def no_choice(field: Field, choices: Choices, value: Any, may_hint: bool) -> str:
+def no_choice(field: Field, choices: Choices, value: Any, may_search: MaySearch) -> str:
     """Return the sentence for a value that is not among the choices."""
     must = "must" if choices.closed else "should"
-    end = _end(str(value), choices.spellings) if may_hint else "."
+    end = _end(str(value), choices.spellings, may_search)
     return f"{field.label} {must} be {_any_of(choices)}, not {_shown(value)}{end}"
 
 
-def unlisted(field: Field, name: str, may_hint: bool) -> str:
+def unlisted(field: Field, name: str, may_search: MaySearch) -> str:
     """Return the sentence for a property that the options do not list."""
     known = {member.casefold(): member for member in field.members}
-    end = _end(name, known) if may_hint else "."
+    end = _end(name, known, may_search)
     return f"{_shown(name)} is not listed for {field.label} and may be dropped{end}"
 
 
@@ -49,13 +52,17 @@ def _shown(value: Any) -> str:
 
 def _any_of(choices: Choices) -> str:
     """Return the choices to follow "must be": all of them, or three if there are more than six."""
-    values = [_shown(choice.value) for choice in choices.listed]
-    if len(values) > 6:
-        return f"one of {len(values)} choices such as {', '.join(values[:3])}"
+    several = len(choices.listed) > 6  # or thousands: no time to write them all
+    values = [_shown(choice.value) for choice in choices.listed[: 3 if several else None]]
+    if several:
+        return f"one of {len(choices.listed)} choices such as {', '.join(values)}"
     return " or ".join(filter(None, (", ".join(values[:-1]), values[-1])))
 
 
-def _end(wrong: str, right: Mapping[str, Any]) -> str:
+def _end(wrong: str, right: Mapping[str, Any], may_search: MaySearch) -> str:
     """Return the end of a sentence, with the value probably meant; *right* has casefolded keys."""
-    near = get_close_matches(wrong.casefold(), right, n=1) if len(wrong) <= 100 else []
+    name = wrong.casefold()
+    near = [name] if name in right else []
+    if not near and len(wrong) <= 100 and may_search(right):
+        near = get_close_matches(name, right, n=1)
     return f"; did you mean {_shown(right[near[0]])}?" if near else "."

@@ -22,7 +22,7 @@ A pydantic model decodes itself. It has no twin, and cannot be inside a class th
 from __future__ import annotations
 
 from collections import abc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from keyword import iskeyword
@@ -31,7 +31,6 @@ from typing import (
     Annotated,
     Any,
     Final,
-    NewType,
     TypeVar,
     Union,
     get_args,
@@ -49,6 +48,7 @@ from integration_sdk._sansio.model_fields import (
     fields_of,
     has_fields,
     is_struct,
+    meaning_of,
     name_of,
     needs_twin,
 )
@@ -120,7 +120,7 @@ def pydantic_reader(model: Any, *, exact: bool) -> Callable[[bytes], Any]:
 def _refusing(model: Any) -> Iterator[None]:
     try:
         yield
-    except (TypeError, ValueError, NameError, AttributeError) as error:
+    except (TypeError, ValueError, NameError, AttributeError, RecursionError) as error:
         raise ConfigurationError(f"model={name_of(model)} cannot be read: {error}") from None
 
 
@@ -173,8 +173,8 @@ class _Twins:
             return self._made[model]
         if model in self._making:
             raise TypeError(
-                f"{name_of(model)} contains itself; only a "
-                'msgspec Struct with the JSON\'s names (rename="camel") may'
+                f"{name_of(model)} contains itself; only a msgspec Struct with the JSON's names "
+                '(rename="camel") may, if no class but such Structs is in it, and no date'
             )
         self._making.add(model)
         shape = self._made[model] = self._make(model)
@@ -212,8 +212,8 @@ class _Twins:
         if has_fields(kind) and needs_twin(kind):
             shape = self.twin(kind)
             return shape.type, f"{_named(shape.build, known)}({value})"
-        if isinstance(kind, NewType):
-            return self._value(kind.__supertype__, value, known)
+        if (meant := meaning_of(kind)) is not None:
+            return self._value(meant, value, known)
         return self._generic(kind, value, known)
 
     def _generic(self, kind: Any, value: str, known: dict[str, Any]) -> tuple[Any, str]:
@@ -231,7 +231,7 @@ class _Twins:
             twin, expression = self._container(origin, arguments, value, known)
         if expression == value and needs_twin(kind):
             raise TypeError(
-                f"{kind} contains a class whose fields are renamed; that works only "
+                f"{kind} contains a date, or a class whose fields are renamed; that works only "
                 "inside a list, tuple, set, dict, Sequence, Mapping or union"
             )
         return (kind if expression == value else twin), expression
@@ -245,11 +245,14 @@ class _Twins:
             twin, expression = self._value(some[0], value, known)
             optional = f"None if {value} is None else {expression}"
             return twin | None, value if expression == value else optional
+        _check_days({kind for member in members for kind in _alternatives(member)})
         twins = [self._value(member, "x", known) for member in members]
         builds = {
-            _read_into(twin): _function("x", expression, known)
+            made: build
             for twin, expression in twins
             if expression != "x"
+            for build in (_function("x", expression, known),)
+            for made in _alternatives(twin)
         }
         expression = f"{_named(_either(builds), known)}({value})" if builds else value
         return Union[tuple(twin for twin, _ in twins)], expression  # noqa: UP007  # made at run time
@@ -265,21 +268,35 @@ class _Twins:
     def _container(
         self, origin: Any, arguments: tuple[Any, ...], value: str, known: dict[str, Any]
     ) -> tuple[Any, str]:
-        if origin in _MAPPINGS:
-            twin, each = self._value(arguments[1], "x", known)
-            anew = f"{{k: {each} for k, x in {value}.items()}}"
-            return dict[arguments[0], twin], value if each == "x" else anew  # type: ignore[valid-type]  # made at run time
-        if origin not in _REPEATED:
+        if not arguments or not (origin in _MAPPINGS or origin in _REPEATED):
             return origin, value
+        if origin in _MAPPINGS:
+            named, key = self._value(arguments[0], "k", known)
+            twin, each = self._value(arguments[1], "x", known)
+            anew = f"{{{key}: {each} for k, x in {value}.items()}}"
+            return dict[named, twin], value if (key, each) == ("k", "x") else anew  # type: ignore[valid-type]  # made at run time
         twin, each = self._value(arguments[0], "x", known)
         anew = _REPEATED[origin].format(each=each, value=value)
         return list[twin], value if each == "x" else anew  # type: ignore[valid-type]  # made at run time
 
 
-def _read_into(twin: Any) -> Any:
-    """Return the class of the values that msgspec decodes into *twin*."""
-    inner = get_args(twin)[0] if get_origin(twin) is Annotated else twin
-    return get_origin(inner) or inner
+def _alternatives(kind: Any) -> Iterator[Any]:
+    """Yield the classes that values of *kind*, which may be a union, can have."""
+    origin, meant = get_origin(kind), meaning_of(kind)
+    if meant is not None:
+        yield from _alternatives(meant)
+    elif origin in {Annotated, Union, UnionType}:
+        for member in get_args(kind)[: 1 if origin is Annotated else None]:
+            yield from _alternatives(member)
+    else:
+        yield origin or kind
+
+
+def _check_days(kinds: Collection[Any]) -> None:
+    # A Decoder of a pattern and an array or object frees memory that is not its own
+    # (msgspec 0.22; `_Day` has a pattern): the process would abort, at any later time.
+    if date in kinds and any(kind in _REPEATED or kind in _MAPPINGS for kind in kinds):
+        raise TypeError("a union of a date and a container cannot be read; make the date a str")
 
 
 def _either(builds: Mapping[Any, Build]) -> Build:

@@ -142,7 +142,7 @@ def read_full(raw: bytes, *, exact: bool = False) -> PushOperation:
     """
     try:
         return _operation(_read_exact(raw) if exact else _read_usual(raw))
-    except (msgspec.DecodeError, ValueError, KeyError, RecursionError):
+    except (msgspec.DecodeError, ValueError, ArithmeticError, KeyError, RecursionError):
         return read_operation(decode_json(raw, exact=exact))
 
 
