@@ -254,6 +254,15 @@ def test_fixtures_follow_the_loop_of_the_test(tmp_path: Path) -> None:
             "integration_sandbox answers only while the test awaits: make test_it an async",
         ),
         (
+            "import unittest\nclass Test(unittest.IsolatedAsyncioTestCase):\n"
+            "    @pytest.fixture(autouse=True)\n"
+            "    def given(self, integration_client): self.client = integration_client\n"
+            "    async def test_it(self): await self.client.companies.list()",
+            ["-p", "asyncio"],
+            "Test is a unittest.TestCase, which has no loop or one of its own: write `async with "
+            "Sandbox() as sandbox` in tests of an IsolatedAsyncioTestCase",
+        ),
+        (
             f"{ANYIO}\nasync def test_it(integration_sandbox): ...",
             ["-p", "asyncio", "-p", "anyio", "--asyncio-mode=auto"],
             "both run this test: set asyncio_mode = strict, or take away its mark anyio",
