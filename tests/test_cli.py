@@ -258,6 +258,14 @@ def test_sandbox_goes_wrong_as_a_file_says(tmp_path: Path, monkeypatch: pytest.M
             "fault 1: rout is no argument of",
         ),
         ('[{"fault": "latency", "seconds": 1, "times": 0}]', "fault 1: times cannot be 0: Exp"),
+        (
+            '[{"fault": "latency", "seconds": [1]}]',
+            "fault 1: seconds cannot be [1]: Expected `(least, most)` of length 2, got 1",
+        ),
+        (
+            '[{"fault": "status", "code": 503, "headers": [1]}]',
+            "fault 1: headers cannot be [1]: Expected `object`, got `array`",
+        ),
         ('{"fault": "latency", "seconds": 1}', 'faults are a JSON list such as [{"fault": '),
         ("\udcff", "faults are a JSON list such as"),
     ],
