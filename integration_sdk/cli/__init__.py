@@ -353,4 +353,5 @@ def resolve(
     given = [decision for decision, value in chosen.items() if value not in {None, False}]
     if len(given) != 1:
         raise ConfigurationError("give one of --resend, --abandon and --bind KEY")
-    asyncio.run(_journals.resolve(journal, intent, Console(file=stdout()), decision=given[0], key=bind))
+    out = Console(file=stdout())
+    asyncio.run(_journals.resolve(journal, intent, out, decision=given[0], key=bind))
