@@ -137,6 +137,7 @@ def sandbox(
             invoices=invoices,
             seed=seed,
             push_seconds=push_seconds,
+            remember=0,  # nobody can ask it here what it saw
             host=host,
             port=port,
             dialect="published" if published else "document",
