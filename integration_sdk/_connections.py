@@ -47,7 +47,9 @@ class Connection:
         Source: "Push options".
         """
         operation = "options.update" if for_update else "options.create"
-        request = self._caller.to_route(operation, **self._names, dataType=data_type)
+        requests.segment("dataType", data_type)  # the lookup needs something hashable
+        name = self._caller.dialect.option_names.get(data_type, data_type)
+        request = self._caller.to_route(operation, **self._names, dataType=name)
         return await self._caller.options(request, refresh=refresh)
 
     async def push(

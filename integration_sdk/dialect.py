@@ -102,6 +102,8 @@ class Dialect:
         routes: By operation, such as ``push.create``.
         path_names: Data types that have another name in the path of a push. Assumed: options
             and operations use ``chartOfAccounts``, the push path ``accounts``.
+        option_names: Data types that have another name in the path of options. Assumed, as
+            above; the document names ``accounts`` as a data type of any path.
         query_parameter: Parameter for a filter. Assumed: the document leaves it open.
         order_by_parameter: Parameter for the order of a list. Assumed, as above.
         timeout_parameter: Parameter for the deadline of a push, in minutes. Assumed:
@@ -120,6 +122,7 @@ class Dialect:
     name: str
     routes: Mapping[str, Route] = field(default=_DOCUMENT_ROUTES, repr=False)
     path_names: Mapping[str, str] = field(factory=lambda: {"chartOfAccounts": "accounts"})
+    option_names: Mapping[str, str] = field(factory=dict)
     query_parameter: str = "query"
     order_by_parameter: str = "orderBy"
     timeout_parameter: str = "timeoutInMinutes"
@@ -144,6 +147,7 @@ class Dialect:
                 "options.create": _PUBLISHED_OPTIONS,
                 "options.update": _PUBLISHED_OPTIONS,
             },
+            option_names={"accounts": "chartOfAccounts"},
             idempotency_header="Idempotency-Key",
             timed_out_may_take_effect=True,
         )

@@ -245,6 +245,23 @@ def test_sandbox_goes_wrong_as_a_file_says(tmp_path: Path, monkeypatch: pytest.M
     assert told == [504, "Pending", "Success"]
 
 
+def test_a_sandbox_of_the_command_keeps_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may serve for months, and nobody can look at what it saw."""
+    told: list[object] = []
+
+    async def look(sandbox: Sandbox) -> None:
+        async with sandbox, aiohttp.ClientSession(sandbox.base_url) as session:
+            async with session.get("/companies") as answer:
+                told.append(answer.status)
+            told.extend([sandbox.served, sandbox.requests])
+
+    monkeypatch.setattr(cli, "serve", look)
+
+    assert main(["sandbox", "--invoices", "1", "--port", "0"]) == 0
+
+    assert told == [401, 1, []]
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -258,6 +275,14 @@ def test_sandbox_goes_wrong_as_a_file_says(tmp_path: Path, monkeypatch: pytest.M
             "fault 1: rout is no argument of",
         ),
         ('[{"fault": "latency", "seconds": 1, "times": 0}]', "fault 1: times cannot be 0: Exp"),
+        (
+            '[{"fault": "latency", "seconds": [1]}]',
+            "fault 1: seconds cannot be [1]: Expected `(least, most)` of length 2, got 1",
+        ),
+        (
+            '[{"fault": "status", "code": 503, "headers": [1]}]',
+            "fault 1: headers cannot be [1]: Expected `object`, got `array`",
+        ),
         ('{"fault": "latency", "seconds": 1}', 'faults are a JSON list such as [{"fault": '),
         ("\udcff", "faults are a JSON list such as"),
     ],

@@ -293,6 +293,28 @@ async def test_without_stdout_nothing_is_pushed(
     assert "standard output is closed" in done.stderr
 
 
+async def test_without_stdout_a_journal_is_neither_listed_nor_decided_about(
+    sandbox: Sandbox, books: Connection, tmp_path: Path
+) -> None:
+    """A closed stdout is wrong usage, in one line, of every command whose results go there."""
+    journal = tmp_path / "j.db"
+    await pushed(sandbox, books, written(tmp_path / "r", [invoice(1)]), journal=journal)
+    before = journal.read_bytes()
+
+    listed = await run("pushes", "list", str(journal), redirect=">&-")
+    decided = await run(
+        *("pushes", "resolve", "0", "--journal", str(journal), "--abandon"), redirect=">&-"
+    )
+    shown = await run("demo", "--invoices", "1", "--pushes", "1", redirect=">&-")
+
+    for done in (listed, decided, shown):
+        assert done.code == 2
+        assert done.stderr == (
+            "integration-sdk: standard output is closed, and results are written to it\n"
+        )
+    assert journal.read_bytes() == before
+
+
 async def test_without_stdin_there_is_nothing_to_push(sandbox: Sandbox, books: Connection) -> None:
     """A closed stdin is wrong usage, in one line."""
     done = await run("push", "-", *to(books), sandbox=sandbox, redirect="<&-")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from integration_sdk._journal import SqliteJournal
 from integration_sdk._sansio.pushing.intents import Lane, new_intent
+from integration_sdk.cli._records import Line, NoRecord, decode
 from integration_sdk.errors import ConfigurationError, JournalInUse, NotSent, Unauthorized
 from integration_sdk.sandbox import Connection, Sandbox
 from tests.cli_support import (
@@ -256,3 +258,24 @@ async def test_a_line_that_is_no_object_is_shown_as_it_stands(
     done = await pushed(sandbox, books, written(tmp_path / "r.ndjson", [[1, 2]]))
 
     assert done.lines[0]["errors"] == ["line 1 is no JSON object, but [1, 2]"]
+
+
+def test_a_file_that_is_one_list_is_refused_without_being_read_as_one() -> None:
+    """A list of everything is an easy mistake, and its values take ten times its bytes."""
+    line = Line(1, b"[" + b'{"amount": 1.5}, ' * 100_000 + b"{}]")
+
+    tracemalloc.start()
+    try:
+        with pytest.raises(NoRecord, match="line 1 is no JSON object, but "):
+            decode(line)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert most < len(line.text) / 10
+
+
+@pytest.mark.parametrize("text", [b'{"a": 1}', b' \t{"a":1}\r\n', b'\xef\xbb\xbf {"a":1}'])
+def test_an_object_may_have_space_around_it(text: bytes) -> None:
+    """Indented lines, and those with a byte order mark or CRLF, hold their record."""
+    assert decode(Line(1, text)) == {"a": 1}

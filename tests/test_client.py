@@ -884,6 +884,20 @@ async def test_published_dialect_reads_the_public_api() -> None:
             await company.get()
 
 
+@pytest.mark.parametrize("dialect", [Dialect.document(), Dialect.published()], ids=str)
+@pytest.mark.parametrize("name", ["accounts", "chartOfAccounts"])
+async def test_accounts_may_be_called_by_either_name(dialect: Dialect, name: str) -> None:
+    """Options and push paths of one service spell it differently; callers need not."""
+    record = {"nominalCode": "4020", "name": "Sales, export", "type": "Income"}
+    async with (
+        Sandbox(companies=1, invoices=1, dialect=dialect.name) as sandbox,  # type: ignore[arg-type]
+        Client(sandbox.api_key, sandbox.base_url, dialect=dialect) as client,
+    ):
+        operation = await books(client, sandbox).push(name, record, check="options")
+
+        assert (await client.wait(operation)).status is PushStatus.SUCCESS
+
+
 async def test_door_for_everything_else(sandbox: Sandbox, client: Client) -> None:
     """``request`` returns decoded JSON and raises the same errors."""
     page = await client.request("GET", "/companies", params={"page": 1, "pageSize": 1})

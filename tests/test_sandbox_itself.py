@@ -6,8 +6,10 @@ import asyncio
 import json
 import shlex
 import socket
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -22,6 +24,12 @@ from integration_sdk.sandbox._clock import Clock, http_date, iso
 from tests.sandbox_support import DELIVERY, holding, serving, until
 
 pytestmark = pytest.mark.virtual_time
+
+
+def _lets_wait(connections: int) -> bool:
+    limit = Path("/proc/sys/net/core/somaxconn")
+    return limit.exists() and int(limit.read_text()) >= connections
+
 
 # ---------------------------------------------------------------------- data
 
@@ -417,6 +425,16 @@ async def test_paths_are_decoded_by_segment() -> None:
 
     assert odd.status == 404
     assert line.split()[1] == b"401"
+
+
+@pytest.mark.skipif(not _lets_wait(300), reason="this system lets fewer connections wait")
+async def test_a_crowd_that_comes_at_once_is_let_in() -> None:
+    """While the loop is busy, connections wait for it, and are not left without an answer."""
+    async with serving() as http:
+        address = ("127.0.0.1", int(http.sandbox.base_url.rpartition(":")[2]))
+        with ExitStack() as crowd:
+            for _ in range(300):  # without a turn of the loop, which would accept them
+                crowd.enter_context(socket.create_connection(address, timeout=5))
 
 
 async def test_bodies_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -249,6 +249,32 @@ async def test_a_caller_that_asks_before_it_sends_is_told_to_go_on() -> None:
     assert (reply.status, reply.body["name"]) == (200, "Asked")
 
 
+async def test_a_body_that_is_not_in_its_encoding_is_a_bad_request(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Text that is called gzip is the caller's mistake, and no failure of the sandbox."""
+    async with serving() as http:
+        reply = await http.call(
+            *("POST", "/companies"), data=b"{}", headers={"Content-Encoding": "gzip"}
+        )
+        after = await http.get("/companies")
+
+    assert (reply.status, reply.errors[0]["itemId"], after.status) == (400, "body", 200)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("name", ["Content-Type", "content-type", "date"])
+async def test_a_header_of_a_fault_replaces_the_usual_one(name: str) -> None:
+    """However it is written, there are not two of it."""
+    async with serving() as http:
+        http.sandbox.faults.status(503, headers={name: "as said"})
+        reply = await http.get("/companies")
+
+    assert [value for key, value in reply.headers.items() if key.lower() == name.lower()] == [
+        "as said"
+    ]
+
+
 async def test_the_page_has_a_head() -> None:
     """HEAD is answered as GET is, without the body."""
     async with serving() as http:

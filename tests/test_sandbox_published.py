@@ -133,6 +133,22 @@ async def test_accounts_are_called_chart_of_accounts_elsewhere() -> None:
     assert records["results"][-1]["name"] == "Sales, export"
 
 
+async def test_the_published_service_has_one_name_in_each_place() -> None:
+    """What is called otherwise is not found, so that no client passes here and fails there."""
+    record = {"nominalCode": "4020", "name": "Sales, export", "type": "Income"}
+    async with published() as http:
+        asked = [
+            (await http.get(f"{http.at()}/options/{name}")).status
+            for name in ("chartOfAccounts", "accounts")
+        ]
+        pushed = [
+            (await http.post(f"{http.at(1)}/push/{name}", record)).status
+            for name in ("chartOfAccounts", "accounts")
+        ]
+
+    assert (asked, pushed) == ([200, 404], [404, 200])
+
+
 # ---------------------------------------------------------------------- where the dialects differ
 
 

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import textwrap
-from importlib.metadata import entry_points
+import tomllib
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -84,9 +84,8 @@ def documented_example() -> str:
 
 def run_pytest(project: Path, *options: str) -> str:
     """Run pytest in *project*, warnings being errors, and return what it printed."""
-    installed = "integration_sdk" in {plugin.name for plugin in entry_points(group="pytest11")}
-    plugin = "integration_sdk" if installed else "integration_sdk.testing"
-    command = [sys.executable, "-m", "pytest", *options, "-p", plugin, "-p", "no:cacheprovider"]
+    plugins = ["-p", "integration_sdk.testing", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *options, *plugins]
     flags = ["-Werror", "--strict-markers", "-o", "asyncio_default_fixture_loop_scope=function"]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     environment.pop("PYTEST_ADDOPTS", None)
@@ -254,6 +253,15 @@ def test_fixtures_follow_the_loop_of_the_test(tmp_path: Path) -> None:
             "integration_sandbox answers only while the test awaits: make test_it an async",
         ),
         (
+            "import unittest\nclass Test(unittest.IsolatedAsyncioTestCase):\n"
+            "    @pytest.fixture(autouse=True)\n"
+            "    def given(self, integration_client): self.client = integration_client\n"
+            "    async def test_it(self): await self.client.companies.list()",
+            ["-p", "asyncio"],
+            "Test is a unittest.TestCase, which has no loop or one of its own: write `async with "
+            "Sandbox() as sandbox` in tests of an IsolatedAsyncioTestCase",
+        ),
+        (
             f"{ANYIO}\nasync def test_it(integration_sandbox): ...",
             ["-p", "asyncio", "-p", "anyio", "--asyncio-mode=auto"],
             "both run this test: set asyncio_mode = strict, or take away its mark anyio",
@@ -298,6 +306,13 @@ def test_a_mistake_is_explained(
 
     assert complaint in " ".join(output.split()), output
     assert "passed" not in output
+
+
+def test_a_conftest_may_name_the_plugin_that_is_loaded_already() -> None:
+    """pytest takes it for the same one only if it is registered by the name of its module."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    assert project["entry-points"]["pytest11"] == {testing.__name__: testing.__name__}
 
 
 def test_a_mark_of_many_tests_may_be_idle_in_some(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from rich.console import Console
 from integration_sdk import __version__
 from integration_sdk.cli import _journals, _pushing
 from integration_sdk.cli._demo import DemoSettings, run_demo
-from integration_sdk.cli._display import Stderr, discard_unwritten, say
+from integration_sdk.cli._display import Stderr, discard_unwritten, say, stdout
 from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT, WRONG_USAGE, Results
 from integration_sdk.cli._records import Plan
 from integration_sdk.cli._service import Flag, Service
@@ -137,6 +137,7 @@ def sandbox(
             invoices=invoices,
             seed=seed,
             push_seconds=push_seconds,
+            remember=0,  # nobody can ask it here what it saw
             host=host,
             port=port,
             dialect="published" if published else "document",
@@ -177,7 +178,7 @@ def _add_faults(server: Sandbox, file: Path) -> None:
 @app.command
 def demo(*, settings: DemoSettings = _USUAL_DEMO) -> None:
     """Stream invoices and push records at once, while the server throttles and stumbles."""
-    asyncio.run(run_demo(settings, Console(), Stderr()))
+    asyncio.run(run_demo(settings, Console(file=stdout()), Stderr()))
 
 
 @app.command
@@ -283,7 +284,7 @@ def list_(journal: str, *, json: Flag = False) -> None:
     json
         A JSON object for each push, in place of tables.
     """
-    asyncio.run(_journals.show(journal, Console(), as_json=json))
+    asyncio.run(_journals.show(journal, Console(file=stdout()), as_json=json))
 
 
 @_pushes.command
@@ -353,4 +354,5 @@ def resolve(
     given = [decision for decision, value in chosen.items() if value not in {None, False}]
     if len(given) != 1:
         raise ConfigurationError("give one of --resend, --abandon and --bind KEY")
-    asyncio.run(_journals.resolve(journal, intent, Console(), decision=given[0], key=bind))
+    out = Console(file=stdout())
+    asyncio.run(_journals.resolve(journal, intent, out, decision=given[0], key=bind))

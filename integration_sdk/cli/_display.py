@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import IO, Any, Final
+from typing import IO, Any, Final, TextIO
 
 from attrs import Factory, define
 from rich.box import ROUNDED
@@ -15,7 +16,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 from rich.text import Text
 
-from integration_sdk.errors import IntegrationError
+from integration_sdk.errors import ConfigurationError, IntegrationError
 
 SECONDS_BETWEEN_LINES: Final = 2.0
 
@@ -96,6 +97,17 @@ class Stderr(Console):
     def on_broken_pipe(self) -> None:
         """Leave the error to `say`; rich would close stdout and end the process."""
         raise  # noqa: PLE0704  # it is called while the error is handled
+
+
+def stdout() -> TextIO:
+    """Return standard output, for a command whose results nobody could see without it.
+
+    Raises:
+        ConfigurationError: It is closed.
+    """
+    if not sys.stdout:
+        raise ConfigurationError("standard output is closed, and results are written to it")
+    return sys.stdout
 
 
 def say(console: Console, text: str) -> None:

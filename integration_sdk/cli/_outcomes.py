@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import IO, Any, Final, Self
@@ -11,9 +10,9 @@ from attrs import Factory, define
 
 from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._sansio.codec import encode_value
-from integration_sdk.cli._display import discard
+from integration_sdk.cli._display import discard, stdout
 from integration_sdk.cli._records import Line, NoRecord
-from integration_sdk.errors import ConfigurationError, InvalidRecord, PushInDoubt
+from integration_sdk.errors import InvalidRecord, PushInDoubt
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
 
 ALL_SUCCEEDED: Final = 0
@@ -84,9 +83,7 @@ class Results:
         Raises:
             ConfigurationError: It is closed.
         """
-        if not sys.stdout:
-            raise ConfigurationError("standard output is closed, and outcomes are written to it")
-        return cls(sys.stdout.buffer)
+        return cls(stdout().buffer)
 
     def begin(self, request: PushRequest, line: Line) -> None:
         """Remember which line *request* was read from."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import stat
 import sys
 from collections import Counter, deque
@@ -34,6 +35,7 @@ FORMAT: Final = (
     "`mlr --icsv --ojsonl cat FILE`, and from a JSON array by `jq -c '.[]' FILE`"
 )
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_OBJECT: Final = re.compile(rb"\s*\{")
 _decode: Final = msgspec.json.Decoder(float_hook=Decimal).decode
 _encode_sorted: Final = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
 
@@ -217,13 +219,13 @@ def decode(line: Line) -> dict[str, Any]:
         NoRecord: The line holds no record.
     """
     text = line.text.removeprefix(_BYTE_ORDER_MARK) if line.number == 1 else line.text
+    if not _OBJECT.match(text):  # not decoded: a file that is one list may be larger than memory
+        shown = text[:200].strip()[:40].decode(errors="replace")
+        raise NoRecord(f"line {line.number} is no JSON object, but {shown}")
     try:
-        record = _decode(text)
+        record: dict[str, Any] = _decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ArithmeticError) as error:
         raise NoRecord(f"line {line.number} is no JSON: {error}") from None
-    if not isinstance(record, dict):
-        shown = text.strip()[:40].decode(errors="replace")
-        raise NoRecord(f"line {line.number} is no JSON object, but {shown}")
     return record
 
 

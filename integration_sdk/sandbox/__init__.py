@@ -165,6 +165,11 @@ class Sandbox:
         """``http://127.0.0.1:PORT``, without a slash at the end."""
         if self._bound is None:
             raise RuntimeError("the sandbox is not started: use `async with Sandbox() as sandbox`")
+        if self.clock.stands_still():
+            raise RuntimeError(
+                "the sandbox was started on another event loop, which stands still while this one "
+                "runs: start it here (in pytest, its fixture needs the loop_scope of the tests)"
+            )
         host = self._settings.host
         host = f"[{host}]" if ":" in host else host
         return f"http://{host}:{self._bound}"

@@ -33,7 +33,9 @@ def allowed(wanted: Any, name: str, value: Any) -> Any:
             if get_origin(part) is Literal
             for choice in get_args(part)
         ]
-        why = str(error).replace("array", "(least, most)")
+        why = str(error)
+        if Span in {wanted, *get_args(wanted)}:
+            why = why.replace("array", "(least, most)")
         why = f"Expected one of {', '.join(choices)}" if choices else why
         raise ValueError(f"{name} cannot be {value!r}: {why}") from None
 

@@ -42,6 +42,14 @@ class Clock:
         self._shown, self._loop = self.now(), None
         self._wind()
 
+    def stands_still(self) -> bool:
+        """Whether its loop waits for the end of the loop that runs here instead."""
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            return False
+        return not (self._loop is None or self._loop is here or self._loop.is_running())
+
     def now(self) -> float:
         """Seconds since 1970, UTC."""
         if self._loop is None:

@@ -16,12 +16,15 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from aiohttp import web
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
-from integration_sdk.sandbox._call import Answer, Call, Handler, Refused
+from integration_sdk.sandbox._call import Answer, Call, Handler, Refused, bad_request
 from integration_sdk.sandbox._clock import Clock, http_date
 
 LARGEST_BODY = 64 * 2**20
+# Connections that wait to be accepted. One more would be refused by silence, and cost its client
+# a second until it asks again.
+CROWD = 4096
 PIECE = 2**18
 # Longer than any test: the server closes idle connections only if a fault asks for it.
 KEEP_ALIVE = 24 * 3600.0
@@ -81,7 +84,7 @@ class Server:
         self._runner = web.ServerRunner(server, shutdown_timeout=0.1)
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, host, port).start()
+            await web.TCPSite(self._runner, host, port, backlog=CROWD).start()
         except OSError as error:
             await self.stop()
             number = error.errno or 0  # below 0 for a name that is not found
@@ -130,6 +133,10 @@ class Server:
             return web.Response()
         except web.HTTPRequestEntityTooLarge:
             answer = Refused(413, "The body is too large").answer(FAILURE)
+        except web.RequestPayloadError:
+            request.content.feed_eof()  # or aiohttp would read on, and log the same error again
+            refusal = bad_request("body", "the body is not in its encoding").answer(FAILURE)
+            answer = evolve(refusal, cut=len(refusal.body))  # what follows cannot be read either
         else:
             answer = await self._answered(call)
         if not answer.aside:
@@ -173,14 +180,20 @@ class Server:
 
     async def _send(self, request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
         today = http_date(int(self._clock.now()))
-        headers = {"Content-Type": answer.content_type, "Date": today, **answer.headers}
+        headers = _replaced({"Content-Type": answer.content_type, "Date": today}, answer.headers)
         if answer.status == 204:
-            del headers["Content-Type"]
+            headers.pop("Content-Type", None)
         if answer.cut is not None:
             return await _cut(request, answer, headers)
         if len(answer.body) <= PIECE:
             return web.Response(status=answer.status, body=answer.body, headers=headers)
         return await _write(request, answer, headers)
+
+
+def _replaced(usual: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """Return *given* and what it leaves of *usual*; the case of a header's name does not count."""
+    names = {name.lower() for name in given}
+    return {name: value for name, value in usual.items() if name.lower() not in names} | {**given}
 
 
 async def _write(

@@ -135,6 +135,7 @@ def _variant(request: pytest.FixtureRequest, what: str) -> Any:
         _refuse_two_runners(request.node)
         _refuse_trio(request.getfixturevalue("anyio_backend_name"))
         return request.getfixturevalue(f"_on_anyio_{what}")
+    _refuse_unittest(request)
     if not _is_async(request.function):
         raise pytest.UsageError(
             f"integration_{what} answers only while the test awaits: "
@@ -163,6 +164,16 @@ def default_loop_scope(config: pytest.Config) -> str:
 def _is_async(test: Any) -> bool:
     inner = test.hypothesis.inner_test if hasattr(test, "hypothesis") else test
     return iscoroutinefunction(inner) or isasyncgenfunction(inner)
+
+
+def _refuse_unittest(request: pytest.FixtureRequest) -> None:
+    from unittest import TestCase  # noqa: PLC0415 - on use
+
+    if issubclass(request.cls or object, TestCase):
+        raise pytest.UsageError(
+            f"{request.cls.__name__} is a unittest.TestCase, which has no loop or one of its own: "
+            "write `async with Sandbox() as sandbox` in tests of an IsolatedAsyncioTestCase"
+        )
 
 
 def _refuse_two_runners(item: pytest.Item) -> None:

@@ -6,6 +6,7 @@ the document says is "not shown" there is as published.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from email.message import Message
 from email.parser import BytesParser
 from math import inf
@@ -15,6 +16,7 @@ from integration_sdk.sandbox._calls.account import connection_of
 from integration_sdk.sandbox._calls.paging import listed
 from integration_sdk.sandbox._companies import Connection
 from integration_sdk.sandbox._pushes import options
+from integration_sdk.sandbox._pushes.catalogue import list_name, option_name
 from integration_sdk.sandbox._pushes.operation import Operation
 
 LONGEST_TIMEOUT = 2**31 - 1
@@ -22,7 +24,7 @@ LONGEST_TIMEOUT = 2**31 - 1
 
 async def get_options(call: Call) -> Answer:
     """Return the push options of the connection for this data type."""
-    shape = call.service.shape(connection_of(call), call.names["dataType"])
+    shape = call.service.shape(connection_of(call), _spelt(call, option_name))
     return answer(options.describe(shape, published=call.service.settings.published))
 
 
@@ -86,7 +88,7 @@ def _push(call: Call, verb: str) -> Answer:
         call.json_object()
     operation = call.service.push(
         connection,
-        call.names["dataType"],
+        _spelt(call, list_name),
         verb,
         call.body,
         record_id=call.names.get("recordId"),
@@ -94,6 +96,17 @@ def _push(call: Call, verb: str) -> Answer:
         world=call.world,
     )
     return _told(call, operation)
+
+
+def _spelt(call: Call, spell: Callable[[str], str]) -> str:
+    """Return the data type of the path; in the published dialect 404 if *spell* spells it else.
+
+    "options and operations say `chartOfAccounts`, the push path says `accounts`."
+    """
+    name = call.names["dataType"]
+    if call.service.settings.published and name != spell(name):
+        raise not_found(f"the data type {spell(name)} is not called {name} here")
+    return name
 
 
 def _told(call: Call, operation: Operation) -> Answer:
