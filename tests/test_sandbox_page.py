@@ -348,3 +348,13 @@ async def test_the_key_opens_the_page_s_calls_from_anywhere(key: str | None, sta
 
         assert reply.status == status
         assert len(list(http.sandbox.faults)) == (status == 200)
+
+
+async def test_a_method_that_an_address_does_not_have_is_named() -> None:
+    """Whoever puts faults is told that they are posted, not that the address is wrong."""
+    async with serving() as http:
+        put = await http.call("PUT", "/_page/faults", json=[])
+        gone = await http.call("DELETE", "/_page/fault")
+
+    assert (put.status, put.headers["Allow"]) == (405, "DELETE, GET, POST")
+    assert (gone.status, gone.headers["Allow"]) == (405, "POST")

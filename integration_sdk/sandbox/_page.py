@@ -107,9 +107,15 @@ class Webpage:
         method = "GET" if call.method == "HEAD" else call.method
         act = self._routes.get((method, call.path))
         if act is None:
-            raise not_found("the page has no such address")
+            raise self._no_route(call)
         self._service.ledger.settle(call.now)
         return act(call)
+
+    def _no_route(self, call: Call) -> Refused:
+        allowed = ", ".join(sorted(method for method, path in self._routes if path == call.path))
+        if not allowed:
+            return not_found("the page has no such address")
+        return Refused(405, f"Method not allowed: {call.method}", headers={"Allow": allowed})
 
     def _check_origin(self, call: Call) -> None:
         if self._service.has_key(call):
