@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from integration_sdk._journal import _file, _place, _schema
+from integration_sdk._journal import _place, _schema
 from integration_sdk._journal._file import JournalFile
 from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, State
 from integration_sdk.errors import JournalError
