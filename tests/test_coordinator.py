@@ -254,7 +254,7 @@ async def test_what_is_in_doubt_is_searched_for_twice_a_minute() -> None:
         await (await pushes.submit(request(5)))
         before = model.counts["pushes.list"]
         for _ in range(60):
-            pushes._open().listed("company-0")
+            pushes._tracker.listed("company-0")
             await asyncio.sleep(1)
 
     assert model.counts["pushes.list"] - before == 2

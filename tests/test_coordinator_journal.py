@@ -264,10 +264,11 @@ async def test_a_push_that_is_found_while_the_disk_is_full_has_its_outcome(
 
 async def die(pushes: Any, submits: Sequence[asyncio.Future[Any]]) -> None:
     """Stop everything of a coordinator without another word to its journal."""
-    desk = pushes._open()
-    await desk.delivery.journal.close()  # as a dead process: what it writes from here on is lost
-    desk.delivery.closing.set()
-    while doomed := [*submits, *desk.tasks, *desk.delivery.tasks]:
+    tracker = pushes._tracker
+    driver = tracker.protocol.driver
+    await driver.journal.close()  # as a dead process: what it writes from here on is lost
+    driver.closing.set()
+    while doomed := [*submits, *tracker.tasks, *tracker.protocol.tasks]:
         for task in doomed:
             task.cancel()
         await asyncio.gather(*doomed, return_exceptions=True)

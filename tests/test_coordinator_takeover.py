@@ -326,7 +326,7 @@ async def test_a_journal_that_cannot_be_read_gives_an_outcome(journal: Path) -> 
     """Where the reference cannot be looked up nothing is sent, and the run ends."""
     model = Model()
     async with coordinator(model, journal=journal) as pushes:
-        await pushes._open().delivery.journal.close()
+        await pushes._require_sender().protocol.driver.journal.close()
         run = pushes.run([RECORD])
         outcomes = [await anext(run)]
         with pytest.raises(JournalError, match="is closed"):

@@ -96,7 +96,7 @@ class Bulk:
         ordered: bool,
         raise_on: RaiseOn,
     ) -> None:
-        self._desk, self._push = sender.desk, sender.push
+        self._tracker, self._push = sender.tracker, sender.push
         self._places = places
         self._untaken = asyncio.Semaphore(max_open)
         self._senders = senders  # still at work
@@ -118,11 +118,11 @@ class Bulk:
 
     async def outcomes(self, requests: Requests) -> AsyncGenerator[PushOutcome, None]:
         """Yield outcomes until the input is exhausted and every request has its outcome."""
-        if self._desk.stopped:
-            raise self._desk.stopped
+        if self._tracker.stopped:
+            raise self._tracker.stopped
         first: Exception | None = None
         if isinstance(requests, Sized):
-            self._desk.tally.expect(len(requests))
+            self._tracker.tally.expect(len(requests))
         self._start(_pull(requests))
         try:
             while await self._some():
@@ -137,16 +137,16 @@ class Bulk:
             self._leave()
         if self._failure:
             raise self._failure
-        if self._desk.stopped:
-            raise self._desk.stopped
+        if self._tracker.stopped:
+            raise self._tracker.stopped
         if first and self._raise_on == "end":
             raise first
 
     def _start(self, input_: AsyncIterator[PushRequest]) -> None:
         self._home = asyncio.get_running_loop()
-        self._desk.runs.add(self.stop)
+        self._tracker.runs.add(self.stop)
         for _ in range(self._senders):
-            self._desk.tasks.start(self._send(input_)).add_done_callback(self._sender_ended)
+            self._tracker.tasks.start(self._send(input_)).add_done_callback(self._sender_ended)
 
     async def _some(self) -> bool:
         """Wait for an outcome; False when there will be none."""
@@ -176,7 +176,7 @@ class Bulk:
         self._abandoned = True
         self._ready.clear()
         self._early.clear()
-        self._desk.runs.discard(self.stop)
+        self._tracker.runs.discard(self.stop)
         self.stop()
 
     def _sender_ended(self, sender: asyncio.Task[None]) -> None:
