@@ -255,7 +255,7 @@ class History:
             for one in read:
                 yield from protocol.settle(self.ledger, [(row.id, one, None)])
         if any(row.state in DECIDABLE for row in self.ledger.doubted()):
-            yield from reconcile.look_again(self.ledger, COMPANY, policy=self.policy)
+            yield from reconcile.search_again(self.ledger, COMPANY, policy=self.policy)
             if self.service.now < 1500:
                 yield from self._decide()
 

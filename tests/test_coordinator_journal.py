@@ -140,7 +140,7 @@ async def test_a_push_that_is_taken_over_and_asked_for_again_counts_once(journal
         assert pushes.progress.outcomes == {OutcomeStatus.SUCCESS: 3}
 
 
-async def test_a_crash_while_sending_is_looked_into_and_never_sent_again(journal: Path) -> None:
+async def test_a_crash_while_sending_is_searched_for_and_never_sent_again(journal: Path) -> None:
     """What was on its way when the process died is searched for, and found or IN_DOUBT."""
     model = Model(latency=1.0)
     sending = coordinator(model, journal=journal)
@@ -365,7 +365,7 @@ def sends(call: Request) -> bool:
 async def test_only_what_carries_an_idempotency_key_is_repeated_in_doubt(
     journal: Path, record_id: str | None, times: int
 ) -> None:
-    """The service honours keys of creates alone: a lost update is looked for instead."""
+    """The service honours keys of creates alone: a lost update is searched for instead."""
     sent: list[Request] = []
 
     def answer(call: Request) -> AnswerLost | None:

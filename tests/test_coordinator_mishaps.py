@@ -596,7 +596,7 @@ async def test_a_search_that_breaks_off_ends_in_doubt(
 async def test_a_search_after_a_restart_that_breaks_off_ends_in_doubt(
     monkeypatch: pytest.MonkeyPatch, journal: Path
 ) -> None:
-    """What an earlier run left in doubt is in doubt again, though it cannot be looked for."""
+    """What an earlier run left in doubt is in doubt again, though it cannot be searched for."""
     lost = AnswerLost("reset")
     model = Model(answer=lambda call: lost if call.operation == "push.create" else None)
     async with coordinator(model, journal=journal, patience=5.0) as pushes:

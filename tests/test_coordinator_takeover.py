@@ -372,7 +372,7 @@ async def test_a_corrected_record_waits_for_a_refusal_on_its_way(journal: Path) 
 
 @pytest.mark.parametrize("decision", ["resend", "abandon", "bind"])
 async def test_a_recovered_doubt_can_be_decided_at_once(journal: Path, decision: str) -> None:
-    """A decision made while recovery still looks leaves no push without an outcome."""
+    """A decision made while recovery still searches leaves no push without an outcome."""
     await left_behind(journal, state=State.UNRESOLVED, attempts=1, candidates=("k",))
     model = Model()
     async with asyncio.timeout(3600), coordinator(model, journal=journal) as pushes:

@@ -1,4 +1,4 @@
-"""Many doubts at a look: the verdicts of the plain rule, without comparing each with each."""
+"""Many doubts in a search: the verdicts of the plain rule, without comparing each with each."""
 
 import json
 from collections.abc import Sequence
@@ -87,8 +87,8 @@ def push_of(key: str, echo: Any = None, data_type: str | None = "invoices") -> P
 def examined(
     ledger: Ledger, listing: ListedPushes, owned: set[str], quiet: set[str], *, exclusive: bool
 ) -> list[Intent]:
-    """The rows that a look commits."""
-    machine = reconcile.look_again(
+    """The rows that a search commits."""
+    machine = reconcile.search_again(
         ledger, "company", policy=Policy(exclusive=exclusive), quiet=quiet
     )
     report: Any = None

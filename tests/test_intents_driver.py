@@ -29,7 +29,7 @@ from integration_sdk.models import PushOperation, PushStatus
 from tests.memory_journal import MemoryJournal
 
 LANE = Lane("company", "books", "invoices")
-POLICY = Policy(quiet_period=2.0, first_look=0.5)
+POLICY = Policy(quiet_period=2.0, first_search=0.5)
 
 
 @define
@@ -134,7 +134,7 @@ async def test_lost_answers_are_found_again(journal: Journal) -> None:
 
 
 async def test_the_next_process_goes_on_where_this_one_stopped(journal: Journal) -> None:
-    """What the first ledger knew is read back, looked into, polled and settled."""
+    """What the first ledger knew is read back, searched for, polled and settled."""
     books = Books()
     await push_all(journal, books, Ledger())
     ledger = Ledger()

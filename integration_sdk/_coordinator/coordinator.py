@@ -314,7 +314,7 @@ class Coordinator:
     # Watching
 
     def notify(self, key: str) -> None:
-        """Look at push *key* now; the same as `Client.notify`."""
+        """Poll push *key* now; the same as `Client.notify`."""
         self._require_sender()
         self._poller.notify(key)
 

@@ -17,8 +17,8 @@ from attrs import Factory, define, frozen
 from integration_sdk._coordinator import clock
 from integration_sdk._coordinator.driver import ProtocolDriver, Sending
 from integration_sdk._coordinator.push_list import SNAPSHOT
+from integration_sdk._coordinator.searches import Searches
 from integration_sdk._coordinator.snapshots import Snapshots
-from integration_sdk._coordinator.sweeps import Sweeps
 from integration_sdk._coordinator.tasks import Tasks
 from integration_sdk._sansio.pushing import outcomes, protocol, reconcile, replies, submissions
 from integration_sdk._sansio.pushing.effects import Ledger, Policy
@@ -72,7 +72,7 @@ class PushProtocol:
         lambda self: Snapshots(self._take_snapshot, self.tasks), takes_self=True
     )
     _reconciling: set[str] = Factory(set)
-    _sweeps: Sweeps = Factory(Sweeps)
+    _searches: Searches = Factory(Searches)
 
     @property
     def durable(self) -> bool:
@@ -138,7 +138,7 @@ class PushProtocol:
         for company_id in found.companies:
             self.reconcile(company_id)
         for company_id in {intent.lane.company_id for intent in found.decidable}:
-            self.tasks.start(self._look(company_id))
+            self.tasks.start(self._search(company_id))
         return found
 
     async def recorded(self, reference: str) -> Intent | None:
@@ -207,7 +207,7 @@ class PushProtocol:
             await self.driver.drive(reconcile.break_off(self.ledger, company_id, repr(error)))
         finally:
             self._reconciling.discard(company_id)
-            self._sweeps.begin(company_id, clock.now())
+            self._searches.begin(company_id, clock.now())
         self._tell(company_id)
         if is_cancelled() and self.ledger.searched(company_id):
             self.reconcile(company_id)  # it has ended early
@@ -217,11 +217,11 @@ class PushProtocol:
         for intent in (*self.ledger.doubted(company_id), *self.ledger.unrecorded.values()):
             self.driver.on_recorded(intent)
 
-    def look_again(self, company_id: str | None) -> None:
+    def search_again(self, company_id: str | None) -> None:
         """Search a company's list for pushes in doubt, unless that was done lately.
 
         None means that a notification named an unknown push: every company with pushes in doubt
-        is searched, now or after a while. See `Sweeps`.
+        is searched, now or after a while. See `Searches`.
         """
         if self.driver.closing.is_set():
             return
@@ -229,18 +229,18 @@ class PushProtocol:
         doubted = {intent.lane.company_id for intent in self.ledger.doubted(company_id)}
         for company in doubted - self._reconciling:
             if company_id is None:
-                wait = self._sweeps.after_notification(company, now)
+                wait = self._searches.after_notification(company, now)
             else:
-                wait = 0.0 if self._sweeps.after_listing(company, now) else None
+                wait = 0.0 if self._searches.after_listing(company, now) else None
             if wait is not None:
-                self.tasks.start(self._look(company, wait))
+                self.tasks.start(self._search(company, wait))
 
-    async def _look(self, company_id: str, wait: float = 0.0) -> None:
+    async def _search(self, company_id: str, wait: float = 0.0) -> None:
         if self.driver.closing.is_set() or (wait and await self.driver.sleep(wait) is None):
             return
         try:
             await self.driver.drive(
-                reconcile.look_again(self.ledger, company_id, policy=self.policy)
+                reconcile.search_again(self.ledger, company_id, policy=self.policy)
             )
         except JournalError as error:
             logger.warning(

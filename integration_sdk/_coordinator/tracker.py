@@ -187,7 +187,7 @@ class PushTracker:
         None: a notification named an unknown push, which may be one in doubt.
         """
         if self.doubted:
-            self.protocol.look_again(company_id)
+            self.protocol.search_again(company_id)
 
     def intent_changed(self, intent: Intent) -> None:
         """Called when an intent is recorded; if it was in doubt, its push may have been found."""

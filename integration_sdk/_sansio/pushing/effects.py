@@ -111,7 +111,7 @@ class Policy:
     longest_pause: If the service asks for a longer pause, the intent is given up.
     replay_window: How long an idempotency key is relied upon. Assumed: answers are kept for
         90 minutes; a third is left for waits that turn out longer.
-    first_look: Delay before a company with pushes in doubt is first listed.
+    first_search: Delay before a company with pushes in doubt is first listed.
     quiet_period: Time that a list gets to show a push before its absence counts.
     """
 
@@ -124,7 +124,7 @@ class Policy:
     longest_wait: float = 20.0
     longest_pause: float = inf
     replay_window: float = 3600.0
-    first_look: float = 0.5
+    first_search: float = 0.5
     quiet_period: float = 30.0
 
     def waits_for(self, answer: Answer) -> bool:

@@ -7,7 +7,7 @@ see each other as rivals::
                         |                                  ^
                         '-> AMBIGUOUS -> reconcile ------- RESOLVED, LATE
                                              |             ^
-                                 ABSENT, UNRESOLVED -> look_again (any later listing)
+                                 ABSENT, UNRESOLVED -> search_again (any later listing)
                                              '-------> decide
 """
 

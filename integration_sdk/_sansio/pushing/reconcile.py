@@ -57,16 +57,16 @@ def reconcile(ledger: Ledger, company_id: str, *, policy: Policy) -> Machine[Non
     Run only one at a time per company; it ends early if the driver reports None for a Sleep.
     """
     waited: dict[str, float] = {}
-    for wait in _looks(policy):
+    for wait in _search_pauses(policy):
         asked = [one.id for one in ledger.searched(company_id)]
         if not asked or (yield Sleep(wait)) is None:
             return
         waited = {one: waited.get(one, 0.0) + wait for one in asked}
         quiet = {one for one, so_far in waited.items() if so_far >= policy.quiet_period}
         try:
-            yield from look_again(ledger, company_id, policy=policy, quiet=quiet)
+            yield from search_again(ledger, company_id, policy=policy, quiet=quiet)
         except JournalError:
-            continue  # nothing can be judged without the owners of keys; look again
+            continue  # nothing can be judged without the owners of keys; search again
 
 
 def break_off(ledger: Ledger, company_id: str, why: str) -> Machine[None]:
@@ -79,14 +79,14 @@ def break_off(ledger: Ledger, company_id: str, why: str) -> Machine[None]:
         yield from record(ledger, *rows)
 
 
-def _looks(policy: Policy) -> Iterator[float]:
-    wait = policy.first_look
+def _search_pauses(policy: Policy) -> Iterator[float]:
+    wait = policy.first_search
     while True:
         yield wait
-        wait = max(policy.first_look, min(wait * 2, policy.quiet_period / 2))
+        wait = max(policy.first_search, min(wait * 2, policy.quiet_period / 2))
 
 
-def look_again(
+def search_again(
     ledger: Ledger, company_id: str, *, policy: Policy, quiet: Collection[str] = ()
 ) -> Machine[None]:
     """List the company's pushes once, and judge all intents in doubt.
