@@ -2,7 +2,7 @@
 
 A push is sent once (`sender`), then handed to the poller, which reports its final state to the
 `tracker`. An outcome is a value, not an exception, whatever the service decided. `Coordinator.run`
-(`bulk`) adds a few senders that pull from the caller's iterable as places become free.
+(`bulk`) adds a few workers that pull from the caller's iterable as places become free.
 """
 
 from __future__ import annotations
@@ -303,7 +303,7 @@ class Coordinator:
         bulk = Bulk(
             self._require_sender(),
             self._places,
-            senders=self._max_in_flight,
+            workers=self._max_in_flight,
             max_open=self._max_open,
             wait=wait,
             ordered=ordered,
