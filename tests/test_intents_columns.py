@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from integration_sdk._sansio.pushing import reconcile
 from integration_sdk._sansio.pushing.echoes import Echoes, Said
-from integration_sdk._sansio.pushing.effects import Commit, Fetch, FindOwners, Ledger, List, Policy
+from integration_sdk._sansio.pushing.effects import (
+    Commit,
+    FindOwners,
+    Ledger,
+    ListPushes,
+    Policy,
+    ReadSingly,
+)
 from integration_sdk._sansio.pushing.evidence import ListedPushes
 from integration_sdk._sansio.pushing.intents import Intent, Lane, Snapshot, State, new_intent
 from integration_sdk.models import PushOperation, PushStatus
@@ -100,13 +107,13 @@ def examined(
             return committed
         assert not committed  # one commit for all
         match effect:
-            case List():
+            case ListPushes():
                 report = listing
             case FindOwners():
                 report = owned & effect.keys
             case Commit():
                 committed, report = list(effect.rows), None
-            case Fetch():
+            case ReadSingly():
                 report = ()
 
 

@@ -13,12 +13,12 @@ from integration_sdk._sansio.pushing import protocol, reconcile
 from integration_sdk._sansio.pushing.effects import (
     Commit,
     Effect,
-    Fetch,
     FindOwners,
     Ledger,
-    List,
+    ListPushes,
     Machine,
     Policy,
+    ReadSingly,
     Send,
 )
 from integration_sdk._sansio.pushing.evidence import ListedPushes
@@ -75,11 +75,11 @@ async def perform(effect: Effect, journal: Journal, books: Books) -> Any:
         case Send(row):
             await journal.commit([row])
             return books.receive(row)
-        case List():
+        case ListPushes():
             return ListedPushes(list(books.pushes), whole=True)
         case FindOwners(keys):
             return await journal.owners(keys)
-        case Fetch(_, keys):
+        case ReadSingly(_, keys):
             return [one for one in books.pushes if one.key in keys]
         case _:
             await asyncio.sleep(0)

@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from integration_sdk._sansio.pushing import reconcile
-from integration_sdk._sansio.pushing.effects import Commit, Ledger, List, Policy, Sleep
+from integration_sdk._sansio.pushing.effects import Commit, Ledger, ListPushes, Policy, Sleep
 from integration_sdk._sansio.pushing.evidence import ListedPushes
 from integration_sdk._sansio.pushing.intents import (
     DECIDABLE,
@@ -157,7 +157,7 @@ def test_a_listing_settles_a_doubt_in_the_first_search() -> None:
         reconcile.reconcile(ledger, "company", policy=Policy()), 0.5, listing, set(), None
     )
 
-    assert [type(one).__name__ for one in asked] == ["Sleep", "List", "FindOwners", "Commit"]
+    assert [type(one).__name__ for one in asked] == ["Sleep", "ListPushes", "FindOwners", "Commit"]
     row = ledger.get("i")
     assert row is not None
     assert (row.state, row.key, row.evidence) == (State.RESOLVED, "new", "E2")
@@ -171,7 +171,7 @@ def test_a_listing_serves_intents_with_different_snapshots() -> None:
 
     [asked], _ = drive(reconcile.search_again(ledger, "company", policy=Policy()))
 
-    assert asked == List("company", frozenset({"a", "b"}), old=frozenset({"a"}))
+    assert asked == ListPushes("company", frozenset({"a", "b"}), old=frozenset({"a"}))
 
 
 def test_a_doubt_is_surfaced_when_its_quiet_period_has_passed() -> None:
@@ -185,7 +185,9 @@ def test_a_doubt_is_surfaced_when_its_quiet_period_has_passed() -> None:
     while not isinstance(effect, Commit):
         if isinstance(effect, Sleep):
             waited += effect.seconds
-        report = ListedPushes((), whole=True) if isinstance(effect, List) else frozenset[str]()
+        report = (
+            ListedPushes((), whole=True) if isinstance(effect, ListPushes) else frozenset[str]()
+        )
         effect = machine.send(1.0 if isinstance(effect, Sleep) else report)
 
     assert effect.rows[0].state is State.ABSENT
@@ -201,7 +203,7 @@ def test_an_unreadable_journal_judges_nothing() -> None:
 
     asked, _ = drive(machine, 0.5, listing, JournalError("unreadable"), GIVE_UP)
 
-    assert [type(one).__name__ for one in asked] == ["Sleep", "List", "FindOwners", "Sleep"]
+    assert [type(one).__name__ for one in asked] == ["Sleep", "ListPushes", "FindOwners", "Sleep"]
     assert ledger.doubted() == [row]
 
 

@@ -25,7 +25,7 @@ from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._coordinator.push_list import PushList, SendRequest
 from integration_sdk._coordinator.push_protocol import PushProtocol
-from integration_sdk._coordinator.sender import Check, Sender
+from integration_sdk._coordinator.sender import CheckRecord, Sender
 from integration_sdk._coordinator.tracker import PushTracker
 from integration_sdk._journal import Journal, KeyJournal, SqliteJournal
 from integration_sdk._sansio.arguments import (
@@ -81,7 +81,7 @@ class Coordinator:
         exclusive: bool = False,
         max_open: int = 2000,
         max_in_flight: int = 64,
-        check: Check | None = None,
+        check: CheckRecord | None = None,
         leave: Leave = "drain",
         on_event: Callable[[PushEvent], None] | None = None,
         fetch_data: bool = False,

@@ -22,10 +22,10 @@ from integration_sdk._sansio.pushing import replies
 from integration_sdk._sansio.pushing.effects import (
     Commit,
     Effect,
-    Fetch,
     FindOwners,
-    List,
+    ListPushes,
     Machine,
+    ReadSingly,
     Report,
     Send,
     Sleep,
@@ -125,9 +125,9 @@ class ProtocolDriver:
                 return self._commit(effect.rows)
             case Send():
                 return self._transmit(effect.row)
-            case List():
+            case ListPushes():
                 return self.pushes.read(effect)
-            case Fetch():
+            case ReadSingly():
                 return self.pushes.read_singly(effect.company_id, effect.keys)
             case FindOwners():
                 return self.journal.owners(effect.keys)
@@ -215,7 +215,7 @@ def _cancelled(machine: Machine[Any], effect: Effect) -> tuple[Callable[[Any], E
     match effect:
         case FindOwners():
             return machine.throw, JournalError("the journal was asked by a task that was cancelled")
-        case Fetch():
+        case ReadSingly():
             return machine.send, ()
         case _:  # a Commit has been made, a list is not to be had, and there is nothing to wait for
             return machine.send, None

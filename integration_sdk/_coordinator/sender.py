@@ -33,7 +33,7 @@ from integration_sdk.models import PushRequest
 
 logger = logging.getLogger("integration_sdk.pushes")
 
-Check = Callable[[PushRequest], Awaitable[None]]
+CheckRecord = Callable[[PushRequest], Awaitable[None]]
 """Raises `InvalidRecord` if a request cannot be right."""
 
 
@@ -51,7 +51,7 @@ class Sender:
     tracker: PushTracker
     protocol: PushProtocol
     slots: asyncio.Semaphore
-    check: Check | None
+    check: CheckRecord | None
     _key_refusals: KeyRefusals = Factory(KeyRefusals)
     _numbers: Iterator[int] = Factory(count)
 

@@ -13,12 +13,12 @@ from msgspec import structs
 
 from integration_sdk._sansio.pushing.effects import (
     Commit,
-    Fetch,
     FindOwners,
     Ledger,
-    List,
+    ListPushes,
     Machine,
     Policy,
+    ReadSingly,
     Sleep,
 )
 from integration_sdk._sansio.pushing.evidence import (
@@ -110,10 +110,10 @@ def search_again(
         return  # another intent got one of the keys meanwhile; the next listing will tell
 
 
-def _listing_for(company_id: str, asked: Collection[Intent]) -> List:
+def _listing_for(company_id: str, asked: Collection[Intent]) -> ListPushes:
     known = [frozenset(one.snapshot.keys if one.snapshot else ()) for one in asked]
     union = frozenset[str]().union(*known)
-    return List(company_id, union, old=union.intersection(*known))
+    return ListPushes(company_id, union, old=union.intersection(*known))
 
 
 _Of = tuple[Snapshot | None, Lane]
@@ -143,7 +143,7 @@ def _read_mute(ledger: Ledger, company_id: str, found: dict[str, Operation]) -> 
     mute = [key for key, one in found.items() if one.is_final and not one.data]
     unread = tuple(key for key in mute if key not in ledger.read)[:_READ_SINGLY]
     if unread:
-        read = yield Fetch(company_id, unread)
+        read = yield ReadSingly(company_id, unread)
         for one in read if isinstance(read, list | tuple) else ():
             ledger.read[one.push_operation_key] = one
     found.update((key, ledger.read[key]) for key in mute if key in ledger.read)
