@@ -110,7 +110,7 @@ def test_the_last_state_of_a_push_is_its_own() -> None:
     """A push that has changed or ended shows that, and its twins with it."""
     pending = [PushOperation(push_operation_key=key, **USUAL) for key in ("a", "b")]
     _, push = acknowledged(pending)
-    push._join(twin := Push(push.request))
+    push._add_twin(twin := Push(push.request))
     final = PushOperation(push_operation_key="b", **USUAL | {"status": PushStatus.SUCCESS})
 
     assert twin.operation == pending[1]

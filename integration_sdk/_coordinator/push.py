@@ -140,20 +140,20 @@ class Push:
         self._share()
         return True
 
-    def _join(self, twin: Push) -> None:
+    def _add_twin(self, twin: Push) -> None:
         """Add *twin* and its twins to those that share the result of this push."""
-        self.twins = [*(self.twins or ()), *twin._crowd]
+        self.twins = [*(self.twins or ()), *twin._with_twins]
         twin.twins = None
         self._share()
 
     @property
-    def _crowd(self) -> list[Push]:
+    def _with_twins(self) -> list[Push]:
         """Return this push and its twins."""
         return [self, *(self.twins or ())]
 
-    def _part(self, one: Push) -> Push | None:
-        """Remove *one* of the crowd; return the push that holds the others as twins now."""
-        left = [each for each in self._crowd if each is not one]
+    def _remove(self, one: Push) -> Push | None:
+        """Remove a twin or this push; return the push that has the others as twins now."""
+        left = [each for each in self._with_twins if each is not one]
         self.twins = None
         if not left:
             return None

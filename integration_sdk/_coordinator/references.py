@@ -35,11 +35,11 @@ class References:
         if intent.reference is not None:
             self._by_reference[intent.reference] = Holder(push, intent.asks)
 
-    def inherit(self, push: Push, heir: Push) -> None:
-        """Pass the reference that *push* holds, if any, to *heir*."""
+    def hand_over(self, push: Push, to: Push) -> None:
+        """Pass the reference that *push* holds, if any, to another push."""
         reference = self._held_by(push)
         if reference is not None:
-            self._by_reference[reference] = self._by_reference[reference]._replace(push=heir)
+            self._by_reference[reference] = self._by_reference[reference]._replace(push=to)
 
     def let_go(self, push: Push) -> None:
         """Release the reference that *push* holds, if any."""

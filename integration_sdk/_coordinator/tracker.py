@@ -89,7 +89,7 @@ class PushTracker:
             return
         key = operation.push_operation_key
         if key in self.open:
-            self.references.inherit(push, self.open[key])
+            self.references.hand_over(push, self.open[key])
             self.join(self.open[key], push)
             return
         self.tally.open += 1
@@ -103,7 +103,7 @@ class PushTracker:
         """Let *twin* share what becomes of *holder*."""
         if holder.key in self.open or holder.intent in self.doubted:
             self.waits.start(twin)
-        holder._join(twin)
+        holder._add_twin(twin)
 
     def changed(self, key: str, operation: PushOperation) -> None:
         """Called by the poller when it has seen a push; report a new status."""
@@ -124,7 +124,7 @@ class PushTracker:
 
     def _conclude(self, push: Push, operation: PushOperation) -> None:
         """Record the final state, then report it; no wait for the push ends in between."""
-        for each in push._crowd:
+        for each in push._with_twins:
             self.waits.forget(each)
         self._finals.append((push, operation))
         if not self._recording:
@@ -158,13 +158,13 @@ class PushTracker:
         key, intent = push.key or "", push.intent or ""
         holders, name = (self.open, key) if key else (self.doubted, intent)
         holder = holders[name]
-        heir = holder._part(push)
-        if heir is not None and heir is not holder:
-            self.references.inherit(holder, heir)
-            holders[name] = heir
+        successor = holder._remove(push)
+        if successor is not None and successor is not holder:
+            self.references.hand_over(holder, successor)
+            holders[name] = successor
         if key:
             trouble = self.poller.trouble(key)
-            if heir is None:
+            if successor is None:
                 self.poller.unfollow(key, self)
             self.settle(push, outcomes.expired(push.request, push.operation, waited, trouble))
         else:

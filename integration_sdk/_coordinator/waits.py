@@ -29,7 +29,7 @@ class Waits:
 
     def start(self, push: Push) -> None:
         """Start the waits for *push* and its twins: it was answered, or its answer was lost."""
-        for each in push._crowd:
+        for each in push._with_twins:
             seconds = outcomes.longest_wait(each.request, each._wait)
             if seconds is not None and each.outcome is None and each not in self._timers:
                 self._call_later(last_look(seconds), self._ends_soon, each, seconds)
