@@ -321,7 +321,8 @@ class Coordinator:
     @property
     def progress(self) -> PushProgress:
         """How far the pushes have got; cheap enough to be read often."""
-        return self._tracker.tally.progress(clock.now())
+        tracker = self._tracker
+        return tracker.tally.progress(clock.now(), len(tracker.open))
 
     def detach(self) -> tuple[str, ...]:
         """Stop following all open pushes and return their keys; they go on at the service."""

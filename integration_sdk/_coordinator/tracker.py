@@ -92,7 +92,6 @@ class PushTracker:
             self.references.hand_over(push, self.open[key])
             self.join(self.open[key], push)
             return
-        self.tally.open += 1
         self.open[key] = push
         request = push.request
         lane = (request.connection_id, request.data_type)
@@ -227,7 +226,6 @@ class PushTracker:
         key = outcome.key or push.key
         if key is not None and self.open.get(key) is push:
             del self.open[key]
-            self.tally.open -= 1
         self.references.let_go(push)
         self.waits.forget(push)
         if push._settle(outcome):

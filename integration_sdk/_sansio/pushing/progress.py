@@ -45,7 +45,6 @@ class Tally:
     """Counts what happens, for `PushProgress`."""
 
     sending: int = 0
-    open: int = 0
     total: int | None = None
     outcomes: Counter[OutcomeStatus] = Factory(Counter)
     _rate: float = 0.0
@@ -64,15 +63,15 @@ class Tally:
         if now - self._since >= WINDOW:
             self._rate, self._since, self._count = self._count / (now - self._since), now, 0
 
-    def progress(self, now: float) -> PushProgress:
-        """Return the current progress."""
+    def progress(self, now: float, still_open: int) -> PushProgress:
+        """Return the current progress, with *still_open* pushes that are not final."""
         rate = self._current(now)
         ended = sum(self.outcomes.values())
         left = None if self.total is None else max(0, self.total - ended)
         eta = 0.0 if left == 0 else left / rate if left is not None and rate else None
         return PushProgress(
             sending=self.sending,
-            open=self.open,
+            open=still_open,
             outcomes=dict(self.outcomes),
             total=self.total,
             rate=rate,
