@@ -31,9 +31,9 @@ from integration_sdk._sansio.pushing.effects import (
 from integration_sdk._sansio.pushing.intents import (
     DECIDABLE,
     POLLABLE,
-    Answer,
     Intent,
     Lane,
+    SendResult,
     Snapshot,
     State,
     new_intent,
@@ -346,7 +346,7 @@ class History:
         def turn() -> None:
             turned_away = wait and self.dice.random() < self.weather.trouble / 4
             if turned_away or self._write((row,)):
-                report(Answer(Phase.NEVER_LEFT, at=began, cause="no turn, or no row"))
+                report(SendResult(Phase.NEVER_LEFT, at=began, cause="no turn, or no row"))
             else:
                 self._maybe_crash()
                 self._send(row, report)
@@ -388,11 +388,11 @@ class History:
         seen = {row.key for row in done(self.disk.journal.rows()) if row.key}
         seen |= intent.snapshot.keys if intent.snapshot else set()
 
-        def step(happens: Callable[[], Answer | None]) -> None:
+        def step(happens: Callable[[], SendResult | None]) -> None:
             self.service.seen = seen  # by this one; others are on their way
-            answer = happens()
-            if answer is not None and life == self._life:
-                report(evolve(answer, at=began))
+            result = happens()
+            if result is not None and life == self._life:
+                report(evolve(result, at=began))
 
         for seconds, happens in self.service.receive(intent):
             self._after(seconds, partial(step, happens), outside=True)

@@ -16,7 +16,7 @@ from attrs import Factory, define, evolve, frozen
 
 from integration_sdk._journal import KeyJournal
 from integration_sdk._sansio.pushing.evidence import ListedPushes
-from integration_sdk._sansio.pushing.intents import Answer, Intent, KeyClaimed, Lane, State
+from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, Lane, SendResult, State
 from integration_sdk._sansio.requests import Phase
 from tests.memory_journal import MemoryJournal
 
@@ -120,43 +120,43 @@ class Fate(NamedTuple):
 
     name: str
     arrives: float
-    answer: Callable[["Service", Push | None], Answer]
+    answer: Callable[["Service", Push | None], SendResult]
 
 
 ERROR_BODY = {"correlationId": "c", "statusCode": 0, "error": "refused"}
 
 
-def _heard(status: int, body: dict[str, object] | None) -> Answer:
-    return Answer(Phase.ANSWERED, status=status, body=body)
+def _heard(status: int, body: dict[str, object] | None) -> SendResult:
+    return SendResult(Phase.ANSWERED, status=status, body=body)
 
 
-def _lost(service: "Service", push: Push | None) -> Answer:
-    return Answer(Phase.MAY_HAVE_LEFT, cause="reset")
+def _lost(service: "Service", push: Push | None) -> SendResult:
+    return SendResult(Phase.MAY_HAVE_LEFT, cause="reset")
 
 
-def _acked(service: "Service", push: Push | None) -> Answer:
+def _acked(service: "Service", push: Push | None) -> SendResult:
     assert push is not None
     return _heard(service.dice.choice([200, 202]), {"pushOperationKey": push.push_operation_key})
 
 
-def _stale(service: "Service", push: Push | None) -> Answer:
+def _stale(service: "Service", push: Push | None) -> SendResult:
     """A cache answers with a key we have seen: listed before we sent, or on record."""
     others = service.seen - {push.push_operation_key if push else ""}
     key = service.dice.choice(sorted(others)) if others else ""
     return _heard(200, {"pushOperationKey": key})
 
 
-def _status(*statuses: int, body: dict[str, object] | None) -> Callable[..., Answer]:
+def _status(*statuses: int, body: dict[str, object] | None) -> Callable[..., SendResult]:
     return lambda service, push: _heard(service.dice.choice(statuses), body)
 
 
-def _maintenance(service: "Service", push: Push | None) -> Answer:
+def _maintenance(service: "Service", push: Push | None) -> SendResult:
     """A proxy asks for a longer pause than lists are searched for."""
-    return Answer(Phase.ANSWERED, status=503, retry_after=service.dice.choice([60.0, 120.0]))
+    return SendResult(Phase.ANSWERED, status=503, retry_after=service.dice.choice([60.0, 120.0]))
 
 
 TROUBLES = (
-    Fate("never left", 0.0, lambda service, push: Answer(Phase.NEVER_LEFT, cause="refused")),
+    Fate("never left", 0.0, lambda service, push: SendResult(Phase.NEVER_LEFT, cause="refused")),
     Fate("throttled", 0.0, _status(429, 503, body=ERROR_BODY)),
     Fate("refused", 0.0, _status(400, 401, 403, 404, 409, 422, body=ERROR_BODY)),
     Fate("proxy's 4xx", 0.5, _status(400, 404, 413, 429, 503, body=None)),
@@ -184,7 +184,7 @@ class Service:
     now: float = 0.0
     clock: float = 0.0
     pushes: list[Push] = Factory(list)
-    kept: dict[str, tuple[float, Answer | None, Push | None]] = Factory(dict)
+    kept: dict[str, tuple[float, SendResult | None, Push | None]] = Factory(dict)
     fates: Counter[str] = Factory(Counter)
     seen: set[str] = Factory(set)
 
@@ -206,7 +206,7 @@ class Service:
         self.pushes.append(push)
         return push
 
-    def receive(self, intent: Intent) -> Iterator[tuple[float, Callable[[], Answer | None]]]:
+    def receive(self, intent: Intent) -> Iterator[tuple[float, Callable[[], SendResult | None]]]:
         """One transmission: steps to run so many seconds from now; one of them answers."""
         fate = self.dice.choice(TROUBLES) if self.dice.random() < self.weather.trouble else FAIR
         self.fates[fate.name] += 1
@@ -218,7 +218,7 @@ class Service:
         else:
             yield self.dice.random() * 5, lambda: self._keep(intent, fate.answer(self, None), fate)
 
-    def _keep(self, intent: Intent, answer: Answer, fate: Fate) -> Answer:
+    def _keep(self, intent: Intent, answer: SendResult, fate: Fate) -> SendResult:
         """An idempotent service keeps what it said itself, 429 excepted."""
         if intent.idempotency_key and fate.name == "refused":
             kept = self._kept(intent)
@@ -227,11 +227,11 @@ class Service:
             self.kept[intent.idempotency_key] = (self.now, answer, None)
         return answer
 
-    def _kept(self, intent: Intent) -> tuple[float, Answer | None, Push | None] | None:
+    def _kept(self, intent: Intent) -> tuple[float, SendResult | None, Push | None] | None:
         kept = self.kept.get(intent.idempotency_key or "")
         return kept if kept and self.now - kept[0] < KEPT_FOR else None
 
-    def _arrive(self, intent: Intent, fate: Fate | None) -> Answer | None:
+    def _arrive(self, intent: Intent, fate: Fate | None) -> SendResult | None:
         kept = self._kept(intent)
         if kept is not None:
             if fate is None:

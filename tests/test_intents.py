@@ -10,11 +10,11 @@ from integration_sdk._sansio.pushing import effects, protocol
 from integration_sdk._sansio.pushing.effects import Commit, Ledger, Machine, Policy, Send, Sleep
 from integration_sdk._sansio.pushing.intents import (
     TRANSITIONS,
-    Answer,
     IllegalTransition,
     Intent,
     KeyClaimed,
     Lane,
+    SendResult,
     Snapshot,
     State,
     classify,
@@ -27,10 +27,10 @@ from tests import protocol_simulator as simulator
 
 LANE = Lane("company", "books", "invoices")
 ERROR_BODY = {"correlationId": "7f3a", "statusCode": 500, "error": "no"}
-ACKED = Answer(Phase.ANSWERED, status=200, body={"pushOperationKey": "key-1"})
-THROTTLED = Answer(Phase.ANSWERED, status=429, body=ERROR_BODY, retry_after=7.0)
-LOST = Answer(Phase.MAY_HAVE_LEFT, cause="reset")
-NEVER_LEFT = Answer(Phase.NEVER_LEFT, cause="refused")
+ACKED = SendResult(Phase.ANSWERED, status=200, body={"pushOperationKey": "key-1"})
+THROTTLED = SendResult(Phase.ANSWERED, status=429, body=ERROR_BODY, retry_after=7.0)
+LOST = SendResult(Phase.MAY_HAVE_LEFT, cause="reset")
+NEVER_LEFT = SendResult(Phase.NEVER_LEFT, cause="refused")
 GIVE_UP = None
 """What a driver reports to a Sleep that is not to go on."""
 
@@ -41,8 +41,8 @@ bodies: st.SearchStrategy[dict[str, Any] | None] = st.one_of(
     st.just({"pushOperationKey": "key-1"}),
     st.dictionaries(st.sampled_from(["error", "statusCode", "correlationId"]), st.none()),
 )
-answers = st.builds(
-    Answer,
+results = st.builds(
+    SendResult,
     st.sampled_from(Phase),
     status=st.one_of(st.none(), st.integers(100, 599)),
     body=bodies,
@@ -88,24 +88,24 @@ def transmit(*reports: Any, ledger: Ledger | None = None, **facts: Any) -> Any:
     return drive(machine, *reports)
 
 
-# The table of answers
+# The table of results
 
 
-@given(answers, st.booleans(), st.booleans(), st.booleans())
+@given(results, st.booleans(), st.booleans(), st.booleans())
 def test_only_the_services_own_word_excludes_an_effect(
-    answer: Answer, known: bool, replay: bool, refuses: bool
+    result: SendResult, known: bool, replay: bool, refuses: bool
 ) -> None:
     """NOT_SENT and REJECTED need proof; whatever proves nothing is AMBIGUOUS."""
-    state = classify(answer, key_is_known=known, replay=replay, refuses_with_503=refuses)
+    state = classify(result, key_is_known=known, replay=replay, refuses_with_503=refuses)
 
     if state is State.NOT_SENT:
-        assert answer.phase is Phase.NEVER_LEFT
+        assert result.phase is Phase.NEVER_LEFT
     if state is State.REJECTED:
-        assert answer.phase is Phase.ANSWERED
-        assert 400 <= (answer.status or 0) < 500 or (answer.status == 503 and refuses)
-        assert "correlationId" in (answer.body or {})
+        assert result.phase is Phase.ANSWERED
+        assert 400 <= (result.status or 0) < 500 or (result.status == 503 and refuses)
+        assert "correlationId" in (result.body or {})
     if state is State.ACKED:
-        assert answer.status in (200, 202)
+        assert result.status in (200, 202)
         assert not known
     assert state in {State.NOT_SENT, State.REJECTED, State.ACKED, State.AMBIGUOUS}
 
@@ -113,8 +113,8 @@ def test_only_the_services_own_word_excludes_an_effect(
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 405, 409, 413, 415, 422, 429, 503])
 def test_documented_refusals_are_believed_with_their_body_only(status: int) -> None:
     """The same status is the service's word with its error body, and a proxy's without."""
-    own = Answer(Phase.ANSWERED, status=status, body=ERROR_BODY)
-    proxys = Answer(Phase.ANSWERED, status=status, body=None)
+    own = SendResult(Phase.ANSWERED, status=status, body=ERROR_BODY)
+    proxys = SendResult(Phase.ANSWERED, status=status, body=None)
 
     assert classify(own, key_is_known=False) is State.REJECTED
     assert classify(proxys, key_is_known=False) is State.AMBIGUOUS
@@ -123,22 +123,22 @@ def test_documented_refusals_are_believed_with_their_body_only(status: int) -> N
 @pytest.mark.parametrize("status", [201, 204, 301, 302, 307, 308, 408, 418, 500, 501, 502, 504])
 def test_every_other_status_is_ambiguous(status: int) -> None:
     """What the document does not say refuses, may have been done."""
-    answer = Answer(Phase.ANSWERED, status=status, body={**ERROR_BODY, "pushOperationKey": "k"})
+    result = SendResult(Phase.ANSWERED, status=status, body={**ERROR_BODY, "pushOperationKey": "k"})
 
-    assert classify(answer, key_is_known=False) is State.AMBIGUOUS
+    assert classify(result, key_is_known=False) is State.AMBIGUOUS
 
 
 def test_a_dialect_may_doubt_503() -> None:
     """Where a 503 does not prove that nothing was done, it is ambiguous."""
-    answer = Answer(Phase.ANSWERED, status=503, body=ERROR_BODY)
+    result = SendResult(Phase.ANSWERED, status=503, body=ERROR_BODY)
 
-    assert classify(answer, key_is_known=False, refuses_with_503=False) is State.AMBIGUOUS
+    assert classify(result, key_is_known=False, refuses_with_503=False) is State.AMBIGUOUS
 
 
-@given(answers)
-def test_a_replay_is_settled_by_a_key_alone(answer: Answer) -> None:
+@given(results)
+def test_a_replay_is_settled_by_a_key_alone(result: SendResult) -> None:
     """No refusal of a replay says anything about the first transmission."""
-    state = classify(answer, key_is_known=False, replay=True)
+    state = classify(result, key_is_known=False, replay=True)
 
     assert state in {State.ACKED, State.AMBIGUOUS}
 
@@ -285,7 +285,7 @@ def test_a_key_that_could_not_be_checked_is_not_ours(owners: Any) -> None:
 
 def test_a_key_is_replayed_only_while_the_service_remembers_it() -> None:
     """Past the replay window an idempotency key could make a second push."""
-    began = Answer(Phase.MAY_HAVE_LEFT, at=1000.0)
+    began = SendResult(Phase.MAY_HAVE_LEFT, at=1000.0)
     soon, _ = transmit(began, None, 1000.0 + 3599, idempotency_key="k")
     late, sent = transmit(began, None, 1000.0 + 3601, idempotency_key="k")
 
@@ -359,8 +359,8 @@ def test_a_settled_push_that_is_not_on_disk_keeps_its_claim() -> None:
 
 
 def test_a_driver_that_does_not_answer_is_told() -> None:
-    """A Send is reported with an Answer, whatever happened to it."""
-    with pytest.raises(TypeError, match="must report an Answer"):
+    """A Send is reported with a SendResult, whatever happened to it."""
+    with pytest.raises(TypeError, match="must report a SendResult"):
         transmit(None)
 
 

@@ -22,7 +22,7 @@ from integration_sdk._sansio.pushing.effects import (
     Send,
 )
 from integration_sdk._sansio.pushing.evidence import ListedPushes
-from integration_sdk._sansio.pushing.intents import Answer, Intent, Lane, State, new_intent
+from integration_sdk._sansio.pushing.intents import Intent, Lane, SendResult, State, new_intent
 from integration_sdk._sansio.requests import Phase
 from integration_sdk.errors import JournalError
 from integration_sdk.models import PushOperation, PushStatus
@@ -38,7 +38,7 @@ class Books:
 
     pushes: list[PushOperation] = Factory(list)
 
-    def receive(self, intent: Intent) -> Answer:
+    def receive(self, intent: Intent) -> SendResult:
         key = f"key-{len(self.pushes)}"
         push = PushOperation(
             push_operation_key=key,
@@ -50,8 +50,8 @@ class Books:
         )
         self.pushes.insert(0, push)
         if len(self.pushes) % 3 == 0:
-            return Answer(Phase.MAY_HAVE_LEFT, cause="reset")
-        return Answer(Phase.ANSWERED, status=200, body={"pushOperationKey": key})
+            return SendResult(Phase.MAY_HAVE_LEFT, cause="reset")
+        return SendResult(Phase.ANSWERED, status=200, body={"pushOperationKey": key})
 
 
 async def drive(machine: Machine[Any], journal: Journal, books: Books) -> Any:

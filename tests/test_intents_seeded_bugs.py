@@ -17,18 +17,18 @@ from integration_sdk._sansio.pushing import (
 from integration_sdk._sansio.pushing.echoes import Echoes, Said
 from integration_sdk._sansio.pushing.effects import Ledger, Machine
 from integration_sdk._sansio.pushing.evidence import ListedPushes, Operation, Verdict
-from integration_sdk._sansio.pushing.intents import Answer, Intent, Snapshot, State
+from integration_sdk._sansio.pushing.intents import Intent, SendResult, Snapshot, State
 from integration_sdk._sansio.requests import Phase
 from tests.memory_journal import MemoryJournal
 from tests.seeded_bugs import Patch, assert_caught
 
 
-def misread(patch: Patch, condition: Callable[[Answer], bool], state: State) -> None:
+def misread(patch: Patch, condition: Callable[[SendResult], bool], state: State) -> None:
     """Let the table say *state* for some answers."""
     right = intents.classify
 
-    def wrong(answer: Answer, **facts: bool) -> State:
-        return state if condition(answer) else right(answer, **facts)
+    def wrong(result: SendResult, **facts: bool) -> State:
+        return state if condition(result) else right(result, **facts)
 
     patch.setattr(protocol, "classify", wrong)
 

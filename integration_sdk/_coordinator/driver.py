@@ -30,8 +30,8 @@ from integration_sdk._sansio.pushing.effects import (
     Send,
     Sleep,
 )
-from integration_sdk._sansio.pushing.intents import Answer, Intent
-from integration_sdk._sansio.pushing.replies import Heard, Reply
+from integration_sdk._sansio.pushing.intents import Intent, SendResult
+from integration_sdk._sansio.pushing.replies import ReadReply, Reply
 from integration_sdk._sansio.requests import Request
 from integration_sdk._strays import is_cancelled
 from integration_sdk.errors import (
@@ -54,11 +54,11 @@ CANCELLED: Final = "its task was cancelled by somebody else"
 class Sending:
     """A push being sent.
 
-    call: The request. heard: The result of the last transmission, if there was one.
+    call: The request. last: The result of the last transmission, if there was one.
     """
 
     call: Request
-    heard: Heard | None = None
+    last: ReadReply | None = None
 
 
 @define(eq=False)
@@ -170,13 +170,14 @@ class ProtocolDriver:
         self._ahead = max(self._ahead, clock.unix_time() - steady)
         return steady + self._ahead
 
-    async def _transmit(self, row: Intent) -> Answer:
+    async def _transmit(self, row: Intent) -> SendResult:
         sending = self.sending[row.id]
         began = self._now()
         reply = await self._reply(row, sending.call.with_idempotency_key(row.idempotency_key))
-        heard = replies.read(reply, began=began, unix_time=clock.unix_time(), exact=self.exact)
-        sending.heard = heard
-        return heard.answer
+        sending.last = replies.read(
+            reply, began=began, unix_time=clock.unix_time(), exact=self.exact
+        )
+        return sending.last.result
 
     async def _reply(self, row: Intent, call: Request) -> Reply:
         task, left = this_task(), False

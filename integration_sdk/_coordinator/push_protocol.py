@@ -93,16 +93,16 @@ class PushProtocol:
             done = await self.driver.drive(protocol.break_off(self.ledger, intent))
         finally:
             del self.driver.sending[intent.id]
-        heard = sending.heard
+        last = sending.last
         if done.state is State.AMBIGUOUS:
             self.reconcile(done.lane.company_id)
         if done.key is not None:
-            own = heard.operation if heard else None
+            own = last.operation if last else None
             if own is None or own.push_operation_key != done.key:
                 own = submissions.recorded_operation(done)
             return Delivered(done, own)
-        held_back = heard is not None and not self.policy.waits_for(heard.answer)
-        return Delivered(done, None, replies.error(call, done, heard), held_back)
+        held_back = last is not None and not self.policy.waits_for(last.result)
+        return Delivered(done, None, replies.error(call, done, last), held_back)
 
     async def _send(self, intent: Intent) -> Intent:
         machine = protocol.transmit(

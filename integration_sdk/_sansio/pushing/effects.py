@@ -9,7 +9,7 @@ driver has to do::
     --------------------  --------------------------------------  ---------------------------
     Commit(rows)          await journal.commit(rows); durable     None, or throws the
                           before it reports                       JournalError in
-    Send(row)             waits for its turn; makes the row       Answer: ``never left`` if
+    Send(row)             waits for its turn; makes the row       SendResult: ``never left`` if
                           durable; sends it right after, once:    the row is not durable
                           no redirect, no re-send of its own
     ListPushes(..)        lists the company's pushes, newest      ListedPushes, or None: not to
@@ -35,7 +35,7 @@ from typing import TypeAlias, TypeVar
 from attrs import define, field, frozen
 
 from integration_sdk._sansio.pushing.evidence import ListedPushes, Operation
-from integration_sdk._sansio.pushing.intents import DOUBTED, Answer, Intent, Lane, State
+from integration_sdk._sansio.pushing.intents import DOUBTED, Intent, Lane, SendResult, State
 
 
 @frozen
@@ -93,7 +93,7 @@ class Sleep:
 
 
 Effect: TypeAlias = Commit | Send | ListPushes | ReadSingly | FindOwners | Sleep
-Report: TypeAlias = float | Answer | ListedPushes | Sequence[Operation] | Collection[str] | None
+Report: TypeAlias = float | SendResult | ListedPushes | Sequence[Operation] | Collection[str] | None
 _T = TypeVar("_T")
 Machine: TypeAlias = Generator[Effect, Report, _T]
 
@@ -129,9 +129,9 @@ class Policy:
     first_search: float = 0.5
     quiet_period: float = 30.0
 
-    def waits_for(self, answer: Answer) -> bool:
+    def waits_for(self, result: SendResult) -> bool:
         """Whether the pause that the service asked for is no longer than `longest_pause`."""
-        return (answer.retry_after or 0.0) <= self.longest_pause
+        return (result.retry_after or 0.0) <= self.longest_pause
 
 
 @define

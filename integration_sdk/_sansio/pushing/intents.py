@@ -274,7 +274,7 @@ def new_intent(
 
 
 @frozen
-class Answer:
+class SendResult:
     """The result of one transmission.
 
     at: When the transmission began, in seconds of the driver's monotonic clock.
@@ -303,13 +303,13 @@ _NOTHING_DONE = frozenset({400, 401, 402, 403, 404, 405, 409, 413, 415, 422, 429
 
 
 def classify(
-    answer: Answer,
+    result: SendResult,
     *,
     key_is_known: bool,
     replay: bool = False,
     refuses_with_503: bool = True,
 ) -> State:
-    """Return what an answer proves about the transmission.
+    """Return what the result of a transmission proves.
 
     ============== =============== ============================== =========
     phase          status          body                           class
@@ -323,7 +323,7 @@ def classify(
     ============== =============== ============================== =========
 
     Args:
-        answer: What the transport saw.
+        result: What the transport saw.
         key_is_known: Whether its key was listed before we sent, or belongs to another intent: then
             a cache or proxy answered, not the service.
         replay: Whether an earlier transmission of this intent is in doubt: only ACKED ends that.
@@ -331,16 +331,16 @@ def classify(
 
     Source: "Status codes", "Error body"; which of them exclude an effect is PUSH-PROTOCOL.
     """
-    state = _classify_once(answer, key_is_known, refuses_with_503)
+    state = _classify_once(result, key_is_known, refuses_with_503)
     return State.AMBIGUOUS if replay and state is not State.ACKED else state
 
 
-def _classify_once(answer: Answer, key_is_known: bool, refuses_with_503: bool) -> State:
-    if answer.phase is Phase.NEVER_LEFT:
+def _classify_once(result: SendResult, key_is_known: bool, refuses_with_503: bool) -> State:
+    if result.phase is Phase.NEVER_LEFT:
         return State.NOT_SENT
-    if answer.phase is Phase.MAY_HAVE_LEFT:
+    if result.phase is Phase.MAY_HAVE_LEFT:
         return State.AMBIGUOUS
-    if answer.status in ACKNOWLEDGED:
-        return State.ACKED if answer.key and not key_is_known else State.AMBIGUOUS
-    refusal = answer.status in _NOTHING_DONE or (answer.status == 503 and refuses_with_503)
-    return State.REJECTED if refusal and is_error_body(answer.body) else State.AMBIGUOUS
+    if result.status in ACKNOWLEDGED:
+        return State.ACKED if result.key and not key_is_known else State.AMBIGUOUS
+    refusal = result.status in _NOTHING_DONE or (result.status == 503 and refuses_with_503)
+    return State.REJECTED if refusal and is_error_body(result.body) else State.AMBIGUOUS

@@ -28,11 +28,11 @@ from integration_sdk._sansio.pushing.effects import (
 )
 from integration_sdk._sansio.pushing.evidence import ListedPushes, Operation
 from integration_sdk._sansio.pushing.intents import (
-    Answer,
     Evidence,
     IllegalTransition,
     Intent,
     KeyClaimed,
+    SendResult,
     Snapshot,
     State,
     classify,
@@ -77,14 +77,14 @@ def transmit(
     intent = structs.replace(intent, snapshot=snapshot)
     began: float | None = None
     for attempt in count():
-        intent, answer = yield from _attempt(ledger, _rekeyed(intent, new_key), policy)
-        began = answer.at if began is None else began
-        again = _may_go_again(intent, policy) and policy.waits_for(answer)
+        intent, result = yield from _attempt(ledger, _rekeyed(intent, new_key), policy)
+        began = result.at if began is None else began
+        again = _may_go_again(intent, policy) and policy.waits_for(result)
         if attempt + 1 >= policy.tries or not again:
             break
         ledger.to_repeat.add(intent.id)
         try:
-            now = yield Sleep(_wait(attempt, answer, policy, chance))
+            now = yield Sleep(_wait(attempt, result, policy, chance))
         finally:
             ledger.to_repeat.discard(intent.id)
         if ledger.get(intent.id) is not intent:  # a listing settled it meanwhile
@@ -101,33 +101,33 @@ def _rekeyed(intent: Intent, new_key: Callable[[], str]) -> Intent:
     return structs.replace(intent, idempotency_key=new_key())
 
 
-def _attempt(ledger: Ledger, intent: Intent, policy: Policy) -> Machine[tuple[Intent, Answer]]:
+def _attempt(ledger: Ledger, intent: Intent, policy: Policy) -> Machine[tuple[Intent, SendResult]]:
     tries = intent.attempts + 1
     # The rest is of the answer before.
     sending = intent.to(State.SENDING, attempts=tries, retry=False, http_status=None, error=None)
     ledger.note(sending)  # a rival from here on, even while it waits for its turn
     ledger.unrecorded.pop(intent.id, None)  # now out of date
-    answer = yield Send(sending)
-    if not isinstance(answer, Answer):
-        raise TypeError(f"the driver must report an Answer to Send, not {answer!r}")
+    result = yield Send(sending)
+    if not isinstance(result, SendResult):
+        raise TypeError(f"the driver must report a SendResult to Send, not {result!r}")
     replay = intent.state is State.AMBIGUOUS
-    return (yield from _conclude(ledger, sending, answer, policy, replay=replay)), answer
+    return (yield from _conclude(ledger, sending, result, policy, replay=replay)), result
 
 
 def _conclude(
-    ledger: Ledger, sending: Intent, answer: Answer, policy: Policy, *, replay: bool
+    ledger: Ledger, sending: Intent, result: SendResult, policy: Policy, *, replay: bool
 ) -> Machine[Intent]:
     state = classify(
-        answer,
-        key_is_known=_is_known(ledger, sending, answer.key),
+        result,
+        key_is_known=_is_known(ledger, sending, result.key),
         replay=replay,
         refuses_with_503=policy.refuses_with_503,
     )
-    outcome = _outcome(sending, state, answer)
+    outcome = _outcome(sending, state, result)
     try:
         yield from record(ledger, outcome)
     except KeyClaimed:
-        outcome = _outcome(sending, State.AMBIGUOUS, answer)
+        outcome = _outcome(sending, State.AMBIGUOUS, result)
         yield from record(ledger, outcome)
     return outcome
 
@@ -140,13 +140,13 @@ def _is_known(ledger: Ledger, sending: Intent, key: str | None) -> bool:
     return listed or ledger.owner(key) not in (None, sending.id)
 
 
-def _outcome(sending: Intent, state: State, answer: Answer) -> Intent:
-    error = answer.cause or (answer.body or {}).get("error")
-    said = {"http_status": answer.status, "error": None if error is None else str(error)}
+def _outcome(sending: Intent, state: State, result: SendResult) -> Intent:
+    error = result.cause or (result.body or {}).get("error")
+    said = {"http_status": result.status, "error": None if error is None else str(error)}
     if state is State.ACKED:
-        known = {"key": answer.key, "evidence": Evidence.OWN_ANSWER}
+        known = {"key": result.key, "evidence": Evidence.OWN_ANSWER}
         return sending.to(state, **known, **said)
-    refused_for_now = state is State.REJECTED and answer.status in NOT_NOW
+    refused_for_now = state is State.REJECTED and result.status in NOT_NOW
     return sending.to(state, retry=state is State.NOT_SENT or refused_for_now, **said)
 
 
@@ -235,9 +235,9 @@ def _may_go_again(intent: Intent, policy: Policy) -> bool:
     return policy.replays and intent.idempotency_key is not None
 
 
-def _wait(attempt: int, answer: Answer, policy: Policy, chance: Callable[[], float]) -> float:
+def _wait(attempt: int, result: SendResult, policy: Policy, chance: Callable[[], float]) -> float:
     grown: float = min(policy.longest_wait, policy.first_wait * 2.0 ** min(attempt, 30))
-    return max(chance() * grown, answer.retry_after or 0.0)
+    return max(chance() * grown, result.retry_after or 0.0)
 
 
 def _too_old(intent: Intent, began: float, now: float, policy: Policy) -> bool:

@@ -10,7 +10,7 @@ from attrs import frozen
 from integration_sdk._sansio import responses
 from integration_sdk._sansio.codec import decode_json
 from integration_sdk._sansio.pushing import rows
-from integration_sdk._sansio.pushing.intents import ACKNOWLEDGED, Answer, Intent
+from integration_sdk._sansio.pushing.intents import ACKNOWLEDGED, Intent, SendResult
 from integration_sdk._sansio.requests import Phase, Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.retry_after import retry_after, service_time
@@ -29,19 +29,19 @@ Reply = Response | IntegrationError
 
 
 @frozen
-class Heard:
+class ReadReply:
     """The result of one transmission.
 
-    answer: For the protocol. reply: As received.
+    result: For the protocol. reply: As received.
     operation: The push that the service answered with, if any.
     """
 
-    answer: Answer
+    result: SendResult
     reply: Reply
     operation: PushOperation | None = None
 
 
-def read(reply: Reply, *, began: float, unix_time: float, exact: bool = False) -> Heard:
+def read(reply: Reply, *, began: float, unix_time: float, exact: bool = False) -> ReadReply:
     """Interpret *reply*; *exact* reads fractions as Decimal.
 
     A raised `ApiError` means that the gate was closed and nothing left. A client that is closed
@@ -49,19 +49,19 @@ def read(reply: Reply, *, began: float, unix_time: float, exact: bool = False) -
     """
     if isinstance(reply, Response):
         operation = _acknowledged(reply, exact=exact)
-        answer = Answer(
+        result = SendResult(
             Phase.ANSWERED,
             at=began,
             status=reply.status,
             body={"pushOperationKey": operation.key} if operation else _object(reply.body),
             retry_after=_wanted_wait(reply),
         )
-        return Heard(answer, reply, operation)
+        return ReadReply(result, reply, operation)
     turned_away = isinstance(reply, ApiError) and not reply.attempts
     unsent = turned_away or isinstance(reply, NotSent | ClientClosed | JournalError)
     phase = Phase.NEVER_LEFT if unsent else Phase.MAY_HAVE_LEFT
     wait = seconds_until(reply, unix_time)
-    return Heard(Answer(phase, at=began, cause=str(reply), retry_after=wait), reply)
+    return ReadReply(SendResult(phase, at=began, cause=str(reply), retry_after=wait), reply)
 
 
 def _wanted_wait(reply: Response) -> float | None:
@@ -103,9 +103,9 @@ def seconds_until(error: IntegrationError, unix_time: float) -> float | None:
     return max(0.0, (at - datetime.fromtimestamp(unix_time, UTC)).total_seconds())
 
 
-def error(call: Request, intent: Intent, heard: Heard | None) -> IntegrationError:
+def error(call: Request, intent: Intent, last: ReadReply | None) -> IntegrationError:
     """Return the error that says why there is no push, or no known push."""
-    reply = heard.reply if heard else None
+    reply = last.reply if last else None
     if isinstance(reply, IntegrationError):
         return reply
     if reply is None:
