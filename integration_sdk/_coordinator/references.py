@@ -18,10 +18,10 @@ from integration_sdk._sansio.pushing.intents import Intent
 
 
 class Holder(NamedTuple):
-    """The push that holds a reference, and the intent of that push."""
+    """The push that holds a reference, and the `Intent.identity` of that push."""
 
     push: Push
-    asks: tuple[object, ...]
+    identity: tuple[object, ...]
 
 
 @define
@@ -33,7 +33,7 @@ class References:
     def take(self, push: Push, intent: Intent) -> None:
         """Give *push* the reference of *intent*, if it has one."""
         if intent.reference is not None:
-            self._by_reference[intent.reference] = Holder(push, intent.asks)
+            self._by_reference[intent.reference] = Holder(push, intent.identity)
 
     def hand_over(self, push: Push, to: Push) -> None:
         """Pass the reference that *push* holds, if any, to another push."""
@@ -66,7 +66,7 @@ class References:
             ConfigurationError: The reference belongs to another record, which may exist.
         """
         while holder := self.holder(intent.reference):
-            if holder.asks == intent.asks:
+            if holder.identity == intent.identity:
                 return holder.push
             if holder.push.key is not None or holder.push.intent in doubted:
                 raise submissions.another_record(intent.reference)

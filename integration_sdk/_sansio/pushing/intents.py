@@ -214,8 +214,8 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
         return structs.replace(self, state=state, **changes)
 
     @property
-    def asks(self) -> tuple[object, ...]:
-        """The request it makes: two intents for which this is equal are the same push."""
+    def identity(self) -> tuple[object, ...]:
+        """What it pushes, and where: intents for which this is equal are the same push."""
         return self.lane, self.method, self.record_id, self.payload_hash
 
     @property

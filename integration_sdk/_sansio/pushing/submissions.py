@@ -85,7 +85,7 @@ def take_up(before: Intent, intent: Intent) -> Intent | None:
     Raises:
         ConfigurationError: The reference belongs to another record, which was pushed.
     """
-    same = before.asks == intent.asks
+    same = before.identity == intent.identity
     if before.state in _NO_PUSH:
         return before if same and _is_of_the_content(before) else None
     if not same:
