@@ -83,7 +83,7 @@ class History:
         self.service = Service(self.dice, weather)
         self.disk = Disk(KeyJournal() if weather.fileless else None)
         self.ledger = self._new_ledger()
-        self.policy = Policy(exclusive=weather.exclusive, quiet_period=30.0, tries=4)
+        self.policy = Policy(exclusive=weather.exclusive, search_patience=30.0, tries=4)
         lanes = [Lane(COMPANY, "books", "invoices"), Lane(COMPANY, "books", "bills")]
         for number in range(self.dice.randrange(1, 6)):
             twin = self.records and self.dice.random() < weather.twins

@@ -79,7 +79,7 @@ def judge(
     *,
     reaches: bool,
     exclusive: bool,
-    quiet: bool,
+    searched_enough: bool,
 ) -> Verdict | None:
     """Say what the new pushes prove."""
     agreeing = [one for one in fresh if match(intent, one) is True]
@@ -87,7 +87,7 @@ def judge(
     proven = len(agreeing) == 1 and not (silent and intent.natural_key is None)
     if reaches and proven and all(match(rival, agreeing[0]) is False for rival in rivals):
         return Verdict(State.RESOLVED, agreeing[0].push_operation_key, Evidence.AGREEING_ECHO)
-    if not quiet:
+    if not searched_enough:
         return None
     only = len(fresh) == 1 and (intent.natural_key is None or bool(agreeing or silent))
     if reaches and exclusive and not rivals and only:
@@ -107,7 +107,7 @@ def examine(
     owned: Collection[str],
     *,
     exclusive: bool,
-    quiet: Collection[str],
+    searched_enough: Collection[str],
 ) -> list[Intent]:
     """Judge those in doubt one after the other; return the rows that change."""
     known: dict[str, Intent] = {one.id: one for one in (*asked, *others)}
@@ -131,7 +131,7 @@ def examine(
             rivals,
             reaches=reaches_back(intent.snapshot, listing),
             exclusive=exclusive,
-            quiet=intent.id in quiet or intent.state in DECIDABLE,
+            searched_enough=intent.id in searched_enough or intent.state in DECIDABLE,
         )
         row = intent if verdict is None else _step(intent, verdict)
         known[row.id] = row

@@ -92,11 +92,16 @@ def push_of(key: str, echo: Any = None, data_type: str | None = "invoices") -> P
 
 
 def examined(
-    ledger: Ledger, listing: ListedPushes, owned: set[str], quiet: set[str], *, exclusive: bool
+    ledger: Ledger,
+    listing: ListedPushes,
+    owned: set[str],
+    searched_enough: set[str],
+    *,
+    exclusive: bool,
 ) -> list[Intent]:
     """The rows that a search commits."""
     machine = reconcile.search_again(
-        ledger, "company", policy=Policy(exclusive=exclusive), quiet=quiet
+        ledger, "company", policy=Policy(exclusive=exclusive), searched_enough=searched_enough
     )
     report: Any = None
     committed: list[Intent] = []
@@ -120,17 +125,22 @@ def examined(
 @settings(max_examples=500)
 @given(worlds(), st.sets(keys, max_size=2), st.sets(st.sampled_from("012345")), st.booleans())
 def test_many_at_once_are_judged_as_one_by_one(
-    world: World, owned: set[str], quiet: set[str], exclusive: bool
+    world: World, owned: set[str], searched_enough: set[str], exclusive: bool
 ) -> None:
     """Columns and sets give the verdicts that comparing each with each gives."""
     ledger = ledger_of(world.rows)
     others = [row for row in world.rows if row.state is State.SENDING]
 
     expected = naive.examine(
-        ledger.doubted(), others, world.listing, owned, exclusive=exclusive, quiet=quiet
+        ledger.doubted(),
+        others,
+        world.listing,
+        owned,
+        exclusive=exclusive,
+        searched_enough=searched_enough,
     )
 
-    assert examined(ledger, world.listing, owned, quiet, exclusive=exclusive) == expected
+    assert examined(ledger, world.listing, owned, searched_enough, exclusive=exclusive) == expected
 
 
 def ledger_of(rows: Sequence[Intent]) -> Ledger:
@@ -171,8 +181,8 @@ def test_what_a_look_settles_stands_in_nobodys_way() -> None:
 def keys_given(
     rows: list[Intent], listing: ListedPushes, *, exclusive: bool
 ) -> dict[str, str | None]:
-    quiet = {row.id for row in rows}
-    found = examined(ledger_of(rows), listing, set(), quiet, exclusive=exclusive)
+    searched_enough = {row.id for row in rows}
+    found = examined(ledger_of(rows), listing, set(), searched_enough, exclusive=exclusive)
     return {row.id: row.key for row in found}
 
 

@@ -29,7 +29,7 @@ from integration_sdk.models import PushOperation, PushStatus
 from tests.memory_journal import MemoryJournal
 
 LANE = Lane("company", "books", "invoices")
-POLICY = Policy(quiet_period=2.0, first_search=0.5)
+POLICY = Policy(search_patience=2.0, first_search=0.5)
 
 
 @define

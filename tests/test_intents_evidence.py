@@ -68,7 +68,7 @@ def seen(*fresh: PushOperation, back: bool = True) -> View:
 def verdict(intent: Intent, view: View, *rivals: Intent, **facts: bool) -> Verdict | None:
     rows = {one.id: one for one in (intent, *rivals)}
     view = View(view.fresh, rows, view.reaches_back)
-    return judge(intent, view, **{"exclusive": False, "quiet": True, **facts})
+    return judge(intent, view, **{"exclusive": False, "searched_enough": True, **facts})
 
 
 def agrees(sent: object, echo: object) -> bool:
@@ -276,8 +276,8 @@ def test_a_lane_is_a_connection_and_a_type() -> None:
 
 
 def test_one_agreeing_echo_is_enough() -> None:
-    """E2 needs neither the quiet period nor an exclusive lane."""
-    found = verdict(doubt(), seen(push("a", OTHER), push("b", ECHO)), quiet=False)
+    """E2 needs neither a long search nor an exclusive lane."""
+    found = verdict(doubt(), seen(push("a", OTHER), push("b", ECHO)), searched_enough=False)
 
     assert found == Verdict(State.RESOLVED, "b", Evidence.AGREEING_ECHO)
 
@@ -307,20 +307,20 @@ def test_a_silent_newcomer_blocks_agreement_on_leaves_only() -> None:
     """It could turn out to agree as well, unless a natural key tells records apart."""
     view = seen(push("a", ECHO), push("b", {}, PushStatus.PENDING))
 
-    assert verdict(doubt(), view, quiet=False) is None
-    found = verdict(doubt(natural="invoiceNumber"), view, quiet=False)
+    assert verdict(doubt(), view, searched_enough=False) is None
+    found = verdict(doubt(natural="invoiceNumber"), view, searched_enough=False)
     assert found is not None
     assert found.key == "a"
 
 
 def test_the_only_new_push_of_an_exclusive_lane_is_ours() -> None:
-    """E1 wants the caller's word, the quiet period, no rival, and one newcomer."""
+    """E1 wants the caller's word, a long search, no rival, and one newcomer."""
     view = seen(push("a", {}, PushStatus.PENDING))
 
     found = verdict(doubt(), view, exclusive=True)
     assert found is not None
     assert (found.key, found.evidence) == ("a", "E1")
-    assert verdict(doubt(), view, exclusive=True, quiet=False) is None
+    assert verdict(doubt(), view, exclusive=True, searched_enough=False) is None
     for other in (
         verdict(doubt(), view),
         verdict(doubt(), view, doubt(name="rival"), exclusive=True),
@@ -333,12 +333,12 @@ def test_the_only_new_push_of_an_exclusive_lane_is_ours() -> None:
 
 
 @pytest.mark.parametrize("fresh", [[], [push("a", OTHER)]])
-def test_absent_wants_a_proven_list_and_a_quiet_period(fresh: list[PushOperation]) -> None:
+def test_absent_wants_a_proven_list_and_a_long_search(fresh: list[PushOperation]) -> None:
     """Absent: nothing new but what is somebody else's, in a list that reaches back."""
     one = doubt(natural="invoiceNumber")
 
     assert verdict(one, seen(*fresh)) == Verdict(State.ABSENT)
-    assert verdict(one, seen(*fresh), quiet=False) is None
+    assert verdict(one, seen(*fresh), searched_enough=False) is None
     unproven = verdict(one, seen(*fresh, back=False))
     assert unproven is not None
     assert unproven.state is State.UNRESOLVED
@@ -367,7 +367,7 @@ def test_an_echo_that_says_less_is_a_candidate() -> None:
 @given(
     st.lists(st.tuples(keys, st.sampled_from([None, ECHO, OTHER])), unique_by=lambda one: one[0]),
     st.booleans(),
-    st.fixed_dictionaries({"exclusive": st.booleans(), "quiet": st.booleans()}),
+    st.fixed_dictionaries({"exclusive": st.booleans(), "searched_enough": st.booleans()}),
     st.booleans(),
     st.sampled_from([None, "invoiceNumber"]),
 )
@@ -390,4 +390,4 @@ def test_no_verdict_links_on_less_than_the_evidence(
         assert not contested
         assert len(agreeing) == 1 or (all(promised.values()) and len(fresh) == 1)
     if found is None:
-        assert not promised["quiet"]
+        assert not promised["searched_enough"]

@@ -174,11 +174,11 @@ def test_a_listing_serves_intents_with_different_snapshots() -> None:
     assert asked == ListPushes("company", frozenset({"a", "b"}), old=frozenset({"a"}))
 
 
-def test_a_doubt_is_surfaced_when_its_quiet_period_has_passed() -> None:
-    """Searches are spaced, and the one after the quiet period decides."""
+def test_a_doubt_is_surfaced_when_it_was_searched_for_long_enough() -> None:
+    """Searches are spaced, and the one after the patience has passed decides."""
     ledger = Ledger()
     ambiguous(ledger)
-    machine = reconcile.reconcile(ledger, "company", policy=Policy(quiet_period=30.0))
+    machine = reconcile.reconcile(ledger, "company", policy=Policy(search_patience=30.0))
     report: Any = None
     waited = 0.0
     effect = next(machine)

@@ -116,7 +116,7 @@ class Coordinator:
             first_wait=retry.throttled_base,
             longest_wait=retry.cap,
             longest_pause=math.inf if max_pause is None else max_pause,
-            quiet_period=patience,
+            search_patience=patience,
         )
         self._chance = chance
         self._check, self._fetch_data, self._on_event = check, fetch_data, on_event

@@ -114,7 +114,7 @@ class Policy:
     replay_window: How long an idempotency key is relied upon. Assumed: answers are kept for
         90 minutes; a third is left for waits that turn out longer.
     first_search: Delay before a company with pushes in doubt is first listed.
-    quiet_period: Time that a list gets to show a push before its absence counts.
+    search_patience: Time that a list gets to show a push before its absence counts.
     """
 
     exclusive: bool = False
@@ -127,7 +127,7 @@ class Policy:
     longest_pause: float = inf
     replay_window: float = 3600.0
     first_search: float = 0.5
-    quiet_period: float = 30.0
+    search_patience: float = 30.0
 
     def waits_for(self, result: SendResult) -> bool:
         """Whether the pause that the service asked for is no longer than `longest_pause`."""

@@ -5,11 +5,11 @@ snapshot taken before the send, not claimed by another intent. About the new pus
 
     E2          exactly one agrees with what we sent, on the natural key or on every leaf,
                 and it cannot be a rival's
-    E1          there is exactly one; the journal is the lane's only writer, the quiet period
-                has passed, and the lane has no rival
-    ABSENT      the quiet period has passed and there is none, or the natural key of each
+    E1          there is exactly one; the journal is the lane's only writer, the search
+                has lasted long enough, and the lane has no rival
+    ABSENT      the search has lasted long enough and there is none, or the natural key of each
                 says that it is another record, in a lane that others write to
-    UNRESOLVED  the quiet period has passed and none of the above holds
+    UNRESOLVED  the search has lasted long enough and none of the above holds
 
 All but UNRESOLVED require a listing that reaches back past the snapshot. A rival is an intent of
 the lane that may own an unclaimed push: SENDING, AMBIGUOUS, ABSENT, UNRESOLVED, or given up by
@@ -188,19 +188,20 @@ class Verdict:
     candidates: tuple[str, ...] = ()
 
 
-def judge(intent: Intent, view: View, *, exclusive: bool, quiet: bool) -> Verdict | None:
+def judge(intent: Intent, view: View, *, exclusive: bool, searched_enough: bool) -> Verdict | None:
     """Return what the view proves; None if it is too early to say.
 
     Args:
         intent: An intent in doubt.
         view: From a listing requested after the intent was sent.
         exclusive: Whether the caller declared that nobody else writes to the lane.
-        quiet: Whether the intent's quiet period had passed when the listing was requested.
+        searched_enough: Whether `Policy.search_patience` had passed when the listing was
+            requested.
     """
     agreeing, silent = view.said(intent)
     if view.reaches_back and _echo_proves(intent, view, agreeing, silent):
         return Verdict(State.RESOLVED, next(view.keys(agreeing)), Evidence.AGREEING_ECHO)
-    if not quiet:
+    if not searched_enough:
         return None
     if view.reaches_back and exclusive and _may_be_only(intent, view, agreeing | silent):
         return Verdict(State.RESOLVED, next(view.keys(view.open)), Evidence.ONLY_ONE_NEW)

@@ -1,7 +1,7 @@
 """Finds out from the service's list what became of a push whose answer was lost.
 
 An AMBIGUOUS intent is searched for at once and then at growing intervals, until the evidence
-settles it or its quiet period has passed. If it is then ABSENT or UNRESOLVED, the caller may
+settles it or the policy's patience is used up. If it is then ABSENT or UNRESOLVED, the caller may
 decide, and it is still searched for in every later listing, because requests may arrive late and
 lists may lag. Nothing here sends a push again. After a crash, `recover` says how each row goes on.
 """
@@ -62,9 +62,9 @@ def reconcile(ledger: Ledger, company_id: str, *, policy: Policy) -> Machine[Non
         if not asked or (yield Sleep(wait)) is None:
             return
         waited = {one: waited.get(one, 0.0) + wait for one in asked}
-        quiet = {one for one, so_far in waited.items() if so_far >= policy.quiet_period}
+        enough = {one for one, so_far in waited.items() if so_far >= policy.search_patience}
         try:
-            yield from search_again(ledger, company_id, policy=policy, quiet=quiet)
+            yield from search_again(ledger, company_id, policy=policy, searched_enough=enough)
         except JournalError:
             continue  # nothing can be judged without the owners of keys; search again
 
@@ -83,16 +83,16 @@ def _search_pauses(policy: Policy) -> Iterator[float]:
     wait = policy.first_search
     while True:
         yield wait
-        wait = max(policy.first_search, min(wait * 2, policy.quiet_period / 2))
+        wait = max(policy.first_search, min(wait * 2, policy.search_patience / 2))
 
 
 def search_again(
-    ledger: Ledger, company_id: str, *, policy: Policy, quiet: Collection[str] = ()
+    ledger: Ledger, company_id: str, *, policy: Policy, searched_enough: Collection[str] = ()
 ) -> Machine[None]:
     """List the company's pushes once, and judge all intents in doubt.
 
-    *quiet*: AMBIGUOUS intents whose quiet period has passed; for ABSENT and UNRESOLVED ones it
-    always has.
+    *searched_enough*: AMBIGUOUS intents that were searched for as long as the policy wants; ABSENT
+    and UNRESOLVED ones always were.
     """
     asked = ledger.doubted(company_id)  # the listing may lack what is sent from here on
     listing = yield _listing_for(company_id, asked)
@@ -101,7 +101,9 @@ def search_again(
     new = _new(listing, asked, policy)
     unowned = yield from _unowned(new)
     yield from _read_mute(ledger, company_id, unowned)
-    rows = list(_judged(ledger, _views(ledger, listing, new, unowned), asked, policy, quiet))
+    rows = list(
+        _judged(ledger, _views(ledger, listing, new, unowned), asked, policy, searched_enough)
+    )
     if not rows:
         return
     try:
@@ -169,16 +171,16 @@ def _judged(
     views: Mapping[_Of, View],
     asked: Collection[Intent],
     policy: Policy,
-    quiet: Collection[str],
+    searched_enough: Collection[str],
 ) -> Iterator[Intent]:
     """Judge one intent after the other; a settled one, and its push, do not affect the next."""
     for intent in asked:
         now = ledger.get(intent.id)
         if now is None or now.state not in DOUBTED:
             continue
-        is_quiet = now.id in quiet or now.state in DECIDABLE
+        enough = now.id in searched_enough or now.state in DECIDABLE
         view = views[intent.snapshot, intent.lane]
-        verdict = judge(now, view, exclusive=policy.exclusive, quiet=is_quiet)
+        verdict = judge(now, view, exclusive=policy.exclusive, searched_enough=enough)
         row = now if verdict is None else _step(now, verdict)
         if row.key is not None:
             for one in views.values():
