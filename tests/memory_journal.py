@@ -7,11 +7,11 @@ from typing import ClassVar
 from attrs import define, field
 from msgspec import structs
 
-from integration_sdk._journal._schema import WRITTEN_ONCE
+from integration_sdk._journal._schema import IMMUTABLE
 from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, State
 from integration_sdk.errors import JournalError
 
-_what_it_is = attrgetter(*WRITTEN_ONCE)
+_what_it_is = attrgetter("lane", *IMMUTABLE)
 
 
 @define

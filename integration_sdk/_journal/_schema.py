@@ -77,10 +77,8 @@ MIGRATIONS: tuple[str, ...] = (
 
 _FACTS = tuple(one.name for one in structs.fields(Intent) if one.name not in ("lane", "payload"))
 _COLUMNS = (*Lane._fields, *_FACTS, "checksum")
-_NOT_FACTS = {"number", "checksum", "payload"}
-_SAID = sorted({*_COLUMNS} - _NOT_FACTS)
-WRITTEN_ONCE = (
-    "lane",
+_CHECKSUMMED = sorted((*Lane._fields, *_FACTS))
+IMMUTABLE = (
     "method",
     "payload_hash",
     "natural_key",
@@ -90,16 +88,18 @@ WRITTEN_ONCE = (
     "timeout_minutes",
     "parent",
 )
-"""Columns that never change, except the idempotency key, which may change after a refusal; the
-other columns say what became of the intent."""
-_ONCE = (*Lane._fields, *WRITTEN_ONCE[1:])
-_KEPT = {"id", *_ONCE}
+"""What never changes besides id and lane. The idempotency key may change after a refusal; all else
+says what became of the intent."""
+_IMMUTABLE_COLUMNS = (*Lane._fields, *IMMUTABLE)
 _VALUES = f"({', '.join('?' * len(_COLUMNS))})"
 _INSERT = f"INSERT INTO intents ({', '.join(_COLUMNS)}) VALUES "  # noqa: S608  # our own words
 _OR_UPDATE = (
     " ON CONFLICT (id) DO UPDATE SET "
-    + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS if name not in _KEPT)
-    + f" WHERE ({', '.join(_ONCE)}) IS ({', '.join(f'excluded.{name}' for name in _ONCE)})"
+    + ", ".join(
+        f"{name} = excluded.{name}" for name in _COLUMNS if name not in ("id", *_IMMUTABLE_COLUMNS)
+    )
+    + f" WHERE ({', '.join(_IMMUTABLE_COLUMNS)})"
+    + f" IS ({', '.join(f'excluded.{name}' for name in _IMMUTABLE_COLUMNS)})"
     + f" AND (idempotency_key IS excluded.idempotency_key OR state = '{State.REJECTED}')"
 )
 
@@ -192,7 +192,7 @@ def from_row(row: dict[str, object], snapshot: Callable[[str], Snapshot]) -> Int
         Damaged: The row is not what was written.
     """
     check(row)
-    facts = {name: value for name, value in row.items() if name not in _NOT_FACTS}
+    facts = {name: row[name] for name in _CHECKSUMMED if name in row}
     return _read(facts, row["payload"], snapshot)
 
 
@@ -225,8 +225,8 @@ def _read(row: dict[str, object], payload: object, snapshot: Callable[[str], Sna
 
 def _checksum(facts: Mapping[str, object]) -> int:
     """Return a checksum that ignores absent values, so that a new column keeps old rows valid."""
-    said = [(name, value) for name in _SAID if (value := facts.get(name)) is not None]
-    return zlib.crc32(repr(said).encode("utf-8", "surrogatepass"))
+    present = [(name, value) for name in _CHECKSUMMED if (value := facts.get(name)) is not None]
+    return zlib.crc32(repr(present).encode("utf-8", "surrogatepass"))
 
 
 def snapshot_columns(snapshot: Snapshot) -> tuple[str, int, str]:
