@@ -103,13 +103,13 @@ def read(
             ask = on_its_way.pop(listed.chance.randrange(len(on_its_way)))
             arrived[ask] = listed.answer(ask.params)
             walk.queue.arrived(ask, len(arrived[ask]))
-        sheet = open_page(READER, arrived.pop(head))
-        skip = walk.opened(sheet, 100)
+        page = open_page(READER, arrived.pop(head))
+        skip = walk.opened(page, 100)
         on_its_way = [ask for ask in on_its_way if ask in walk.queue.asks]
         arrived = {ask: body for ask, body in arrived.items() if ask in walk.queue.asks}
-        taken = taken if skip is None else sheet.count
-        for index in range(sheet.count if skip is None else skip, sheet.count):
-            items.append(READER.value(sheet.raws[index])["id"])
+        taken = taken if skip is None else page.count
+        for index in range(page.count if skip is None else skip, page.count):
+            items.append(READER.value(page.raws[index])["id"])
             if len(items) == stop_after:
                 return items, walk.position(index + 1)
         on_its_way += walk.to_fetch(waiting=False)

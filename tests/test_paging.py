@@ -61,10 +61,10 @@ def walked(world: World, walk: PageWalk, seed: int = 0, *, cuts: bool = False) -
                 arrived[ask] = world.body(ask.params)
                 walk.queue.arrived(ask, len(arrived[ask]))
             body = arrived.pop(head)
-            sheet = open_page(READER, body)
-            skip = walk.opened(sheet, len(body))
+            page = open_page(READER, body)
+            skip = walk.opened(page, len(body))
             if skip is not None:
-                items += [item["id"] for item in READER.values(iter(sheet.raws[skip:]))]
+                items += [item["id"] for item in READER.values(iter(page.raws[skip:]))]
             on_its_way = [ask for ask in on_its_way if ask in walk.queue.asks]
             arrived = {ask: body for ask, body in arrived.items() if ask in walk.queue.asks}
             on_its_way += walk.to_fetch(waiting=False)
@@ -148,9 +148,9 @@ def test_nothing_is_asked_for_behind_a_page_that_failed(prefetch: int, failed: i
 def test_numbers_of_a_page_may_be_strings() -> None:
     """Assumed: some services write them so."""
     body = b'{"results":[],"pageNumber":"2","pageSize":"100","totalResults":250.0}'
-    sheet = open_page(READER, body)
+    page = open_page(READER, body)
 
-    assert (sheet.number, sheet.size, sheet.total) == (2, 100, 250)
+    assert (page.number, page.size, page.total) == (2, 100, 250)
 
 
 @pytest.mark.parametrize(

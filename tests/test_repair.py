@@ -321,9 +321,9 @@ def repaired(world: World) -> list[str]:
     walk = repair_walk(10, 2)
     seen: list[str] = []
     while (head := walk.head) is not None:
-        sheet = open_page(READER, world.body(head.params))
-        cut = walk.opened(sheet, 100)
-        seen += [item["id"] for item in READER.values(iter(sheet.raws[cut or 0 :]))]
+        page = open_page(READER, world.body(head.params))
+        cut = walk.opened(page, 100)
+        seen += [item["id"] for item in READER.values(iter(page.raws[cut or 0 :]))]
     return seen
 
 

@@ -24,7 +24,7 @@ from integration_sdk._pager.fetching import Fetched, Fetching, keep_large_blocks
 from integration_sdk._pager.slices import Slices
 from integration_sdk._sansio.paging.cursor import Position, write_cursor
 from integration_sdk._sansio.paging.drift import DriftWatch, shortfall
-from integration_sdk._sansio.paging.items import Feed, ItemReader, Sheet, collector_paused
+from integration_sdk._sansio.paging.items import Feed, ItemReader, RawPage, collector_paused
 from integration_sdk._sansio.paging.report import ListProgress, ListReport
 from integration_sdk._sansio.paging.walk import Walk
 from integration_sdk._sansio.responses import Fetch, Response
@@ -67,7 +67,7 @@ class Stream(Generic[T]):
         one_call: Whether a single page is wanted, within one timeout. A page that takes too
             long is then not requested again in smaller sizes.
         report: Statistics so far.
-        sheet: The current page; None before the first.
+        page: The current page; None before the first.
     """
 
     walk: Walk
@@ -81,7 +81,7 @@ class Stream(Generic[T]):
     one_call: bool = False
     report: ListReport = field(factory=ListReport)
 
-    sheet: Sheet | None = field(init=False, default=None)
+    page: RawPage | None = field(init=False, default=None)
     _fetching: Fetching = field(init=False)
     _slices: Slices = field(init=False)
     _feed: Feed | None = field(init=False, default=None)
@@ -240,42 +240,42 @@ class Stream(Generic[T]):
             self._fetching.send(waiting=True)
             await self._slices.breathe()  # requests leave when the event loop runs
             answer = await self._fetching.answer(ask, self._goes_on_after)
-            sheet = await self._read(answer.response) if answer else None
+            page = await self._read(answer.response) if answer else None
             if self._stopped_at is not None:
                 break
-            if answer and sheet and self._open(answer, sheet):
+            if answer and page and self._open(answer, page):
                 return True
         return False
 
-    def _open(self, answer: Fetched, sheet: Sheet) -> bool:
-        """Make *sheet* the current page; False if the walk cannot use it and asks again."""
-        before, total = self.sheet, self.walk.total
-        skip = self.walk.opened(sheet, answer.response.size, answer.seconds)
+    def _open(self, answer: Fetched, page: RawPage) -> bool:
+        """Make *page* the current page; False if the walk cannot use it and asks again."""
+        before, total = self.page, self.walk.total
+        skip = self.walk.opened(page, answer.response.size, answer.seconds)
         self._fetching.keep_wanted()
         if skip is not None:
-            self.sheet, self._feed = sheet, Feed.of(sheet, self.reader, skip)
+            self.page, self._feed = page, Feed.of(page, self.reader, skip)
             self.report.pages += 1
             self._fetching.send(waiting=False)
-        looked_again = skip is None or 0 < sheet.count <= skip
+        looked_again = skip is None or 0 < page.count <= skip
         if self.watch is not None and not looked_again:
-            self.walk.notes += self.watch.compare(before, sheet, total)
+            self.walk.notes += self.watch.compare(before, page, total)
         self._tell_drift()
         return skip is not None
 
-    async def _read(self, response: Response) -> Sheet:
+    async def _read(self, response: Response) -> RawPage:
         opening = self.reader.open(response.pieces, extra=self.want_extra)
         try:
             while True:
                 next(opening)
                 await self._slices.breathe()
         except StopIteration as end:
-            sheet: Sheet = end.value
-            return sheet
+            page: RawPage = end.value
+            return page
         except MalformedResponse as error:
             request, head = self.walk.request, self.walk.head
-            page = f" for page {head.number}" if head and head.number else ""
+            which = f" for page {head.number}" if head and head.number else ""
             raise MalformedResponse(
-                f"{request} answered {response.status}{page}, but {error}",
+                f"{request} answered {response.status}{which}, but {error}",
                 status=response.status,
                 **request.facts,
                 attempts=response.attempts,
@@ -296,9 +296,9 @@ class Stream(Generic[T]):
         if problem is not None:
             raise problem
         if self.watch is not None and not self._at_end and not self.walk.satisfied:
-            page = self.sheet.number if self.sheet else None
+            number = self.page.number if self.page else None
             done = self.walk.start.done + self._count()
-            self.walk.notes += shortfall(done, self.walk.total, page)
+            self.walk.notes += shortfall(done, self.walk.total, number)
         self._at_end = True
         self._tell_drift()
         return False
@@ -356,7 +356,7 @@ class Stream(Generic[T]):
         if self._stopped_at is None:
             self._stopped_at = self.position
             self.walk.dropped(self._feed.left if self._feed else 0)
-            self._feed = self.sheet = self._page = None
+            self._feed = self.page = self._page = None
             self._fetching.recall()
 
 

@@ -6,7 +6,7 @@ is none. `PageWalk` hands out exactly the same items, but requests pages ahead::
     to_fetch() ──> asks ──> (the caller fetches them; answers arrive in any order)
                                                            │
     head: the one page that comes next  <── queue of asks <┘
-    opened(sheet of the head) ──> checks its link, keeps or drops the rest of the queue
+    opened(page of the head) ──> checks its link, keeps or drops the rest of the queue
 
 Pages behind the head are speculative. As long as each page's link differs from the page's own
 query only in ``page``, further pages can be requested before their links are known. Each link is
@@ -32,7 +32,7 @@ from attrs import define, evolve, field
 from msgspec import Raw
 
 from integration_sdk._sansio.paging.cursor import Position, same_query
-from integration_sdk._sansio.paging.items import Sheet
+from integration_sdk._sansio.paging.items import RawPage
 from integration_sdk._sansio.paging.links import LinkReader, number_in
 from integration_sdk._sansio.paging.page_queue import Ask
 from integration_sdk._sansio.paging.page_size import PageSize
@@ -120,35 +120,35 @@ class PageWalk(Walk):
             self.queue.start_over()
         return self._guessing
 
-    def opened(self, sheet: Sheet, size: int, seconds: float = 0.0) -> int | None:
+    def opened(self, page: RawPage, size: int, seconds: float = 0.0) -> int | None:
         """Make the head's answer the current page, and check its link; see `Walk.opened`."""
         ask = self.queue.asks[0]
-        if self._guessing and sheet.raws and sheet.raws == self._unlinked:
+        if self._guessing and page.raws and page.raws == self._unlinked:
             self.queue.start_over()
             return None
-        if ask.size is not None and not self._is_exact(ask, sheet):
+        if ask.size is not None and not self._is_exact(ask, page):
             self._steer_no_more(ask)
             return None
-        self.check_number(ask, sheet.number)
+        self.check_number(ask, page.number)
         self.queue.open_head(size)
-        self.current, self._count = ask, sheet.count
-        self.offered += max(sheet.count - ask.skip, 0)
-        self.total = self.total if sheet.total is None else sheet.total
-        self.sizes.answered(sheet.count, size, seconds)
-        self._go_on(ask, sheet)
+        self.current, self._count = ask, page.count
+        self.offered += max(page.count - ask.skip, 0)
+        self.total = self.total if page.total is None else page.total
+        self.sizes.answered(page.count, size, seconds)
+        self._go_on(ask, page)
         return ask.skip
 
-    def _go_on(self, ask: Ask, sheet: Sheet) -> None:
+    def _go_on(self, ask: Ask, page: RawPage) -> None:
         try:
-            following = self._following(ask, sheet)
+            following = self._following(ask, page)
         except PaginationError as problem:
             self._problem, following = problem, None
         if following is not None and self._begun is not None:
-            following = evolve(following, skip=max(ask.skip - sheet.count, 0))
+            following = evolve(following, skip=max(ask.skip - page.count, 0))
         if following is None or not following.skip:
             self._begun = None
         self._by_link = following
-        self._unlinked = sheet.raws if self._guessing else ()
+        self._unlinked = page.raws if self._guessing else ()
         self._end = self._foreseeable(following)
         if following is None:
             self.queue.start_over()
@@ -176,45 +176,45 @@ class PageWalk(Walk):
 
     # Links
 
-    def _following(self, ask: Ask, sheet: Sheet) -> Ask | None:
+    def _following(self, ask: Ask, page: RawPage) -> Ask | None:
         """Return the next page, with its offset if the link is regular; None at the end."""
-        guessed, self._guessing = self._guessing, sheet.links.next is None
-        if sheet.links.next is None:
-            return None if guessed and not sheet.count else self._guess(ask, sheet)
-        page = ask.number if ask.number is not None else sheet.number
-        link = self._links.read(sheet.links.next, page=page)
+        guessed, self._guessing = self._guessing, page.links.next is None
+        if page.links.next is None:
+            return None if guessed and not page.count else self._guess(ask, page)
+        number = ask.number if ask.number is not None else page.number
+        link = self._links.read(page.links.next, page=number)
         size = [pair for pair in ask.params if pair[0] == "pageSize"] if link.sizeless else ()
         params = (*size, *link.params)
-        backwards = link.number is not None and page is not None and link.number <= page
+        backwards = link.number is not None and number is not None and link.number <= number
         mark = _mark(params, link.query)
         if backwards or mark in self._linked:
             raise self.error(
-                f"the next link of page {page} leads back to a page that was read already "
-                f"({sheet.links.next!r:.500})",
-                page,
+                f"the next link of page {number} leads back to a page that was read already "
+                f"({page.links.next!r:.500})",
+                number,
             )
         self._linked.add(mark)
-        self._size = None if link.query else self._regular_size(ask, sheet, params)
+        self._size = None if link.query else self._regular_size(ask, page, params)
         offset = self._size * ask.number if self._size and ask.number else None
         return Ask(params=params, query=link.query, number=link.number, offset=offset)
 
-    def _regular_size(self, ask: Ask, sheet: Sheet, params: Params) -> int | None:
+    def _regular_size(self, ask: Ask, page: RawPage, params: Params) -> int | None:
         """Return the page size if the link is the page's own query for the next page number."""
         if ask.number is None:
             return None
         regular = same_query(params, _replaced(ask.params, "page", ask.number + 1))
-        size = sheet.size if regular else None
-        if sheet.count != sheet.size:
+        size = page.size if regular else None
+        if page.count != page.size:
             self.sizes.give_up()
         if size and size < (number_in(ask.params, "pageSize") or 0):
             self.sizes.capped(size)
         return size or None
 
-    def _guess(self, ask: Ask, sheet: Sheet) -> Ask | None:
+    def _guess(self, ask: Ask, page: RawPage) -> Ask | None:
         """Return the page after one without a link; None if its envelope says it is the last."""
-        if ask.number is None or ask.query or not sheet.size or sheet.total is None:
+        if ask.number is None or ask.query or not page.size or page.total is None:
             return None
-        more = sheet.total > max(ask.number * sheet.size, self.start.done + self.offered)
+        more = page.total > max(ask.number * page.size, self.start.done + self.offered)
         return evolve(_successor(ask, None), size=None) if more else None
 
     # Sizes
@@ -232,12 +232,10 @@ class PageWalk(Walk):
         params = _replaced(_replaced(ask.params, "page", number), "pageSize", size)
         return Ask(params=params, number=number, offset=ask.offset, size=size, skip=ask.skip)
 
-    def _is_exact(self, ask: Ask, sheet: Sheet) -> bool:
+    def _is_exact(self, ask: Ask, page: RawPage) -> bool:
         """Whether a page has the size chosen for it, and is full or reaches the list's end."""
-        end = (
-            ask.size if sheet.links.next or sheet.total is None else sheet.total - (ask.offset or 0)
-        )
-        return sheet.size == ask.size and sheet.count in {ask.size, end}
+        end = ask.size if page.links.next or page.total is None else page.total - (ask.offset or 0)
+        return page.size == ask.size and page.count in {ask.size, end}
 
     def _steer_no_more(self, ask: Ask) -> None:
         """Go on with the sizes in the links: the service returned another than requested."""
@@ -253,9 +251,9 @@ class PageWalk(Walk):
         done = self.start.done + self.offered - max(self._count - taken, 0)
         is_over = taken >= self._count and not self._guessing
         following = self._begun or (self._by_link if is_over else None)
-        page, skip = (following, following.skip) if following else (self.current, taken)
+        place, skip = (following, following.skip) if following else (self.current, taken)
         return Position(
-            params=page.params, query=page.query, skip=skip, done=done, total=self.total
+            params=place.params, query=place.query, skip=skip, done=done, total=self.total
         )
 
     def resume_behind_problem(self) -> PaginationError | None:

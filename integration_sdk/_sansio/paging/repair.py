@@ -37,7 +37,7 @@ from attrs import define, field
 
 from integration_sdk._sansio.paging.cursor import Position
 from integration_sdk._sansio.paging.drift import Keys, mark
-from integration_sdk._sansio.paging.items import NO_SHEET, Sheet
+from integration_sdk._sansio.paging.items import NO_PAGE, RawPage
 from integration_sdk._sansio.paging.page_queue import Ask
 from integration_sdk._sansio.paging.page_size import MOST_CUTS
 from integration_sdk._sansio.paging.report import Drift
@@ -149,10 +149,10 @@ class RepairWalk(Walk):
         ask = self.queue.asks[0]
         if ask.offset:
             self._check_patience(ask, (), None)
-            self._search(ask, NO_SHEET)
+            self._search(ask, NO_PAGE)
         return bool(ask.offset)
 
-    def opened(self, sheet: Sheet, size: int, seconds: float = 0.0) -> int | None:
+    def opened(self, page: RawPage, size: int, seconds: float = 0.0) -> int | None:
         """Make the head's answer the current page; see `Walk.opened`.
 
         Raises:
@@ -160,23 +160,23 @@ class RepairWalk(Walk):
             PaginationError: It is not the page requested, or keys are missing or not unique.
         """
         ask = self.queue.asks[0]
-        self.check_number(ask, sheet.number)
+        self.check_number(ask, page.number)
         self._cuts = 0
-        if sheet.size not in {None, ask.size}:
-            self._resize(ask, sheet.size or 0)
+        if page.size not in {None, ask.size}:
+            self._resize(ask, page.size or 0)
             return None
-        keys = self._read_keys(ask, sheet)
-        self._note_total(ask, sheet)
+        keys = self._read_keys(ask, page)
+        self._note_total(ask, page)
         cut = self._continues_at(ask, keys)
         self._check_patience(ask, keys, cut)
         if cut is None:
-            self._search(ask, sheet)
+            self._search(ask, page)
             return None
         self.queue.open_head(size)
         self.offered += len(keys) - cut
-        self._take(ask, sheet, keys)
-        if self._is_last(ask, sheet, cut):
-            self._note_shortfall(ask, sheet)
+        self._take(ask, page, keys)
+        if self._is_last(ask, page, cut):
+            self._note_shortfall(ask, page)
             self.queue.start_over()
         else:
             self._go_on()
@@ -196,22 +196,20 @@ class RepairWalk(Walk):
         else:
             self.queue.start_over(self._plan(self._reached))
 
-    def _read_keys(self, ask: Ask, sheet: Sheet) -> list[Hashable]:
-        keys = [key for key in self.keys.read(sheet.raws) if key is not None]
-        if len(set(keys)) < sheet.count:
-            what = (
-                "an item has no key" if len(keys) < sheet.count else "two items have the same key"
-            )
+    def _read_keys(self, ask: Ask, page: RawPage) -> list[Hashable]:
+        keys = [key for key in self.keys.read(page.raws) if key is not None]
+        if len(set(keys)) < page.count:
+            what = "an item has no key" if len(keys) < page.count else "two items have the same key"
             raise self.error(f"{what}; name what identifies one with key=", ask.number)
         return keys
 
-    def _note_total(self, ask: Ask, sheet: Sheet) -> None:
-        if sheet.total is None:
+    def _note_total(self, ask: Ask, page: RawPage) -> None:
+        if page.total is None:
             return
-        if self.total not in {None, sheet.total}:
-            text = f"totalResults went from {self.total} to {sheet.total}"
+        if self.total not in {None, page.total}:
+            text = f"totalResults went from {self.total} to {page.total}"
             self.notes.append(Drift(kind="total", page=ask.number, detail=text))
-        self.total = sheet.total
+        self.total = page.total
 
     def _continues_at(self, ask: Ask, keys: Sequence[Hashable]) -> int | None:
         """Return the index in the page after the last item read already; None for a gap."""
@@ -244,15 +242,15 @@ class RepairWalk(Walk):
                 ResultSetChanged,
             )
 
-    def _take(self, ask: Ask, sheet: Sheet, keys: list[Hashable]) -> None:
+    def _take(self, ask: Ask, page: RawPage, keys: list[Hashable]) -> None:
         self.current, self._page_keys = ask, keys
-        self._linked |= sheet.links.next is not None
+        self._linked |= page.links.next is not None
         self._seen.update(keys)
         self._reached = _end(ask)
         # The last item may stand this far before the end of the page. Without a link, the page
         # is probably the last, and any page that begins behind that item would be empty.
         furthest = max((ask.size or 0) - len(keys), 0) + 1
-        overlap = furthest if sheet.links.next is None else max(self._overlap, 1)
+        overlap = furthest if page.links.next is None else max(self._overlap, 1)
         self._overlap = min(overlap, furthest)
 
     def _go_on(self) -> None:
@@ -262,19 +260,19 @@ class RepairWalk(Walk):
         if head is None or (head.offset or 0) > begin:
             self.queue.start_over(self._plan(self._reached))
 
-    def _is_last(self, ask: Ask, sheet: Sheet, cut: int | None) -> bool:
+    def _is_last(self, ask: Ask, page: RawPage, cut: int | None) -> bool:
         """Whether the list ends here: by its total or, if that is too high, by its links."""
-        unlinked, short = sheet.links.next is None, sheet.count < (ask.size or 0)
-        if sheet.total is not None and _end(ask) < sheet.total:
-            return self._linked and unlinked and short and cut == sheet.count
-        return unlinked or (short and sheet.total is not None)
+        unlinked, short = page.links.next is None, page.count < (ask.size or 0)
+        if page.total is not None and _end(ask) < page.total:
+            return self._linked and unlinked and short and cut == page.count
+        return unlinked or (short and page.total is not None)
 
-    def _note_shortfall(self, ask: Ask, sheet: Sheet) -> None:
-        if sheet.total is not None and (ask.offset or 0) + sheet.count < sheet.total:
-            text = f"the list ended here, and totalResults says {sheet.total}"
+    def _note_shortfall(self, ask: Ask, page: RawPage) -> None:
+        if page.total is not None and (ask.offset or 0) + page.count < page.total:
+            text = f"the list ended here, and totalResults says {page.total}"
             self.notes.append(Drift(kind="count", page=ask.number, detail=text))
 
-    def _search(self, ask: Ask, sheet: Sheet) -> None:
+    def _search(self, ask: Ask, page: RawPage) -> None:
         """Look further back or, for a cursor's place and once at the start, forward again."""
         if ask.offset and self._overlap:
             text = "it has no item in common with what was read; going back to where it has"
@@ -285,7 +283,7 @@ class RepairWalk(Walk):
                 following = self._plan(self._reached)
             self.queue.start_over(following)
             return
-        if self._is_last(ask, sheet, None):
+        if self._is_last(ask, page, None):
             raise self.error(
                 "the items before the cursor are gone; start afresh", ask.number, ResultSetChanged
             )

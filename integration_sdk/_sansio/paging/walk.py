@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from attrs import define, field
 
 from integration_sdk._sansio.paging.cursor import Position
-from integration_sdk._sansio.paging.items import Sheet
+from integration_sdk._sansio.paging.items import RawPage
 from integration_sdk._sansio.paging.page_queue import Ask, PageQueue
 from integration_sdk._sansio.paging.report import Drift
 from integration_sdk._sansio.requests import Request
@@ -69,11 +69,11 @@ class Walk(ABC):
         """Return the page after *tail*, to request without knowing its link; None for none."""
 
     @abstractmethod
-    def opened(self, sheet: Sheet, size: int, seconds: float = 0.0) -> int | None:
+    def opened(self, page: RawPage, size: int, seconds: float = 0.0) -> int | None:
         """Make the head's answer the current page.
 
         Args:
-            sheet: The answer.
+            page: The answer.
             size: Its size in bytes.
             seconds: How long it took.
 
