@@ -146,7 +146,8 @@ class Pages(_Reading[T], AsyncIterator[ListPage[T]]):
         return self._page(await self._stream.next_page() or [])
 
     def _page(self, results: list[T]) -> ListPage[T]:
-        page = self._stream.page or NO_PAGE
+        items = self._stream.items
+        page = items.page if items else NO_PAGE
         return ListPage(
             results=results,
             page_number=page.number or 0,

@@ -24,7 +24,7 @@ from integration_sdk._pager.fetching import Fetched, Fetching, keep_large_blocks
 from integration_sdk._pager.slices import Slices
 from integration_sdk._sansio.paging.cursor import Position, write_cursor
 from integration_sdk._sansio.paging.drift import DriftWatch, shortfall
-from integration_sdk._sansio.paging.items import Feed, ItemReader, RawPage, collector_paused
+from integration_sdk._sansio.paging.items import ItemReader, PageItems, RawPage, collector_paused
 from integration_sdk._sansio.paging.report import ListProgress, ListReport
 from integration_sdk._sansio.paging.walk import Walk
 from integration_sdk._sansio.responses import Fetch, Response
@@ -67,7 +67,7 @@ class Stream(Generic[T]):
         one_call: Whether a single page is wanted, within one timeout. A page that takes too
             long is then not requested again in smaller sizes.
         report: Statistics so far.
-        page: The current page; None before the first.
+        items: The current page and its items; None before the first.
     """
 
     walk: Walk
@@ -81,12 +81,11 @@ class Stream(Generic[T]):
     one_call: bool = False
     report: ListReport = field(factory=ListReport)
 
-    page: RawPage | None = field(init=False, default=None)
+    items: PageItems | None = field(init=False, default=None)
     _fetching: Fetching = field(init=False)
     _slices: Slices = field(init=False)
-    _feed: Feed | None = field(init=False, default=None)
     _busy: bool = field(init=False, default=False)
-    _page: list[T] | None = field(init=False, default=None)
+    _unfinished: list[T] | None = field(init=False, default=None)
     """Items of the page that `next_page` was decoding when it was cancelled; else None."""
     _held_at: Position | None = field(init=False, default=None)
     """Where `cursor` stays while a page or chunk is being filled; None between two."""
@@ -118,17 +117,17 @@ class Stream(Generic[T]):
     async def next_page(self) -> list[T] | None:
         """Open the next page and return all its items; None at the end of the list."""
         with self._one_at_a_time():
-            if self._page is None:
+            if self._unfinished is None:
                 began = self.position
                 # A page is open already if drift was raised when it was opened.
                 if not (self._left or await self._open_next()):
                     return None
-                self._held_at, self._page = began, []
+                self._held_at, self._unfinished = began, []
             while self._left:
-                self.collect(self._page, self._next_slice())
+                self.collect(self._unfinished, self._next_slice())
                 self._end_slice()
                 await self._slices.breathe()
-            items, self._held_at, self._page = self._page, None, None
+            items, self._held_at, self._unfinished = self._unfinished, None, None
             return items
 
     def hold(self) -> None:
@@ -154,8 +153,8 @@ class Stream(Generic[T]):
         Raises:
             InvalidItem: There is no ``on_invalid``.
         """
-        assert self._feed is not None  # noqa: S101  # only an open page has items to decode
-        invalid = self._feed.invalid(error, self.walk.request)
+        assert self.items is not None  # noqa: S101  # only an open page has items to decode
+        invalid = self.items.invalid(error, self.walk.request)
         self.walk.unusable()
         invalid.cursor = self.cursor
         self.report.invalid += 1
@@ -170,7 +169,7 @@ class Stream(Generic[T]):
     def position(self) -> Position:
         """The place after the last item handed out."""
         known = self._stopped_at or self._held_at
-        return known or self.walk.position(self._feed.taken if self._feed else 0)
+        return known or self.walk.position(self.items.taken if self.items else 0)
 
     @property
     def cursor(self) -> str:
@@ -206,29 +205,29 @@ class Stream(Generic[T]):
         return evolve(self.report, items=items, drift=[*self.report.drift])
 
     def _count(self) -> int:
-        return self.walk.offered - (self._feed.left if self._feed else 0)
+        return self.walk.offered - (self.items.left if self.items else 0)
 
     # Pages
 
     @property
     def _left(self) -> int:
         """Number of items of the current page that are still to be handed out."""
-        if self._feed is None:
+        if self.items is None:
             return 0
         if self.walk.limit is None:
-            return self._feed.left
-        return min(self._feed.left, self.walk.limit - self._count())
+            return self.items.left
+        return min(self.items.left, self.walk.limit - self._count())
 
     def _next_slice(self) -> Iterator[Any]:
-        assert self._feed is not None  # noqa: S101  # _left said so
+        assert self.items is not None  # noqa: S101  # _left said so
         size = min(self._slices.size, self._left)
         self._slices.handing(size)
-        return islice(self._feed.values, size)
+        return islice(self.items.values, size)
 
     def _end_slice(self) -> None:
         """Pass an item to `unfit` if its model raised StopIteration, which ended the slice."""
         self._slices.taken()
-        if self._feed is not None and self._feed.lost:
+        if self.items is not None and self.items.lost:
             self.unfit(RuntimeError("its model raised StopIteration"))
 
     async def _open_next(self) -> bool:
@@ -249,11 +248,12 @@ class Stream(Generic[T]):
 
     def _open(self, answer: Fetched, page: RawPage) -> bool:
         """Make *page* the current page; False if the walk cannot use it and asks again."""
-        before, total = self.page, self.walk.total
+        before = self.items.page if self.items else None
+        total = self.walk.total
         skip = self.walk.opened(page, answer.response.size, answer.seconds)
         self._fetching.keep_wanted()
         if skip is not None:
-            self.page, self._feed = page, Feed.of(page, self.reader, skip)
+            self.items = PageItems.of(page, self.reader, skip)
             self.report.pages += 1
             self._fetching.send(waiting=False)
         looked_again = skip is None or 0 < page.count <= skip
@@ -296,7 +296,7 @@ class Stream(Generic[T]):
         if problem is not None:
             raise problem
         if self.watch is not None and not self._at_end and not self.walk.satisfied:
-            number = self.page.number if self.page else None
+            number = self.items.page.number if self.items else None
             done = self.walk.start.done + self._count()
             self.walk.notes += shortfall(done, self.walk.total, number)
         self._at_end = True
@@ -355,8 +355,8 @@ class Stream(Generic[T]):
         """End the reading here: cancel requests, drop pages. Never raises."""
         if self._stopped_at is None:
             self._stopped_at = self.position
-            self.walk.dropped(self._feed.left if self._feed else 0)
-            self._feed = self.page = self._page = None
+            self.walk.dropped(self.items.left if self.items else 0)
+            self.items = self._unfinished = None
             self._fetching.recall()
 
 

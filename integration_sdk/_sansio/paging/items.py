@@ -153,7 +153,7 @@ class ItemReader:
 
 
 @define
-class Feed:
+class PageItems:
     """The items of one page that are still to be handed out, and how many they are.
 
     Counting costs nothing per item: the iterator over the page knows how many are left.
@@ -167,7 +167,7 @@ class Feed:
     _unfit: int = field(init=False, default=0)
 
     @classmethod
-    def of(cls, page: RawPage, reader: ItemReader, skip: int = 0) -> Feed:
+    def of(cls, page: RawPage, reader: ItemReader, skip: int = 0) -> PageItems:
         """Return the items of *page* without the first *skip*."""
         source = iter(page.raws[skip:] if skip else page.raws)
         to_come = repeat(True, length_hint(source))
