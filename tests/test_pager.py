@@ -745,7 +745,7 @@ def test_sizes_divide_each_other() -> None:
     sizes = PageSize(90)
     seen = [90]
     while sizes.too_much():
-        seen.append(sizes.wanted)
+        seen.append(sizes.current)
         sizes.answered(0, 0, 0.0)
 
     assert seen[-1] == 1

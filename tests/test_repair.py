@@ -347,8 +347,8 @@ def test_a_repaired_list_of_wrong_pages_is_an_error(fault: str) -> None:
     """A page of another number or size than asked for cannot be placed."""
     world = World(count=60, faults={2: frozenset({fault})})
     walk = repair_walk(10, 0)
-    walk.opened(open_page(READER, world.body(walk.queue.asks[0].params)), 100)
-    second = open_page(READER, world.body(walk.queue.asks[0].params))
+    walk.opened(open_page(READER, world.body(walk.queue.pages[0].params)), 100)
+    second = open_page(READER, world.body(walk.queue.pages[0].params))
 
     with pytest.raises(PaginationError, match=r"was requested, but (page )?\d was returned"):
         walk.opened(second, 100)

@@ -179,7 +179,7 @@ class Stream(Generic[T]):
     @property
     def progress(self) -> ListProgress:
         """How far the reading has got, and how fast it is."""
-        done, total = self.position.done, self._wanted
+        done, total = self.position.done, self._to_read
         began = self._slices.began
         elapsed = 0.0 if began is None else self.clock() - began
         rate = self._count() / elapsed if elapsed > 0 else 0.0
@@ -192,7 +192,7 @@ class Stream(Generic[T]):
         )
 
     @property
-    def _wanted(self) -> int | None:
+    def _to_read(self) -> int | None:
         """Number of items to read in all, including those before the cursor."""
         walk = self.walk
         if walk.total is None or walk.limit is None:
@@ -233,12 +233,12 @@ class Stream(Generic[T]):
     async def _open_next(self) -> bool:
         """Make the next page the current one; False at the end of the list."""
         while self._stopped_at is None:
-            ask = self.walk.head
-            if ask is None:
+            head = self.walk.head
+            if head is None:
                 return self._at_the_end()
             self._fetching.send(waiting=True)
             await self._slices.breathe()  # requests leave when the event loop runs
-            answer = await self._fetching.answer(ask, self._goes_on_after)
+            answer = await self._fetching.answer(head, self._goes_on_after)
             page = await self._read(answer.response) if answer else None
             if self._stopped_at is not None:
                 break

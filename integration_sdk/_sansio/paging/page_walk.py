@@ -3,10 +3,10 @@
 A simple reader would request a page, hand out its items, and follow ``_links.next`` until there
 is none. `PageWalk` hands out exactly the same items, but requests pages ahead::
 
-    to_fetch() ──> asks ──> (the caller fetches them; answers arrive in any order)
-                                                           │
-    head: the one page that comes next  <── queue of asks <┘
-    opened(page of the head) ──> checks its link, keeps or drops the rest of the queue
+    to_fetch() ──> pages ──> (the caller fetches them; answers arrive in any order)
+                                                            │
+    head: the one page that comes next  <── queue of pages <┘
+    opened(answer of the head) ──> checks its link, keeps or drops the rest of the queue
 
 Pages behind the head are speculative. As long as each page's link differs from the page's own
 query only in ``page``, further pages can be requested before their links are known. Each link is
@@ -34,7 +34,7 @@ from msgspec import Raw
 from integration_sdk._sansio.paging.cursor import Position, same_query
 from integration_sdk._sansio.paging.items import RawPage
 from integration_sdk._sansio.paging.links import LinkReader, number_in
-from integration_sdk._sansio.paging.page_queue import Ask
+from integration_sdk._sansio.paging.page_queue import PageRequest
 from integration_sdk._sansio.paging.page_size import PageSize
 from integration_sdk._sansio.paging.walk import Walk
 from integration_sdk._sansio.requests import Params
@@ -64,9 +64,9 @@ class PageWalk(Walk):
     """Pages are requested ahead of their links only if they begin before this item."""
     _size: int | None = field(init=False, default=None)
     """Items of a full page, as last answered; None if offsets cannot be computed."""
-    _by_link: Ask | None = field(init=False, default=None)
+    _by_link: PageRequest | None = field(init=False, default=None)
     """The next page as the link names it, even if the head has another size."""
-    _begun: Ask | None = field(init=False, default=None)
+    _begun: PageRequest | None = field(init=False, default=None)
     """The page within which a cursor resumes, with the number of items to skip, while that page
     is read in smaller parts; else None."""
     _unlinked: Sequence[Raw] = field(init=False, default=())
@@ -79,12 +79,12 @@ class PageWalk(Walk):
         self._linked.add(_mark(self.start.params, self.start.query))
         self.queue.start_over(self._first())
 
-    def _first(self) -> Ask:
+    def _first(self) -> PageRequest:
         """Return the page to begin with; its offset is known if all pages before it were full."""
         number = number_in(self.start.params)
         before = 0 if number == 1 else ((number or 0) - 1) * (self._size or 0)
         counted = number and not self.start.query and self.start.done == before + self.start.skip
-        return Ask(
+        return PageRequest(
             params=self.start.params,
             query=self.start.query,
             number=number,
@@ -92,7 +92,7 @@ class PageWalk(Walk):
             skip=self.start.skip,
         )
 
-    def beyond(self, tail: Ask) -> Ask | None:
+    def beyond(self, tail: PageRequest) -> PageRequest | None:
         """Return the page after *tail* by its number; None if it may not be requested yet."""
         further = _successor(tail, self._size)
         if further.offset is None or further.offset >= self._end:
@@ -103,15 +103,15 @@ class PageWalk(Walk):
 
     def too_much(self) -> bool:
         """Make the head smaller, because it took too long; False if that is not possible."""
-        head = self.queue.asks[0]
+        head = self.queue.pages[0]
         if self._size is None or head.offset is None or not self.sizes.too_much():
             return False
-        if head.offset % self.sizes.wanted:
+        if head.offset % self.sizes.current:
             return False
         self._by_link = self._by_link or head
         if head.skip and self._begun is None:
             self._begun = head
-        self.queue.start_over(self._resized(head, self.sizes.wanted))
+        self.queue.start_over(self._resized(head, self.sizes.current))
         return True
 
     def missing(self) -> bool:
@@ -122,29 +122,29 @@ class PageWalk(Walk):
 
     def opened(self, page: RawPage, size: int, seconds: float = 0.0) -> int | None:
         """Make the head's answer the current page, and check its link; see `Walk.opened`."""
-        ask = self.queue.asks[0]
+        wanted = self.queue.pages[0]
         if self._guessing and page.raws and page.raws == self._unlinked:
             self.queue.start_over()
             return None
-        if ask.size is not None and not self._is_exact(ask, page):
-            self._steer_no_more(ask)
+        if wanted.size is not None and not self._is_exact(wanted, page):
+            self._steer_no_more(wanted)
             return None
-        self.check_number(ask, page.number)
+        self.check_number(wanted, page.number)
         self.queue.open_head(size)
-        self.current, self._count = ask, page.count
-        self.offered += max(page.count - ask.skip, 0)
+        self.current, self._count = wanted, page.count
+        self.offered += max(page.count - wanted.skip, 0)
         self.total = self.total if page.total is None else page.total
         self.sizes.answered(page.count, size, seconds)
-        self._go_on(ask, page)
-        return ask.skip
+        self._go_on(wanted, page)
+        return wanted.skip
 
-    def _go_on(self, ask: Ask, page: RawPage) -> None:
+    def _go_on(self, wanted: PageRequest, page: RawPage) -> None:
         try:
-            following = self._following(ask, page)
+            following = self._following(wanted, page)
         except PaginationError as problem:
             self._problem, following = problem, None
         if following is not None and self._begun is not None:
-            following = evolve(following, skip=max(ask.skip - page.count, 0))
+            following = evolve(following, skip=max(wanted.skip - page.count, 0))
         if following is None or not following.skip:
             self._begun = None
         self._by_link = following
@@ -155,18 +155,18 @@ class PageWalk(Walk):
         elif not self._agrees(following):
             self.queue.start_over(self._steered(following))
 
-    def _agrees(self, following: Ask) -> bool:
+    def _agrees(self, following: PageRequest) -> bool:
         """Whether the head is the page that the link names, or begins at the same item."""
-        if not self.queue.asks:
+        if not self.queue.pages:
             return False
-        head = self.queue.asks[0]
+        head = self.queue.pages[0]
         if following.skip != head.skip:
             return False
         if following.offset is not None:
             return following.offset == head.offset
         return head.offset is None and same_query(head.params, following.params)
 
-    def _foreseeable(self, following: Ask | None) -> int:
+    def _foreseeable(self, following: PageRequest | None) -> int:
         """Return the item before which pages ahead must begin: the end of the list or limit."""
         if following is None or following.offset is None or self.total is None:
             return 0
@@ -176,14 +176,14 @@ class PageWalk(Walk):
 
     # Links
 
-    def _following(self, ask: Ask, page: RawPage) -> Ask | None:
+    def _following(self, wanted: PageRequest, page: RawPage) -> PageRequest | None:
         """Return the next page, with its offset if the link is regular; None at the end."""
         guessed, self._guessing = self._guessing, page.links.next is None
         if page.links.next is None:
-            return None if guessed and not page.count else self._guess(ask, page)
-        number = ask.number if ask.number is not None else page.number
+            return None if guessed and not page.count else self._guess(wanted, page)
+        number = wanted.number if wanted.number is not None else page.number
         link = self._links.read(page.links.next, page=number)
-        size = [pair for pair in ask.params if pair[0] == "pageSize"] if link.sizeless else ()
+        size = [pair for pair in wanted.params if pair[0] == "pageSize"] if link.sizeless else ()
         params = (*size, *link.params)
         backwards = link.number is not None and number is not None and link.number <= number
         mark = _mark(params, link.query)
@@ -194,53 +194,56 @@ class PageWalk(Walk):
                 number,
             )
         self._linked.add(mark)
-        self._size = None if link.query else self._regular_size(ask, page, params)
-        offset = self._size * ask.number if self._size and ask.number else None
-        return Ask(params=params, query=link.query, number=link.number, offset=offset)
+        self._size = None if link.query else self._regular_size(wanted, page, params)
+        offset = self._size * wanted.number if self._size and wanted.number else None
+        return PageRequest(params=params, query=link.query, number=link.number, offset=offset)
 
-    def _regular_size(self, ask: Ask, page: RawPage, params: Params) -> int | None:
+    def _regular_size(self, wanted: PageRequest, page: RawPage, params: Params) -> int | None:
         """Return the page size if the link is the page's own query for the next page number."""
-        if ask.number is None:
+        if wanted.number is None:
             return None
-        regular = same_query(params, _replaced(ask.params, "page", ask.number + 1))
+        regular = same_query(params, _replaced(wanted.params, "page", wanted.number + 1))
         size = page.size if regular else None
         if page.count != page.size:
             self.sizes.give_up()
-        if size and size < (number_in(ask.params, "pageSize") or 0):
+        if size and size < (number_in(wanted.params, "pageSize") or 0):
             self.sizes.capped(size)
         return size or None
 
-    def _guess(self, ask: Ask, page: RawPage) -> Ask | None:
+    def _guess(self, wanted: PageRequest, page: RawPage) -> PageRequest | None:
         """Return the page after one without a link; None if its envelope says it is the last."""
-        if ask.number is None or ask.query or not page.size or page.total is None:
+        if wanted.number is None or wanted.query or not page.size or page.total is None:
             return None
-        more = page.total > max(ask.number * page.size, self.start.done + self.offered)
-        return evolve(_successor(ask, None), size=None) if more else None
+        more = page.total > max(wanted.number * page.size, self.start.done + self.offered)
+        return evolve(_successor(wanted, None), size=None) if more else None
 
     # Sizes
 
-    def _steered(self, ask: Ask) -> Ask:
-        """Return *ask*, in the wanted size if its offset allows that."""
-        if self._size is None or ask.offset is None:
-            return ask
-        size = self.sizes.at(ask.offset, ask.size or self._size)
-        return ask if size == (ask.size or self._size) else self._resized(ask, size)
+    def _steered(self, wanted: PageRequest) -> PageRequest:
+        """Return *wanted*, in the current size if its offset allows that."""
+        if self._size is None or wanted.offset is None:
+            return wanted
+        size = self.sizes.at(wanted.offset, wanted.size or self._size)
+        return wanted if size == (wanted.size or self._size) else self._resized(wanted, size)
 
-    def _resized(self, ask: Ask, size: int) -> Ask:
-        """Return the page of *size* items that begins where *ask* does."""
-        number = (ask.offset or 0) // size + 1
-        params = _replaced(_replaced(ask.params, "page", number), "pageSize", size)
-        return Ask(params=params, number=number, offset=ask.offset, size=size, skip=ask.skip)
+    def _resized(self, wanted: PageRequest, size: int) -> PageRequest:
+        """Return the page of *size* items that begins where *wanted* does."""
+        number = (wanted.offset or 0) // size + 1
+        params = _replaced(_replaced(wanted.params, "page", number), "pageSize", size)
+        return PageRequest(
+            params=params, number=number, offset=wanted.offset, size=size, skip=wanted.skip
+        )
 
-    def _is_exact(self, ask: Ask, page: RawPage) -> bool:
+    def _is_exact(self, wanted: PageRequest, page: RawPage) -> bool:
         """Whether a page has the size chosen for it, and is full or reaches the list's end."""
-        end = ask.size if page.links.next or page.total is None else page.total - (ask.offset or 0)
-        return page.size == ask.size and page.count in {ask.size, end}
+        full, offset = wanted.size, wanted.offset or 0
+        end = full if page.links.next or page.total is None else page.total - offset
+        return page.size == full and page.count in {full, end}
 
-    def _steer_no_more(self, ask: Ask) -> None:
+    def _steer_no_more(self, wanted: PageRequest) -> None:
         """Go on with the sizes in the links: the service returned another than requested."""
         self.sizes.give_up()
-        self.queue.start_over(self._by_link or evolve(ask, size=None))
+        self.queue.start_over(self._by_link or evolve(wanted, size=None))
 
     # Where it is
 
@@ -266,14 +269,13 @@ class PageWalk(Walk):
         return problem
 
 
-def _successor(ask: Ask, size: int | None) -> Ask:
-    """Return the page after *ask* by its number; *size* is the number of items in a page."""
-    number = (ask.number or 0) + 1
-    held = ask.size or size
-    offset = None if ask.offset is None or held is None else ask.offset + held
-    return Ask(
-        params=_replaced(ask.params, "page", number), number=number, offset=offset, size=ask.size
-    )
+def _successor(wanted: PageRequest, size: int | None) -> PageRequest:
+    """Return the page after *wanted* by its number; *size* is the number of items in a page."""
+    number = (wanted.number or 0) + 1
+    held = wanted.size or size
+    offset = None if wanted.offset is None or held is None else wanted.offset + held
+    params = _replaced(wanted.params, "page", number)
+    return PageRequest(params=params, number=number, offset=offset, size=wanted.size)
 
 
 def _replaced(params: Params, name: str, value: int) -> Params:
