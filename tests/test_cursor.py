@@ -138,7 +138,7 @@ def read_some(
     walk = walk_of(page_size, base_url=HOST, start=start)
     items: list[str] = []
     while (head := walk.head) is not None and len(items) < count:
-        if chance.random() < (0.1 if walk.current else 0.5) and walk.too_much():
+        if chance.random() < (0.1 if walk.current else 0.5) and walk.shrink_head():
             continue
         body = world.body(head.params)
         page = open_page(READER, body)

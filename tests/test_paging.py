@@ -53,7 +53,7 @@ def walked(world: World, walk: PageWalk, seed: int = 0, *, cuts: bool = False) -
                 wanted = on_its_way.pop(chance.randrange(len(on_its_way)))
                 if chance.random() < 0.1:
                     walk.queue.failed(wanted, throttled=chance.random() < 0.5)
-                    if cuts and wanted is head and chance.random() < 0.5 and walk.too_much():
+                    if cuts and wanted is head and chance.random() < 0.5 and walk.shrink_head():
                         head = walk.queue.pages[0]
                         on_its_way, arrived = [], {}
                     on_its_way += walk.to_fetch(waiting=True)

@@ -191,7 +191,7 @@ def test_pages_that_take_too_long_become_no_smaller_than_overlapping_takes() -> 
     """In pages of 7 items at most, the list could not be read beyond item 420."""
     walk = repair_walk(15, 0)
 
-    assert [walk.too_much() for _ in range(3)] == [True, False, False]
+    assert [walk.shrink_head() for _ in range(3)] == [True, False, False]
     assert read(walk, standing_list(500))[0] == list(range(500))
 
 

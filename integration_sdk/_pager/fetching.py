@@ -88,15 +88,16 @@ class Fetching:
         return Fetched(response, self.clock() - began - response.waited)
 
     async def answer(
-        self, wanted: PageRequest, goes_on: Callable[[Exception], bool]
+        self, head: PageRequest, recover: Callable[[Exception], bool]
     ) -> Fetched | None:
-        """Return the answer for the page *wanted*; None if it was cancelled or must be sent again.
+        """Return the answer for the page *head*; None if it was cancelled or must be sent again.
 
         Args:
-            wanted: The head of the walk.
-            goes_on: Returns whether reading can go on after an error, which is then not raised.
+            head: The head of the walk.
+            recover: Called with an error; returns True if the walk can go on, and the error is
+                then not raised.
         """
-        sent = self._on_its_way.get(wanted)
+        sent = self._on_its_way.get(head)
         if sent is None:
             return None
         try:
@@ -104,15 +105,15 @@ class Fetching:
         except asyncio.CancelledError:
             if is_cancelled():
                 raise
-            self.walk.queue.failed(wanted, throttled=False)
+            self.walk.queue.failed(head, throttled=False)
             return None
         finally:
-            self._on_its_way.pop(wanted, None)
+            self._on_its_way.pop(head, None)
         if isinstance(outcome, Fetched):
             return outcome
         # A page that was requested ahead, at low priority, may have failed only for that reason:
         # it is requested once more.
-        if goes_on(outcome) or sent.ahead:
+        if recover(outcome) or sent.ahead:
             return None
         raise outcome
 

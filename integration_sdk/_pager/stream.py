@@ -91,7 +91,7 @@ class Stream(Generic[T]):
     """Where `cursor` stays while a page or chunk is being filled; None between two."""
     _stopped_at: Position | None = field(init=False, default=None)
     """Where `stop` ended the reading; None until then."""
-    _at_end: bool = field(init=False, default=False)
+    _shortfall_told: bool = field(init=False, default=False)
     """Whether a shortfall at the end of the list has been reported."""
 
     def __attrs_post_init__(self) -> None:
@@ -238,7 +238,7 @@ class Stream(Generic[T]):
                 return self._at_the_end()
             self._fetching.send(waiting=True)
             await self._slices.breathe()  # requests leave when the event loop runs
-            answer = await self._fetching.answer(head, self._goes_on_after)
+            answer = await self._fetching.answer(head, self._try_to_recover)
             page = await self._read(answer.response) if answer else None
             if self._stopped_at is not None:
                 break
@@ -281,25 +281,25 @@ class Stream(Generic[T]):
                 attempts=response.attempts,
             ) from None
 
-    def _goes_on_after(self, error: Exception) -> bool:
-        """Whether the walk can go on after *error*, which its head was answered with."""
+    def _try_to_recover(self, error: Exception) -> bool:
+        """Let the walk go on after *error*, the answer to its head; False if it cannot."""
         if isinstance(error, NotFound | BadRequest):
-            return self.walk.missing()
+            return self.walk.skip_head()
         gateway = isinstance(error, ApiError) and error.status in TOO_SLOW
         slow = gateway or isinstance(error, AnswerLost)
         if isinstance(error, ResponseTooLarge) or (slow and not self.one_call):
-            return self.walk.too_much()
+            return self.walk.shrink_head()
         return False
 
     def _at_the_end(self) -> bool:
         problem = self.walk.resume_behind_problem()
         if problem is not None:
             raise problem
-        if self.watch is not None and not self._at_end and not self.walk.satisfied:
+        if self.watch is not None and not self._shortfall_told and not self.walk.satisfied:
             number = self.items.page.number if self.items else None
             done = self.walk.start.done + self._count()
             self.walk.notes += shortfall(done, self.walk.total, number)
-        self._at_end = True
+        self._shortfall_told = True
         self._tell_drift()
         return False
 

@@ -68,8 +68,8 @@ class PageSize:
         if self._larger and at_ease and self._good >= patience:
             self.current, self._good = self._larger.pop(), 0
 
-    def too_much(self) -> bool:
-        """Shrink, because a page took too long; False if that has been tried often enough."""
+    def shrink(self) -> bool:
+        """Shrink, as a page was too slow or too large; False if that was tried often enough."""
         if self._fixed or self._cuts == MOST_CUTS or self.current == 1:
             return False
         self._cuts += 1
@@ -95,9 +95,9 @@ class PageSize:
         if self.current > 1:
             self._steers = True
             self._larger.append(self.current)
-            self.current = _half(self.current)
+            self.current = _largest_divisor(self.current)
         self._good = 0
 
 
-def _half(size: int) -> int:
+def _largest_divisor(size: int) -> int:
     return next(size // part for part in range(2, size + 1) if size % part == 0)

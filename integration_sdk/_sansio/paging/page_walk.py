@@ -101,10 +101,10 @@ class PageWalk(Walk):
 
     # What came of it
 
-    def too_much(self) -> bool:
-        """Make the head smaller, because it took too long; False if that is not possible."""
+    def shrink_head(self) -> bool:
+        """Make the head smaller, as its answer was too slow or too large; False if it cannot be."""
         head = self.queue.pages[0]
-        if self._size is None or head.offset is None or not self.sizes.too_much():
+        if self._size is None or head.offset is None or not self.sizes.shrink():
             return False
         if head.offset % self.sizes.current:
             return False
@@ -114,7 +114,7 @@ class PageWalk(Walk):
         self.queue.start_over(self._resized(head, self.sizes.current))
         return True
 
-    def missing(self) -> bool:
+    def skip_head(self) -> bool:
         """End the list, if no link led to the head; False otherwise."""
         if self._guessing:
             self.queue.start_over()

@@ -128,8 +128,8 @@ class RepairWalk(Walk):
         params = self.request.with_params(page=str(number), pageSize=str(size)).params
         return PageRequest(params=params, number=number, offset=(number - 1) * size, size=size)
 
-    def too_much(self) -> bool:
-        """Make the head smaller, because it took too long; False if that is not possible."""
+    def shrink_head(self) -> bool:
+        """Make the head smaller, as its answer was too slow or too large; False if it cannot be."""
         size = self.queue.pages[0].size or 0
         if size <= SMALLEST or self._cuts == MOST_CUTS:
             return False
@@ -144,7 +144,7 @@ class RepairWalk(Walk):
 
     # What came of it
 
-    def missing(self) -> bool:
+    def skip_head(self) -> bool:
         """Look further back, as the list has become shorter; False for its first page."""
         wanted = self.queue.pages[0]
         if wanted.offset:

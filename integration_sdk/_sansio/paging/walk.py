@@ -86,11 +86,11 @@ class Walk(ABC):
         """
 
     @abstractmethod
-    def too_much(self) -> bool:
-        """Make the head smaller, because it took too long; False if that is not possible."""
+    def shrink_head(self) -> bool:
+        """Make the head smaller, as its answer was too slow or too large; False if it cannot be."""
 
     @abstractmethod
-    def missing(self) -> bool:
+    def skip_head(self) -> bool:
         """Go on without the head, which does not exist; False if that is an error."""
 
     @abstractmethod
