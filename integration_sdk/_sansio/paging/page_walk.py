@@ -33,7 +33,7 @@ from msgspec import Raw
 
 from integration_sdk._sansio.paging.cursor import Position, same_query
 from integration_sdk._sansio.paging.items import RawPage
-from integration_sdk._sansio.paging.links import LinkReader, number_in
+from integration_sdk._sansio.paging.links import Link, LinkReader, number_in
 from integration_sdk._sansio.paging.page_queue import PageRequest
 from integration_sdk._sansio.paging.page_size import PageSize
 from integration_sdk._sansio.paging.walk import Walk
@@ -56,27 +56,25 @@ class PageWalk(Walk):
     _problem: PaginationError | None = field(init=False, default=None)
     _links: LinkReader = field(init=False)
     _count: int = field(init=False, default=0)
-    _guessing: bool = field(init=False, default=False)
-    """Whether the head was computed, because no link led to it."""
-    _linked: set[int] = field(init=False, factory=set)
-    """The pages that were begun with or linked to so far."""
+    _pages_seen: set[int] = field(init=False, factory=set)
+    """Hashes of the pages that were begun with or linked to so far."""
     _end: int = field(init=False, default=0)
     """Pages are requested ahead of their links only if they begin before this item."""
     _size: int | None = field(init=False, default=None)
     """Items of a full page, as last answered; None if offsets cannot be computed."""
-    _by_link: PageRequest | None = field(init=False, default=None)
+    _linked_page: PageRequest | None = field(init=False, default=None)
     """The next page as the link names it, even if the head has another size."""
-    _begun: PageRequest | None = field(init=False, default=None)
+    _resume_point: PageRequest | None = field(init=False, default=None)
     """The page within which a cursor resumes, with the number of items to skip, while that page
     is read in smaller parts; else None."""
-    _unlinked: Sequence[Raw] = field(init=False, default=())
-    """Items of the current page if it has no next link."""
+    _unlinked: Sequence[Raw] | None = field(init=False, default=None)
+    """Items of the current page if it has no next link, so that the head is a guess; else None."""
 
     def __attrs_post_init__(self) -> None:
         self._links = LinkReader(self.request, self.base_url)
         self.total = self.start.total
         self._size = number_in(self.start.params, "pageSize")
-        self._linked.add(_mark(self.start.params, self.start.query))
+        self._pages_seen.add(_mark(self.start.params, self.start.query))
         self.queue.start_over(self._first())
 
     def _first(self) -> PageRequest:
@@ -108,22 +106,23 @@ class PageWalk(Walk):
             return False
         if head.offset % self.sizes.current:
             return False
-        self._by_link = self._by_link or head
-        if head.skip and self._begun is None:
-            self._begun = head
+        self._linked_page = self._linked_page or head
+        if head.skip and self._resume_point is None:
+            self._resume_point = head
         self.queue.start_over(self._resized(head, self.sizes.current))
         return True
 
     def skip_head(self) -> bool:
         """End the list, if no link led to the head; False otherwise."""
-        if self._guessing:
+        guessed = self._unlinked is not None
+        if guessed:
             self.queue.start_over()
-        return self._guessing
+        return guessed
 
     def opened(self, page: RawPage, size: int, seconds: float = 0.0) -> int | None:
         """Make the head's answer the current page, and check its link; see `Walk.opened`."""
         wanted = self.queue.pages[0]
-        if self._guessing and page.raws and page.raws == self._unlinked:
+        if self._unlinked and page.raws == self._unlinked:
             self.queue.start_over()
             return None
         if wanted.size is not None and not self._is_exact(wanted, page):
@@ -139,16 +138,16 @@ class PageWalk(Walk):
         return wanted.skip
 
     def _go_on(self, wanted: PageRequest, page: RawPage) -> None:
+        """Follow the link of *page*; keep the queue if it begins where the link leads."""
         try:
-            following = self._following(wanted, page)
+            following = self._follow_link(wanted, page)
         except PaginationError as problem:
             self._problem, following = problem, None
-        if following is not None and self._begun is not None:
+        if following is not None and self._resume_point is not None:
             following = evolve(following, skip=max(wanted.skip - page.count, 0))
         if following is None or not following.skip:
-            self._begun = None
-        self._by_link = following
-        self._unlinked = page.raws if self._guessing else ()
+            self._resume_point = None
+        self._linked_page = following
         self._end = self._foreseeable(following)
         if following is None:
             self.queue.start_over()
@@ -176,10 +175,14 @@ class PageWalk(Walk):
 
     # Links
 
-    def _following(self, wanted: PageRequest, page: RawPage) -> PageRequest | None:
-        """Return the next page, with its offset if the link is regular; None at the end."""
-        guessed, self._guessing = self._guessing, page.links.next is None
+    def _follow_link(self, wanted: PageRequest, page: RawPage) -> PageRequest | None:
+        """Follow the link, or guess if there is none; return the next page, None at the end.
+
+        If the link is regular, the offset of the next page is known.
+        """
+        guessed, self._unlinked = self._unlinked is not None, None
         if page.links.next is None:
+            self._unlinked = page.raws
             return None if guessed and not page.count else self._guess(wanted, page)
         number = wanted.number if wanted.number is not None else page.number
         link = self._links.read(page.links.next, page=number)
@@ -187,28 +190,28 @@ class PageWalk(Walk):
         params = (*size, *link.params)
         backwards = link.number is not None and number is not None and link.number <= number
         mark = _mark(params, link.query)
-        if backwards or mark in self._linked:
+        if backwards or mark in self._pages_seen:
             raise self.error(
                 f"the next link of page {number} leads back to a page that was read already "
                 f"({page.links.next!r:.500})",
                 number,
             )
-        self._linked.add(mark)
-        self._size = None if link.query else self._regular_size(wanted, page, params)
+        self._pages_seen.add(mark)
+        self._learn_size(wanted, page, link, params)
         offset = self._size * wanted.number if self._size and wanted.number else None
         return PageRequest(params=params, query=link.query, number=link.number, offset=offset)
 
-    def _regular_size(self, wanted: PageRequest, page: RawPage, params: Params) -> int | None:
-        """Return the page size if the link is the page's own query for the next page number."""
-        if wanted.number is None:
-            return None
-        regular = same_query(params, _replaced(wanted.params, "page", wanted.number + 1))
-        size = page.size if regular else None
+    def _learn_size(self, wanted: PageRequest, page: RawPage, link: Link, params: Params) -> None:
+        """Note the page size; None unless the link is the page's own query for the next number."""
+        self._size = None
+        if link.query or wanted.number is None:
+            return
         if page.count != page.size:
             self.sizes.give_up()
-        if size and size < (number_in(wanted.params, "pageSize") or 0):
-            self.sizes.capped(size)
-        return size or None
+        if same_query(params, _replaced(wanted.params, "page", wanted.number + 1)):
+            self._size = page.size or None
+        if self._size and self._size < (number_in(wanted.params, "pageSize") or 0):
+            self.sizes.capped(self._size)
 
     def _guess(self, wanted: PageRequest, page: RawPage) -> PageRequest | None:
         """Return the page after one without a link; None if its envelope says it is the last."""
@@ -243,7 +246,7 @@ class PageWalk(Walk):
     def _steer_no_more(self, wanted: PageRequest) -> None:
         """Go on with the sizes in the links: the service returned another than requested."""
         self.sizes.give_up()
-        self.queue.start_over(self._by_link or evolve(wanted, size=None))
+        self.queue.start_over(self._linked_page or evolve(wanted, size=None))
 
     # Where it is
 
@@ -252,8 +255,8 @@ class PageWalk(Walk):
         if self.current is None:
             return self.start
         done = self.start.done + self.offered - max(self._count - taken, 0)
-        is_over = taken >= self._count and not self._guessing
-        following = self._begun or (self._by_link if is_over else None)
+        is_over = taken >= self._count and self._unlinked is None
+        following = self._resume_point or (self._linked_page if is_over else None)
         place, skip = (following, following.skip) if following else (self.current, taken)
         return Position(
             params=place.params, query=place.query, skip=skip, done=done, total=self.total
