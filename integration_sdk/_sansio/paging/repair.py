@@ -17,7 +17,7 @@ doubled, until a page holds one or is the first of the list.
 A service may count items that it does not show, so pages may come short, or empty. Each page
 therefore ends beyond the last one that was used, and is made larger than usual if it must be to
 reach an item on either side. So every page of a list that stands still leads on; in one that
-changes, `MOST_IDLE` pages in a row without a new item are an error.
+changes, `MOST_WITHOUT_NEWS` pages in a row without a new item are an error.
 
 The list ends where ``totalResults`` says, links or not. If that is too high, a service that sends
 links ends its list by sending none; of one that never does, larger pages are requested, and if
@@ -50,7 +50,7 @@ SMALLEST: Final = 10
 up to 4 items are items 12 and 13 of the list together, nor 840 and 841 in any of up to 8."""
 CHOICES: Final = 200
 """Number of sizes that are considered for one page."""
-MOST_IDLE: Final = 60
+MOST_WITHOUT_NEWS: Final = 60
 """Maximum number of pages in a row without a new item, before an error is raised.
 
 Pages that are searched for a cursor's place from the start count only if they are empty."""
@@ -77,7 +77,7 @@ class RepairWalk(Walk):
     """Position in the list up to which it was read, as of that time."""
     _overlap: int = field(init=False, default=1)
     """0 while the place of a cursor is searched for page by page from the start."""
-    _idle: int = field(init=False, default=0)
+    _without_news: int = field(init=False, default=0)
     """Pages in a row without a new item."""
     _marks: frozenset[int] = field(init=False)
     """Hashes of the keys that a cursor identifies its place by."""
@@ -232,14 +232,14 @@ class RepairWalk(Walk):
         self, wanted: PageRequest, keys: Sequence[Hashable], cut: int | None
     ) -> None:
         if cut is not None and cut < len(keys):
-            self._idle = 0
+            self._without_news = 0
         elif self._overlap or not keys:
-            self._idle += 1
-        if self._idle > MOST_IDLE:
+            self._without_news += 1
+        if self._without_news > MOST_WITHOUT_NEWS:
             raise self.error(
-                f"the last {self._idle} pages held nothing new: it changes faster than it can be "
-                "read, or counts many items that it does not show; go on from the cursor when it "
-                "is calmer, or with another on_drift",
+                f"the last {self._without_news} pages held nothing new: it changes faster than it "
+                "can be read, or counts many items that it does not show; go on from the cursor "
+                "when it is calmer, or with another on_drift",
                 wanted.number,
                 ResultSetChanged,
             )
