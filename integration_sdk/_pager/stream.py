@@ -1,4 +1,4 @@
-"""One reading of a list: fetches the pages that the walk asks for, and decodes their items.
+"""One reading of a list: fetches the pages that the walk wants, and decodes their items.
 
 The walk decides which pages to fetch. Pages that were fetched ahead are kept as bytes until their
 turn. Items are handed out in slices: a slice is a plain iterator, so an item costs no task
@@ -247,7 +247,7 @@ class Stream(Generic[T]):
         return False
 
     def _open(self, answer: Fetched, page: RawPage) -> bool:
-        """Make *page* the current page; False if the walk cannot use it and asks again."""
+        """Make *page* the current page; False if the walk cannot use it."""
         before = self.items.page if self.items else None
         total = self.walk.total
         skip = self.walk.opened(page, answer.response.size, answer.seconds)
