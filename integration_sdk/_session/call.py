@@ -91,7 +91,7 @@ class Call:
         began: Start of the call, on the loop's clock.
         deadline: Latest end of the call, on the loop's clock.
         ticket: Its place in the throttle's queue.
-        number: What its `Room` calls it.
+        number: What its `LoopState` calls it.
         attempts: Transmissions so far.
         paid_after: Transmissions after which the retry budget paid for another; -1 for none.
         waited: Seconds waited so far.
@@ -100,7 +100,8 @@ class Call:
         last: The result of the previous transmission.
         api_key: The Authorization header it was last sent with.
         api_key_renewed: Whether it has asked for a new key after a 401.
-        timer: Stops the call when its `Room` says so: at the deadline, or when the client closes.
+        timer: Stops the call when its `LoopState` says so: at the deadline, or when the client
+            closes.
     """
 
     request: Request
