@@ -71,7 +71,7 @@ class CallOptions:
         return self._once
 
     @cached_property
-    def silence(self) -> float | None:
+    def effective_read_timeout(self) -> float | None:
         """`read_timeout`; None if `timeout` ends the call before, which needs no second timer."""
         if self.read_timeout is None or self.timeout is None:
             return self.read_timeout

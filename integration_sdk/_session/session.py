@@ -276,7 +276,9 @@ class Session:
                 await call.before_sending()
             call.attempts += 1
             self._call_log.attempts += 1
-            call.sending = Transmission(call.request, call.attempts, call.options.silence)
+            call.sending = Transmission(
+                call.request, call.attempts, call.options.effective_read_timeout
+            )
             outcome = await self._transport.send(call.sending, call.api_key)
         except BaseException as error:
             if call.may_have_left:

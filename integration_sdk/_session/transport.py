@@ -45,7 +45,7 @@ from integration_sdk._session.failures import (
     too_large,
 )
 from integration_sdk._session.key import ApiKey, Hidden
-from integration_sdk._session.wire import LARGEST_BODY, Answer, Wire, is_watched
+from integration_sdk._session.wire import LARGEST_BODY, Answer, Wire, must_use_session
 from integration_sdk._strays import is_cancelled
 from integration_sdk._version import __version__
 from integration_sdk.errors import ClientClosed, ConfigurationError
@@ -252,7 +252,7 @@ class Transport:
             raise ClientClosed("the aiohttp session under the client was closed")
         answer: Answer | aiohttp.ClientResponse
         try:
-            if wire is None or len(request.body or b"") > LARGEST_BODY or is_watched(session):
+            if wire is None or len(request.body or b"") > LARGEST_BODY or must_use_session(session):
                 answer = await self._send_in(session, transmission, key)
             else:
                 headers = self._headers_of(request, key)
