@@ -73,7 +73,7 @@ async def test_who_replaces_the_public_method_sees_ours(monkeypatch: pytest.Monk
     """A test that mocks it must not find that its pushes were sent after all."""
     async with raw_server(always(answer())) as server, session_on(server) as session:
         monkeypatch.setattr(aiohttp.ClientSession, "request", AsyncMock(side_effect=OSError))
-        assert isinstance(await outcome_of(session.send(write(), ONE_CALL)), AnswerLost)
+        assert isinstance(await reply_of(session.send(write(), ONE_CALL)), AnswerLost)
     assert not server.requests
 
 
@@ -193,7 +193,7 @@ async def test_a_connection_is_used_again_if_it_can_be(reply: bytes, connections
     """One with anything left to read never is."""
     async with raw_server(always(reply)) as server, session_on(server) as session:
         for _ in range(3):
-            await outcome_of(session.send(write(), ONE_CALL))
+            await reply_of(session.send(write(), ONE_CALL))
     assert server.connections == connections
 
 
@@ -221,7 +221,7 @@ async def test_an_early_refusal_holds_up_nobody(tls: SSLContext | None) -> None:
     assert server.connections == 2
 
 
-async def outcome_of(call: Any) -> Any:
+async def reply_of(call: Any) -> Any:
     try:
         return await call
     except IntegrationError as error:

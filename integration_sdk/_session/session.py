@@ -26,7 +26,7 @@ import backoff
 from integration_sdk._answers import Quota
 from integration_sdk._sansio.origin import check_base_url, check_proxy
 from integration_sdk._sansio.requests import Request, Safety
-from integration_sdk._sansio.responses import Response
+from integration_sdk._sansio.responses import Reply, Response
 from integration_sdk._sansio.throttling.gate import Refusal
 from integration_sdk._sansio.throttling.quota import read_quota
 from integration_sdk._sansio.throttling.retry import (
@@ -42,7 +42,7 @@ from integration_sdk._sansio.throttling.throttle import Throttle
 from integration_sdk._session.call import BeforeSending, Call, CallOptions
 from integration_sdk._session.call_log import CallInfo, CallLog, SessionStats
 from integration_sdk._session.carrier import Carrier, Transmission
-from integration_sdk._session.endings import Outcome, ended, too_late, turned_away
+from integration_sdk._session.endings import ended, too_late, turned_away
 from integration_sdk._session.failures import Failure
 from integration_sdk._session.key import ApiKey, ApiKeySource, Hidden, hide
 from integration_sdk._session.loop_state import LoopState
@@ -206,22 +206,22 @@ class Session:
         call = Call(request, options, before_sending, state.loop.time())
         state.enter(call)
         try:
-            outcome = await self._within_deadline(state, call)
+            reply = await self._within_deadline(state, call)
         except BaseException as error:
             self._over(state, call, error)
             raise
-        self._over(state, call, outcome)
-        if isinstance(outcome, Response):
-            return outcome
-        raise outcome  # outside of any handler, so that no exception of aiohttp is chained to it
+        self._over(state, call, reply)
+        if isinstance(reply, Response):
+            return reply
+        raise reply  # outside of any handler, so that no exception of aiohttp is chained to it
 
-    def _over(self, state: LoopState, call: Call, outcome: Response | BaseException) -> None:
+    def _over(self, state: LoopState, call: Call, ending: Response | BaseException) -> None:
         state.leave(call)
         if call.paid_after == call.attempts:  # for a repetition that was never sent
             self._budget.refund()
-        self._call_log.over(call, outcome, state.loop.time() - call.began)
+        self._call_log.over(call, ending, state.loop.time() - call.began)
 
-    async def _within_deadline(self, state: LoopState, call: Call) -> Outcome:
+    async def _within_deadline(self, state: LoopState, call: Call) -> Reply:
         try:
             async with call.timer:
                 return await self._carry(state, call)
@@ -231,7 +231,7 @@ class Session:
         closed_by = self._throttle.closed_by(call.ticket)
         return too_late(call, closed_by, client_is_closed=self._closed)
 
-    async def _carry(self, state: LoopState, call: Call) -> Outcome:
+    async def _carry(self, state: LoopState, call: Call) -> Reply:
         while True:
             if not state.turnstile.passes(call.ticket):
                 closed_by = await self._wait_for_turn(state, call)
@@ -279,7 +279,7 @@ class Session:
             call.sending = Transmission(
                 call.request, call.attempts, call.options.effective_read_timeout
             )
-            outcome = await self._transport.send(call.sending, call.api_key)
+            result = await self._transport.send(call.sending, call.api_key)
         except BaseException as error:
             if call.may_have_left:
                 given_up = isinstance(error, asyncio.CancelledError) and not call.timer.expired()
@@ -289,25 +289,25 @@ class Session:
                 state.turnstile.unused(call.ticket)
             raise
         call.sending = None
-        self._learn(state, call, outcome)
-        return outcome
+        self._learn(state, call, result)
+        return result
 
-    def _learn(self, state: LoopState, call: Call, outcome: Response | Failure) -> None:
+    def _learn(self, state: LoopState, call: Call, result: Response | Failure) -> None:
         """Give the turn back, and adapt to what the answer says about rate limits."""
-        if isinstance(outcome, Failure):
+        if isinstance(result, Failure):
             self._call_log.lost += 1
             state.turnstile.unanswered(call.ticket)
             return
-        quota = read_quota(outcome.headers, outcome.received_at)
+        quota = read_quota(result.headers, result.received_at)
         self.quota = quota or self.quota
-        self._call_log.answered(outcome.status)
-        if outcome.status in NOT_NOW:
+        self._call_log.answered(result.status)
+        if result.status in NOT_NOW:
             of_company = call.request.company_id is not None
             base = call.options.retry.throttled_base
-            refusal = Refusal.of(outcome, quota, of_company=of_company, base=base)
+            refusal = Refusal.of(result, quota, of_company=of_company, base=base)
             state.turnstile.refused(call.ticket, refusal)
             return
-        if outcome.ok:
+        if result.ok:
             self._budget.earn()
         state.turnstile.answered(call.ticket)
 

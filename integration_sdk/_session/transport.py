@@ -45,7 +45,7 @@ from integration_sdk._session.failures import (
     too_large,
 )
 from integration_sdk._session.key import ApiKey, Hidden
-from integration_sdk._session.wire import LARGEST_BODY, Answer, Wire, must_use_session
+from integration_sdk._session.wire import LARGEST_BODY, UnreadResponse, Wire, must_use_session
 from integration_sdk._strays import is_cancelled
 from integration_sdk._version import __version__
 from integration_sdk.errors import ClientClosed, ConfigurationError
@@ -250,7 +250,7 @@ class Transport:
         session, wire = self._sessions[request.safety], self._wires.get(request.safety)
         if session.closed:
             raise ClientClosed("the aiohttp session under the client was closed")
-        answer: Answer | aiohttp.ClientResponse
+        answer: UnreadResponse | aiohttp.ClientResponse
         try:
             if wire is None or len(request.body or b"") > LARGEST_BODY or must_use_session(session):
                 answer = await self._send_in(session, transmission, key)
@@ -296,7 +296,7 @@ class Transport:
             _under_way.reset(token)
 
     async def _read(
-        self, request: Request, answer: Answer | aiohttp.ClientResponse
+        self, request: Request, answer: UnreadResponse | aiohttp.ClientResponse
     ) -> Response | Failure:
         is_error = answer.status >= 400
         limit = min(ERROR_LIMIT, request.body_limit) if is_error else request.body_limit
@@ -336,7 +336,7 @@ def _not_to_add(request: Request) -> tuple[str, ...] | None:
 
 
 async def _read_capped(
-    answer: Answer | aiohttp.ClientResponse, limit: int
+    answer: UnreadResponse | aiohttp.ClientResponse, limit: int
 ) -> tuple[bytes | list[bytes], bool]:
     """Return up to *limit* decompressed bytes, in pieces if large, and whether that is all."""
     if answer.content.at_eof():  # it is empty, or a middleware has read it

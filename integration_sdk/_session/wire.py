@@ -66,7 +66,7 @@ def must_use_session(session: aiohttp.ClientSession) -> bool:
 
 
 @define(eq=False)
-class Answer:
+class UnreadResponse:
     """An answer whose body has not been read yet; used like an `aiohttp.ClientResponse`."""
 
     status: int
@@ -116,7 +116,7 @@ class Wire:
         headers: Mapping[str, str],
         may_leave: Callable[[], None],
         read_timeout: float | None,
-    ) -> Answer:
+    ) -> UnreadResponse:
         """Send *request*, and call *may_leave* right before the first byte.
 
         The answer is lost if no byte of it comes within *read_timeout* seconds, or no further one.
@@ -138,7 +138,7 @@ class Wire:
         except BaseException:
             connection.close()
             raise
-        return Answer(message.code, message.headers, content, connection)
+        return UnreadResponse(message.code, message.headers, content, connection)
 
     async def _connect(self) -> Connection:
         try:
