@@ -16,7 +16,7 @@ from attrs import evolve
 from yarl import URL
 
 import integration_sdk
-from integration_sdk._answers import Quota
+from integration_sdk._answer_parts import Quota
 from integration_sdk._caller import Caller, Polling, refuse_unknown
 from integration_sdk._connections import Check, refuse_wrong, wants_check
 from integration_sdk._resources import Companies, Company, Profile

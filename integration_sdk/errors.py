@@ -51,7 +51,7 @@ from datetime import datetime
 from typing import Any, Final
 
 import integration_sdk
-from integration_sdk._answers import ErrorBody
+from integration_sdk._answer_parts import ErrorBody
 
 
 class IntegrationError(Exception):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from attrs import field, frozen
 
-from integration_sdk._answers import ErrorBody
+from integration_sdk._answer_parts import ErrorBody
 from integration_sdk._sansio.codec import LATEST, Json, decode_json
 from integration_sdk._sansio.requests import Request, Safety
 from integration_sdk._sansio.retry_after import retry_after, service_time

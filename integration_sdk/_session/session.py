@@ -23,7 +23,7 @@ from uuid import uuid4
 
 import backoff
 
-from integration_sdk._answers import Quota
+from integration_sdk._answer_parts import Quota
 from integration_sdk._sansio.origin import check_base_url, check_proxy
 from integration_sdk._sansio.requests import Request, Safety
 from integration_sdk._sansio.responses import Reply, Response

@@ -22,7 +22,7 @@ from typing import Any, Final, Self
 
 from attrs import define, field, frozen
 
-from integration_sdk._answers import Quota
+from integration_sdk._answer_parts import Quota
 from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.retry_after import retry_after, service_time
 from integration_sdk._sansio.throttling.retry import Jitter, doubling
