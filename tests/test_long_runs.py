@@ -14,8 +14,8 @@ from attrs import define, field
 
 from integration_sdk._sansio.requests import Priority
 from integration_sdk._sansio.responses import Response
+from integration_sdk._sansio.throttling.fair_queue import Share, Ticket
 from integration_sdk._sansio.throttling.throttle import Throttle
-from integration_sdk._sansio.throttling.turns import Share, Ticket
 from integration_sdk._session import CallOptions, loop_state
 from integration_sdk._session.call import Call
 from integration_sdk._session.carrier import Transmission

@@ -13,8 +13,8 @@ from attrs import Attribute, define, evolve, field, frozen
 from integration_sdk._sansio.arguments import is_number
 from integration_sdk._sansio.requests import Priority, Request
 from integration_sdk._sansio.responses import Response
+from integration_sdk._sansio.throttling.fair_queue import Ticket
 from integration_sdk._sansio.throttling.retry import Pauses, RetryPolicy
-from integration_sdk._sansio.throttling.turns import Ticket
 from integration_sdk._session.carrier import Transmission
 from integration_sdk._session.failures import Failure
 from integration_sdk._session.key import Hidden
