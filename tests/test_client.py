@@ -26,7 +26,7 @@ from integration_sdk import (
     Route,
     errors,
 )
-from integration_sdk._caller import RememberedOptions
+from integration_sdk._remembered_options import RememberedOptions
 from integration_sdk._sansio import custom
 from integration_sdk.sandbox import Sandbox
 
