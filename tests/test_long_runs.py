@@ -162,7 +162,7 @@ async def test_a_service_that_hangs_costs_little_for_each_call(
 class Instant(VirtualService):
     """Answers within one moment, yet not within one turn of the loop."""
 
-    async def send(self, transmission: Transmission, key: object) -> Response:
+    async def send(self, transmission: Transmission, authorization: object) -> Response:
         transmission.may_have_left = True
         await asyncio.sleep(0)
         return Response(status=200, body=b"{}")

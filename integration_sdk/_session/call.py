@@ -98,8 +98,8 @@ class Call:
         waits_for: What it waits for while it is not being sent.
         sending: The current transmission; None between two.
         last: The result of the previous transmission.
-        api_key: The Authorization header it was last sent with.
-        api_key_renewed: Whether it has asked for a new key after a 401.
+        authorization: The Authorization header it was last sent with.
+        key_renewed: Whether it has asked for a new key after a 401.
         timer: Stops the call when its `LoopState` says so: at the deadline, or when the client
             closes.
     """
@@ -117,8 +117,8 @@ class Call:
     waits_for: str = field(init=False, default="its turn")
     sending: Transmission | None = field(init=False, default=None)
     last: Response | Failure | None = field(init=False, default=None)
-    api_key: Hidden | None = field(init=False, default=None, repr=False)
-    api_key_renewed: bool = field(init=False, default=False)
+    authorization: Hidden | None = field(init=False, default=None, repr=False)
+    key_renewed: bool = field(init=False, default=False)
     timer: asyncio.Timeout = field(init=False, factory=lambda: asyncio.timeout(None))
     _pauses: Pauses | None = field(init=False, default=None)
 

@@ -110,10 +110,10 @@ class Session:
         api_key = hide(api_key)  # before anything can raise with it in a local variable
         self.base_url = check_base_url(base_url)
         self.quota: Quota | None = None
-        self._key = ApiKey.of(api_key)
+        self._api_key = ApiKey.of(api_key)
         self._transport: Carrier = transport or Transport(
             self.base_url,
-            self._key,
+            self._api_key,
             connections=connections,
             proxy=check_proxy(proxy, self.base_url),
             ssl=ssl,
@@ -271,7 +271,8 @@ class Session:
     async def _transmit(self, state: LoopState, call: Call) -> Response | Failure:
         """Send once, and always give the turn back."""
         try:
-            call.api_key = self._key.header or await self._ask_for_api_key(state, call)
+            known = self._api_key.authorization
+            call.authorization = known or await self._ask_for_authorization(state, call)
             if call.before_sending is not None:
                 await call.before_sending()
             call.attempts += 1
@@ -279,7 +280,7 @@ class Session:
             call.sending = Transmission(
                 call.request, call.attempts, call.options.effective_read_timeout
             )
-            result = await self._transport.send(call.sending, call.api_key)
+            result = await self._transport.send(call.sending, call.authorization)
         except BaseException as error:
             if call.may_have_left:
                 given_up = isinstance(error, asyncio.CancelledError) and not call.timer.expired()
@@ -317,7 +318,7 @@ class Session:
         self, state: LoopState, call: Call, last: Response | Failure
     ) -> float | None:
         """Return the seconds to wait before *call* is sent again; None to stop."""
-        rotated = isinstance(last, Response) and await self._has_new_api_key(state, call, last)
+        rotated = isinstance(last, Response) and await self._has_new_key(state, call, last)
         if call.attempts >= call.options.retry.attempts:
             return None
         if rotated:
@@ -349,28 +350,28 @@ class Session:
             call.paid_after = call.attempts
         return pause
 
-    async def _has_new_api_key(self, state: LoopState, call: Call, answer: Response) -> bool:
+    async def _has_new_key(self, state: LoopState, call: Call, answer: Response) -> bool:
         """Ask for a new key on the first 401 of *call*; return whether there is one."""
-        if answer.status != 401 or call.api_key_renewed or not self._key.rotates:
+        if answer.status != 401 or call.key_renewed or not self._api_key.rotates:
             return False
         if not was_refused(call.request, answer):
             return False
-        call.api_key_renewed = True
+        call.key_renewed = True
         try:
-            return await self._ask_for_api_key(state, call) != call.api_key
+            return await self._ask_for_authorization(state, call) != call.authorization
         except NotSent as error:
             if call.request.safety is Safety.READ:
                 raise
             _log.warning("%s was refused, and %s", call.request, error)
             return False  # a write was sent, so the caller gets its 401
 
-    async def _ask_for_api_key(self, state: LoopState, call: Call) -> Hidden:
-        """Return a key other than the one that *call* was refused with, if there is one."""
+    async def _ask_for_authorization(self, state: LoopState, call: Call) -> Hidden:
+        """Return the Authorization header, if possible not the one that *call* was refused with."""
         before, call.waits_for = call.waits_for, "the api_key function"
         async with state.asking:
-            key = await self._key.ask(call.api_key)
+            authorization = await self._api_key.ask(call.authorization)
         call.waits_for = before
-        return key
+        return authorization
 
 
 def _said(call: Call, last: Response | Failure, pause: float) -> str:
