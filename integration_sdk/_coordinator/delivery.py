@@ -38,8 +38,9 @@ from integration_sdk._sansio.pushing.effects import (
     Sleep,
 )
 from integration_sdk._sansio.pushing.intents import Answer, Intent, Snapshot, State
-from integration_sdk._sansio.pushing.replies import Heard, Reply
+from integration_sdk._sansio.pushing.replies import Heard
 from integration_sdk._sansio.requests import Request
+from integration_sdk._sansio.responses import Reply
 from integration_sdk._strays import is_cancelled
 from integration_sdk.errors import (
     AnswerLost,

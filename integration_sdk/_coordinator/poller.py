@@ -14,7 +14,6 @@ import random
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from contextvars import Context
-from copy import copy
 from functools import partial
 from typing import Final
 
@@ -33,6 +32,7 @@ from integration_sdk.errors import (
     ConfigurationError,
     IntegrationError,
     PollingStopped,
+    fresh_copy,
 )
 from integration_sdk.models import PushOperation
 
@@ -69,7 +69,7 @@ class _Waiters(Follower):
     def lost(self, key: str, error: IntegrationError) -> None:
         for future in self.futures:
             if not future.done():
-                future.set_exception(_another(error))
+                future.set_exception(fresh_copy(error))
 
 
 class Poller:
@@ -337,7 +337,7 @@ class Poller:
             return
         self._forget(push)
         for follower in push.followers:
-            follower.lost(push.key, _another(error))
+            follower.lost(push.key, fresh_copy(error))
 
     def lose_all(self, error: IntegrationError) -> None:
         """Stop following all pushes, and give each follower a copy of *error*."""
@@ -370,13 +370,6 @@ def _broken(crash: BaseException) -> PollingStopped:
     )
     error.__cause__ = cause
     return error
-
-
-def _another(error: IntegrationError) -> IntegrationError:
-    """Return a copy of *error*, since raising one error several times would grow its traceback."""
-    other = copy(error)
-    other.__cause__ = error.__cause__
-    return other
 
 
 def _took(operation: PushOperation) -> float | None:

@@ -15,7 +15,7 @@ from typing import Generic, Self, TypeVar
 
 from attrs import field, frozen
 
-from integration_sdk._answers import Page
+from integration_sdk._answer_parts import Page
 from integration_sdk._pager.checkpoint import Checkpoint
 from integration_sdk._pager.stream import Stream
 from integration_sdk._sansio.paging.items import NO_PAGE

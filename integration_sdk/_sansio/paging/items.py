@@ -21,7 +21,7 @@ import msgspec
 from attrs import Factory, define, field, frozen
 from msgspec import Raw
 
-from integration_sdk._answers import Links
+from integration_sdk._answer_parts import Links
 from integration_sdk._sansio.codec import without_halves
 from integration_sdk._sansio.paging.item_models import pydantic_reader, shape_of
 from integration_sdk._sansio.paging.splitting import LinkNames, Number, split
