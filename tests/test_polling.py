@@ -25,17 +25,17 @@ from integration_sdk._sansio.polling.list_check import ListCheck
 from integration_sdk._sansio.polling.open_pushes import (
     Company,
     Group,
-    ListLook,
-    Look,
+    ListPoll,
     OpenPush,
+    Poll,
     Row,
-    SingleLook,
+    SinglePoll,
     sample,
 )
 from integration_sdk._sansio.polling.polling import Schedule
 from integration_sdk._sansio.polling.weighing import (
     are_alike,
-    next_look,
+    next_poll,
     patience,
     tolerance,
     unnoticed,
@@ -57,13 +57,13 @@ class Shown:
 
 
 class World:
-    """A schedule, and a service that answers its looks as *rng* likes."""
+    """A schedule, and a service that answers its polls as *rng* likes."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.schedule = Schedule(rng.random)
         self.now = 0.0
-        self.flying: list[Look] = []
+        self.flying: list[Poll] = []
         self.keys: dict[str, list[str]] = {}
         self.count = 0
 
@@ -92,41 +92,41 @@ class World:
         pause = self.rng.choice([0.0, 0.01, 1.0, 60.0])
         self.now = max(self.now, wake) if wake < math.inf else self.now + pause
 
-    def look(self) -> None:
+    def poll(self) -> None:
         self.flying += self.schedule.due(self.now, self.rng.randrange(1, 5))
 
     def answer(self) -> None:
         if not self.flying:
             return
-        look = self.flying.pop(self.rng.randrange(len(self.flying)))
+        poll = self.flying.pop(self.rng.randrange(len(self.flying)))
         self.now += 0.01
         if self.rng.random() < 0.15:
-            self.schedule.failed(look, self.now, wait=self.rng.choice([0.0, 5.0]))
-        elif isinstance(look, SingleLook):
-            self.read(look)
+            self.schedule.failed(poll, self.now, wait=self.rng.choice([0.0, 5.0]))
+        elif isinstance(poll, SinglePoll):
+            self.read(poll)
         elif self.rng.random() < 0.1:
-            self.schedule.unlistable(look, self.now)
+            self.schedule.unlistable(poll, self.now)
         else:
-            self.listed(look)
+            self.listed(poll)
 
-    def read(self, look: SingleLook) -> None:
-        followed = self.schedule.pushes.get(look.push.key) is look.push
+    def read(self, poll: SinglePoll) -> None:
+        followed = self.schedule.pushes.get(poll.push.key) is poll.push
         if followed and self.rng.random() < 0.3:
-            self.schedule.ended(look.push, self.now)
-        self.schedule.finish(look, self.now)
+            self.schedule.ended(poll.push, self.now)
+        self.schedule.finish(poll, self.now)
 
-    def listed(self, look: ListLook) -> None:
-        keys = [key for key in self.keys[look.company.id] if self.rng.random() < 0.9]
+    def listed(self, poll: ListPoll) -> None:
+        keys = [key for key in self.keys[poll.company.id] if self.rng.random() < 0.9]
         more = True
         while more:
-            start = (look.page - 1) * look.page_size
-            page = keys[start : start + look.page_size]
+            start = (poll.page - 1) * poll.page_size
+            page = keys[start : start + poll.page_size]
             rows: list[Row] = [Shown(key, self.rng.choice(["Pending", "Success"])) for key in page]
-            further = start + look.page_size < len(keys)
-            news, more = self.schedule.listed(look, rows, more=further)
+            further = start + poll.page_size < len(keys)
+            news, more = self.schedule.listed(poll, rows, more=further)
             for push, _ in news:
                 self.schedule.ended(push, self.now)
-        self.schedule.finish(look, self.now)
+        self.schedule.finish(poll, self.now)
 
 
 @settings(max_examples=150)
@@ -135,7 +135,7 @@ def test_no_push_is_ever_forgotten(seed: int, steps: int) -> None:
     """Whatever happens, while a push is open something is under way or has its time."""
     world = World(random.Random(seed))
     moves: list[Callable[[], None]] = [
-        world.add, world.add, world.look, world.look, world.answer, world.answer,
+        world.add, world.add, world.poll, world.poll, world.answer, world.answer,
         world.sleep, world.hint, world.forget, world.follow_anew,
     ]  # fmt: skip
     for _ in range(steps):
@@ -155,7 +155,7 @@ def test_every_push_is_settled_in_the_end(seed: int, pushes: int) -> None:
         if not world.schedule.pushes:
             break
         world.sleep()
-        world.look()
+        world.poll()
         if world.rng.random() < 0.1:
             world.follow_anew()
         while world.flying:
@@ -170,10 +170,10 @@ def test_a_push_is_never_asked_twice_at_the_same_time(seed: int, steps: int) -> 
     """No push is read singly while it is being read, and no company's list while it is listed."""
     world = World(random.Random(seed))
     for _ in range(steps):
-        world.rng.choice([world.add, world.hint, world.look, world.look, world.answer])()
+        world.rng.choice([world.add, world.hint, world.poll, world.poll, world.answer])()
         world.sleep()
-        singles = [look.push.key for look in world.flying if isinstance(look, SingleLook)]
-        lists = [look.company.id for look in world.flying if isinstance(look, ListLook)]
+        singles = [poll.push.key for poll in world.flying if isinstance(poll, SinglePoll)]
+        lists = [poll.company.id for poll in world.flying if isinstance(poll, ListPoll)]
         assert len(singles) == len(set(singles))
         assert len(lists) == len(set(lists))
 
@@ -203,12 +203,12 @@ def listed(schedule: Schedule, rows: list[Shown], now: float) -> float:
     """Let the schedule list *rows*, as soon as it wants to, from *now* on; return when."""
     while True:
         now = max(now, schedule.wake_at())
-        for look in schedule.due(now, 16):
-            if isinstance(look, ListLook):
-                schedule.listed(look, rows, more=False)
-                schedule.finish(look, now)
+        for poll in schedule.due(now, 16):
+            if isinstance(poll, ListPoll):
+                schedule.listed(poll, rows, more=False)
+                schedule.finish(poll, now)
                 return now
-            schedule.finish(look, now)
+            schedule.finish(poll, now)
 
 
 @given(st.floats(5, 1000), st.floats(0.1, 0.95))
@@ -226,16 +226,16 @@ def test_a_list_that_shows_what_has_ended_as_pending_is_not_used(age: float, par
     stale = now - took > 2.0 + 0.05 * took and not first.alone
     schedule.ended(first, now + 0.1, took)
 
-    looks: list[Look] = []
+    polls: list[Poll] = []
     while schedule.wake_at() < math.inf:
-        looks += schedule.due(schedule.wake_at(), 16)
-    assert looks
-    assert not stale or all(isinstance(look, SingleLook) for look in looks)
+        polls += schedule.due(schedule.wake_at(), 16)
+    assert polls
+    assert not stale or all(isinstance(poll, SinglePoll) for poll in polls)
 
 
 @given(st.floats(1, 1000))
 def test_a_list_in_time_stays_in_use(age: float) -> None:
-    """A list that shows ends as they come is never given up for single looks."""
+    """A list that shows ends as they come is never given up for single polls."""
     schedule = Schedule(lambda: 0.5)
     keys = [f"key-{number}" for number in range(40)]
     for key in keys:
@@ -382,9 +382,9 @@ def test_pushes_that_are_alike_share_an_appointment(
     seen = now - unseen * age
     other = OpenPush("other", group, 0, now - age, seen)
     push = OpenPush("push", group, 1, now - age * (1 + older), seen)
-    other.due = next_look(other, now)
+    other.due = next_poll(other, now)
 
-    own = next_look(push, now)
+    own = next_poll(push, now)
 
     assert are_alike(push, other, now) == (age * abs(older) <= 0.01 * (now - push.born))
     if are_alike(push, other, now):

@@ -51,14 +51,14 @@ MEMORY: Final = 512.0
 """Pushes remembered; at twice as many, all counts are halved."""
 MOST_OPEN: Final = 4.0
 """Open pushes that count at most, for each one that ended."""
-STALE: Final = 0.25
+STALE_ENDED: Final = 0.25
 """Share of ended pushes that may be missing from the sum."""
-LOOKS: Final = 0.5
-"""Looks per open push that may be missing from the sum."""
+STALE_SEEN: Final = 0.5
+"""Polls per open push that may be missing from the sum."""
 MOST_LANES: Final = 1000
 """Lanes whose completion times are remembered; the least recently used are dropped first."""
 HARDLY: Final = 0.01
-"""A risk too small to be worth a look."""
+"""A risk too small to be worth a poll."""
 
 Mark = tuple[int, float]
 """A bin, and how many open pushes were last seen there."""
@@ -145,8 +145,8 @@ class CompletionTimes:
     newcomer: Curve = NOTHING_KNOWN
     _ended: array[float] = Factory(lambda: _floats([0.0] * BINS))
     _open: array[float] = Factory(lambda: _floats([0.0] * BINS))
-    _unsummed: float = 0.0
-    _looks: float = 0.0
+    _unsummed_ended: float = 0.0
+    _unsummed_seen: float = 0.0
     _watched: float = 0.0
     _based_on: Curve | None = None
 
@@ -159,7 +159,7 @@ class CompletionTimes:
             self.others._ended_in(step)
         self._ended[step] += 1.0
         self.total += 1.0
-        self._unsummed += 1.0
+        self._unsummed_ended += 1.0
         if self.total > 2 * MEMORY:
             self._forget_half()
 
@@ -173,7 +173,7 @@ class CompletionTimes:
         for step, count in after:
             self._open[step] += count
             self._watched += count
-            self._looks += count
+            self._unsummed_seen += count
 
     def refresh(self) -> Curve:
         """Return the curve, summed up again if enough has changed here or in *others*."""
@@ -184,9 +184,9 @@ class CompletionTimes:
         return self.curve
 
     def _is_stale(self) -> bool:
-        known = self._unsummed < STALE * (self.total + WEIGHT_OF_ASSUMPTION)
+        known = self._unsummed_ended < STALE_ENDED * (self.total + WEIGHT_OF_ASSUMPTION)
         some = self._watched + self.total + WEIGHT_OF_ASSUMPTION
-        return not known or self._looks >= LOOKS * some
+        return not known or self._unsummed_seen >= STALE_SEEN * some
 
     def _sum_up(self) -> None:
         if self.others is None:
@@ -196,7 +196,7 @@ class CompletionTimes:
             self.curve = Curve.of(self._chances(self.others.newcomer.chances), self._usual())
         else:
             self.curve = self.others.newcomer
-        self._unsummed = self._looks = 0.0
+        self._unsummed_ended = self._unsummed_seen = 0.0
 
     def _chances(self, assumed: Sequence[float]) -> list[float]:
         ended, there = _smooth(self._ended), _smooth(self._came_there())

@@ -1,4 +1,4 @@
-"""The data of the polling rules: open pushes, their lanes and companies, and looks at them."""
+"""The data of the polling rules: open pushes, their lanes and companies, and their polls."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Follower(Protocol):
 
 
 class Trouble(NamedTuple):
-    """Why a look that began *at* this time failed."""
+    """Why a poll that began *at* this time failed."""
 
     at: float
     error: IntegrationError
@@ -56,10 +56,10 @@ class OpenPush:
         due: The time of its appointment; infinite if it has none.
         slow: Whether it is followed by appointments, not by rounds.
         alone: Whether it has to be read singly, because lists lack it or its data.
-        told: Whether a notification of it came that no look has disproved.
-        asked: Whether a look at it alone is in progress.
+        told: Whether a notification of it came that no poll has disproved.
+        asked: Whether a poll of it alone is in progress.
         exists: Whether the service has answered with it before.
-        trouble: Why the last look at it alone failed; None if it did not.
+        trouble: Why the last poll of it alone failed; None if it did not.
         followers: Whom to tell. The rules use none of these three.
     """
 
@@ -82,7 +82,7 @@ class OpenPush:
 
     @property
     def why_unseen(self) -> IntegrationError | None:
-        """The error of the last look at it or at its company's list; None if that saw it."""
+        """The error of the last poll of it or of its company's list; None if that saw it."""
         for trouble in (self.trouble, self.group.company.trouble):
             if trouble is not None and trouble.at > self.seen:
                 return trouble.error
@@ -117,14 +117,14 @@ class Company:
         groups: Its open pushes, by lane.
         born: Number of pushes followed so far.
         crowd: Rows of the list per push of ours, since others write too.
-        flying: Number of looks in progress.
+        flying: Number of polls in progress.
         listing: Whether one of them reads the list.
         round_at: When to weigh it again; infinite for never.
         meeting: The time of the last appointment made; others close to it are moved to it.
         list_after: When the list may be used again.
         probe_at: When to compare the list with a push read singly.
-        failures: Looks that failed in a row.
-        trouble: Why the last look at its list failed; None if it did not.
+        failures: Polls that failed in a row.
+        trouble: Why the last poll of its list failed; None if it did not.
         wanted: Pushes whose appointment has come.
         urgent: Pushes to be read singly at once.
         waiting: Whether it is in line for its turn.
@@ -162,7 +162,7 @@ class Company:
 
 
 @define(eq=False)
-class SingleLook:
+class SinglePoll:
     """Read this push."""
 
     company: Company
@@ -171,7 +171,7 @@ class SingleLook:
 
 
 @define(eq=False)
-class ListLook:
+class ListPoll:
     """Read this page of the company's pushes, newest first.
 
     Attributes:
@@ -193,7 +193,7 @@ class ListLook:
     rows: int = 0
 
 
-Look = SingleLook | ListLook
+Poll = SinglePoll | ListPoll
 
 
 def sample(pushes: dict[str, OpenPush]) -> list[tuple[OpenPush, int]]:

@@ -1,23 +1,22 @@
-"""Whom to poll now, singly or by list, and when to look again.
+"""Whom to poll now, singly or by list, and when to poll again.
 
-A look at the service costs a request; not looking delays those who wait for pushes that have
-ended unnoticed. So the rule for each company is: **look once the accumulated delay is worth a
-request**, at single pushes or at the company's list, whichever is cheaper. `learning` says how
-likely a push has ended, `weighing` what that is worth; this module decides what to look at when,
-and what an answer changes::
+A poll costs a request; not polling delays those who wait for pushes that have ended unnoticed.
+So the rule for each company is: **poll once the accumulated delay is worth a request**, singly or
+by list, whichever is cheaper. `learning` says how likely a push has ended, `weighing` what that
+is worth; this module decides what to poll when, and what an answer changes::
 
     rounds         one per company: weigh its open pushes (a sample where they are many),
-                   look at them or say when to weigh again
+                   poll them or say when to weigh again
     appointments   one per push that rounds do not follow: what should have ended long ago,
                    what a list does not show, and all of a company that has no list
 
 The appointments of a push become rarer with its age, so that a thousand stuck pushes do not slow
 down others. Companies with something due take turns. A list is not used while it is refused,
 lacks pushes, or shows outdated states; until it has shown an end in time, a push is now and then
-read singly as a check. Looks wait for notifications, if there are any, for a time that depends on
+read singly as a check. Polls wait for notifications, if there are any, for a time that depends on
 `Schedule.trust`.
 
-`Schedule.due` returns looks, each to be answered with exactly one of `finish`, `failed` and
+`Schedule.due` returns polls, each to be answered with exactly one of `finish`, `failed` and
 `unlistable`. Time is an argument, in seconds of any monotonic clock.
 """
 
@@ -38,11 +37,11 @@ from integration_sdk._sansio.polling.list_check import ListCheck
 from integration_sdk._sansio.polling.open_pushes import (
     Company,
     Group,
-    ListLook,
-    Look,
+    ListPoll,
     OpenPush,
+    Poll,
     Row,
-    SingleLook,
+    SinglePoll,
     sample,
 )
 from integration_sdk._sansio.polling.trust import after_end, quiet_until
@@ -50,7 +49,7 @@ from integration_sdk._sansio.polling.weighing import ROWS_PER_REQUEST, Weight
 from integration_sdk._sansio.requests import LARGEST_PAGE
 
 SINGLY: Final = 4
-"""Looks at single pushes that a company gets per turn."""
+"""Single polls that a company gets per turn."""
 SLOW_AGE: Final = 600.0
 """Age in seconds at which a push leaves the rounds if the usual age is not known."""
 NO_LIST: Final = 600.0
@@ -59,7 +58,7 @@ NO_LIST: Final = 600.0
 
 @define
 class Schedule:
-    """All open pushes, and when to look at them.
+    """All open pushes, and when to poll them.
 
     Args:
         chance: Returns a number from 0 to 1, for jitter.
@@ -123,7 +122,7 @@ class Schedule:
             del self._companies[company.id]
 
     def hint(self, key: str) -> bool:
-        """Look at push *key* now, after a notification; return False if it is not followed."""
+        """Poll push *key* now, after a notification; return False if it is not followed."""
         push = self.pushes.get(key)
         if push is None:
             return False
@@ -131,8 +130,8 @@ class Schedule:
         self._read_now(push)
         return True
 
-    def look_last(self, key: str, now: float) -> None:
-        """Look at push *key* now if a notification is awaited: a wait for it soon ends."""
+    def poll_before_expiry(self, key: str, now: float) -> None:
+        """Poll push *key* now if a notification is awaited: a wait for it soon ends."""
         push = self.pushes.get(key)
         if push is not None and now < quiet_until(push, self.trust):
             self._want(push)
@@ -144,7 +143,7 @@ class Schedule:
 
     def _read_now(self, push: OpenPush) -> None:
         if self.is_open(push):
-            push.group.company.urgent[push.key] = push  # a look in progress may be too early
+            push.group.company.urgent[push.key] = push  # a poll in progress may be too early
             self._enqueue(push.group.company)
 
     def is_open(self, push: OpenPush) -> bool:
@@ -168,19 +167,19 @@ class Schedule:
         """Return when to call `due` again; infinite for never."""
         return -inf if self._ready else self._agenda.wake_at()
 
-    def due(self, now: float, room: int) -> list[Look]:
-        """Return what to look at now, up to about *room* requests; each must be answered."""
+    def due(self, now: float, room: int) -> list[Poll]:
+        """Return what to poll now, up to about *room* requests; each must be answered."""
         companies, pushes = self._agenda.come(now)
         for company in companies:
             self._enqueue(company)
         for push in filter(self.is_open, pushes):
             self._keep_appointment(push, now)
-        looks: list[Look] = []
-        while self._ready and len(looks) < room:
+        polls: list[Poll] = []
+        while self._ready and len(polls) < room:
             company = self._ready.popleft()
             company.waiting = False
-            looks.extend(self._choose(company, now))
-        return looks
+            polls.extend(self._choose(company, now))
+        return polls
 
     def _keep_appointment(self, push: OpenPush, now: float) -> None:
         if weighing.still_due(push, now, self.trust):
@@ -200,7 +199,7 @@ class Schedule:
         if like is not None and weighing.are_alike(push, like, now):
             company.meeting = like.due
         else:
-            at = weighing.next_look(push, now)
+            at = weighing.next_poll(push, now)
             if not at <= company.meeting <= at + 0.03 * (at - now):
                 company.meeting = at + self.chance() * 0.05 * (at - now)
             push.group.appointed = push
@@ -211,64 +210,64 @@ class Schedule:
             company.waiting = True
             self._ready.append(company)
 
-    def _choose(self, company: Company, now: float) -> list[Look]:
+    def _choose(self, company: Company, now: float) -> list[Poll]:
         urgent = self._singly(company, company.urgent, now)
         if company.listing:
             return urgent
         weight = weighing.weigh(company, now, self.trust)
         due = not company.flying and weight.is_due(company.price, now)
         asks = due or company.wanted
-        looks = self._list_or_read(company, weight, now, due=due) if asks else []
-        if not looks and not company.flying and company.list_after <= now:
+        polls = self._list_or_read(company, weight, now, due=due) if asks else []
+        if not polls and not company.flying and company.list_after <= now:
             self._agenda.round(company, now + weight.wait(company.price, now))
-        return [*urgent, *looks]
+        return [*urgent, *polls]
 
     def _list_or_read(
         self, company: Company, weight: Weight, now: float, *, due: bool
-    ) -> list[Look]:
+    ) -> list[Poll]:
         if company.list_after <= now:
-            look = weighing.cheaper_list(company, weight, now, due=due, largest_page=self.page_cap)
-            if look is not None:
+            poll = weighing.cheaper_list(company, weight, now, due=due, largest_page=self.page_cap)
+            if poll is not None:
                 company.flying += 1
                 company.listing = True
-                return [look]
+                return [poll]
             if due:
                 found = weighing.likely(company, now)
                 company.wanted.update((push.key, push) for push in found)
         return self._singly(company, company.wanted, now)
 
-    def _singly(self, company: Company, whom: dict[str, OpenPush], now: float) -> list[Look]:
-        looks: list[Look] = []
+    def _singly(self, company: Company, whom: dict[str, OpenPush], now: float) -> list[Poll]:
+        polls: list[Poll] = []
         free = list(islice((push for push in whom.values() if not push.asked), SINGLY + 1))
         for push in free[:SINGLY]:
             del whom[push.key]
             push.asked = True
             company.flying += 1
             push.due = inf
-            looks.append(SingleLook(company, push, now))
+            polls.append(SinglePoll(company, push, now))
         if free[SINGLY:]:
             self._enqueue(company)
-        return looks
+        return polls
 
     # Answers
 
     def listed(
-        self, look: ListLook, rows: Sequence[Row], *, more: bool, returned_size: int = 0
+        self, poll: ListPoll, rows: Sequence[Row], *, more: bool, returned_size: int = 0
     ) -> tuple[list[tuple[OpenPush, int]], bool]:
         """Process a page of the list.
 
         Args:
-            look: The look that requested it.
+            poll: The one that requested it.
             rows: Its rows, newest first.
             more: Whether there is a next page.
             returned_size: The page size reported by the service; 0 if it reports none.
 
         Returns:
             Pushes that are no longer Pending, each with its row index; and whether to read the
-            next page, to which *look* has been advanced.
+            next page, to which *poll* has been advanced.
         """
         news: list[tuple[OpenPush, int]] = []
-        started, company, pushes = look.started, look.company, self.pushes
+        started, company, pushes = poll.started, poll.company, self.pushes
         for index, row in enumerate(rows):
             push = pushes.get(row.key)
             if push is None or push.group.company is not company:
@@ -278,44 +277,44 @@ class Schedule:
                 news.append((push, index))
             if push.seen < started:
                 push.alone = False
-                look.unseen -= look.slow or not push.slow
+                poll.unseen -= poll.slow or not push.slow
                 if not is_news:
                     push.seen = started
-        look.rows += len(rows)
-        if more and look.page == 1 and 0 < returned_size < look.page_size:
-            self.page_cap = look.page_size = returned_size
-        look.page += 1
-        return news, more and bool(rows) and look.unseen > 0 and look.rows < look.enough
+        poll.rows += len(rows)
+        if more and poll.page == 1 and 0 < returned_size < poll.page_size:
+            self.page_cap = poll.page_size = returned_size
+        poll.page += 1
+        return news, more and bool(rows) and poll.unseen > 0 and poll.rows < poll.enough
 
-    def finish(self, look: Look, now: float) -> None:
-        """End *look*, and schedule the next look at the pushes that are still open."""
-        self._landed(look)
-        look.company.failures = 0
-        if isinstance(look, SingleLook):
-            look.push.seen = max(look.push.seen, look.started)
-            look.push.told &= look.push.key in look.company.urgent
-            self._again(look.push, now)
+    def finish(self, poll: Poll, now: float) -> None:
+        """End *poll*, and schedule the next poll of the pushes that are still open."""
+        self._landed(poll)
+        poll.company.failures = 0
+        if isinstance(poll, SinglePoll):
+            poll.push.seen = max(poll.push.seen, poll.started)
+            poll.push.told &= poll.push.key in poll.company.urgent
+            self._again(poll.push, now)
         else:
-            self._after_listing(look, now)
-        self._next_round(look.company, now)
+            self._after_listing(poll, now)
+        self._next_round(poll.company, now)
 
-    def failed(self, look: Look, now: float, *, wait: float = 0.0) -> None:
-        """End *look*, which had no answer; *wait* is how long the service asked to wait."""
-        self._landed(look)
-        company = look.company
+    def failed(self, poll: Poll, now: float, *, wait: float = 0.0) -> None:
+        """End *poll*, which had no answer; *wait* is how long the service asked to wait."""
+        self._landed(poll)
+        company = poll.company
         company.failures = min(company.failures + 1, 7)
         at = now + max(wait, (0.5 + 0.5 * self.chance()) * 2 ** (company.failures - 1))
-        if isinstance(look, SingleLook) and self.is_open(look.push):
-            self._agenda.meet(look.push, at)
+        if isinstance(poll, SinglePoll) and self.is_open(poll.push):
+            self._agenda.meet(poll.push, at)
         for push in self._take_wanted(company):
             self._agenda.meet(push, at)
         if not company.flying and company.count and company.list_after <= now:
             self._agenda.round(company, at)
 
-    def unlistable(self, look: ListLook, now: float) -> None:
-        """End *look*: the list was refused, so read the company's pushes singly for a while."""
-        self._landed(look)
-        self._read_singly(look.company, now)
+    def unlistable(self, poll: ListPoll, now: float) -> None:
+        """End *poll*: the list was refused, so read the company's pushes singly for a while."""
+        self._landed(poll)
+        self._read_singly(poll.company, now)
 
     def _read_singly(self, company: Company, now: float) -> None:
         company.list_after = now + NO_LIST
@@ -331,14 +330,14 @@ class Schedule:
         company.wanted.clear()
         return wanted
 
-    def _landed(self, look: Look) -> None:
-        look.company.flying -= 1
-        if isinstance(look, SingleLook):
-            look.push.asked = False
-            if look.push.key in look.company.urgent:
-                self._enqueue(look.company)
+    def _landed(self, poll: Poll) -> None:
+        poll.company.flying -= 1
+        if isinstance(poll, SinglePoll):
+            poll.push.asked = False
+            if poll.push.key in poll.company.urgent:
+                self._enqueue(poll.company)
         else:
-            look.company.listing = False
+            poll.company.listing = False
 
     def _again(self, push: OpenPush, now: float) -> None:
         by_appointment = push.slow or push.group.company.list_after > now
@@ -352,29 +351,29 @@ class Schedule:
 
     # After a list
 
-    def _after_listing(self, look: ListLook, now: float) -> None:
-        if look.unseen > 0:
-            self._look_for_missing(look, now)
-        elif look.reach >= ROWS_PER_REQUEST / 10:
-            crowd = max(1.0, look.rows / look.reach)
-            look.company.crowd += 0.3 * (crowd - look.company.crowd)
-        for group in look.company.groups.values():
+    def _after_listing(self, poll: ListPoll, now: float) -> None:
+        if poll.unseen > 0:
+            self._single_out_missing(poll, now)
+        elif poll.reach >= ROWS_PER_REQUEST / 10:
+            crowd = max(1.0, poll.rows / poll.reach)
+            poll.company.crowd += 0.3 * (crowd - poll.company.crowd)
+        for group in poll.company.groups.values():
             self._leave_rounds(group, now)
             some = sample(group.open)
             probed = some[int(self.chance() * len(some))][0] if some else None
             if probed and self._lists.wants(probed, now):
                 self._read_now(probed)
             self._mark(group, [(bin_of(one.seen - one.born), count) for one, count in some])
-        for push in list(look.company.wanted.values()):
-            if push.seen >= look.started:
-                del look.company.wanted[push.key]
+        for push in list(poll.company.wanted.values()):
+            if push.seen >= poll.started:
+                del poll.company.wanted[push.key]
                 self._again(push, now)
 
-    def _look_for_missing(self, look: ListLook, now: float) -> None:
+    def _single_out_missing(self, poll: ListPoll, now: float) -> None:
         """Read singly the pushes that the list does not show, for now or at all."""
-        for group in look.company.groups.values():
-            for push in [*group.open.values(), *(group.slow.values() if look.slow else ())]:
-                if push.seen < look.started and push.born <= look.started:
+        for group in poll.company.groups.values():
+            for push in [*group.open.values(), *(group.slow.values() if poll.slow else ())]:
+                if push.seen < poll.started and push.born <= poll.started:
                     push.alone = True
                     self._slow_down(push, now)
 

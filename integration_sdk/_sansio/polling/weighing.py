@@ -1,6 +1,6 @@
-"""When a look at the service is worth its request, and which look is cheaper.
+"""When a poll is worth its request, and which poll is cheaper.
 
-Not looking delays those who wait for pushes that have ended unnoticed. `tolerance` says how much
+Not polling delays those who wait for pushes that have ended unnoticed. `tolerance` says how much
 delay, summed up over a company's pushes, is worth a request; `patience` how long a single push
 may wait on average, however few there are. Both grow with age: a minute matters to a push that
 takes two seconds, not to one that has been Pending for a day.
@@ -15,11 +15,11 @@ from typing import Final
 from attrs import define
 
 from integration_sdk._sansio.polling.learning import Curve
-from integration_sdk._sansio.polling.open_pushes import Company, Group, ListLook, OpenPush, sample
+from integration_sdk._sansio.polling.open_pushes import Company, Group, ListPoll, OpenPush, sample
 from integration_sdk._sansio.polling.trust import quiet_until
 
 LIKELY: Final = 0.03
-"""Chance of having ended from which a push may be worth a look of its own."""
+"""Chance of having ended from which a push may be worth a poll of its own."""
 ROWS_PER_REQUEST: Final = 500
 """Rows of a list that cost as much as a request."""
 SOON: Final = 0.02
@@ -39,10 +39,10 @@ def tolerance(age: float) -> float:
 def patience(age: float) -> float:
     """Return the seconds that a push of this age may on average wait unnoticed.
 
-    This decides what a push alone in its company costs. If nothing is known, that is one look
-    each time its age has grown by a tenth: 19 of 20 delays stay below that, at 30 looks for a
+    This decides what a push alone in its company costs. If nothing is known, that is one poll
+    each time its age has grown by a tenth: 19 of 20 delays stay below that, at 30 polls for a
     push of a minute and a half, or fewer if completion times are learned. A push that is only
-    seconds old is looked at every second and a half.
+    seconds old is polled every second and a half.
     """
     return max(min(0.3 + 0.1 * age, 0.75), 0.042 * age)
 
@@ -63,7 +63,7 @@ def unnoticed(curve: Curve, seen: float, age: float) -> tuple[float, float, floa
 
 @define
 class Weight:
-    """What not looking at a company costs.
+    """What it costs not to poll a company.
 
     Each push counts for one over its `tolerance`, so that a sum of 1.0 is worth one request.
 
@@ -91,7 +91,7 @@ class Weight:
     step: float = inf
 
     def is_due(self, price: float, now: float) -> bool:
-        """Return whether a look is worth its price now, or will be before the next weighing."""
+        """Return whether a poll is worth its price now, or will be before the next weighing."""
         soon = self.worth + self.ended * SOON
         return now >= self.quiet and (self.overdue or soon >= price)
 
@@ -108,7 +108,7 @@ class Weight:
 
 
 def weigh(company: Company, now: float, trust: float = 0.0) -> Weight:
-    """Return what not looking at *company* has cost so far; *trust* as in `quiet_until`."""
+    """Return what it has cost so far not to poll *company*; *trust* as in `quiet_until`."""
     weight = Weight(quiet=inf if trust else -inf)
     for group in company.groups.values():
         if group.open:
@@ -156,8 +156,8 @@ def likely(company: Company, now: float) -> Iterator[OpenPush]:
 
 def cheaper_list(
     company: Company, weight: Weight, now: float, *, due: bool, largest_page: int
-) -> ListLook | None:
-    """Return a look at the list, if that is cheaper than looks at single pushes.
+) -> ListPoll | None:
+    """Return a poll of the list, if that is cheaper than polling singly.
 
     Args:
         company: The company; its ``wanted`` holds the appointments that have come.
@@ -181,7 +181,7 @@ def cheaper_list(
         return None
     unseen = sum(len(group.open) + slow * len(group.slow) for group in groups)
     reach = company.born - deepest.order
-    return ListLook(company, page_size, unseen, now, 4 * rows + 200, reach, slow)
+    return ListPoll(company, page_size, unseen, now, 4 * rows + 200, reach, slow)
 
 
 def _cost_singly(company: Company, weight: Weight, now: float, *, due: bool, slow: bool) -> float:
@@ -192,7 +192,7 @@ def _cost_singly(company: Company, weight: Weight, now: float, *, due: bool, slo
 
 
 def _saved(company: Company, now: float) -> float:
-    """Return how many single looks at slow pushes a list would save or postpone."""
+    """Return how many single polls of slow pushes a list would save or postpone."""
     saved = 0.0
     for group in company.groups.values():
         for push, stands_for in sample(group.slow):
@@ -203,8 +203,8 @@ def _saved(company: Company, now: float) -> float:
 # A single push
 
 
-def next_look(push: OpenPush, now: float) -> float:
-    """Return when *push* alone is worth a look."""
+def next_poll(push: OpenPush, now: float) -> float:
+    """Return when *push* alone is worth a poll."""
     push.group.times.refresh()
     at = max(now, push.seen)
     latest = at + SLOWEST * (at - push.born) + 0.5
@@ -224,7 +224,7 @@ def are_alike(push: OpenPush, other: OpenPush, now: float) -> bool:
 
 
 def still_due(push: OpenPush, now: float, trust: float) -> bool:
-    """Whether a push whose appointment has come still needs a look; a list may have shown it."""
+    """Whether a push whose appointment has come still needs a poll; a list may have shown it."""
     if push.alone or push.told:
         return True
     waited = _patience_used(push, now) > 0.8 or _is_due(push, now)
@@ -238,5 +238,5 @@ def _is_due(push: OpenPush, at: float) -> bool:
 
 
 def _patience_used(push: OpenPush, now: float) -> float:
-    """Return the share that has passed of the time between two looks at a slow push; 1 is all."""
+    """Return the share that has passed of the time between two polls of a slow push; 1 is all."""
     return (now - push.seen) / (SLOWEST * (push.seen - push.born) + 0.5)
