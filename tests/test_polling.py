@@ -23,11 +23,11 @@ from integration_sdk._sansio.polling.learning import (
 )
 from integration_sdk._sansio.polling.list_check import ListCheck
 from integration_sdk._sansio.polling.open_pushes import (
-    Company,
     Group,
     ListPoll,
     OpenPush,
     Poll,
+    PolledCompany,
     Row,
     SinglePoll,
     sample,
@@ -63,7 +63,7 @@ class World:
         self.rng = rng
         self.schedule = Schedule(rng.random)
         self.now = 0.0
-        self.flying: list[Poll] = []
+        self.in_flight: list[Poll] = []
         self.keys: dict[str, list[str]] = {}
         self.count = 0
 
@@ -93,12 +93,12 @@ class World:
         self.now = max(self.now, wake) if wake < math.inf else self.now + pause
 
     def poll(self) -> None:
-        self.flying += self.schedule.due(self.now, self.rng.randrange(1, 5))
+        self.in_flight += self.schedule.due(self.now, self.rng.randrange(1, 5))
 
     def answer(self) -> None:
-        if not self.flying:
+        if not self.in_flight:
             return
-        poll = self.flying.pop(self.rng.randrange(len(self.flying)))
+        poll = self.in_flight.pop(self.rng.randrange(len(self.in_flight)))
         self.now += 0.01
         if self.rng.random() < 0.15:
             self.schedule.failed(poll, self.now, wait=self.rng.choice([0.0, 5.0]))
@@ -140,7 +140,7 @@ def test_no_push_is_ever_forgotten(seed: int, steps: int) -> None:
     ]  # fmt: skip
     for _ in range(steps):
         world.rng.choice(moves)()
-        if world.schedule.pushes and not world.flying:
+        if world.schedule.pushes and not world.in_flight:
             assert world.schedule.wake_at() < math.inf
 
 
@@ -158,7 +158,7 @@ def test_every_push_is_settled_in_the_end(seed: int, pushes: int) -> None:
         world.poll()
         if world.rng.random() < 0.1:
             world.follow_anew()
-        while world.flying:
+        while world.in_flight:
             world.answer()
 
     assert not world.schedule.pushes
@@ -172,8 +172,8 @@ def test_a_push_is_never_asked_twice_at_the_same_time(seed: int, steps: int) -> 
     for _ in range(steps):
         world.rng.choice([world.add, world.hint, world.poll, world.poll, world.answer])()
         world.sleep()
-        singles = [poll.push.key for poll in world.flying if isinstance(poll, SinglePoll)]
-        lists = [poll.company.id for poll in world.flying if isinstance(poll, ListPoll)]
+        singles = [poll.push.key for poll in world.in_flight if isinstance(poll, SinglePoll)]
+        lists = [poll.company.id for poll in world.in_flight if isinstance(poll, ListPoll)]
         assert len(singles) == len(set(singles))
         assert len(lists) == len(set(lists))
 
@@ -185,7 +185,7 @@ def test_a_sample_stands_for_all(count: int) -> None:
     for number in range(count):
         schedule.follow(str(number), "company", "lane", float(number))
     company = schedule._companies.get("company")
-    some = sample(company.groups["lane"].open) if company else []
+    some = sample(company.groups["lane"].by_round) if company else []
 
     assert sum(stands_for for _, stands_for in some) == count
     assert [push.order for push, _ in some] == sorted(
@@ -223,7 +223,7 @@ def test_a_list_that_shows_what_has_ended_as_pending_is_not_used(age: float, par
         now = listed_pending(schedule, keys, now)
     took = part * now
     first = schedule.pushes[keys[0]]
-    stale = now - took > 2.0 + 0.05 * took and not first.alone
+    stale = now - took > 2.0 + 0.05 * took and not first.read_singly
     schedule.ended(first, now + 0.1, took)
 
     polls: list[Poll] = []
@@ -378,7 +378,7 @@ def test_pushes_that_are_alike_share_an_appointment(
     times = CompletionTimes(CompletionTimes())
     for seconds in took:
         times.ended(seconds)
-    group, now = Group(Company("c"), times), 1e6
+    group, now = Group(PolledCompany("c"), times), 1e6
     seen = now - unseen * age
     other = OpenPush("other", group, 0, now - age, seen)
     push = OpenPush("push", group, 1, now - age * (1 + older), seen)

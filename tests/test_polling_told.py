@@ -179,7 +179,7 @@ def test_a_hint_during_a_poll_is_not_lost() -> None:
     [again] = schedule.due(1.2, 16)
     assert isinstance(again, SinglePoll)
     assert again.push is push
-    assert push.told
+    assert push.notified
 
 
 def test_a_poll_that_fails_after_a_notification_is_repeated() -> None:

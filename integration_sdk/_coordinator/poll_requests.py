@@ -15,10 +15,10 @@ from integration_sdk._coordinator import clock
 from integration_sdk._coordinator.push_list import SendRequest, page_request
 from integration_sdk._sansio import requests, responses
 from integration_sdk._sansio.polling.open_pushes import (
-    Company,
     ListPoll,
     OpenPush,
     Poll,
+    PolledCompany,
     SinglePoll,
     Trouble,
 )
@@ -216,7 +216,7 @@ class PollRequests:
         self.schedule.finish(poll, clock.now())
 
 
-def _target(poll: Poll) -> OpenPush | Company:
+def _target(poll: Poll) -> OpenPush | PolledCompany:
     return poll.push if isinstance(poll, SinglePoll) else poll.company
 
 

@@ -103,7 +103,7 @@ class Poller:
         self._finished: OrderedDict[str, PushOperation] = OrderedDict()
         self.listeners: set[Listener] = set()
         self._usual: tuple[Follower, ...] = ()
-        self._flying = 0
+        self._in_flight = 0
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._wake = asyncio.Event()
@@ -261,18 +261,18 @@ class Poller:
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as polling:
-            while self._schedule.pushes or self._flying:
+            while self._schedule.pushes or self._in_flight:
                 self._wake.clear()
-                room = AT_ONCE - self._flying
+                room = AT_ONCE - self._in_flight
                 for poll in self._schedule.due(clock.now(), room) if room > 0 else ():
-                    self._flying += 1
+                    self._in_flight += 1
                     task = polling.create_task(self._requests.carry_out(poll))
                     task.add_done_callback(partial(self._returned, poll))
                 await self._sleep()
 
     async def _sleep(self) -> None:
         """Sleep until a poll is due, an answer has arrived or a push was added."""
-        full = self._flying >= AT_ONCE
+        full = self._in_flight >= AT_ONCE
         self._wakes_at = float("inf") if full else self._schedule.wake_at()
         loop = asyncio.get_running_loop()
         timer = loop.call_at(min(self._wakes_at, clock.now() + 3600), self._wake.set)
@@ -283,7 +283,7 @@ class Poller:
 
     def _stopped(self, loop: asyncio.Task[None]) -> None:
         """Start again if there are pushes to follow, but if the loop broke, give them up."""
-        self._task, self._flying, self._usual = None, 0, ()
+        self._task, self._in_flight, self._usual = None, 0, ()
         if loop.cancelled() and self._closed:
             self._give_up(ClientClosed("the client was closed while this push was Pending"))
         elif crash := None if loop.cancelled() else loop.exception():
@@ -300,7 +300,7 @@ class Poller:
     def _returned(self, poll: Poll, task: asyncio.Task[None]) -> None:
         if task.cancelled():  # by a stranger, or with the loop
             self._schedule.failed(poll, clock.now())
-        self._flying -= 1
+        self._in_flight -= 1
         self._wake.set()
 
     # Telling

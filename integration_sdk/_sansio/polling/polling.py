@@ -22,7 +22,7 @@ read singly as a check. Polls wait for notifications, if there are any, for a ti
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from itertools import islice
 from math import inf
@@ -35,11 +35,11 @@ from integration_sdk._sansio.polling.agenda import Agenda
 from integration_sdk._sansio.polling.learning import Experience, Mark, bin_of
 from integration_sdk._sansio.polling.list_check import ListCheck
 from integration_sdk._sansio.polling.open_pushes import (
-    Company,
     Group,
     ListPoll,
     OpenPush,
     Poll,
+    PolledCompany,
     Row,
     SinglePoll,
     sample,
@@ -50,7 +50,7 @@ from integration_sdk._sansio.requests import LARGEST_PAGE
 
 SINGLY: Final = 4
 """Single polls that a company gets per turn."""
-SLOW_AGE: Final = 600.0
+LONGEST_IN_ROUNDS: Final = 600.0
 """Age in seconds at which a push leaves the rounds if the usual age is not known."""
 NO_LIST: Final = 600.0
 """Seconds after which a refused list is tried again."""
@@ -73,10 +73,10 @@ class Schedule:
     trust: float = 0.0
     pushes: dict[str, OpenPush] = Factory(dict)
     page_cap: int = LARGEST_PAGE
-    _companies: dict[str, Company] = Factory(dict)
+    _companies: dict[str, PolledCompany] = Factory(dict)
     _experience: Experience = Factory(Experience)
     _agenda: Agenda = Factory(Agenda)
-    _ready: deque[Company] = Factory(deque)
+    _ready: OrderedDict[PolledCompany, None] = Factory(OrderedDict)
     _lists: ListCheck = Factory(ListCheck)
 
     # What is open
@@ -85,16 +85,16 @@ class Schedule:
         """Follow push *key* from now on."""
         company = self._companies.get(company_id)
         if company is None:
-            company = self._companies[company_id] = Company(company_id)
+            company = self._companies[company_id] = PolledCompany(company_id)
         group = company.groups.get(lane)
         if group is None:
             group = company.groups[lane] = Group(company, self._experience.of(lane))
-        push = OpenPush(key, group, company.born, now, now)
-        company.born += 1
-        self.pushes[key] = group.open[key] = push
+        push = OpenPush(key, group, company.followed, now, now)
+        company.followed += 1
+        self.pushes[key] = group.by_round[key] = push
         if company.list_after > now:
             self._appoint(push, now)
-        elif not company.flying:
+        elif not company.in_flight:
             first = now + max(0.05, group.times.curve.early)
             if company.round_at > first + 0.05:
                 self._agenda.round(company, first)
@@ -107,13 +107,15 @@ class Schedule:
             return
         company = push.group.company
         push.due = inf
-        (push.group.slow if push.slow else push.group.open).pop(key, None)
+        push.group.by_round.pop(key, None)
+        push.group.by_appointment.pop(key, None)
         company.wanted.pop(key, None)
         company.urgent.pop(key, None)
-        if not (push.group.open or company.count) and self._companies.get(company.id) is company:
+        is_last = not (push.group.by_round or company.count)
+        if is_last and self._companies.get(company.id) is company:
             self._dissolve(company)
 
-    def _dissolve(self, company: Company) -> None:
+    def _dissolve(self, company: PolledCompany) -> None:
         for group in company.groups.values():
             self._mark(group, [])
         company.groups.clear()
@@ -126,7 +128,7 @@ class Schedule:
         push = self.pushes.get(key)
         if push is None:
             return False
-        push.told = True
+        push.notified = True
         self._read_now(push)
         return True
 
@@ -138,7 +140,7 @@ class Schedule:
 
     def single_out(self, push: OpenPush) -> None:
         """Read *push* singly, now and from now on, because its list says too little."""
-        push.alone = True
+        push.read_singly = True
         self._read_now(push)
 
     def _read_now(self, push: OpenPush) -> None:
@@ -156,9 +158,9 @@ class Schedule:
         company = push.group.company
         listable = company.list_after <= now
         if took is not None and listable and self._lists.proves_late(push, took):
-            self._read_singly(company, now)
+            self._do_without_list(company, now)
         push.group.times.ended(age)
-        self.trust = after_end(self.trust, told=push.told)
+        self.trust = after_end(self.trust, notified=push.notified)
         self.forget(push.key)
 
     # When, and whom
@@ -176,8 +178,7 @@ class Schedule:
             self._keep_appointment(push, now)
         polls: list[Poll] = []
         while self._ready and len(polls) < room:
-            company = self._ready.popleft()
-            company.waiting = False
+            company, _ = self._ready.popitem(last=False)
             polls.extend(self._choose(company, now))
         return polls
 
@@ -188,61 +189,61 @@ class Schedule:
             self._appoint(push, now)
 
     def _want(self, push: OpenPush) -> None:
-        if not push.asked:
+        if not push.being_read:
             company = push.group.company
-            among = company.urgent if push.alone or push.told else company.wanted
+            among = company.urgent if push.read_singly or push.notified else company.wanted
             among[push.key] = push
             self._enqueue(company)
 
     def _appoint(self, push: OpenPush, now: float) -> None:
-        company, like = push.group.company, push.group.appointed
+        company, like = push.group.company, push.group.last_appointed
         if like is not None and weighing.are_alike(push, like, now):
             company.meeting = like.due
         else:
             at = weighing.next_poll(push, now)
             if not at <= company.meeting <= at + 0.03 * (at - now):
                 company.meeting = at + self.chance() * 0.05 * (at - now)
-            push.group.appointed = push
+            push.group.last_appointed = push
         self._agenda.meet(push, company.meeting)  # together, so that one listing serves all
 
-    def _enqueue(self, company: Company) -> None:
-        if not company.waiting:
-            company.waiting = True
-            self._ready.append(company)
+    def _enqueue(self, company: PolledCompany) -> None:
+        self._ready[company] = None
 
-    def _choose(self, company: Company, now: float) -> list[Poll]:
-        urgent = self._singly(company, company.urgent, now)
+    def _choose(self, company: PolledCompany, now: float) -> list[Poll]:
+        urgent = self._single_polls(company, company.urgent, now)
         if company.listing:
             return urgent
         weight = weighing.weigh(company, now, self.trust)
-        due = not company.flying and weight.is_due(company.price, now)
+        due = not company.in_flight and weight.is_due(company.price, now)
         asks = due or company.wanted
         polls = self._list_or_read(company, weight, now, due=due) if asks else []
-        if not polls and not company.flying and company.list_after <= now:
+        if not polls and not company.in_flight and company.list_after <= now:
             self._agenda.round(company, now + weight.wait(company.price, now))
         return [*urgent, *polls]
 
     def _list_or_read(
-        self, company: Company, weight: Weight, now: float, *, due: bool
+        self, company: PolledCompany, weight: Weight, now: float, *, due: bool
     ) -> list[Poll]:
         if company.list_after <= now:
             poll = weighing.cheaper_list(company, weight, now, due=due, largest_page=self.page_cap)
             if poll is not None:
-                company.flying += 1
+                company.in_flight += 1
                 company.listing = True
                 return [poll]
             if due:
                 found = weighing.likely(company, now)
                 company.wanted.update((push.key, push) for push in found)
-        return self._singly(company, company.wanted, now)
+        return self._single_polls(company, company.wanted, now)
 
-    def _singly(self, company: Company, whom: dict[str, OpenPush], now: float) -> list[Poll]:
+    def _single_polls(
+        self, company: PolledCompany, whom: dict[str, OpenPush], now: float
+    ) -> list[Poll]:
         polls: list[Poll] = []
-        free = list(islice((push for push in whom.values() if not push.asked), SINGLY + 1))
+        free = list(islice((push for push in whom.values() if not push.being_read), SINGLY + 1))
         for push in free[:SINGLY]:
             del whom[push.key]
-            push.asked = True
-            company.flying += 1
+            push.being_read = True
+            company.in_flight += 1
             push.due = inf
             polls.append(SinglePoll(company, push, now))
         if free[SINGLY:]:
@@ -276,8 +277,8 @@ class Schedule:
             if is_news:
                 news.append((push, index))
             if push.seen < started:
-                push.alone = False
-                poll.unseen -= poll.slow or not push.slow
+                push.read_singly = False
+                poll.unseen -= poll.covers_all or not push.by_appointment
                 if not is_news:
                     push.seen = started
         poll.rows += len(rows)
@@ -288,11 +289,11 @@ class Schedule:
 
     def finish(self, poll: Poll, now: float) -> None:
         """End *poll*, and schedule the next poll of the pushes that are still open."""
-        self._landed(poll)
+        self._returned(poll)
         poll.company.failures = 0
         if isinstance(poll, SinglePoll):
             poll.push.seen = max(poll.push.seen, poll.started)
-            poll.push.told &= poll.push.key in poll.company.urgent
+            poll.push.notified &= poll.push.key in poll.company.urgent
             self._again(poll.push, now)
         else:
             self._after_listing(poll, now)
@@ -300,7 +301,7 @@ class Schedule:
 
     def failed(self, poll: Poll, now: float, *, wait: float = 0.0) -> None:
         """End *poll*, which had no answer; *wait* is how long the service asked to wait."""
-        self._landed(poll)
+        self._returned(poll)
         company = poll.company
         company.failures = min(company.failures + 1, 7)
         at = now + max(wait, (0.5 + 0.5 * self.chance()) * 2 ** (company.failures - 1))
@@ -308,90 +309,91 @@ class Schedule:
             self._agenda.meet(poll.push, at)
         for push in self._take_wanted(company):
             self._agenda.meet(push, at)
-        if not company.flying and company.count and company.list_after <= now:
+        if not company.in_flight and company.count and company.list_after <= now:
             self._agenda.round(company, at)
 
     def unlistable(self, poll: ListPoll, now: float) -> None:
         """End *poll*: the list was refused, so read the company's pushes singly for a while."""
-        self._landed(poll)
-        self._read_singly(poll.company, now)
+        self._returned(poll)
+        self._do_without_list(poll.company, now)
 
-    def _read_singly(self, company: Company, now: float) -> None:
+    def _do_without_list(self, company: PolledCompany, now: float) -> None:
         company.list_after = now + NO_LIST
         for group in company.groups.values():
-            for push in group.open.values():
+            for push in group.by_round.values():
                 self._appoint(push, now)
         for push in self._take_wanted(company):
             self._agenda.meet(push, now)
 
-    def _take_wanted(self, company: Company) -> list[OpenPush]:
+    def _take_wanted(self, company: PolledCompany) -> list[OpenPush]:
         """Remove and return the pushes whose appointment has come but is not kept now."""
         wanted = list(company.wanted.values())
         company.wanted.clear()
         return wanted
 
-    def _landed(self, poll: Poll) -> None:
-        poll.company.flying -= 1
+    def _returned(self, poll: Poll) -> None:
+        poll.company.in_flight -= 1
         if isinstance(poll, SinglePoll):
-            poll.push.asked = False
+            poll.push.being_read = False
             if poll.push.key in poll.company.urgent:
                 self._enqueue(poll.company)
         else:
             poll.company.listing = False
 
     def _again(self, push: OpenPush, now: float) -> None:
-        by_appointment = push.slow or push.group.company.list_after > now
+        by_appointment = push.by_appointment or push.group.company.list_after > now
         if by_appointment and self.is_open(push):
             self._appoint(push, now)
 
-    def _next_round(self, company: Company, now: float) -> None:
+    def _next_round(self, company: PolledCompany, now: float) -> None:
         company.price = 0.85 + 0.3 * self.chance()
-        if not company.flying and company.count and company.list_after <= now:
+        if not company.in_flight and company.count and company.list_after <= now:
             self._agenda.round(company, now)
 
     # After a list
 
     def _after_listing(self, poll: ListPoll, now: float) -> None:
+        company = poll.company
         if poll.unseen > 0:
             self._single_out_missing(poll, now)
         elif poll.reach >= ROWS_PER_REQUEST / 10:
-            crowd = max(1.0, poll.rows / poll.reach)
-            poll.company.crowd += 0.3 * (crowd - poll.company.crowd)
-        for group in poll.company.groups.values():
+            rows_per_push = max(1.0, poll.rows / poll.reach)
+            company.rows_per_push += 0.3 * (rows_per_push - company.rows_per_push)
+        for group in company.groups.values():
             self._leave_rounds(group, now)
-            some = sample(group.open)
+            some = sample(group.by_round)
             probed = some[int(self.chance() * len(some))][0] if some else None
             if probed and self._lists.wants(probed, now):
                 self._read_now(probed)
             self._mark(group, [(bin_of(one.seen - one.born), count) for one, count in some])
-        for push in list(poll.company.wanted.values()):
+        for push in list(company.wanted.values()):
             if push.seen >= poll.started:
-                del poll.company.wanted[push.key]
+                del company.wanted[push.key]
                 self._again(push, now)
 
     def _single_out_missing(self, poll: ListPoll, now: float) -> None:
         """Read singly the pushes that the list does not show, for now or at all."""
         for group in poll.company.groups.values():
-            for push in [*group.open.values(), *(group.slow.values() if poll.slow else ())]:
+            others = group.by_appointment.values() if poll.covers_all else ()
+            for push in [*group.by_round.values(), *others]:
                 if push.seen < poll.started and push.born <= poll.started:
-                    push.alone = True
-                    self._slow_down(push, now)
+                    push.read_singly = True
+                    self._follow_by_appointment(push, now)
 
     def _leave_rounds(self, group: Group, now: float) -> None:
         """Move to appointments what should have ended long ago, or is too deep in the list."""
-        limit = now - min(SLOW_AGE, 5.0 + 2 * group.times.curve.usual)
+        limit = now - min(LONGEST_IN_ROUNDS, 5.0 + 2 * group.times.curve.usual)
         company = group.company
-        while group.open:
-            push = next(iter(group.open.values()))
+        while group.by_round:
+            push = next(iter(group.by_round.values()))
             deep = company.depth(push) > ROWS_PER_REQUEST * company.count
             if push.born > limit and not deep:
                 return
-            self._slow_down(push, now)
+            self._follow_by_appointment(push, now)
 
-    def _slow_down(self, push: OpenPush, now: float) -> None:
-        if not push.slow:
-            push.slow = True
-            push.group.slow[push.key] = push.group.open.pop(push.key)
+    def _follow_by_appointment(self, push: OpenPush, now: float) -> None:
+        if not push.by_appointment:
+            push.group.by_appointment[push.key] = push.group.by_round.pop(push.key)
             self._appoint(push, now)
 
     def _mark(self, group: Group, marks: list[Mark]) -> None:

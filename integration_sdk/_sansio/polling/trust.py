@@ -23,9 +23,9 @@ LAST_POLL: Final = 2.0
 """Seconds before the end of a wait at which to poll all the same."""
 
 
-def after_end(trust: float, *, told: bool) -> float:
-    """Return the trust after a push has ended, of which a notification came if *told*."""
-    return trust + GAINED * (1.0 - trust) if told else trust * KEPT
+def after_end(trust: float, *, notified: bool) -> float:
+    """Return the trust after a push has ended, of which a notification came if *notified*."""
+    return trust + GAINED * (1.0 - trust) if notified else trust * KEPT
 
 
 def is_lost(trust: float) -> bool:
