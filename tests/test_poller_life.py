@@ -113,7 +113,7 @@ def without_list(pushes: int) -> Schedule:
     """A schedule of so many pushes of a company that was found to have no list, at second 1."""
     schedule = Schedule(lambda: 0.5)
     for number in range(pushes):
-        schedule.follow(f"key-{number}", "company", "lane", 0.0)
+        schedule.follow(f"key-{number}", "company", "cohort", 0.0)
     [page] = schedule.due(1.0, 16)
     assert isinstance(page, ListPoll)
     schedule.unlistable(page, 1.0)
@@ -129,7 +129,7 @@ def test_a_push_that_is_followed_anew_during_a_poll_gets_polls_of_its_own() -> N
     schedule = without_list(20)
     [old, *_] = polls(schedule, 2.0)
     schedule.forget(old.push.key)
-    anew = schedule.follow(old.push.key, "company", "lane", 2.0)
+    anew = schedule.follow(old.push.key, "company", "cohort", 2.0)
     later = polls(schedule, 60.0)  # while the answer to the old one is still awaited
     schedule.finish(old, 61.0)
     later += polls(schedule, 3600.0)
@@ -138,17 +138,17 @@ def test_a_push_that_is_followed_anew_during_a_poll_gets_polls_of_its_own() -> N
     assert old.push not in [poll.push for poll in later]
 
 
-def test_a_company_without_a_list_keeps_nothing_of_its_lanes() -> None:
+def test_a_company_without_a_list_keeps_nothing_of_its_cohorts() -> None:
     """Only that it has no list is remembered of it once its last push has ended."""
     schedule = without_list(20)
-    lane = ref(next(iter(schedule.pushes.values())).group)
+    group = ref(next(iter(schedule.pushes.values())).group)
     for key in list(schedule.pushes):
         schedule.forget(key)
     assert schedule.wake_at() == math.inf
     gc.collect()
 
-    assert lane() is None
-    schedule.follow("new", "company", "lane", 2.0)
+    assert group() is None
+    schedule.follow("new", "company", "cohort", 2.0)
     [poll] = schedule.due(60.0, 16)
     assert isinstance(poll, SinglePoll)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from integration_sdk._sansio.codec import decode_json
 from integration_sdk._sansio.polling.learning import (
     BINS,
-    MOST_LANES,
+    MOST_COHORTS,
     CompletionTimes,
     Experience,
     bin_of,
@@ -72,7 +72,7 @@ class World:
         key = f"key-{self.count}"
         self.count += 1
         self.keys.setdefault(company, []).insert(0, key)
-        self.schedule.follow(key, company, "lane", self.now)
+        self.schedule.follow(key, company, "cohort", self.now)
 
     def forget(self) -> None:
         if self.schedule.pushes:
@@ -82,7 +82,7 @@ class World:
         if self.schedule.pushes:
             push = self.rng.choice(list(self.schedule.pushes.values()))
             self.schedule.forget(push.key)
-            self.schedule.follow(push.key, push.group.company.id, "lane", self.now)
+            self.schedule.follow(push.key, push.group.company.id, "cohort", self.now)
 
     def hint(self) -> None:
         self.schedule.hint(f"key-{self.rng.randrange(self.count + 1)}")
@@ -183,9 +183,9 @@ def test_a_sample_stands_for_all(count: int) -> None:
     """However many pushes are open, the sample's weights add up to them, newest first."""
     schedule = Schedule(lambda: 0.5)
     for number in range(count):
-        schedule.follow(str(number), "company", "lane", float(number))
+        schedule.follow(str(number), "company", "cohort", float(number))
     company = schedule._companies.get("company")
-    some = sample(company.groups["lane"].by_round) if company else []
+    some = sample(company.groups["cohort"].by_round) if company else []
 
     assert sum(stands_for for _, stands_for in some) == count
     assert [push.order for push, _ in some] == sorted(
@@ -217,7 +217,7 @@ def test_a_list_that_shows_what_has_ended_as_pending_is_not_used(age: float, par
     schedule = Schedule(lambda: 0.5)
     keys = [f"key-{number}" for number in range(40)]
     for key in keys:
-        schedule.follow(key, "company", "lane", 0.0)
+        schedule.follow(key, "company", "cohort", 0.0)
     now = 0.0
     while now < age:
         now = listed_pending(schedule, keys, now)
@@ -239,7 +239,7 @@ def test_a_list_in_time_stays_in_use(age: float) -> None:
     schedule = Schedule(lambda: 0.5)
     keys = [f"key-{number}" for number in range(40)]
     for key in keys:
-        schedule.follow(key, "company", "lane", 0.0)
+        schedule.follow(key, "company", "cohort", 0.0)
     now = 0.0
     while now < age:
         now = listed_pending(schedule, keys, now)
@@ -254,7 +254,7 @@ def test_a_list_that_shows_an_end_is_not_late(age: float, later: float) -> None:
     """However long ago a push ended, what counts is when a list last showed it as Pending."""
     schedule = Schedule(lambda: 0.5)
     keys = [f"key-{number}" for number in range(40)]
-    first, *_ = [schedule.follow(key, "company", "lane", 0.0) for key in keys]
+    first, *_ = [schedule.follow(key, "company", "cohort", 0.0) for key in keys]
     now = 0.0
     while now < age:
         now = listed_pending(schedule, keys, now)
@@ -269,7 +269,7 @@ def test_a_list_that_shows_an_end_is_not_late(age: float, later: float) -> None:
 @given(st.floats(1, 5000))
 def test_a_list_that_stops_before_an_old_push_says_nothing_of_it(age: float) -> None:
     """Its company was listed since, but not as far back as that."""
-    push = Schedule(lambda: 0.5).follow("old", "company", "lane", 0.0)
+    push = Schedule(lambda: 0.5).follow("old", "company", "cohort", 0.0)
     push.seen = age
 
     assert not ListCheck().proves_late(push, age + 1.0)
@@ -327,8 +327,8 @@ def test_what_was_learned_shows_when_pushes_end() -> None:
     assert unnoticed(times.refresh(), 15.0, 25.0)[0] > 0.9
 
 
-def test_a_lane_without_experience_leans_on_the_others() -> None:
-    """What all other lanes show is expected of a new one, until it shows otherwise."""
+def test_a_cohort_without_experience_leans_on_the_others() -> None:
+    """What all other cohorts show is expected of a new one, until it shows otherwise."""
     others = CompletionTimes()
     new = CompletionTimes(others)
     for _ in range(200):
@@ -342,11 +342,11 @@ def test_a_lane_without_experience_leans_on_the_others() -> None:
     assert unnoticed(new.refresh(), 0.0, 6.0)[0] < 0.1
 
 
-def test_the_lanes_used_last_are_remembered() -> None:
-    """A process of months meets any number of lanes; those in use keep what they learned."""
+def test_the_cohorts_used_last_are_remembered() -> None:
+    """A process of months meets any number of cohorts; those in use keep what they learned."""
     experience = Experience()
     unused, used = experience.of("unused"), experience.of("used")
-    for number in range(MOST_LANES):
+    for number in range(MOST_COHORTS):
         experience.of(number)
         assert experience.of("used") is used
 

@@ -39,7 +39,7 @@ class Service:
         """Go on until all pushes have been found to end."""
         self.hints.sort()
         for key in self.ends:
-            self.schedule.follow(key, "company", "lane", 0.0)
+            self.schedule.follow(key, "company", "cohort", 0.0)
         while self.schedule.pushes:
             self.step()
 
@@ -155,7 +155,7 @@ def test_a_claim_that_comes_too_early_earns_no_trust() -> None:
 def test_what_a_list_says_too_little_of_is_read_at_once() -> None:
     """Unless nobody follows it any more: a caller may leave while a page is being told."""
     schedule = Schedule(lambda: 0.5)
-    push, left = (schedule.follow(key, "company", "lane", 0.0) for key in ("key", "left"))
+    push, left = (schedule.follow(key, "company", "cohort", 0.0) for key in ("key", "left"))
     schedule.forget("left")
 
     for one in (push, left):
@@ -167,8 +167,8 @@ def test_what_a_list_says_too_little_of_is_read_at_once() -> None:
 def test_a_hint_during_a_poll_is_not_lost() -> None:
     """A notification that comes while its push is being read leads to another poll, at once."""
     schedule = Schedule(lambda: 0.5, trust=1.0)
-    push = schedule.follow("key", "company", "lane", 0.0)
-    schedule.follow("other", "company", "lane", 0.0)
+    push = schedule.follow("key", "company", "cohort", 0.0)
+    schedule.follow("other", "company", "cohort", 0.0)
     schedule.hint("key")
     schedule.hint("other")
     poll, _ = schedule.due(1.0, 16)
@@ -185,7 +185,7 @@ def test_a_hint_during_a_poll_is_not_lost() -> None:
 def test_a_poll_that_fails_after_a_notification_is_repeated() -> None:
     """What was told of is polled again soon after a failure, however quiet the rest is."""
     schedule = Schedule(lambda: 0.5, trust=1.0)
-    schedule.follow("key", "company", "lane", 0.0)
+    schedule.follow("key", "company", "cohort", 0.0)
     schedule.hint("key")
     [poll] = schedule.due(1.0, 16)
     schedule.failed(poll, 1.1)

@@ -101,8 +101,8 @@ class Desk:
         self.tally.open += 1
         self.open[key] = push
         request = push.request
-        lane = (request.connection_id, request.data_type)
-        self.poller.follow(request.company_id, key, lane, self)
+        cohort = (request.connection_id, request.data_type)
+        self.poller.follow(request.company_id, key, cohort, self)
         self.waits.start(push)
 
     def join(self, holder: Push, twin: Push) -> None:

@@ -154,8 +154,8 @@ class Poller:
         """
         if key in self._finished:
             return self._finished[key]
-        lane = (last.data_connection_id, last.data_type) if last else (None, None)
-        push = self._open(company_id, key, lane)
+        cohort = (last.data_connection_id, last.data_type) if last else (None, None)
+        push = self._open(company_id, key, cohort)
         push.exists |= last is not None
         waiters = _waiters_of(push)
         waiters.last = waiters.last or last
@@ -183,9 +183,9 @@ class Poller:
 
     # Following
 
-    def follow(self, company_id: str, key: str, lane: Hashable, follower: Follower) -> None:
+    def follow(self, company_id: str, key: str, cohort: Hashable, follower: Follower) -> None:
         """Report the states of push *key*, which the service has answered with, to *follower*."""
-        push = self._open(company_id, key, lane)
+        push = self._open(company_id, key, cohort)
         push.exists = True
         followers = (*push.followers, follower)
         # Ten thousand pushes may be open, nearly all with the same: a tuple each takes 64 bytes.
@@ -234,10 +234,10 @@ class Poller:
 
     # The loop
 
-    def _open(self, company_id: str, key: str, lane: Hashable) -> OpenPush:
+    def _open(self, company_id: str, key: str, cohort: Hashable) -> OpenPush:
         push = self._schedule.pushes.get(key)
         if push is None:
-            push = self._schedule.follow(key, company_id, lane, clock.now())
+            push = self._schedule.follow(key, company_id, cohort, clock.now())
             self._start()
         return push
 

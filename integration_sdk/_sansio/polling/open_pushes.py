@@ -1,4 +1,4 @@
-"""The data of the polling rules: open pushes, their lanes and companies, and their polls."""
+"""The data of the polling rules: open pushes, their cohorts and companies, and their polls."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class OpenPush:
 
 @define(eq=False)
 class Group:
-    """Open pushes of one lane.
+    """Open pushes that one company has in one cohort.
 
     Attributes:
         times: How long its pushes take.
@@ -117,7 +117,7 @@ class PolledCompany:
     """One company with open pushes.
 
     Attributes:
-        groups: Its open pushes, by lane.
+        groups: Its open pushes, by cohort.
         followed: Number of pushes followed so far.
         rows_per_push: Rows of the list per push of ours, since others write too.
         in_flight: Number of polls in progress.

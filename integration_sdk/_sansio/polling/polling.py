@@ -81,14 +81,14 @@ class Schedule:
 
     # What is open
 
-    def follow(self, key: str, company_id: str, lane: Hashable, now: float) -> OpenPush:
+    def follow(self, key: str, company_id: str, cohort: Hashable, now: float) -> OpenPush:
         """Follow push *key* from now on."""
         company = self._companies.get(company_id)
         if company is None:
             company = self._companies[company_id] = PolledCompany(company_id)
-        group = company.groups.get(lane)
+        group = company.groups.get(cohort)
         if group is None:
-            group = company.groups[lane] = Group(company, self._experience.of(lane))
+            group = company.groups[cohort] = Group(company, self._experience.of(cohort))
         push = OpenPush(key, group, company.followed, now, now)
         company.followed += 1
         self.pushes[key] = group.by_round[key] = push
