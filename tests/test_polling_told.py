@@ -1,4 +1,4 @@
-"""Promises of polling beside notifications: fewer looks where they come, no loss where not."""
+"""Promises of polling beside notifications: fewer polls where they come, no loss where not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from attrs import define, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from integration_sdk._sansio.polling.open_pushes import Look, Row, SingleLook
+from integration_sdk._sansio.polling.open_pushes import Poll, Row, SinglePoll
 from integration_sdk._sansio.polling.polling import Schedule
 
 
@@ -32,36 +32,36 @@ class Service:
     ends: dict[str, float]
     hints: list[tuple[float, str]] = field(factory=list)
     found: dict[str, float] = field(factory=dict)
-    looks: int = 0
+    polls: int = 0
     now: float = 0.0
 
     def run(self) -> None:
         """Go on until all pushes have been found to end."""
         self.hints.sort()
         for key in self.ends:
-            self.schedule.follow(key, "company", "lane", 0.0)
+            self.schedule.follow(key, "company", "cohort", 0.0)
         while self.schedule.pushes:
             self.step()
 
     def step(self) -> None:
-        """Go to whatever comes next and answer its looks."""
+        """Go to whatever comes next and answer its polls."""
         told = self.hints[0][0] if self.hints else math.inf
         self.now = max(self.now, min(told, self.schedule.wake_at()))
         assert self.now < math.inf, "nothing is due, and pushes are open"
         while self.hints and self.hints[0][0] <= self.now:
             self.schedule.hint(self.hints.pop(0)[1])
-        for look in self.schedule.due(self.now, 16):
-            self.looks += 1
-            self.answer(look)
+        for poll in self.schedule.due(self.now, 16):
+            self.polls += 1
+            self.answer(poll)
 
-    def answer(self, look: Look) -> None:
-        if isinstance(look, SingleLook):
-            self.see(look.push.key)
+    def answer(self, poll: Poll) -> None:
+        if isinstance(poll, SinglePoll):
+            self.see(poll.push.key)
         else:
             rows: list[Row] = [Shown(key, self.status(key)) for key in reversed(self.ends)]
-            for push, _ in self.schedule.listed(look, rows, more=False)[0]:
+            for push, _ in self.schedule.listed(poll, rows, more=False)[0]:
                 self.see(push.key)
-        self.schedule.finish(look, self.now)
+        self.schedule.finish(poll, self.now)
 
     def status(self, key: str) -> str:
         return "Success" if self.ends[key] <= self.now else "Pending"
@@ -108,29 +108,29 @@ def test_a_push_whose_notification_is_lost_is_found(
             assert world.found[key] <= world.ends[key] + 0.1
 
 
-def test_a_push_that_is_told_of_costs_a_look_or_two() -> None:
-    """Where notifications are trusted, a push of a minute or two costs a tenth of its looks."""
+def test_a_push_that_is_told_of_costs_a_poll_or_two() -> None:
+    """Where notifications are trusted, a push of a minute or two costs a tenth of its polls."""
     polled, notified = 0, 0
     for seconds in range(60, 120, 5):
         alone = service([seconds], trust=0.0)
         alone.run()
-        polled += alone.looks
+        polled += alone.polls
         informed = told(service([seconds]))
         informed.run()
-        notified += informed.looks
+        notified += informed.polls
 
     assert notified <= 24
     assert notified <= 0.15 * polled
 
 
-def test_a_push_of_hours_that_is_told_of_costs_a_dozen_looks() -> None:
+def test_a_push_of_hours_that_is_told_of_costs_a_dozen_polls() -> None:
     """Quiet lasts when a push has become so old that it has appointments of its own."""
     polled, informed = service([20_000.0], trust=0.0), told(service([20_000.0]))
     polled.run()
     informed.run()
 
-    assert informed.looks <= 15
-    assert informed.looks <= 0.3 * polled.looks
+    assert informed.polls <= 15
+    assert informed.polls <= 0.3 * polled.polls
 
 
 def test_trust_is_gained_slowly_and_lost_at_once() -> None:
@@ -145,7 +145,7 @@ def test_trust_is_gained_slowly_and_lost_at_once() -> None:
 
 
 def test_a_claim_that_comes_too_early_earns_no_trust() -> None:
-    """A hint that a look proves wrong does not count as a notification of the end."""
+    """A hint that a poll proves wrong does not count as a notification of the end."""
     early = told(service([30.0], trust=0.5), early=0.5)
     early.run()
 
@@ -155,40 +155,40 @@ def test_a_claim_that_comes_too_early_earns_no_trust() -> None:
 def test_what_a_list_says_too_little_of_is_read_at_once() -> None:
     """Unless nobody follows it any more: a caller may leave while a page is being told."""
     schedule = Schedule(lambda: 0.5)
-    push, left = (schedule.follow(key, "company", "lane", 0.0) for key in ("key", "left"))
+    push, left = (schedule.follow(key, "company", "cohort", 0.0) for key in ("key", "left"))
     schedule.forget("left")
 
     for one in (push, left):
         schedule.single_out(one)
 
-    assert [one.push for one in schedule.due(0.0, 16) if isinstance(one, SingleLook)] == [push]
+    assert [one.push for one in schedule.due(0.0, 16) if isinstance(one, SinglePoll)] == [push]
 
 
-def test_a_hint_during_a_look_is_not_lost() -> None:
-    """A notification that comes while its push is being read leads to another look, at once."""
+def test_a_hint_during_a_poll_is_not_lost() -> None:
+    """A notification that comes while its push is being read leads to another poll, at once."""
     schedule = Schedule(lambda: 0.5, trust=1.0)
-    push = schedule.follow("key", "company", "lane", 0.0)
-    schedule.follow("other", "company", "lane", 0.0)
+    push = schedule.follow("key", "company", "cohort", 0.0)
+    schedule.follow("other", "company", "cohort", 0.0)
     schedule.hint("key")
     schedule.hint("other")
-    look, _ = schedule.due(1.0, 16)
+    poll, _ = schedule.due(1.0, 16)
     schedule.hint("key")
     assert not schedule.due(1.1, 16)
-    schedule.finish(look, 1.2)
+    schedule.finish(poll, 1.2)
 
     [again] = schedule.due(1.2, 16)
-    assert isinstance(again, SingleLook)
+    assert isinstance(again, SinglePoll)
     assert again.push is push
-    assert push.told
+    assert push.notified
 
 
-def test_a_look_that_fails_after_a_notification_is_repeated() -> None:
-    """What was told of is looked at again soon after a failure, however quiet the rest is."""
+def test_a_poll_that_fails_after_a_notification_is_repeated() -> None:
+    """What was told of is polled again soon after a failure, however quiet the rest is."""
     schedule = Schedule(lambda: 0.5, trust=1.0)
-    schedule.follow("key", "company", "lane", 0.0)
+    schedule.follow("key", "company", "cohort", 0.0)
     schedule.hint("key")
-    [look] = schedule.due(1.0, 16)
-    schedule.failed(look, 1.1)
+    [poll] = schedule.due(1.0, 16)
+    schedule.failed(poll, 1.1)
 
     assert schedule.wake_at() < 3.0
     assert schedule.due(3.0, 16)
