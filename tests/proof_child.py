@@ -62,7 +62,9 @@ async def push(config: Mapping[str, Any]) -> None:
         )
         async with pushes:
             if "synchronous" in config:  # a fault to be seeded: see `audit`
-                await sync_less(pushes._open().delivery.journal, config["synchronous"])
+                await sync_less(
+                    pushes._require_sender().protocol.driver.journal, config["synchronous"]
+                )
             say("open")
             recovered = () if config["again"] else pushes.recovered
             known = {push.request.reference for push in recovered}

@@ -111,7 +111,7 @@ def _most(case: Case) -> int:
 
 
 def _allowed(seen: Seen, outcome: PushOutcome) -> bool:
-    """In doubt is what cannot be known: a push that is not there, or was not when looked for."""
+    """In doubt is what cannot be known: a push that is not there, or was not when searched for."""
     if outcome.status is OutcomeStatus.SUCCESS:
         return True
     is_late = seen.case.cut is not None and seen.case.cut.how == "late"

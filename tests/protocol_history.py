@@ -19,12 +19,12 @@ from integration_sdk._journal import KeyJournal
 from integration_sdk._sansio.pushing import effects, protocol, reconcile
 from integration_sdk._sansio.pushing.effects import (
     Commit,
-    Fetch,
     FindOwners,
     Ledger,
-    List,
+    ListPushes,
     Machine,
     Policy,
+    ReadSingly,
     Send,
     Sleep,
 )
@@ -251,11 +251,11 @@ class History:
         if self.ledger.searched(COMPANY):
             self._reconcile_soon()
         for row in self._pollable():
-            read: Any = yield Fetch(COMPANY, (row.key or "",))
+            read: Any = yield ReadSingly(COMPANY, (row.key or "",))
             for one in read:
                 yield from protocol.settle(self.ledger, [(row.id, one, None)])
         if any(row.state in DECIDABLE for row in self.ledger.doubted()):
-            yield from reconcile.look_again(self.ledger, COMPANY, policy=self.policy)
+            yield from reconcile.search_again(self.ledger, COMPANY, policy=self.policy)
             if self.service.now < 1500:
                 yield from self._decide()
 
@@ -316,7 +316,7 @@ class History:
             case Sleep():
                 wait = effect.seconds * (1 + self.dice.random() * 0.3)
                 self._after(wait, lambda: report(self.service.now))
-            case List():
+            case ListPushes():
                 # A snapshot that was cut relies on the service's order, hence on its clock.
                 is_snapshot = effect.known is None
                 cut = not (is_snapshot and self.service.weather.steps)
@@ -324,7 +324,7 @@ class History:
                 self._after(self.dice.random() * 3, lambda: report(listing))
             case FindOwners():
                 self._after(0.01, lambda: self._owners(machine, effect, report))
-            case Fetch():
+            case ReadSingly():
                 found = [self.service.read(key) for key in effect.keys]
                 self._after(0.1, lambda: report([one for one in found if one]))
 

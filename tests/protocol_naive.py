@@ -1,6 +1,6 @@
 """The rules of evidence in their plainest form: each intent against each push, one by one.
 
-Quadratic, and the measure of what `reconcile.look_again` does with columns and sets: the same
+Quadratic, and the measure of what `reconcile.search_again` does with columns and sets: the same
 verdicts, in the same order.
 """
 

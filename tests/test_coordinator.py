@@ -254,7 +254,7 @@ async def test_what_is_in_doubt_is_searched_for_twice_a_minute() -> None:
         await (await pushes.submit(request(5)))
         before = model.counts["pushes.list"]
         for _ in range(60):
-            pushes._open().listed("company-0")
+            pushes._tracker.listed("company-0")
             await asyncio.sleep(1)
 
     assert model.counts["pushes.list"] - before == 2
@@ -295,13 +295,13 @@ async def test_a_push_in_doubt_that_turns_up_late_is_told(whose: str) -> None:
 
 
 async def test_a_notification_that_comes_too_soon_is_heeded_a_little_later() -> None:
-    """Others' notifications do not use up the look that ours asks for, nor cost more looks."""
+    """Others' notifications do not use up the search that ours asks for, nor cost more."""
     model = Model()
     losing(model, carried_out=False)
     async with coordinator(model, exclusive=True) as pushes:
         push = await pushes.submit(request(5))
         await push
-        looks = model.counts["pushes.list"]
+        lists = model.counts["pushes.list"]
         pushes.notify("somebody's")
         await asyncio.sleep(0.5)
         late = model.add("company-0", "connection-0", "invoices", {"number": 5})
@@ -309,7 +309,7 @@ async def test_a_notification_that_comes_too_soon_is_heeded_a_little_later() -> 
             pushes.notify(key)
         await asyncio.sleep(1)
         assert push.key == late.key
-        assert model.counts["pushes.list"] == looks + 2
+        assert model.counts["pushes.list"] == lists + 2
 
 
 async def test_a_doubt_can_be_decided() -> None:

@@ -157,14 +157,14 @@ async def test_nothing_is_left_of_a_crowd(
             pass  # what the disk refused to the last
         await asyncio.gather(*callers)
 
-    desk = pushes._open()
+    tracker = pushes._tracker
     left = (
-        *(desk.open, desk.tasks, desk.runs, desk.waits._timers),
-        *(desk.references._by_reference, desk.delivery.tasks, polls._schedule.pushes),
+        *(tracker.open, tracker.tasks, tracker.runs, tracker.waits._timers),
+        *(tracker.references._by_reference, tracker.protocol.tasks, polls._schedule.pushes),
     )
     assert not any(left), left
-    assert desk.tally.open == desk.tally.sending == 0
-    assert desk.idle.is_set()
+    assert tracker.tally.open == tracker.tally.sending == 0
+    assert tracker.idle.is_set()
     assert pushes._places._value == max_open
     told = Counter((event.what, id(event.push)) for event in world.events)
     assert max((told[one] for one in told if one[0] in {"ended", "found"}), default=0) < 2

@@ -140,7 +140,7 @@ async def test_a_push_that_is_taken_over_and_asked_for_again_counts_once(journal
         assert pushes.progress.outcomes == {OutcomeStatus.SUCCESS: 3}
 
 
-async def test_a_crash_while_sending_is_looked_into_and_never_sent_again(journal: Path) -> None:
+async def test_a_crash_while_sending_is_searched_for_and_never_sent_again(journal: Path) -> None:
     """What was on its way when the process died is searched for, and found or IN_DOUBT."""
     model = Model(latency=1.0)
     sending = coordinator(model, journal=journal)
@@ -264,10 +264,11 @@ async def test_a_push_that_is_found_while_the_disk_is_full_has_its_outcome(
 
 async def die(pushes: Any, submits: Sequence[asyncio.Future[Any]]) -> None:
     """Stop everything of a coordinator without another word to its journal."""
-    desk = pushes._open()
-    await desk.delivery.journal.close()  # as a dead process: what it writes from here on is lost
-    desk.delivery.closing.set()
-    while doomed := [*submits, *desk.tasks, *desk.delivery.tasks]:
+    tracker = pushes._tracker
+    driver = tracker.protocol.driver
+    await driver.journal.close()  # as a dead process: what it writes from here on is lost
+    driver.closing.set()
+    while doomed := [*submits, *tracker.tasks, *tracker.protocol.tasks]:
         for task in doomed:
             task.cancel()
         await asyncio.gather(*doomed, return_exceptions=True)
@@ -364,7 +365,7 @@ def sends(call: Request) -> bool:
 async def test_only_what_carries_an_idempotency_key_is_repeated_in_doubt(
     journal: Path, record_id: str | None, times: int
 ) -> None:
-    """The service honours keys of creates alone: a lost update is looked for instead."""
+    """The service honours keys of creates alone: a lost update is searched for instead."""
     sent: list[Request] = []
 
     def answer(call: Request) -> AnswerLost | None:

@@ -198,7 +198,7 @@ async def test_a_search_that_outlives_the_block_finds_nothing_to_follow() -> Non
         await leave_in_a_hurry()
 
     assert (await found[0]).status is OutcomeStatus.IN_DOUBT
-    assert model.counts["pushes.list"] == 2  # a snapshot, and the look that shows it
+    assert model.counts["pushes.list"] == 2  # a snapshot, and the search that shows it
     assert not polls._schedule.pushes
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from integration_sdk._coordinator import clock, snapshots
 from integration_sdk._coordinator.coordinator import FIVE_TIMES, Coordinator
-from integration_sdk._coordinator.delivery import Delivery
 from integration_sdk._coordinator.push import Push, PushEvent
+from integration_sdk._coordinator.push_protocol import PushProtocol
 from integration_sdk._coordinator.snapshots import SNAPSHOT_PUSHES
 from integration_sdk._journal import KeyJournal, SqliteJournal
 from integration_sdk._sansio.pushing import reconcile, replies
@@ -463,7 +463,7 @@ async def test_lists_that_are_too_old_are_forgotten() -> None:
         for number in range(20):
             await (await pushes.submit(request(number, companies=20)))
             await asyncio.sleep(250)
-        assert len(pushes._open().delivery._snapshots._taken) == 3
+        assert len(pushes._tracker.protocol._snapshots._taken) == 3
 
 
 async def test_a_middleware_that_breaks_once_harms_one_request(
@@ -596,7 +596,7 @@ async def test_a_search_that_breaks_off_ends_in_doubt(
 async def test_a_search_after_a_restart_that_breaks_off_ends_in_doubt(
     monkeypatch: pytest.MonkeyPatch, journal: Path
 ) -> None:
-    """What an earlier run left in doubt is in doubt again, though it cannot be looked for."""
+    """What an earlier run left in doubt is in doubt again, though it cannot be searched for."""
     lost = AnswerLost("reset")
     model = Model(answer=lambda call: lost if call.operation == "push.create" else None)
     async with coordinator(model, journal=journal, patience=5.0) as pushes:
@@ -660,7 +660,7 @@ async def test_an_end_that_cannot_be_recorded_is_told(
     monkeypatch: pytest.MonkeyPatch, breaks: Exception
 ) -> None:
     """The service has said how the push ended, whatever becomes of the record of it."""
-    monkeypatch.setattr(Delivery, "settle", AsyncMock(side_effect=breaks))
+    monkeypatch.setattr(PushProtocol, "settle", AsyncMock(side_effect=breaks))
     async with asyncio.timeout(100), coordinator(Model()) as pushes:
         outcomes = await collect(pushes.run(requests(3)))
 

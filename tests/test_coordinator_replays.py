@@ -53,7 +53,7 @@ async def test_what_will_be_sent_again_outlives_a_search_that_breaks_off(
 ) -> None:
     """A failed search says nothing about a push that is not searched for yet."""
     model = Maintenance()
-    monkeypatch.setattr(reconcile, "look_again", Mock(side_effect=RuntimeError("no")))
+    monkeypatch.setattr(reconcile, "search_again", Mock(side_effect=RuntimeError("no")))
     async with coordinator(model, dialect=PUBLISHED) as pushes:
         outcomes = await collect(pushes.run(requests(2)))
 

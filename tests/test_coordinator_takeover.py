@@ -326,7 +326,7 @@ async def test_a_journal_that_cannot_be_read_gives_an_outcome(journal: Path) -> 
     """Where the reference cannot be looked up nothing is sent, and the run ends."""
     model = Model()
     async with coordinator(model, journal=journal) as pushes:
-        await pushes._open().delivery.journal.close()
+        await pushes._require_sender().protocol.driver.journal.close()
         run = pushes.run([RECORD])
         outcomes = [await anext(run)]
         with pytest.raises(JournalError, match="is closed"):
@@ -372,7 +372,7 @@ async def test_a_corrected_record_waits_for_a_refusal_on_its_way(journal: Path) 
 
 @pytest.mark.parametrize("decision", ["resend", "abandon", "bind"])
 async def test_a_recovered_doubt_can_be_decided_at_once(journal: Path, decision: str) -> None:
-    """A decision made while recovery still looks leaves no push without an outcome."""
+    """A decision made while recovery still searches leaves no push without an outcome."""
     await left_behind(journal, state=State.UNRESOLVED, attempts=1, candidates=("k",))
     model = Model()
     async with asyncio.timeout(3600), coordinator(model, journal=journal) as pushes:

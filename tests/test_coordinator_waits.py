@@ -261,4 +261,4 @@ async def test_waits_leave_nothing_behind() -> None:
     async with coordinator(Model(lambda _: 0.1)) as pushes:
         async for _ in pushes.run((request(number) for number in range(300)), wait=3600):
             pass
-        assert not pushes._open().waits._timers
+        assert not pushes._tracker.waits._timers

@@ -202,7 +202,7 @@ def test_an_outcome_the_disk_refused_is_out_of_date_when_the_push_is_sent_again(
 
 
 def test_a_push_that_waits_for_its_turn_is_a_rival_and_not_on_record() -> None:
-    """Nobody else may be given its push, and a crash leaves nothing to look for."""
+    """Nobody else may be given its push, and a crash leaves nothing to search for."""
     ledger = Ledger()
     asked, _ = transmit(ledger=ledger)
 

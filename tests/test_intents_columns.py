@@ -1,4 +1,4 @@
-"""Many doubts at a look: the verdicts of the plain rule, without comparing each with each."""
+"""Many doubts in a search: the verdicts of the plain rule, without comparing each with each."""
 
 import json
 from collections.abc import Sequence
@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from integration_sdk._sansio.pushing import reconcile
 from integration_sdk._sansio.pushing.echoes import Echoes, Said
-from integration_sdk._sansio.pushing.effects import Commit, Fetch, FindOwners, Ledger, List, Policy
+from integration_sdk._sansio.pushing.effects import (
+    Commit,
+    FindOwners,
+    Ledger,
+    ListPushes,
+    Policy,
+    ReadSingly,
+)
 from integration_sdk._sansio.pushing.evidence import ListedPushes
 from integration_sdk._sansio.pushing.intents import Intent, Lane, Snapshot, State, new_intent
 from integration_sdk.models import PushOperation, PushStatus
@@ -87,8 +94,8 @@ def push_of(key: str, echo: Any = None, data_type: str | None = "invoices") -> P
 def examined(
     ledger: Ledger, listing: ListedPushes, owned: set[str], quiet: set[str], *, exclusive: bool
 ) -> list[Intent]:
-    """The rows that a look commits."""
-    machine = reconcile.look_again(
+    """The rows that a search commits."""
+    machine = reconcile.search_again(
         ledger, "company", policy=Policy(exclusive=exclusive), quiet=quiet
     )
     report: Any = None
@@ -100,13 +107,13 @@ def examined(
             return committed
         assert not committed  # one commit for all
         match effect:
-            case List():
+            case ListPushes():
                 report = listing
             case FindOwners():
                 report = owned & effect.keys
             case Commit():
                 committed, report = list(effect.rows), None
-            case Fetch():
+            case ReadSingly():
                 report = ()
 
 

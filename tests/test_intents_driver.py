@@ -13,12 +13,12 @@ from integration_sdk._sansio.pushing import protocol, reconcile
 from integration_sdk._sansio.pushing.effects import (
     Commit,
     Effect,
-    Fetch,
     FindOwners,
     Ledger,
-    List,
+    ListPushes,
     Machine,
     Policy,
+    ReadSingly,
     Send,
 )
 from integration_sdk._sansio.pushing.evidence import ListedPushes
@@ -29,7 +29,7 @@ from integration_sdk.models import PushOperation, PushStatus
 from tests.memory_journal import MemoryJournal
 
 LANE = Lane("company", "books", "invoices")
-POLICY = Policy(quiet_period=2.0, first_look=0.5)
+POLICY = Policy(quiet_period=2.0, first_search=0.5)
 
 
 @define
@@ -75,11 +75,11 @@ async def perform(effect: Effect, journal: Journal, books: Books) -> Any:
         case Send(row):
             await journal.commit([row])
             return books.receive(row)
-        case List():
+        case ListPushes():
             return ListedPushes(list(books.pushes), whole=True)
         case FindOwners(keys):
             return await journal.owners(keys)
-        case Fetch(_, keys):
+        case ReadSingly(_, keys):
             return [one for one in books.pushes if one.key in keys]
         case _:
             await asyncio.sleep(0)
@@ -134,7 +134,7 @@ async def test_lost_answers_are_found_again(journal: Journal) -> None:
 
 
 async def test_the_next_process_goes_on_where_this_one_stopped(journal: Journal) -> None:
-    """What the first ledger knew is read back, looked into, polled and settled."""
+    """What the first ledger knew is read back, searched for, polled and settled."""
     books = Books()
     await push_all(journal, books, Ledger())
     ledger = Ledger()

@@ -1,4 +1,4 @@
-"""Where rows go on after a crash, what can be decided, and how a doubt is looked into."""
+"""Where rows go on after a crash, what can be decided, and how a doubt is searched for."""
 
 from collections.abc import Collection
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from integration_sdk._sansio.pushing import reconcile
-from integration_sdk._sansio.pushing.effects import Commit, Ledger, List, Policy, Sleep
+from integration_sdk._sansio.pushing.effects import Commit, Ledger, ListPushes, Policy, Sleep
 from integration_sdk._sansio.pushing.evidence import ListedPushes
 from integration_sdk._sansio.pushing.intents import (
     DECIDABLE,
@@ -78,7 +78,7 @@ def test_what_cannot_be_sent_for_want_of_its_payload_is_said() -> None:
 
 @pytest.mark.parametrize("state", [one for one in State if one not in DECIDABLE])
 def test_only_what_is_in_doubt_can_be_decided(state: State) -> None:
-    """There is nothing to decide about a push whose fate is known or still looked into."""
+    """There is nothing to decide about a push whose fate is known or still searched for."""
     ledger = Ledger()
     ledger.note(Intent(id="i", lane=LANE, state=state))
 
@@ -136,7 +136,7 @@ def test_a_decision_that_is_not_recorded_is_not_made() -> None:
     assert [row.state for row in ledger.doubted()] == [State.ABSENT]
 
 
-# Looking for what is in doubt
+# Searching for what is in doubt
 
 
 def ambiguous(ledger: Ledger, snapshot: Collection[str] = ()) -> Intent:
@@ -146,8 +146,8 @@ def ambiguous(ledger: Ledger, snapshot: Collection[str] = ()) -> Intent:
     return row
 
 
-def test_a_listing_settles_a_doubt_at_the_first_look() -> None:
-    """Sleep, list, ask for owners, commit; then nothing is left to look for."""
+def test_a_listing_settles_a_doubt_in_the_first_search() -> None:
+    """Sleep, list, ask for owners, commit; then nothing is left to search for."""
     ledger = Ledger()
     ambiguous(ledger, ["old"])
     ours = operation("new", data={"invoiceNumber": "INV-1", "id": "17"})
@@ -157,7 +157,7 @@ def test_a_listing_settles_a_doubt_at_the_first_look() -> None:
         reconcile.reconcile(ledger, "company", policy=Policy()), 0.5, listing, set(), None
     )
 
-    assert [type(one).__name__ for one in asked] == ["Sleep", "List", "FindOwners", "Commit"]
+    assert [type(one).__name__ for one in asked] == ["Sleep", "ListPushes", "FindOwners", "Commit"]
     row = ledger.get("i")
     assert row is not None
     assert (row.state, row.key, row.evidence) == (State.RESOLVED, "new", "E2")
@@ -169,13 +169,13 @@ def test_a_listing_serves_intents_with_different_snapshots() -> None:
     earlier = ambiguous(ledger, ["a"])
     ledger.note(structs.replace(earlier, id="later", snapshot=Snapshot(frozenset({"a", "b"}))))
 
-    [asked], _ = drive(reconcile.look_again(ledger, "company", policy=Policy()))
+    [asked], _ = drive(reconcile.search_again(ledger, "company", policy=Policy()))
 
-    assert asked == List("company", frozenset({"a", "b"}), old=frozenset({"a"}))
+    assert asked == ListPushes("company", frozenset({"a", "b"}), old=frozenset({"a"}))
 
 
 def test_a_doubt_is_surfaced_when_its_quiet_period_has_passed() -> None:
-    """Looks are spaced, and the one after the quiet period decides."""
+    """Searches are spaced, and the one after the quiet period decides."""
     ledger = Ledger()
     ambiguous(ledger)
     machine = reconcile.reconcile(ledger, "company", policy=Policy(quiet_period=30.0))
@@ -185,7 +185,9 @@ def test_a_doubt_is_surfaced_when_its_quiet_period_has_passed() -> None:
     while not isinstance(effect, Commit):
         if isinstance(effect, Sleep):
             waited += effect.seconds
-        report = ListedPushes((), whole=True) if isinstance(effect, List) else frozenset[str]()
+        report = (
+            ListedPushes((), whole=True) if isinstance(effect, ListPushes) else frozenset[str]()
+        )
         effect = machine.send(1.0 if isinstance(effect, Sleep) else report)
 
     assert effect.rows[0].state is State.ABSENT
@@ -193,7 +195,7 @@ def test_a_doubt_is_surfaced_when_its_quiet_period_has_passed() -> None:
 
 
 def test_an_unreadable_journal_judges_nothing() -> None:
-    """Without knowing who owns what, a look settles nothing, and the next one is waited for."""
+    """Without knowing who owns what, a search settles nothing, and the next one is waited for."""
     ledger = Ledger()
     row = ambiguous(ledger)
     machine = reconcile.reconcile(ledger, "company", policy=Policy())
@@ -201,7 +203,7 @@ def test_an_unreadable_journal_judges_nothing() -> None:
 
     asked, _ = drive(machine, 0.5, listing, JournalError("unreadable"), GIVE_UP)
 
-    assert [type(one).__name__ for one in asked] == ["Sleep", "List", "FindOwners", "Sleep"]
+    assert [type(one).__name__ for one in asked] == ["Sleep", "ListPushes", "FindOwners", "Sleep"]
     assert ledger.doubted() == [row]
 
 

@@ -127,7 +127,7 @@ def test_a_broken_driver_taken_for_one_that_sent_nothing_is_caught() -> None:
 
 
 def test_an_intent_left_behind_by_a_broken_driver_is_caught() -> None:
-    """Without a file no later run looks into what is SENDING."""
+    """Without a file no later run searches for what is SENDING."""
     assert_caught("unexamined", breaking_off(None), breaks=0.2, fileless=True)
 
 

@@ -202,7 +202,7 @@ def test_writing_on_after_a_failed_sync_is_caught() -> None:
 
 
 def test_rows_left_in_sending_by_recovery_are_caught() -> None:
-    """After recovery every row that may have left is being looked into."""
+    """After recovery every row that may have left is being searched for."""
     assert_caught(
         "unexamined",
         lambda patch: patch.setattr(reconcile, "_examined", lambda row: row),

@@ -11,7 +11,7 @@ from attrs import evolve
 
 from integration_sdk._coordinator import poller as poller_module
 from integration_sdk._coordinator.push_list import MOST_PAGES, PushList
-from integration_sdk._sansio.pushing.effects import List
+from integration_sdk._sansio.pushing.effects import ListPushes
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk.errors import (
@@ -476,7 +476,7 @@ async def test_a_list_is_read_once_for_snapshots_of_different_depth() -> None:
     model = Model()
     keys = [held(model, number).key for number in range(6)]
     pushes = PushList(model.send, DOCUMENT)
-    listing = await pushes.read(List("company", frozenset(keys[:4]), old=frozenset(keys[:2])))
+    listing = await pushes.read(ListPushes("company", frozenset(keys[:4]), old=frozenset(keys[:2])))
 
     assert model.counts["pushes.list"] == 1
     assert listing is not None
@@ -490,7 +490,9 @@ async def test_a_list_without_end_is_read_so_far_and_no_further(pages: int, whol
     model = Model(largest_page=1)
     for number in range(pages):
         held(model, number)
-    listing = await PushList(model.send, DOCUMENT).read(List("company", frozenset({"long gone"})))
+    listing = await PushList(model.send, DOCUMENT).read(
+        ListPushes("company", frozenset({"long gone"}))
+    )
 
     assert listing is not None
     assert (len(listing.keys), listing.whole) == (MOST_PAGES, whole)
@@ -501,7 +503,7 @@ async def test_a_snapshot_is_keys_alone() -> None:
     """Without a known key nothing is read in full."""
     model = Model()
     keys = [held(model, number).key for number in range(3)]
-    before = await PushList(model.send, DOCUMENT).read(List("company"))
+    before = await PushList(model.send, DOCUMENT).read(ListPushes("company"))
 
     assert before is not None
     assert before.keys == keys[::-1]

@@ -3,11 +3,12 @@
 * ``coordinator``: the public class; ``options``: its options; ``bulk``: its `run` method.
 * ``push``: the handle of one push.
 * ``sender``: takes each push from submission to the service's answer.
-* ``desk``: takes it from there to its outcome.
+* ``tracker``: takes it from there to its outcome.
 * ``key_refusals``: whether the API key is still accepted.
 * ``references``: which push holds which reference.
-* ``delivery``: drives the push protocol; ``push_list`` and ``snapshots`` read the service's list
-  of pushes for it; ``sweeps`` says when to look again for what stayed in doubt.
+* ``push_protocol``: runs the push protocol; its ``driver`` sends, records and waits.
+  ``push_list`` and ``snapshots`` read the service's list of pushes; ``searches`` says when to
+  search again for what stayed in doubt.
 * ``waits``: ends bounded waits; ``tasks``: background tasks; ``clock``: the time.
 * ``recovery``: continues what an earlier run left in the journal.
 * ``decisions``: carries out the caller's decisions about pushes in doubt.

@@ -1,6 +1,6 @@
 """`Coordinator.run`: pull requests, send them, yield outcomes.
 
-A sender first takes a place, then pulls a request, then sends it. So a run never pulls more than
+A worker first takes a place, then pulls a request, then sends it. So a run never pulls more than
 it can send, and whatever stops it (an early exit, an exception in the input, an expired account,
 the end of the block) stops it between two requests. A place (one of ``max_open``) is freed by the
 outcome; a second semaphore bounds the outcomes that have not been consumed yet.
@@ -90,16 +90,16 @@ class Bulk:
         sender: Sender,
         places: asyncio.Semaphore,
         *,
-        senders: int,
+        workers: int,
         max_open: int,
         wait: float | None,
         ordered: bool,
         raise_on: RaiseOn,
     ) -> None:
-        self._desk, self._push = sender.desk, sender.push
+        self._tracker, self._push = sender.tracker, sender.push
         self._places = places
-        self._untaken = asyncio.Semaphore(max_open)
-        self._senders = senders  # still at work
+        self._unconsumed = asyncio.Semaphore(max_open)
+        self._workers_left = workers
         self._wait = wait
         self._ordered = ordered
         self._raise_on = raise_on
@@ -110,24 +110,24 @@ class Bulk:
         self._abandoned = False  # nobody will consume the outcomes
         self._failure: BaseException | None = None
         self._turn = asyncio.Lock()
-        self._idle: set[asyncio.Task[None]] = set()
+        self._stoppable: set[asyncio.Task[None]] = set()  # workers without a request
         self._early: dict[int, PushOutcome] = {}
         self._ready: deque[PushOutcome] = deque()
         self._news = asyncio.Event()
-        self._told = self._take  # one bound method for all pushes
+        self._on_outcome = self._outcome_arrived  # one bound method for all pushes
 
     async def outcomes(self, requests: Requests) -> AsyncGenerator[PushOutcome, None]:
         """Yield outcomes until the input is exhausted and every request has its outcome."""
-        if self._desk.stopped:
-            raise self._desk.stopped
+        if self._tracker.stopped:
+            raise self._tracker.stopped
         first: Exception | None = None
         if isinstance(requests, Sized):
-            self._desk.tally.expect(len(requests))
+            self._tracker.tally.expect(len(requests))
         self._start(_pull(requests))
         try:
             while await self._some():
                 outcome = self._ready.popleft()
-                self._untaken.release()
+                self._unconsumed.release()
                 self._handed_out += 1
                 first = first or outcome.error
                 if self._raise_on == "first":
@@ -137,21 +137,21 @@ class Bulk:
             self._leave()
         if self._failure:
             raise self._failure
-        if self._desk.stopped:
-            raise self._desk.stopped
+        if self._tracker.stopped:
+            raise self._tracker.stopped
         if first and self._raise_on == "end":
             raise first
 
     def _start(self, input_: AsyncIterator[PushRequest]) -> None:
         self._home = asyncio.get_running_loop()
-        self._desk.runs.add(self.stop)
-        for _ in range(self._senders):
-            self._desk.tasks.start(self._send(input_)).add_done_callback(self._sender_ended)
+        self._tracker.runs.add(self.stop)
+        for _ in range(self._workers_left):
+            self._tracker.tasks.start(self._work(input_)).add_done_callback(self._worker_ended)
 
     async def _some(self) -> bool:
         """Wait for an outcome; False when there will be none."""
         while not self._ready:
-            if self._handed_out == self._pulled and not self._senders:
+            if self._handed_out == self._pulled and not self._workers_left:
                 return False
             self._news.clear()
             await self._news.wait()
@@ -168,33 +168,33 @@ class Bulk:
         if not self._input_ended:
             self._failure = self._failure or error
         self._input_ended = True
-        for sender in list(self._idle):
-            sender.cancel()
+        for worker in list(self._stoppable):
+            worker.cancel()
 
     def _leave(self) -> None:
         """Stop the run and drop all outcomes, present and future."""
         self._abandoned = True
         self._ready.clear()
         self._early.clear()
-        self._desk.runs.discard(self.stop)
+        self._tracker.runs.discard(self.stop)
         self.stop()
 
-    def _sender_ended(self, sender: asyncio.Task[None]) -> None:
-        self._senders -= 1
-        if sender.cancelled():
+    def _worker_ended(self, worker: asyncio.Task[None]) -> None:
+        self._workers_left -= 1
+        if worker.cancelled():
             self.stop(asyncio.CancelledError("a task of this run was cancelled"))
-        elif error := sender.exception():
+        elif error := worker.exception():
             self._failure = self._failure or error
             self.stop()
         self._news.set()
 
-    async def _send(self, input_: AsyncIterator[PushRequest]) -> None:
+    async def _work(self, input_: AsyncIterator[PushRequest]) -> None:
         while True:
             item = await self._next(input_)
             if item is None:
                 return
             number, request = item
-            push = Push(request, number=number, wait=self._wait, on_outcome=self._told)
+            push = Push(request, number=number, wait=self._wait, on_outcome=self._on_outcome)
             await self._push(push)
             if is_cancelled():
                 raise asyncio.CancelledError
@@ -203,9 +203,9 @@ class Bulk:
         """Take a place and return the next request; None if there is no more."""
         if self._input_ended:  # a stopped run may never get a place
             return None
-        self._idle.add(this_task())  # no local: it would keep a cancelled task alive
+        self._stoppable.add(this_task())  # no local: it would keep a cancelled task alive
         try:
-            await self._untaken.acquire()
+            await self._unconsumed.acquire()
             await self._places.acquire()
             item: tuple[int, PushRequest] | None = None
             try:
@@ -213,10 +213,10 @@ class Bulk:
             finally:
                 if item is None:
                     self._places.release()
-                    self._untaken.release()
+                    self._unconsumed.release()
             return item
         finally:
-            self._idle.discard(this_task())
+            self._stoppable.discard(this_task())
 
     async def _pull_one(self, input_: AsyncIterator[PushRequest]) -> tuple[int, PushRequest] | None:
         async with self._turn:
@@ -237,7 +237,7 @@ class Bulk:
             index, self._pulled = self._pulled, self._pulled + 1
             return index, request
 
-    def _take(self, push: Push) -> None:
+    def _outcome_arrived(self, push: Push) -> None:
         self._places.release()
         outcome = push.outcome
         if outcome is None or self._abandoned:

@@ -1,8 +1,8 @@
 """The push coordinator: sends many records and polls for their outcomes together.
 
 A push is sent once (`sender`), then handed to the poller, which reports its final state to the
-`desk`. An outcome is a value, not an exception, whatever the service decided. `Coordinator.run`
-(`bulk`) adds a few senders that pull from the caller's iterable as places become free.
+`tracker`. An outcome is a value, not an exception, whatever the service decided. `Coordinator.run`
+(`bulk`) adds a few workers that pull from the caller's iterable as places become free.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from typing import Final, Literal, Self, get_args
 
 from integration_sdk._coordinator import clock, decisions, recovery
 from integration_sdk._coordinator.bulk import Bulk, PushRun, RaiseOn, checked
-from integration_sdk._coordinator.delivery import Delivery
-from integration_sdk._coordinator.desk import Desk
+from integration_sdk._coordinator.driver import ProtocolDriver
 from integration_sdk._coordinator.options import CoordinatorOptions, Leave
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._coordinator.push_list import PushList, SendRequest
-from integration_sdk._coordinator.sender import Check, Sender
+from integration_sdk._coordinator.push_protocol import PushProtocol
+from integration_sdk._coordinator.sender import CheckRecord, Sender
+from integration_sdk._coordinator.tracker import PushTracker
 from integration_sdk._journal import Journal, KeyJournal, SqliteJournal
 from integration_sdk._sansio.arguments import (
     is_number,
@@ -80,7 +81,7 @@ class Coordinator:
         exclusive: bool = False,
         max_open: int = 2000,
         max_in_flight: int = 64,
-        check: Check | None = None,
+        check: CheckRecord | None = None,
         leave: Leave = "drain",
         on_event: Callable[[PushEvent], None] | None = None,
         fetch_data: bool = False,
@@ -129,26 +130,28 @@ class Coordinator:
     # The block
 
     async def __aenter__(self) -> Self:
-        if self._sender is not None and not self._sender.desk.over:
+        if self._sender is not None and not self._sender.tracker.over:
             raise ConfigurationError("this coordinator's block is open already: submit to it")
         journal = await self._open_journal()
         pushes, exact = PushList(self._send, self._dialect), self._poller.exact
-        delivery = Delivery(pushes, journal, self._policy, self._chance, exact=exact)
-        desk = Desk(
+        driver = ProtocolDriver(pushes, journal, exact=exact)
+        protocol = PushProtocol(driver, self._policy, self._chance)
+        tracker = PushTracker(
             self._poller,
             self._dialect,
-            delivery,
+            protocol,
             fetch_data=self._fetch_data,
             on_event=self._on_event,
         )
-        sender = Sender(desk, asyncio.Semaphore(self._max_in_flight), self._check)
+        driver.on_recorded = tracker.intent_changed
+        sender = Sender(tracker, protocol, asyncio.Semaphore(self._max_in_flight), self._check)
         try:
             self.recovered = tuple(await recovery.recover(sender))
         except BaseException:
             await journal.close()
             raise
         self._sender = sender
-        self._poller.listeners.add(desk.listed)
+        self._poller.listeners.add(tracker.listed)
         return self
 
     async def __aexit__(
@@ -157,48 +160,51 @@ class Coordinator:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        desk = self._open()
+        sender = self._require_sender()
+        tracker = sender.tracker
         leave = self._leave if kind is None else "detach"
-        desk.end_runs(ClientClosed("the block was left; the rest of the input is untouched"))
+        tracker.end_runs(ClientClosed("the block was left; the rest of the input is untouched"))
         try:
             if leave == "drain":
-                await desk.idle.wait()
+                await tracker.idle.wait()
         finally:
-            self._poller.listeners.discard(desk.listed)
-            await self._close(desk, leave, abandon=kind is not None)
+            self._poller.listeners.discard(tracker.listed)
+            await self._close(sender, leave, abandon=kind is not None)
 
-    async def _close(self, desk: Desk, leave: Leave, *, abandon: bool) -> None:
-        desk.stopped = desk.stopped or ClientClosed("this coordinator's block has been left")
-        desk.end_runs(desk.stopped)  # runs that have begun since
-        desk.delivery.closing.set()
+    async def _close(self, sender: Sender, leave: Leave, *, abandon: bool) -> None:
+        tracker, protocol = sender.tracker, sender.protocol
+        tracker.stopped = tracker.stopped or ClientClosed("this coordinator's block has been left")
+        tracker.end_runs(tracker.stopped)  # runs that have begun since
+        protocol.driver.closing.set()
         if abandon:
-            desk.delivery.abandon()
+            protocol.driver.cancel_unsent()
         try:
-            while working := desk.tasks | desk.delivery.tasks:
+            while working := tracker.tasks | protocol.tasks:
                 await asyncio.wait(working)
         finally:  # even if cancelled: give everything an outcome and close the journal
             if leave != "cancel":
-                self.detached += tuple(desk.open)
+                self.detached += tuple(tracker.open)
             if abandon and self.detached:
-                where = "the journal: open it again" if desk.durable else "`detached`"
+                where = "the journal: open it again" if protocol.durable else "`detached`"
                 logger.warning(
                     "an exception has ended the block; pushes that go on at the service without "
                     "it: %d; their keys are in %s",
                     len(self.detached),
                     where,
                 )
-            desk.let_go()
-            await desk.delivery.close()
+            tracker.let_go()
+            await protocol.close()
 
     async def _open_journal(self) -> Journal:
         if self._journal is None:
             return KeyJournal()
         return await SqliteJournal.open(self._journal, store_payloads=self._store_payloads)
 
-    def _open(self) -> Desk:
-        return self._opened().desk
+    @property
+    def _tracker(self) -> PushTracker:
+        return self._require_sender().tracker
 
-    def _opened(self) -> Sender:
+    def _require_sender(self) -> Sender:
         if self._sender is None:
             raise ConfigurationError("open the coordinator first: async with ... as pushes")
         return self._sender
@@ -236,19 +242,19 @@ class Coordinator:
             ClientClosed: The block has been left, or the client is closed.
         """
         seconds("wait", wait)
-        sender = self._opened()
-        desk = sender.desk
+        sender = self._require_sender()
+        tracker = sender.tracker
         push = Push(checked(request), wait=wait, on_outcome=self._free)
         await self._places.acquire()
-        if desk.stopped:
+        if tracker.stopped:
             self._places.release()
-            raise desk.stopped
-        await desk.tasks.see_through(sender.push(push))
+            raise tracker.stopped
+        await tracker.tasks.see_through(sender.push(push))
         outcome = push.outcome
         if outcome and outcome.status is OutcomeStatus.INVALID:
             outcome.raise_for_status()
         error = outcome.error if outcome and not push.key else None
-        if error and (outcomes.ends_all(error) or error is desk.stopped):
+        if error and (outcomes.ends_all(error) or error is tracker.stopped):
             raise error
         return push
 
@@ -295,9 +301,9 @@ class Coordinator:
         one_of("raise_on", raise_on, get_args(RaiseOn))
         seconds("wait", wait)
         bulk = Bulk(
-            self._opened(),
+            self._require_sender(),
             self._places,
-            senders=self._max_in_flight,
+            workers=self._max_in_flight,
             max_open=self._max_open,
             wait=wait,
             ordered=ordered,
@@ -308,21 +314,21 @@ class Coordinator:
     # Watching
 
     def notify(self, key: str) -> None:
-        """Look at push *key* now; the same as `Client.notify`."""
-        self._open()
+        """Poll push *key* now; the same as `Client.notify`."""
+        self._require_sender()
         self._poller.notify(key)
 
     @property
     def progress(self) -> PushProgress:
         """How far the pushes have got; cheap enough to be read often."""
-        return self._open().tally.progress(clock.now())
+        return self._tracker.tally.progress(clock.now())
 
     def detach(self) -> tuple[str, ...]:
         """Stop following all open pushes and return their keys; they go on at the service."""
-        desk = self._open()
-        keys = tuple(desk.open)
+        tracker = self._tracker
+        keys = tuple(tracker.open)
         self.detached += keys
-        desk.give_up(ClientClosed("the push was detached while Pending; it goes on"))
+        tracker.give_up(ClientClosed("the push was detached while Pending; it goes on"))
         return keys
 
     # Doubts
@@ -330,7 +336,7 @@ class Coordinator:
     @property
     def in_doubt(self) -> tuple[Push, ...]:
         """Pushes that are IN_DOUBT or still searched for; each has an ``intent``."""
-        return tuple(self._open().doubted.values())
+        return tuple(self._tracker.doubted.values())
 
     async def decide(
         self,
@@ -358,13 +364,13 @@ class Coordinator:
         """
         if (decision in {"resend", "abandon"}) == (bind is not None):
             raise ConfigurationError('decide "resend" or "abandon", or give bind= a push key')
-        desk = self._open()
+        sender = self._require_sender()
         if bind is not None:
-            return await decisions.bind(desk, intent, bind)
+            return await decisions.bind(sender.tracker, sender.protocol, intent, bind)
         if decision == "abandon":
-            await decisions.abandon(desk, intent)
+            await decisions.abandon(sender.tracker, sender.protocol, intent)
             return None
-        return await decisions.resend(self._opened(), intent)
+        return await decisions.resend(sender, intent)
 
 
 def _is_path(journal: object) -> bool:

@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 
 from integration_sdk._sansio import requests, responses
 from integration_sdk._sansio.pushing import rows
-from integration_sdk._sansio.pushing.effects import List
+from integration_sdk._sansio.pushing.effects import ListPushes
 from integration_sdk._sansio.pushing.evidence import ListedPushes, Operation
 from integration_sdk._sansio.requests import Priority, Request
 from integration_sdk._sansio.responses import Response
@@ -79,7 +79,7 @@ class PushList:
     send: SendRequest
     dialect: Dialect
 
-    async def read(self, asked: List) -> ListedPushes | None:
+    async def read(self, asked: ListPushes) -> ListedPushes | None:
         """List a company's pushes as *asked*; None if that fails.
 
         An exception from a middleware is logged and counts as a failure too.

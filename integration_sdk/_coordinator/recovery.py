@@ -6,7 +6,6 @@ holds its reference from the start.
 
 from __future__ import annotations
 
-from integration_sdk._coordinator.desk import Desk
 from integration_sdk._coordinator.push import Push
 from integration_sdk._coordinator.sender import Sender
 from integration_sdk._sansio.pushing import submissions
@@ -15,21 +14,21 @@ from integration_sdk._sansio.pushing.intents import Intent
 
 async def recover(sender: Sender) -> list[Push]:
     """Continue what an earlier run left, and return its pushes."""
-    desk = sender.desk
-    found = await desk.delivery.recover()
-    for intent in desk.delivery.ledger.doubted():
-        desk.doubted[intent.id] = _revived(desk, intent)
-    polled = [_revived(desk, intent) for intent in found.poll]
+    tracker, protocol = sender.tracker, sender.protocol
+    found = await protocol.recover()
+    for intent in protocol.ledger.doubted():
+        tracker.doubted[intent.id] = _revived(sender, intent)
+    polled = [_revived(sender, intent) for intent in found.poll]
     for push, intent in zip(polled, found.poll, strict=True):
-        desk.follow(push, intent, submissions.recorded_operation(intent))
-    sent = [_revived(desk, intent) for intent in found.send]
+        tracker.follow(push, intent, submissions.recorded_operation(intent))
+    sent = [_revived(sender, intent) for intent in found.send]
     for push, intent in zip(sent, found.send, strict=True):
-        desk.tasks.start(sender.resume(push, intent))
-    return [*desk.doubted.values(), *polled, *sent]
+        tracker.tasks.start(sender.resume(push, intent))
+    return [*tracker.doubted.values(), *polled, *sent]
 
 
-def _revived(desk: Desk, intent: Intent) -> Push:
-    push = desk.again(submissions.from_record(intent, exact=desk.poller.exact))
+def _revived(sender: Sender, intent: Intent) -> Push:
+    push = sender.tracker.again(sender.protocol.request(intent))
     push.intent = intent.id
-    desk.references.take(push, intent)
+    sender.tracker.references.take(push, intent)
     return push

@@ -1,6 +1,6 @@
 """Takes a push to the service: it is checked, takes its reference and its turn, and is sent.
 
-What the service has, or may have, goes on at the `Desk`; the others have their outcome.
+What the service has, or may have, goes on at the `PushTracker`; the others have their outcome.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from uuid import uuid4
 from attrs import Factory, define, evolve
 
 from integration_sdk._coordinator import clock
-from integration_sdk._coordinator.delivery import CANCELLED, Delivered
-from integration_sdk._coordinator.desk import Desk
+from integration_sdk._coordinator.driver import CANCELLED
 from integration_sdk._coordinator.key_refusals import KeyRefusals
 from integration_sdk._coordinator.push import Push
+from integration_sdk._coordinator.push_protocol import Delivered, PushProtocol
+from integration_sdk._coordinator.tracker import PushTracker
 from integration_sdk._sansio.pushing import outcomes, submissions
 from integration_sdk._sansio.pushing.intents import NOT_THERE, Intent, State
 from integration_sdk._sansio.requests import Request
@@ -32,7 +33,7 @@ from integration_sdk.models import PushRequest
 
 logger = logging.getLogger("integration_sdk.pushes")
 
-Check = Callable[[PushRequest], Awaitable[None]]
+CheckRecord = Callable[[PushRequest], Awaitable[None]]
 """Raises `InvalidRecord` if a request cannot be right."""
 
 
@@ -41,103 +42,109 @@ class Sender:
     """Takes each push of a coordinator from submission to the service's answer.
 
     Attributes:
-        desk: Gets every push.
+        tracker: Gets every push.
+        protocol: Sends them, and asks the journal about references.
         slots: One for each push that may be sent at a time.
         check: Called before a push is sent.
     """
 
-    desk: Desk
+    tracker: PushTracker
+    protocol: PushProtocol
     slots: asyncio.Semaphore
-    check: Check | None
+    check: CheckRecord | None
     _key_refusals: KeyRefusals = Factory(KeyRefusals)
     _numbers: Iterator[int] = Factory(count)
 
     async def push(self, push: Push) -> None:
         """Check and send *push*, and see to it that it gets an outcome."""
-        self.desk.enter()
-        if self.desk.stopped:
-            self.desk.refused(push, self.desk.stopped)
+        self.tracker.enter()
+        if self.tracker.stopped:
+            self.tracker.refused(push, self.tracker.stopped)
             return
-        self.desk.tally.sending += 1
+        self.tracker.tally.sending += 1
         try:
             intent_id, key = self.new_ids()
-            call = submissions.to_request(self.desk.dialect, push.request, push.request.record, key)
+            call = submissions.to_request(
+                self.tracker.dialect, push.request, push.request.record, key
+            )
             intent = submissions.intend(
-                push.request, call, intent_id, key, durable=self.desk.durable
+                push.request, call, intent_id, key, durable=self.protocol.durable
             )
             current = await self._take_up(push, intent)
         except (InvalidRecord, ConfigurationError) as error:
-            self.desk.settle(push, outcomes.invalid(push.request, error))
+            self.tracker.settle(push, outcomes.invalid(push.request, error))
         except IntegrationError as error:
-            self.desk.refused(push, error)
+            self.tracker.refused(push, error)
         except Exception as error:
-            self.desk.settle(push, outcomes.refused(push.request, NotSent(f"not sent: {error!r}")))
+            self.tracker.settle(
+                push, outcomes.refused(push.request, NotSent(f"not sent: {error!r}"))
+            )
             raise
         except asyncio.CancelledError:
-            self.desk.refused(push, NotSent(f"not sent: {CANCELLED}"))
+            self.tracker.refused(push, NotSent(f"not sent: {CANCELLED}"))
         else:
             if current is not None and not self._has_begun(push, current):
                 await self._deliver(push, call, current)
         finally:
-            self.desk.tally.sending -= 1
+            self.tracker.tally.sending -= 1
 
     def new_ids(self) -> tuple[str, str | None]:
         """Return a new intent id, and an idempotency key (the same) if the service has them."""
-        if self.desk.dialect.idempotency_header is not None:
+        if self.tracker.dialect.idempotency_header is not None:
             key = str(uuid4())
             return key, key
-        return (str(uuid4()) if self.desk.durable else f"push-{next(self._numbers)}"), None
+        return (str(uuid4()) if self.protocol.durable else f"push-{next(self._numbers)}"), None
 
     async def _take_up(self, push: Push, intent: Intent) -> Intent | None:
         """Return the intent to deliver; None if *push* joined another of the same reference."""
-        reference = push.request.reference if self.desk.durable else None
+        reference = push.request.reference if self.protocol.durable else None
         if reference is None:
             if self.check:
                 await self.check(push.request)
             return intent
-        holder = await self.desk.references.take_or_join(push, intent, self.desk.doubted)
+        holder = await self.tracker.references.take_or_join(push, intent, self.tracker.doubted)
         if holder is not None:
-            self.desk.join(holder, push)
+            self.tracker.join(holder, push)
             return None
-        before = await self.desk.delivery.recorded(reference)
+        before = await self.protocol.recorded(reference)
         known = before and submissions.take_up(before, intent)
         if known:
             return known
         if self.check:  # only now: what is on record has passed it already
             await self.check(push.request)
-        return intent if before is None else await self.desk.delivery.replace(before, intent)
+        return intent if before is None else await self.protocol.replace(before, intent)
 
     def _has_begun(self, push: Push, intent: Intent) -> bool:
         """Continue *intent* if an earlier run has sent it; return whether that is so."""
         if intent.state is State.INTENT:
             return False
-        if outcome := submissions.recorded_outcome(push.request, intent, self.desk.dialect):
-            self.desk.settle(push, outcome)
+        if outcome := submissions.recorded_outcome(push.request, intent, self.tracker.dialect):
+            self.tracker.settle(push, outcome)
         elif intent.key is not None:
-            self.desk.follow(push, intent, submissions.recorded_operation(intent))
+            self.tracker.follow(push, intent, submissions.recorded_operation(intent))
         else:
-            self.desk.doubt(push, intent)
+            self.tracker.doubt(push, intent)
         return True
 
     async def resume(self, push: Push, intent: Intent) -> None:
         """Send an intent that has already been recorded."""
         try:
             call = submissions.to_request(
-                self.desk.dialect, push.request, {}, intent.idempotency_key
+                self.tracker.dialect, push.request, {}, intent.idempotency_key
             )
         except (InvalidRecord, ConfigurationError) as error:
-            self.desk.settle(push, outcomes.invalid(push.request, error))
+            self.tracker.settle(push, outcomes.invalid(push.request, error))
             return
         await self._deliver(push, evolve(call, body=intent.payload), intent)
 
     async def _deliver(self, push: Push, call: Request, intent: Intent) -> None:
         if not await self._has_turn():
-            await self.desk.delivery.withdraw(intent)
-            self.desk.refused(push, self.desk.stopped or NotSent(f"not sent: {CANCELLED}"))
+            await self.protocol.withdraw(intent)
+            self.tracker.refused(push, self.tracker.stopped or NotSent(f"not sent: {CANCELLED}"))
             return
         try:
             began = clock.now()
-            done = await self.desk.delivery.deliver(intent, call)
+            done = await self.protocol.deliver(intent, call)
         finally:
             self.slots.release()
         self._delivered(push, done, began)
@@ -148,7 +155,7 @@ class Sender:
             await self.slots.acquire()
         except asyncio.CancelledError:
             return False
-        if self.desk.stopped:
+        if self.tracker.stopped:
             self.slots.release()
             return False
         return True
@@ -156,19 +163,19 @@ class Sender:
     def _delivered(self, push: Push, done: Delivered, began: float) -> None:
         if done.operation is not None:
             self._key_refusals.forget()
-            self.desk.tell("sent", push)
-            self.desk.follow(push, done.intent, done.operation)
+            self.tracker.tell("sent", push)
+            self.tracker.follow(push, done.intent, done.operation)
         elif done.intent.state in NOT_THERE:
             error = done.error or NotSent("not sent")
-            self.desk.refused(
+            self.tracker.refused(
                 push, error, for_all=done.held_back or self._is_locked_out(error, began)
             )
         else:
             lost = "the answer to %s was lost; the company's pushes are searched for it: %s"
             logger.warning(lost, done.intent, done.error)
-            self.desk.doubt(push, done.intent)
-        if self.desk.over:
-            self.desk.let_go()
+            self.tracker.doubt(push, done.intent)
+        if self.tracker.over:
+            self.tracker.let_go()
 
     def _is_locked_out(self, error: IntegrationError, began: float) -> bool:
         refused = isinstance(error, Unauthorized)

@@ -1,7 +1,7 @@
 """Background tasks, which the end of the block waits for.
 
 A stranger may cancel them: a shutdown that cancels all tasks, a framework, a debugger. What a task
-does about that is its own affair (see `delivery`), but it has to begin for that.
+does about that is its own affair (see `driver`), but it has to begin for that.
 """
 
 from __future__ import annotations

@@ -5,25 +5,27 @@ with the driver's report, and returns its result; it uses no clock, socket or fi
 is driven by aiohttp and SQLite in production, and by a seeded simulator in the tests. All that a
 driver has to do::
 
-    effect             the driver                               reports (machine.send)
-    -----------------  ---------------------------------------  ----------------------------
-    Commit(rows)       await journal.commit(rows); durable      None, or throws the
-                       before it reports                        JournalError in
-    Send(row)          waits for its turn; makes the row        Answer: ``never left`` if
-                       durable; sends it right after, once:     the row is not durable
-                       no redirect, no re-send of its own
-    List(company, ..)  lists the company's pushes, newest       ListedPushes, or None: not to be
-                       first, to the end or past the snapshot   had now
-    Fetch(.., keys)    reads these pushes singly                those it could read
-    FindOwners(keys)   await journal.owners(keys)               the keys that have an owner
-    Sleep(seconds)     waits that long or longer                its steady clock (a float), or
-                                                                None: give up (closing, too late)
+    effect                the driver                              reports (machine.send)
+    --------------------  --------------------------------------  ---------------------------
+    Commit(rows)          await journal.commit(rows); durable     None, or throws the
+                          before it reports                       JournalError in
+    Send(row)             waits for its turn; makes the row       Answer: ``never left`` if
+                          durable; sends it right after, once:    the row is not durable
+                          no redirect, no re-send of its own
+    ListPushes(..)        lists the company's pushes, newest      ListedPushes, or None: not to
+                          first, to the end or past the snapshot  be had now
+    ReadSingly(.., keys)  reads these pushes singly               those it could read
+    FindOwners(keys)      await journal.owners(keys)              the keys that have an owner
+    Sleep(seconds)        waits that long or longer               its steady clock (a float), or
+                                                                  None: give up (closing, too
+                                                                  late)
 
 When its task is cancelled, a driver stops a Send and reports what is certain (``never left`` or
-``may have left``), begins no other, reports None for a Sleep or List and nothing for a Fetch, lets
-a Commit finish, and throws a JournalError for FindOwners if there is no answer. Dropping a machine
-half-way is as safe as a crash; if the process lives on, `protocol.break_off` returns the state of
-an intent whose `transmit` was dropped. Machines of one ledger may run concurrently on one thread.
+``may have left``), begins no other, reports None for a Sleep or ListPushes and nothing for a
+ReadSingly, lets a Commit finish, and throws a JournalError for FindOwners if there is no answer.
+Dropping a machine half-way is as safe as a crash; if the process lives on, `protocol.break_off`
+returns the state of an intent whose `transmit` was dropped. Machines of one ledger may run
+concurrently on one thread.
 """
 
 from collections.abc import Collection, Generator, Mapping, Sequence
@@ -54,7 +56,7 @@ class Send:
 
 
 @frozen
-class List:
+class ListPushes:
     """List the company's pushes.
 
     known: The driver may stop once all of these keys have been seen; None for a snapshot, whose
@@ -69,7 +71,7 @@ class List:
 
 
 @frozen
-class Fetch:
+class ReadSingly:
     """Read these pushes one by one, because the list left out their ``data``."""
 
     company_id: str
@@ -90,7 +92,7 @@ class Sleep:
     seconds: float
 
 
-Effect: TypeAlias = Commit | Send | List | Fetch | FindOwners | Sleep
+Effect: TypeAlias = Commit | Send | ListPushes | ReadSingly | FindOwners | Sleep
 Report: TypeAlias = float | Answer | ListedPushes | Sequence[Operation] | Collection[str] | None
 _T = TypeVar("_T")
 Machine: TypeAlias = Generator[Effect, Report, _T]
@@ -111,7 +113,7 @@ class Policy:
     longest_pause: If the service asks for a longer pause, the intent is given up.
     replay_window: How long an idempotency key is relied upon. Assumed: answers are kept for
         90 minutes; a third is left for waits that turn out longer.
-    first_look: Delay before a company with pushes in doubt is first listed.
+    first_search: Delay before a company with pushes in doubt is first listed.
     quiet_period: Time that a list gets to show a push before its absence counts.
     """
 
@@ -124,7 +126,7 @@ class Policy:
     longest_wait: float = 20.0
     longest_pause: float = inf
     replay_window: float = 3600.0
-    first_look: float = 0.5
+    first_search: float = 0.5
     quiet_period: float = 30.0
 
     def waits_for(self, answer: Answer) -> bool:

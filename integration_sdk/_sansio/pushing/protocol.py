@@ -7,7 +7,7 @@ see each other as rivals::
                         |                                  ^
                         '-> AMBIGUOUS -> reconcile ------- RESOLVED, LATE
                                              |             ^
-                                 ABSENT, UNRESOLVED -> look_again (any later listing)
+                                 ABSENT, UNRESOLVED -> search_again (any later listing)
                                              '-------> decide
 """
 
@@ -20,7 +20,7 @@ from integration_sdk._sansio.pushing.effects import (
     Commit,
     FindOwners,
     Ledger,
-    List,
+    ListPushes,
     Machine,
     Policy,
     Send,
@@ -47,7 +47,7 @@ def take_snapshot(company_id: str, *, newest: int | None = None) -> Machine[Snap
     A snapshot serves all pushes of the company that are sent after it; the younger it is, the
     fewer pushes of others become candidates. *newest*: Maximum number of keys to remember.
     """
-    listing = yield List(company_id)
+    listing = yield ListPushes(company_id)
     return listing.snapshot(newest) if isinstance(listing, ListedPushes) else None
 
 

@@ -13,12 +13,12 @@ from msgspec import structs
 
 from integration_sdk._sansio.pushing.effects import (
     Commit,
-    Fetch,
     FindOwners,
     Ledger,
-    List,
+    ListPushes,
     Machine,
     Policy,
+    ReadSingly,
     Sleep,
 )
 from integration_sdk._sansio.pushing.evidence import (
@@ -57,16 +57,16 @@ def reconcile(ledger: Ledger, company_id: str, *, policy: Policy) -> Machine[Non
     Run only one at a time per company; it ends early if the driver reports None for a Sleep.
     """
     waited: dict[str, float] = {}
-    for wait in _looks(policy):
+    for wait in _search_pauses(policy):
         asked = [one.id for one in ledger.searched(company_id)]
         if not asked or (yield Sleep(wait)) is None:
             return
         waited = {one: waited.get(one, 0.0) + wait for one in asked}
         quiet = {one for one, so_far in waited.items() if so_far >= policy.quiet_period}
         try:
-            yield from look_again(ledger, company_id, policy=policy, quiet=quiet)
+            yield from search_again(ledger, company_id, policy=policy, quiet=quiet)
         except JournalError:
-            continue  # nothing can be judged without the owners of keys; look again
+            continue  # nothing can be judged without the owners of keys; search again
 
 
 def break_off(ledger: Ledger, company_id: str, why: str) -> Machine[None]:
@@ -79,14 +79,14 @@ def break_off(ledger: Ledger, company_id: str, why: str) -> Machine[None]:
         yield from record(ledger, *rows)
 
 
-def _looks(policy: Policy) -> Iterator[float]:
-    wait = policy.first_look
+def _search_pauses(policy: Policy) -> Iterator[float]:
+    wait = policy.first_search
     while True:
         yield wait
-        wait = max(policy.first_look, min(wait * 2, policy.quiet_period / 2))
+        wait = max(policy.first_search, min(wait * 2, policy.quiet_period / 2))
 
 
-def look_again(
+def search_again(
     ledger: Ledger, company_id: str, *, policy: Policy, quiet: Collection[str] = ()
 ) -> Machine[None]:
     """List the company's pushes once, and judge all intents in doubt.
@@ -110,10 +110,10 @@ def look_again(
         return  # another intent got one of the keys meanwhile; the next listing will tell
 
 
-def _listing_for(company_id: str, asked: Collection[Intent]) -> List:
+def _listing_for(company_id: str, asked: Collection[Intent]) -> ListPushes:
     known = [frozenset(one.snapshot.keys if one.snapshot else ()) for one in asked]
     union = frozenset[str]().union(*known)
-    return List(company_id, union, old=union.intersection(*known))
+    return ListPushes(company_id, union, old=union.intersection(*known))
 
 
 _Of = tuple[Snapshot | None, Lane]
@@ -143,7 +143,7 @@ def _read_mute(ledger: Ledger, company_id: str, found: dict[str, Operation]) -> 
     mute = [key for key, one in found.items() if one.is_final and not one.data]
     unread = tuple(key for key in mute if key not in ledger.read)[:_READ_SINGLY]
     if unread:
-        read = yield Fetch(company_id, unread)
+        read = yield ReadSingly(company_id, unread)
         for one in read if isinstance(read, list | tuple) else ():
             ledger.read[one.push_operation_key] = one
     found.update((key, ledger.read[key]) for key in mute if key in ledger.read)

@@ -1,6 +1,6 @@
 """When to search a company's list again for pushes that stayed in doubt.
 
-Such a push may turn up late, and if nobody decides about it, it may be looked for all year long.
+Such a push may turn up late, and if nobody decides about it, it may be searched for all year long.
 Each search goes back over all pushes since, so searches become rarer with time: by then there are
 many pushes to go back over, and little hope.
 """
@@ -12,9 +12,9 @@ from typing import Final
 
 from attrs import Factory, define
 
-SWEEP: Final = 30.0
+AFTER_LISTING: Final = 30.0
 """Minimum seconds between two searches that a listing triggers."""
-NUDGE: Final = 1.0
+AFTER_NOTIFICATION: Final = 1.0
 """The same for searches that a notification of an unknown push triggers."""
 RARER: Final = 0.1
 """Share by which the time in doubt has to grow between two searches."""
@@ -25,11 +25,11 @@ class _Doubts:
     """A company's pushes in doubt: since when, and when they were or will be searched for."""
 
     since: float
-    searched: float = -inf
+    searched_at: float = -inf
 
 
 @define
-class Sweeps:
+class Searches:
     """The searches of all companies with pushes in doubt."""
 
     _companies: dict[str, _Doubts] = Factory(dict)
@@ -41,22 +41,22 @@ class Sweeps:
     def after_listing(self, company_id: str, now: float) -> bool:
         """Return whether to search now, since the company has just been listed."""
         doubts = self._of(company_id, now)
-        due = now >= _next(doubts, SWEEP, now)
+        due = now >= _next(doubts, AFTER_LISTING, now)
         if due:
-            doubts.searched = now
+            doubts.searched_at = now
         return due
 
     def after_notification(self, company_id: str, now: float) -> float | None:
         """Return after how many seconds to search; None if a search is yet to begin."""
         doubts = self._of(company_id, now)
-        if doubts.searched > now:
+        if doubts.searched_at > now:
             return None
-        doubts.searched = max(now, _next(doubts, NUDGE, now))
-        return doubts.searched - now
+        doubts.searched_at = max(now, _next(doubts, AFTER_NOTIFICATION, now))
+        return doubts.searched_at - now
 
     def _of(self, company_id: str, now: float) -> _Doubts:
         return self._companies.setdefault(company_id, _Doubts(now))
 
 
 def _next(doubts: _Doubts, pause: float, now: float) -> float:
-    return doubts.searched + max(pause, RARER * (now - doubts.since))
+    return doubts.searched_at + max(pause, RARER * (now - doubts.since))

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from integration_sdk._coordinator.sweeps import Sweeps
+from integration_sdk._coordinator.searches import Searches
 from integration_sdk._sansio.requests import Request
 from integration_sdk.errors import AnswerLost
 from integration_sdk.models import OutcomeStatus
@@ -74,26 +74,26 @@ async def test_a_push_that_turns_up_hours_later_is_found() -> None:
 
 def test_a_new_doubt_is_searched_for_as_often_as_the_first() -> None:
     """The pushes of a company are searched for together, at the pace of the youngest."""
-    sweeps = Sweeps()
-    sweeps.begin("acme", 0.0)
-    assert sweeps.after_listing("acme", 1000.0)
-    assert not sweeps.after_listing("acme", 1090.0)
-    assert sweeps.after_listing("acme", 1200.0)
+    searches = Searches()
+    searches.begin("acme", 0.0)
+    assert searches.after_listing("acme", 1000.0)
+    assert not searches.after_listing("acme", 1090.0)
+    assert searches.after_listing("acme", 1200.0)
 
-    sweeps.begin("acme", 1201.0)
+    searches.begin("acme", 1201.0)
 
-    assert sweeps.after_listing("acme", 1202.0)
-    assert not sweeps.after_listing("acme", 1231.0)
-    assert sweeps.after_listing("acme", 1232.0)
+    assert searches.after_listing("acme", 1202.0)
+    assert not searches.after_listing("acme", 1231.0)
+    assert searches.after_listing("acme", 1232.0)
 
 
 def test_notifications_in_a_row_begin_one_search() -> None:
     """The one that waits for its time serves all that come until then."""
-    sweeps = Sweeps()
-    sweeps.begin("acme", 0.0)
+    searches = Searches()
+    searches.begin("acme", 0.0)
 
-    assert sweeps.after_notification("acme", 100.0) == 0.0
-    assert sweeps.after_notification("acme", 101.0) == pytest.approx(9.1)
-    assert sweeps.after_notification("acme", 102.0) is None
-    assert not sweeps.after_listing("acme", 102.0)
-    assert sweeps.after_notification("acme", 111.0) == pytest.approx(10.2)
+    assert searches.after_notification("acme", 100.0) == 0.0
+    assert searches.after_notification("acme", 101.0) == pytest.approx(9.1)
+    assert searches.after_notification("acme", 102.0) is None
+    assert not searches.after_listing("acme", 102.0)
+    assert searches.after_notification("acme", 111.0) == pytest.approx(10.2)

@@ -20,9 +20,9 @@ from collections.abc import Callable
 from attrs import Factory, define, evolve
 
 from integration_sdk._coordinator import clock
-from integration_sdk._coordinator.delivery import Delivery
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent, What
+from integration_sdk._coordinator.push_protocol import PushProtocol
 from integration_sdk._coordinator.references import References
 from integration_sdk._coordinator.tasks import Tasks
 from integration_sdk._coordinator.waits import Waits
@@ -37,7 +37,7 @@ logger = logging.getLogger("integration_sdk.pushes")
 
 
 @define(eq=False)
-class Desk:
+class PushTracker:
     """Takes each push of a coordinator from the service's answer to its outcome.
 
     Attributes:
@@ -53,7 +53,7 @@ class Desk:
 
     poller: Poller
     dialect: Dialect
-    delivery: Delivery
+    protocol: PushProtocol
     fetch_data: bool
     on_event: Callable[[PushEvent], None] | None
     stopped: IntegrationError | None = None
@@ -76,18 +76,12 @@ class Desk:
 
     def __attrs_post_init__(self) -> None:
         self.idle.set()
-        self.delivery.changed = self.intent_changed
-
-    @property
-    def durable(self) -> bool:
-        """Whether a later run goes on with what this one leaves."""
-        return self.delivery.journal.durable
 
     # Following
 
     def follow(self, push: Push, intent: Intent, operation: PushOperation) -> None:
         """Follow a push with a known key until it is final."""
-        kept = self.delivery.ledger.get(intent.id)
+        kept = self.protocol.ledger.get(intent.id)
         self._like = push._acknowledged(kept.id if kept else None, operation, self._like)
         if operation.is_final:
             self.poller.remember(operation)
@@ -143,7 +137,7 @@ class Desk:
                 finals, self._finals = self._finals, []
                 ends = [(push.intent, operation) for push, operation in finals if push.intent]
                 try:
-                    await self.delivery.settle(ends)
+                    await self.protocol.settle(ends)
                 except Exception:
                     lost = "%d final states are not on record; a later run polls them again"
                     logger.exception(lost, len(ends))
@@ -174,7 +168,7 @@ class Desk:
                 self.poller.unfollow(key, self)
             self.settle(push, outcomes.expired(push.request, push.operation, waited, trouble))
         else:
-            self._leave_in_doubt(push, self.delivery.ledger.get(intent))
+            self._leave_in_doubt(push, self.protocol.ledger.get(intent))
 
     # Doubts
 
@@ -184,7 +178,7 @@ class Desk:
         self.doubted[intent.id] = push
         self.waits.start(push)
         self.tell("doubted", push)
-        if now := self.delivery.ledger.get(intent.id):
+        if now := self.protocol.ledger.get(intent.id):
             self.intent_changed(now)
 
     def listed(self, company_id: str | None) -> None:
@@ -193,7 +187,7 @@ class Desk:
         None: a notification named an unknown push, which may be one in doubt.
         """
         if self.doubted:
-            self.delivery.look_again(company_id)
+            self.protocol.search_again(company_id)
 
     def intent_changed(self, intent: Intent) -> None:
         """Called when an intent is recorded; if it was in doubt, its push may have been found."""
@@ -280,11 +274,11 @@ class Desk:
             self.settle(push, outcomes.pending(push.request, push.operation, error))
 
     def let_go(self) -> None:
-        """Give every remaining push an outcome, also those of deliveries that end late."""
+        """Give every remaining push an outcome, also those whose sending ends late."""
         self.over = True
         self.give_up(ClientClosed("the block was left while this push was Pending; it goes on"))
         for intent_id, push in self.doubted.items():
-            self._leave_in_doubt(push, self.delivery.ledger.get(intent_id))
+            self._leave_in_doubt(push, self.protocol.ledger.get(intent_id))
 
     def tell(self, what: What, push: Push) -> None:
         """Tell the caller's ``on_event``."""

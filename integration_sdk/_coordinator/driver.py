@@ -1,0 +1,222 @@
+"""Drives the machines of the push protocol with the session and a journal.
+
+See `_sansio.pushing.effects` for what a driver has to do. If a stranger cancels the task of a
+machine, nothing more is sent, and the machine is told what may have left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+from attrs import Factory, define, field
+
+from integration_sdk._coordinator import clock
+from integration_sdk._coordinator.push_list import PushList
+from integration_sdk._coordinator.tasks import this_task
+from integration_sdk._journal import Journal
+from integration_sdk._sansio.pushing import replies
+from integration_sdk._sansio.pushing.effects import (
+    Commit,
+    Effect,
+    FindOwners,
+    ListPushes,
+    Machine,
+    ReadSingly,
+    Report,
+    Send,
+    Sleep,
+)
+from integration_sdk._sansio.pushing.intents import Answer, Intent
+from integration_sdk._sansio.pushing.replies import Heard
+from integration_sdk._sansio.requests import Request
+from integration_sdk._sansio.responses import Reply
+from integration_sdk._strays import is_cancelled
+from integration_sdk.errors import (
+    AnswerLost,
+    ApiError,
+    ClientClosed,
+    JournalError,
+    NotSent,
+    TransportError,
+)
+
+logger = logging.getLogger("integration_sdk.pushes")
+T = TypeVar("T")
+
+LEFT_BEHIND: Final = "not sent: the coordinator's block was left before its turn came"
+CANCELLED: Final = "its task was cancelled by somebody else"
+
+
+@define
+class Sending:
+    """A push being sent.
+
+    call: The request. heard: The result of the last transmission, if there was one.
+    """
+
+    call: Request
+    heard: Heard | None = None
+
+
+@define(eq=False)
+class ProtocolDriver:
+    """Carries out the effects of the protocol's machines, and reports how each went.
+
+    Args:
+        pushes: The service's lists of pushes, and how to send to it.
+        journal: Where intents are kept.
+        exact: Whether fractions in answers become Decimal.
+
+    Attributes:
+        on_recorded: Called with each intent once it is recorded, and with those in doubt after
+            each search for them. `Coordinator` sets it, to `PushTracker.intent_changed`.
+        closing: Set once nothing more is sent or searched for.
+        sending: The pushes being sent, by intent.
+    """
+
+    pushes: PushList
+    journal: Journal
+    exact: bool = field(default=False, kw_only=True)
+    on_recorded: Callable[[Intent], None] = field(init=False)
+    closing: asyncio.Event = Factory(asyncio.Event)
+    sending: dict[str, Sending] = Factory(dict)
+    _in_line: set[asyncio.Task[Any]] = Factory(set)
+    _ahead: float = -math.inf
+
+    async def drive(self, machine: Machine[T], *, droppable: bool = False) -> T:
+        """Carry out the effects that *machine* yields, and return its result.
+
+        Args:
+            machine: It decides what to do.
+            droppable: If the task is cancelled, drop the machine, which is as safe as a crash.
+                Otherwise it is told, ends soon, and has a result.
+        """
+        step: Callable[[Any], Effect] = machine.send
+        report: object = None
+        while True:
+            try:
+                effect = step(report)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            try:
+                step, report = machine.send, await self._perform(effect)
+            except JournalError as error:
+                step, report = machine.throw, error
+            except asyncio.CancelledError:
+                if droppable:
+                    raise
+                step, report = _cancelled(machine, effect)
+
+    def cancel_unsent(self) -> None:
+        """Send nothing more: cancel all pushes that have not left yet."""
+        self.closing.set()
+        for task in self._in_line:
+            task.cancel()
+
+    # Effects
+
+    def _perform(self, effect: Effect) -> Awaitable[Report]:
+        match effect:
+            case Commit():
+                return self._commit(effect.rows)
+            case Send():
+                return self._transmit(effect.row)
+            case ListPushes():
+                return self.pushes.read(effect)
+            case ReadSingly():
+                return self.pushes.read_singly(effect.company_id, effect.keys)
+            case FindOwners():
+                return self.journal.owners(effect.keys)
+            case Sleep():
+                return self.sleep(effect.seconds)
+
+    async def _commit(self, changes: tuple[Intent, ...]) -> None:
+        try:
+            await self.journal.commit(changes)
+        except JournalError:
+            raise
+        except asyncio.CancelledError:  # the rows were written all the same
+            self._written(changes)
+            raise
+        except Exception as error:
+            raise JournalError(f"the journal broke: {error!r}") from error
+        self._written(changes)
+
+    def _written(self, changes: tuple[Intent, ...]) -> None:
+        for row in changes:
+            self.on_recorded(row)
+
+    async def sleep(self, seconds: float) -> float | None:
+        """Return the time after so many seconds; None if the block is left, or we are cancelled."""
+        if is_cancelled():
+            return None
+        try:
+            async with asyncio.timeout(seconds):
+                await self.closing.wait()
+        except TimeoutError:
+            return self._now()
+        return None
+
+    def _now(self) -> float:
+        """Return the time on a clock that never goes back, and goes on while the machine sleeps.
+
+        The loop's clock stands still then, and the service forgets idempotency keys meanwhile.
+        """
+        steady = clock.now()
+        self._ahead = max(self._ahead, clock.unix_time() - steady)
+        return steady + self._ahead
+
+    async def _transmit(self, row: Intent) -> Answer:
+        sending = self.sending[row.id]
+        began = self._now()
+        reply = await self._reply(row, sending.call.with_idempotency_key(row.idempotency_key))
+        heard = replies.read(reply, began=began, unix_time=clock.unix_time(), exact=self.exact)
+        sending.heard = heard
+        return heard.answer
+
+    async def _reply(self, row: Intent, call: Request) -> Reply:
+        task, left = this_task(), False
+
+        async def leave() -> None:
+            nonlocal left
+            self._in_line.discard(task)
+            if self.closing.is_set():
+                raise NotSent(LEFT_BEHIND)
+            await self._commit((row,))
+            left = True
+
+        if is_cancelled():
+            return NotSent(f"not sent: {CANCELLED}")
+        self._in_line.add(task)
+        try:
+            return await self.pushes.send(call, before_sending=leave, once=True)
+        except asyncio.CancelledError:
+            if task in self._in_line and self.closing.is_set():
+                task.uncancel()
+                return NotSent(LEFT_BEHIND)
+            lost = f"the answer was lost: {CANCELLED}"
+            return AnswerLost(lost) if left else NotSent(f"not sent: {CANCELLED}")
+        except (TransportError, ApiError, ClientClosed, JournalError) as error:
+            return error
+        except Exception as error:
+            logger.exception("sending %s failed in an unforeseen way", row)
+            kind = AnswerLost if left else NotSent
+            return kind(f"sending the push broke off: {error!r}")
+        finally:
+            self._in_line.discard(task)
+
+
+def _cancelled(machine: Machine[Any], effect: Effect) -> tuple[Callable[[Any], Effect], object]:
+    """Return how to tell *machine* that *effect* was broken off by a cancellation."""
+    match effect:
+        case FindOwners():
+            return machine.throw, JournalError("the journal was asked by a task that was cancelled")
+        case ReadSingly():
+            return machine.send, ()
+        case _:  # a Commit has been made, a list is not to be had, and there is nothing to wait for
+            return machine.send, None
