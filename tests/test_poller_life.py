@@ -120,19 +120,19 @@ def without_list(pushes: int) -> Schedule:
     return schedule
 
 
-def polls(schedule: Schedule, now: float) -> list[SinglePoll]:
+def single_polls(schedule: Schedule, now: float) -> list[SinglePoll]:
     return [poll for poll in schedule.due(now, 16) if isinstance(poll, SinglePoll)]
 
 
 def test_a_push_that_is_followed_anew_during_a_poll_gets_polls_of_its_own() -> None:
     """A poll that was under way for a key that was given up is nothing to who follows it anew."""
     schedule = without_list(20)
-    [old, *_] = polls(schedule, 2.0)
+    [old, *_] = single_polls(schedule, 2.0)
     schedule.forget(old.push.key)
     anew = schedule.follow(old.push.key, "company", "cohort", 2.0)
-    later = polls(schedule, 60.0)  # while the answer to the old one is still awaited
+    later = single_polls(schedule, 60.0)  # while the answer to the old one is still awaited
     schedule.finish(old, 61.0)
-    later += polls(schedule, 3600.0)
+    later += single_polls(schedule, 3600.0)
 
     assert anew in [poll.push for poll in later]
     assert old.push not in [poll.push for poll in later]

@@ -84,8 +84,8 @@ class World:
             self.schedule.forget(push.key)
             self.schedule.follow(push.key, push.group.company.id, "cohort", self.now)
 
-    def hint(self) -> None:
-        self.schedule.hint(f"key-{self.rng.randrange(self.count + 1)}")
+    def notify(self) -> None:
+        self.schedule.notify(f"key-{self.rng.randrange(self.count + 1)}")
 
     def sleep(self) -> None:
         wake = self.schedule.wake_at()
@@ -136,7 +136,7 @@ def test_no_push_is_ever_forgotten(seed: int, steps: int) -> None:
     world = World(random.Random(seed))
     moves: list[Callable[[], None]] = [
         world.add, world.add, world.poll, world.poll, world.answer, world.answer,
-        world.sleep, world.hint, world.forget, world.follow_anew,
+        world.sleep, world.notify, world.forget, world.follow_anew,
     ]  # fmt: skip
     for _ in range(steps):
         world.rng.choice(moves)()
@@ -170,7 +170,7 @@ def test_a_push_is_never_asked_twice_at_the_same_time(seed: int, steps: int) -> 
     """No push is read singly while it is being read, and no company's list while it is listed."""
     world = World(random.Random(seed))
     for _ in range(steps):
-        world.rng.choice([world.add, world.hint, world.poll, world.poll, world.answer])()
+        world.rng.choice([world.add, world.notify, world.poll, world.poll, world.answer])()
         world.sleep()
         singles = [poll.push.key for poll in world.in_flight if isinstance(poll, SinglePoll)]
         lists = [poll.company.id for poll in world.in_flight if isinstance(poll, ListPoll)]

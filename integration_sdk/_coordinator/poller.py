@@ -215,7 +215,7 @@ class Poller:
 
     def notify(self, key: str) -> None:
         """Poll push *key* now; if nobody follows it, tell the listeners."""
-        if self._schedule.hint(key):
+        if self._schedule.notify(key):
             self._wake.set()
         elif key not in self._finished:
             self._tell_listeners(None)

@@ -1,4 +1,22 @@
-"""The data of the polling rules: open pushes, their cohorts and companies, and their polls."""
+"""The data of the polling rules: open pushes, their groups and companies, and their polls.
+
+An open push is in one of two places, where it waits for a time::
+
+    Group.by_round          the next round of its company, `PolledCompany.round_at`
+    Group.by_appointment    its own appointment, `OpenPush.due`; it never goes back to rounds
+
+Those in ``by_round`` have appointments too while their company's list cannot be used. A push that
+is to be polled when its company has its turn is in one of these as well::
+
+    PolledCompany.wanted    its appointment has come, it may well have ended, or a caller's wait
+                            for it soon ends: polled singly or by list, whichever is cheaper
+    PolledCompany.urgent    it was ``notified``, is to be ``read_singly``, or checks the list:
+                            polled singly
+
+It leaves either when its single poll begins, and ``wanted`` also when a list has shown it or a
+poll of its company has failed. While it is ``being_read`` it is not polled singly again, but a
+notification makes it urgent for afterwards.
+"""
 
 from __future__ import annotations
 
@@ -128,8 +146,8 @@ class PolledCompany:
         probe_at: When to compare the list with a push read singly.
         failures: Polls that failed in a row.
         trouble: Why the last poll of its list failed; None if it did not.
-        wanted: Pushes whose appointment has come.
-        urgent: Pushes to be read singly at once.
+        wanted: Pushes to be polled in its next turn.
+        urgent: Pushes to be polled singly in its next turn, whatever else is due.
         price: What a request is worth this time; varies for jitter.
     """
 

@@ -44,7 +44,7 @@ from integration_sdk._sansio.polling.open_pushes import (
     SinglePoll,
     sample,
 )
-from integration_sdk._sansio.polling.trust import after_end, quiet_until
+from integration_sdk._sansio.polling.trust import after_end, notification_wait_ends
 from integration_sdk._sansio.polling.weighing import ROWS_PER_REQUEST, Weight
 from integration_sdk._sansio.requests import LARGEST_PAGE
 
@@ -123,7 +123,7 @@ class Schedule:
         if company.list_after == -inf:  # else remember that its list cannot be used
             del self._companies[company.id]
 
-    def hint(self, key: str) -> bool:
+    def notify(self, key: str) -> bool:
         """Poll push *key* now, after a notification; return False if it is not followed."""
         push = self.pushes.get(key)
         if push is None:
@@ -135,7 +135,7 @@ class Schedule:
     def poll_before_expiry(self, key: str, now: float) -> None:
         """Poll push *key* now if a notification is awaited: a wait for it soon ends."""
         push = self.pushes.get(key)
-        if push is not None and now < quiet_until(push, self.trust):
+        if push is not None and now < notification_wait_ends(push, self.trust):
             self._want(push)
 
     def single_out(self, push: OpenPush) -> None:

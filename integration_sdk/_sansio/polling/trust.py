@@ -17,7 +17,7 @@ KEPT: Final = 1 / 2
 """Share of the trust that is left after a push ended without a notification."""
 NONE: Final = 0.1
 """Trust below which there may be no notifications at all: from full trust, four ends had none."""
-QUIET: Final = 60.0
+NOTIFICATION_WAIT: Final = 60.0
 """Seconds to wait for a notification at first, if none has ever been lost."""
 LAST_POLL: Final = 2.0
 """Seconds before the end of a wait at which to poll all the same."""
@@ -33,19 +33,20 @@ def is_lost(trust: float) -> bool:
     return trust < NONE
 
 
-def quiet_until(push: OpenPush, trust: float) -> float:
-    """Return when to poll *push* although no notification came.
+def notification_wait_ends(push: OpenPush, trust: float) -> float:
+    """Return until when to wait for a notification of *push* instead of polling it.
 
     With full trust, that is a minute plus half of its age after it was last seen, so a long push
     whose notifications are lost is polled ever more rarely. With less trust, it is much sooner:
     a process that hears half of the ends notices nine in ten as soon as one that hears none.
     """
-    return push.seen + trust**3 * (QUIET + (push.seen - push.born) / 2)
+    return push.seen + trust**3 * (NOTIFICATION_WAIT + (push.seen - push.born) / 2)
 
 
 def last_poll(wait: float) -> float:
     """Return after how many of *wait* seconds to poll, whether or not a notification came.
 
-    Otherwise no wait shorter than the quiet would see an end that is not notified.
+    Otherwise an end that is not notified would be missed by each wait of a caller that ends
+    before the wait for the notification.
     """
     return wait - min(LAST_POLL, wait / 4)

@@ -22,7 +22,7 @@ from integration_sdk._sansio.polling.open_pushes import (
     PolledCompany,
     sample,
 )
-from integration_sdk._sansio.polling.trust import quiet_until
+from integration_sdk._sansio.polling.trust import notification_wait_ends
 
 LIKELY: Final = 0.03
 """Chance of having ended from which a push may be worth a poll of its own."""
@@ -82,7 +82,7 @@ class Weight:
         certain: Whether there is any such push, with or without an appointment.
         oldest: The oldest push followed by rounds.
         overdue: Whether a push has waited longer than `patience` allows.
-        quiet: Until when to wait for notifications.
+        notification_wait_ends: Until when to wait for notifications instead of polling.
         step: Seconds after which to weigh again in any case.
     """
 
@@ -93,18 +93,18 @@ class Weight:
     certain: bool = False
     oldest: OpenPush | None = None
     overdue: bool = False
-    quiet: float = inf
+    notification_wait_ends: float = inf
     step: float = inf
 
     def is_due(self, price: float, now: float) -> bool:
         """Return whether a poll is worth its price now, or will be before the next weighing."""
         soon = self.worth + self.ended * SOON
-        return now >= self.quiet and (self.overdue or soon >= price)
+        return now >= self.notification_wait_ends and (self.overdue or soon >= price)
 
     def wait(self, price: float, now: float) -> float:
         """Return an estimate of the seconds until a request is worth its price."""
-        if now < self.quiet:
-            return min(self.step, self.quiet - now)
+        if now < self.notification_wait_ends:
+            return min(self.step, self.notification_wait_ends - now)
         if self.ended_per_second <= 0.0:
             return self.step
         # Solve worth + ended * t + ended_per_second * t**2 / 2 = price for t.
@@ -114,8 +114,8 @@ class Weight:
 
 
 def weigh(company: PolledCompany, now: float, trust: float = 0.0) -> Weight:
-    """Return what it has cost so far not to poll *company*; *trust* as in `quiet_until`."""
-    weight = Weight(quiet=inf if trust else -inf)
+    """Return what it has cost so far not to poll *company*; *trust* as in `Schedule`."""
+    weight = Weight(notification_wait_ends=inf if trust else -inf)
     for group in company.groups.values():
         if group.by_round:
             _add(weight, group, now, trust)
@@ -133,7 +133,8 @@ def _add(weight: Weight, group: Group, now: float, trust: float) -> None:
         weight.ended += share * chance
         weight.ended_per_second += share * rate
         if trust:
-            weight.quiet = min(weight.quiet, quiet_until(push, trust))
+            wait_ends = notification_wait_ends(push, trust)
+            weight.notification_wait_ends = min(weight.notification_wait_ends, wait_ends)
         if chance >= LIKELY:
             weight.certain = True
             weight.likely += stands_for * (push.key not in company.wanted)
@@ -237,7 +238,7 @@ def still_due(push: OpenPush, now: float, trust: float) -> bool:
     if push.read_singly or push.notified:
         return True
     waited = _patience_used(push, now) > 0.8 or _is_due(push, now)
-    return waited and now >= quiet_until(push, trust)
+    return waited and now >= notification_wait_ends(push, trust)
 
 
 def _is_due(push: OpenPush, at: float) -> bool:

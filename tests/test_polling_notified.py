@@ -23,21 +23,21 @@ class Shown:
 
 @define
 class Service:
-    """Pushes of one company that begin at 0, and a schedule that is told of some ends.
+    """Pushes of one company that begin at 0, and a schedule that is notified of some ends.
 
-    ends: When each ends. hints: When what is hinted. found: When each end was seen.
+    ends: When each ends. notices: When what is notified. found: When each end was seen.
     """
 
     schedule: Schedule
     ends: dict[str, float]
-    hints: list[tuple[float, str]] = field(factory=list)
+    notices: list[tuple[float, str]] = field(factory=list)
     found: dict[str, float] = field(factory=dict)
     polls: int = 0
     now: float = 0.0
 
     def run(self) -> None:
         """Go on until all pushes have been found to end."""
-        self.hints.sort()
+        self.notices.sort()
         for key in self.ends:
             self.schedule.follow(key, "company", "cohort", 0.0)
         while self.schedule.pushes:
@@ -45,11 +45,11 @@ class Service:
 
     def step(self) -> None:
         """Go to whatever comes next and answer its polls."""
-        told = self.hints[0][0] if self.hints else math.inf
-        self.now = max(self.now, min(told, self.schedule.wake_at()))
+        notice = self.notices[0][0] if self.notices else math.inf
+        self.now = max(self.now, min(notice, self.schedule.wake_at()))
         assert self.now < math.inf, "nothing is due, and pushes are open"
-        while self.hints and self.hints[0][0] <= self.now:
-            self.schedule.hint(self.hints.pop(0)[1])
+        while self.notices and self.notices[0][0] <= self.now:
+            self.schedule.notify(self.notices.pop(0)[1])
         for poll in self.schedule.due(self.now, 16):
             self.polls += 1
             self.answer(poll)
@@ -78,8 +78,8 @@ def service(ends: list[float], *, trust: float = 1.0, seed: int = 1) -> Service:
     return Service(Schedule(random.Random(seed).random, trust=trust), keys)
 
 
-def told(of: Service, *, early: float = 0.0) -> Service:
-    of.hints = [(end * (1 - early) + 0.01, key) for key, end in of.ends.items()]
+def notified(of: Service, *, early: float = 0.0) -> Service:
+    of.notices = [(end * (1 - early) + 0.01, key) for key, end in of.ends.items()]
     return of
 
 
@@ -94,10 +94,10 @@ def test_a_push_whose_notification_is_lost_is_found(
     ends: list[float], lost: set[int], forged: list[tuple[float, int]], seed: int
 ) -> None:
     """Told of some ends and of things that are not so, every end is found; the others in time."""
-    world = told(service(ends, seed=seed))
+    world = notified(service(ends, seed=seed))
     keys = list(world.ends)
-    true = [hint for number, hint in enumerate(world.hints) if number not in lost]
-    world.hints = true + [(at, f"key-{number}") for at, number in forged]
+    true = [notice for number, notice in enumerate(world.notices) if number not in lost]
+    world.notices = true + [(at, f"key-{number}") for at, number in forged]
     world.run()
 
     assert world.found.keys() == world.ends.keys()
@@ -108,24 +108,24 @@ def test_a_push_whose_notification_is_lost_is_found(
             assert world.found[key] <= world.ends[key] + 0.1
 
 
-def test_a_push_that_is_told_of_costs_a_poll_or_two() -> None:
+def test_a_push_that_is_notified_costs_a_poll_or_two() -> None:
     """Where notifications are trusted, a push of a minute or two costs a tenth of its polls."""
-    polled, notified = 0, 0
+    polled, informed_polls = 0, 0
     for seconds in range(60, 120, 5):
         alone = service([seconds], trust=0.0)
         alone.run()
         polled += alone.polls
-        informed = told(service([seconds]))
+        informed = notified(service([seconds]))
         informed.run()
-        notified += informed.polls
+        informed_polls += informed.polls
 
-    assert notified <= 24
-    assert notified <= 0.15 * polled
+    assert informed_polls <= 24
+    assert informed_polls <= 0.15 * polled
 
 
-def test_a_push_of_hours_that_is_told_of_costs_a_dozen_polls() -> None:
-    """Quiet lasts when a push has become so old that it has appointments of its own."""
-    polled, informed = service([20_000.0], trust=0.0), told(service([20_000.0]))
+def test_a_push_of_hours_that_is_notified_costs_a_dozen_polls() -> None:
+    """They are awaited also once a push has become so old that it has appointments of its own."""
+    polled, informed = service([20_000.0], trust=0.0), notified(service([20_000.0]))
     polled.run()
     informed.run()
 
@@ -134,8 +134,8 @@ def test_a_push_of_hours_that_is_told_of_costs_a_dozen_polls() -> None:
 
 
 def test_trust_is_gained_slowly_and_lost_at_once() -> None:
-    """Twenty ends that were told of make notifications trusted; four that were not end it."""
-    good = told(service([2.0 + number for number in range(40)], trust=0.0))
+    """Twenty ends that were notified make notifications trusted; four that were not end it."""
+    good = notified(service([2.0 + number for number in range(40)], trust=0.0))
     good.run()
     assert good.schedule.trust > 0.9
 
@@ -145,8 +145,8 @@ def test_trust_is_gained_slowly_and_lost_at_once() -> None:
 
 
 def test_a_claim_that_comes_too_early_earns_no_trust() -> None:
-    """A hint that a poll proves wrong does not count as a notification of the end."""
-    early = told(service([30.0], trust=0.5), early=0.5)
+    """A notice that a poll proves wrong does not count as a notification of the end."""
+    early = notified(service([30.0], trust=0.5), early=0.5)
     early.run()
 
     assert early.schedule.trust < 0.5
@@ -164,15 +164,15 @@ def test_what_a_list_says_too_little_of_is_read_at_once() -> None:
     assert [one.push for one in schedule.due(0.0, 16) if isinstance(one, SinglePoll)] == [push]
 
 
-def test_a_hint_during_a_poll_is_not_lost() -> None:
+def test_a_notification_during_a_poll_is_not_lost() -> None:
     """A notification that comes while its push is being read leads to another poll, at once."""
     schedule = Schedule(lambda: 0.5, trust=1.0)
     push = schedule.follow("key", "company", "cohort", 0.0)
     schedule.follow("other", "company", "cohort", 0.0)
-    schedule.hint("key")
-    schedule.hint("other")
+    schedule.notify("key")
+    schedule.notify("other")
     poll, _ = schedule.due(1.0, 16)
-    schedule.hint("key")
+    schedule.notify("key")
     assert not schedule.due(1.1, 16)
     schedule.finish(poll, 1.2)
 
@@ -183,10 +183,10 @@ def test_a_hint_during_a_poll_is_not_lost() -> None:
 
 
 def test_a_poll_that_fails_after_a_notification_is_repeated() -> None:
-    """What was told of is polled again soon after a failure, however quiet the rest is."""
+    """What was notified is polled again soon after a failure, however long the rest may wait."""
     schedule = Schedule(lambda: 0.5, trust=1.0)
     schedule.follow("key", "company", "cohort", 0.0)
-    schedule.hint("key")
+    schedule.notify("key")
     [poll] = schedule.due(1.0, 16)
     schedule.failed(poll, 1.1)
 
