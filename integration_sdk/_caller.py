@@ -2,86 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
-import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
-from copy import copy
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
-from weakref import WeakValueDictionary
 
-from attrs import Factory, define, frozen
+from attrs import Factory, frozen
 
 from integration_sdk._pager.pager import ListOptions, Pager
+from integration_sdk._remembered_options import RememberedOptions
 from integration_sdk._sansio import requests, responses
-from integration_sdk._sansio.cache import Cache
 from integration_sdk._sansio.codec import Json
 from integration_sdk._sansio.paging.items import Decode
 from integration_sdk._sansio.requests import DEFAULT_PAGE_SIZE, Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk._session import BeforeSending, CallOptions, Session
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import ApiError
 
 if TYPE_CHECKING:
-    from integration_sdk._coordinator.poller import Poller
     from integration_sdk._sansio.options.options import Problem, PushOptions
     from integration_sdk.models import PushOperation
 
 logger = logging.getLogger("integration_sdk.pushes")
 
-OPTIONS_TTL = 300.0
-"""Seconds for which push options are remembered."""
-REFUSAL_TTL = 30.0
-"""Seconds for which it is remembered that there are no push options."""
-NO_OPTIONS = frozenset({400, 403, 404, 405})
-"""Statuses that mean that there are no push options."""
 MOST_WARNINGS = 1000
 """Maximum number of kinds of warnings that are logged."""
-
-
-@define
-class RememberedOptions:
-    """Push options by request target. Tasks that want the same options ask one at a time."""
-
-    _options: Cache[str, PushOptions] = Factory(lambda: Cache(ttl=OPTIONS_TTL))
-    _refusals: Cache[str, ApiError] = Factory(lambda: Cache(ttl=REFUSAL_TTL))
-    _asking: WeakValueDictionary[str, asyncio.Lock] = Factory(WeakValueDictionary)
-
-    async def get(
-        self, target: str, ask: Callable[[], Any], *, refresh: bool = False
-    ) -> PushOptions:
-        """Return the remembered options for *target*, or else those that *ask* returns.
-
-        Raises:
-            ApiError: The service has no options for *target* or refuses them, now or recently.
-        """
-        if refresh:
-            self._options.forget(target)
-            self._refusals.forget(target)
-        async with self._asking.setdefault(target, asyncio.Lock()):
-            return self._remembered(target) or await self._asked(target, ask)
-
-    def _remembered(self, target: str) -> PushOptions | None:
-        refusal = self._refusals.get(target, _now())
-        if refusal is not None:
-            raise copy(refusal)  # raising one error several times would grow its traceback
-        return self._options.get(target, _now())
-
-    async def _asked(self, target: str, ask: Callable[[], Any]) -> PushOptions:
-        try:
-            options: PushOptions = await ask()
-        except ApiError as error:
-            if error.status in NO_OPTIONS:
-                self._refusals.put(target, copy(error), _now())
-            raise
-        self._options.put(target, options, _now())
-        return options
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 @frozen
@@ -113,10 +58,6 @@ class Caller:
         """Return a request for one of the dialect's operations, without body."""
         return requests.to_route(self.dialect, operation, **names)
 
-    async def fetch(self, request: Request) -> Response:
-        """Send *request* and return the answer, whatever its status."""
-        return await self.session.send(request, self.settings)
-
     async def send(
         self,
         request: Request,
@@ -124,26 +65,26 @@ class Caller:
         before_sending: BeforeSending | None = None,
         once: bool = False,
     ) -> Response:
-        """Send as `fetch` does; await *before_sending* before each transmission.
+        """Send *request* and return the answer, whatever its status.
 
-        With *once* there are no retries.
+        *before_sending* is awaited before each transmission. With *once* there are no retries.
         """
         settings = self.settings.once() if once else self.settings
         return await self.session.send(request, settings, before_sending=before_sending)
 
     async def json(self, request: Request) -> Json:
         """Send *request* and return the decoded body."""
-        return responses.read_json(request, await self.fetch(request), exact=self.exact)
+        return responses.read_json(request, await self.send(request), exact=self.exact)
 
     async def push(self, request: Request) -> PushOperation:
         """Send *request* and return the push operation in the answer."""
-        return responses.read_push(request, await self.fetch(request), exact=self.exact)
+        return responses.read_push(request, await self.send(request), exact=self.exact)
 
     async def options(self, request: Request, *, refresh: bool = False) -> PushOptions:
         """Return push options, remembered for some minutes."""
 
         async def ask() -> PushOptions:
-            return responses.read_options(request, await self.fetch(request))
+            return responses.read_options(request, await self.send(request))
 
         return await self.remembered.get(request.target, ask, refresh=refresh)
 
@@ -184,17 +125,13 @@ class Caller:
             raise TypeError("this list() has no option 'model': its items are PushOperations")
         options.setdefault("numbers", self.numbers)
         return Pager(
-            self.fetch,
+            self.send,
             request,
             base_url=self.session.base_url,
             model=model,
             decode=decode,
             **options,
         )
-
-    def new_idempotency_key(self) -> str:
-        """Return a new idempotency key; it is sent if the dialect has such keys."""
-        return str(uuid.uuid4())
 
 
 def refuse_unknown(call: str, options: Iterable[str], known: Collection[str]) -> None:
@@ -211,29 +148,3 @@ def refuse_unknown(call: str, options: Iterable[str], known: Collection[str]) ->
             meant = f"; did you mean {near[0]!r}?" if near else ""
             has = ", ".join(sorted(known))
             raise TypeError(f"{call}() has no option {name!r}{meant} (it has {has})")
-
-
-@define(eq=False)
-class Polling:
-    """The poller of a client and the clients derived from it, created on first use."""
-
-    _caller: Caller
-    _notified: bool
-    _made: Poller | None = None
-
-    @property
-    def poller(self) -> Poller:
-        """The poller that these clients share."""
-        if self._made is None:
-            from integration_sdk._coordinator.poller import Poller  # noqa: PLC0415 - for pushes only
-
-            caller = self._caller
-            self._made = Poller(
-                caller.send, caller.dialect, notified=self._notified, exact=caller.exact
-            )
-        return self._made
-
-    async def aclose(self) -> None:
-        """Stop the poller, if there is one."""
-        if self._made is not None:
-            await self._made.aclose()

@@ -9,15 +9,15 @@ from copy import copy
 from inspect import iscoroutinefunction
 from ssl import SSLContext
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import aiohttp
-from attrs import evolve
+from attrs import define, evolve
 from yarl import URL
 
 import integration_sdk
-from integration_sdk._answers import Quota
-from integration_sdk._caller import Caller, Polling, refuse_unknown
+from integration_sdk._answer_parts import Quota
+from integration_sdk._caller import Caller, refuse_unknown
 from integration_sdk._connections import Check, refuse_wrong, wants_check
 from integration_sdk._resources import Companies, Company, Profile
 from integration_sdk._sansio import arguments, custom, requests
@@ -33,6 +33,9 @@ from integration_sdk._session import (
 )
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from integration_sdk._coordinator.poller import Poller
 
 ENVIRONMENT_KEY = "INTEGRATION_SDK_API_KEY"
 ENVIRONMENT_URL = "INTEGRATION_SDK_BASE_URL"
@@ -392,6 +395,32 @@ class Client:
     def quota(self) -> Quota | None:
         """The account's rate limits, as the service last reported them; None until it does."""
         return self._caller.session.quota
+
+
+@define(eq=False)
+class Polling:
+    """The poller of a client and the clients derived from it, created on first use."""
+
+    _caller: Caller
+    _notified: bool
+    _made: Poller | None = None
+
+    @property
+    def poller(self) -> Poller:
+        """The poller that these clients share."""
+        if self._made is None:
+            from integration_sdk._coordinator.poller import Poller  # noqa: PLC0415 - for pushes only
+
+            caller = self._caller
+            self._made = Poller(
+                caller.send, caller.dialect, notified=self._notified, exact=caller.exact
+            )
+        return self._made
+
+    async def aclose(self) -> None:
+        """Stop the poller, if there is one."""
+        if self._made is not None:
+            await self._made.aclose()
 
 
 def _policy(retry: RetryPolicy | None) -> RetryPolicy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Literal
+from uuid import uuid4
 
 import integration_sdk
 from integration_sdk._caller import Caller
@@ -158,7 +159,7 @@ class Connection:
             record_id=record_id,
             timeout_minutes=timeout_minutes,
             force_update=force,
-            idempotency_key=self._caller.new_idempotency_key(),
+            idempotency_key=str(uuid4()),  # sent if the dialect has such keys
         )
         if key is not None:
             request = requests.with_own_key(self._caller.dialect, request, key)

@@ -47,11 +47,12 @@ survive ``pickle`` and ``copy`` and are safe to log.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import integration_sdk
-from integration_sdk._answers import ErrorBody
+from integration_sdk._answer_parts import ErrorBody
 
 
 class IntegrationError(Exception):
@@ -363,3 +364,13 @@ class JournalError(IntegrationError):
 
 class JournalInUse(JournalError):
     """Another process, or another coordinator of this one, has the journal open."""
+
+
+_Error = TypeVar("_Error", bound=IntegrationError)
+
+
+def fresh_copy(error: _Error) -> _Error:
+    """Return a copy of *error*, since raising one error several times would grow its traceback."""
+    other = copy(error)
+    other.__cause__ = error.__cause__
+    return other

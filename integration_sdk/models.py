@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from attrs import Factory, field, frozen
 
-from integration_sdk._answers import (
+from integration_sdk._answer_parts import (
     ErrorBody,
     Extra,
     Links,

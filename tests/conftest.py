@@ -52,7 +52,9 @@ async def every_task_ended() -> AsyncIterator[None]:
 def each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Send over aiohttp's connections, and again with its session, as under a trace config."""
     if request.param == "session":
-        monkeypatch.setattr("integration_sdk._session.transport.is_watched", lambda session: True)
+        monkeypatch.setattr(
+            "integration_sdk._session.transport.must_use_session", lambda session: True
+        )
     return str(request.param)
 
 

@@ -11,7 +11,7 @@ import msgspec
 from attrs import define, field
 
 from integration_sdk._pager.pager import Pager
-from integration_sdk._sansio.paging.items import ItemReader, Sheet
+from integration_sdk._sansio.paging.items import ItemReader, RawPage
 from integration_sdk._sansio.requests import Priority, Request, list_page
 from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect
@@ -19,15 +19,15 @@ from integration_sdk.dialect import Dialect
 BASE = "https://service.test"
 
 
-def open_page(reader: ItemReader, *pieces: bytes) -> Sheet:
+def open_page(reader: ItemReader, *pieces: bytes) -> RawPage:
     """Read the page that *pieces* hold, to its end."""
     opening = reader.open(pieces)
     while True:
         try:
             next(opening)
         except StopIteration as end:
-            sheet: Sheet = end.value
-            return sheet
+            page: RawPage = end.value
+            return page
 
 
 @define(slots=False)

@@ -10,7 +10,7 @@ from attrs import define, field
 from integration_sdk._sansio.paging.cursor import Position
 from integration_sdk._sansio.paging.drift import Keys
 from integration_sdk._sansio.paging.items import ItemReader
-from integration_sdk._sansio.paging.page_queue import Ask, PageQueue
+from integration_sdk._sansio.paging.page_queue import PageQueue, PageRequest
 from integration_sdk._sansio.paging.repair import RepairWalk
 from integration_sdk._sansio.requests import MIB, Params
 from tests.pager_support import open_page
@@ -94,22 +94,22 @@ def read(
     """Read to the end, or some items; pages are looked up at any moment, in any order."""
     items: list[int] = []
     taken = 0
-    on_its_way: list[Ask] = []
-    arrived: dict[Ask, bytes] = {}
+    on_its_way: list[PageRequest] = []
+    arrived: dict[PageRequest, bytes] = {}
     while (head := walk.head) is not None:
         on_its_way += walk.to_fetch(waiting=True)
         while head not in arrived:
             listed.change()
-            ask = on_its_way.pop(listed.chance.randrange(len(on_its_way)))
-            arrived[ask] = listed.answer(ask.params)
-            walk.queue.arrived(ask, len(arrived[ask]))
-        sheet = open_page(READER, arrived.pop(head))
-        skip = walk.opened(sheet, 100)
-        on_its_way = [ask for ask in on_its_way if ask in walk.queue.asks]
-        arrived = {ask: body for ask, body in arrived.items() if ask in walk.queue.asks}
-        taken = taken if skip is None else sheet.count
-        for index in range(sheet.count if skip is None else skip, sheet.count):
-            items.append(READER.value(sheet.raws[index])["id"])
+            wanted = on_its_way.pop(listed.chance.randrange(len(on_its_way)))
+            arrived[wanted] = listed.answer(wanted.params)
+            walk.queue.arrived(wanted, len(arrived[wanted]))
+        page = open_page(READER, arrived.pop(head))
+        skip = walk.opened(page, 100)
+        on_its_way = [wanted for wanted in on_its_way if wanted in walk.queue.pages]
+        arrived = {wanted: body for wanted, body in arrived.items() if wanted in walk.queue.pages}
+        taken = taken if skip is None else page.count
+        for index in range(page.count if skip is None else skip, page.count):
+            items.append(READER.value(page.raws[index])["id"])
             if len(items) == stop_after:
                 return items, walk.position(index + 1)
         on_its_way += walk.to_fetch(waiting=False)

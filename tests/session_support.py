@@ -210,7 +210,7 @@ class VirtualService:
     async def close(self) -> None:
         """Nothing to close."""
 
-    async def send(self, transmission: Transmission, key: object) -> Response | Failure:
+    async def send(self, transmission: Transmission, authorization: object) -> Response | Failure:
         now = asyncio.get_running_loop().time()
         transmission.may_have_left = True
         self.in_flight += 1

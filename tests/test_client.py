@@ -26,7 +26,7 @@ from integration_sdk import (
     Route,
     errors,
 )
-from integration_sdk._caller import RememberedOptions
+from integration_sdk._remembered_options import RememberedOptions
 from integration_sdk._sansio import custom
 from integration_sdk.sandbox import Sandbox
 
@@ -996,8 +996,9 @@ async def test_a_key_may_come_from_a_plain_callable(sandbox: Sandbox) -> None:
 async def test_parameters_are_spelt_as_the_service_would(sandbox: Sandbox, client: Client) -> None:
     """None is left out, booleans are lower case, a list repeats its name, an enum has a value."""
     odd = {"a": None, "b": True, "c": [1, Decimal("2.5")], "d": date(2022, 1, 31), "e": Sync.DAILY}
-    with pytest.raises(errors.ConfigurationError, match="parameter x cannot be"):
-        await client.request("GET", "/companies", params={"x": object()})
+    for wrong in (object(), 10**5000):
+        with pytest.raises(errors.ConfigurationError, match="parameter x cannot be"):
+            await client.request("GET", "/companies", params={"x": wrong})
     await client.request("GET", "/companies", params=odd)
 
     assert sandbox.requests[-1].query == {"b": "true", "c": "2.5", "d": "2022-01-31", "e": "24"}

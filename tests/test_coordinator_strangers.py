@@ -28,7 +28,7 @@ DOUBTFUL = {OutcomeStatus.IN_DOUBT, OutcomeStatus.PENDING}
 
 
 def cancel(doomed: str) -> None:
-    """Cancel *doomed* ("all", "pushes" or "others": looks, snapshots), but no task of a caller."""
+    """Cancel *doomed* ("all", "pushes" or "others": polls, snapshots), but no task of a caller."""
     for task in asyncio.all_tasks():
         kind = "pushes" if task.get_name() == "integration_sdk push" else "others"
         if doomed in {kind, "all"} and not task.get_name().startswith(CALLER):

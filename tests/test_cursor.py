@@ -138,17 +138,17 @@ def read_some(
     walk = walk_of(page_size, base_url=HOST, start=start)
     items: list[str] = []
     while (head := walk.head) is not None and len(items) < count:
-        if chance.random() < (0.1 if walk.current else 0.5) and walk.too_much():
+        if chance.random() < (0.1 if walk.current else 0.5) and walk.shrink_head():
             continue
         body = world.body(head.params)
-        sheet = open_page(READER, body)
-        skip = walk.opened(sheet, len(body))
+        page = open_page(READER, body)
+        skip = walk.opened(page, len(body))
         if skip is None:
             continue
-        for index in range(skip, sheet.count):
+        for index in range(skip, page.count):
             if len(items) == count:
                 return items, walk.position(index)
-            items.append(READER.value(sheet.raws[index])["id"])
+            items.append(READER.value(page.raws[index])["id"])
     return items, walk.position(10**9)
 
 

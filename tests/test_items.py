@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from integration_sdk._sansio.codec import encode_record
 from integration_sdk._sansio.model_fields import camel
-from integration_sdk._sansio.paging.items import Feed, ItemReader, collector_paused
+from integration_sdk._sansio.paging.items import ItemReader, PageItems, collector_paused
 from integration_sdk.errors import ConfigurationError, InvalidItem
 from tests.pager_support import FakeService, open_page
 
@@ -382,13 +382,13 @@ def test_whole_numbers_of_any_size_are_exact() -> None:
 
 
 def test_items_are_counted_as_they_are_handed_out() -> None:
-    """A feed knows how many are left, and what was skipped, at any moment."""
+    """A page knows how many are left, and what was skipped, at any moment."""
     reader = ItemReader.of()
-    feed = Feed.of(open_page(reader, b'{"results":[1,2,3,4]}'), reader, skip=1)
+    items = PageItems.of(open_page(reader, b'{"results":[1,2,3,4]}'), reader, skip=1)
 
-    assert (next(feed.values), feed.taken, feed.left) == (2, 2, 2)
-    assert list(feed.values) == [3, 4]
-    assert (feed.taken, feed.left) == (4, 0)
+    assert (next(items.values), items.taken, items.left) == (2, 2, 2)
+    assert list(items.values) == [3, 4]
+    assert (items.taken, items.left) == (4, 0)
 
 
 @pytest.mark.parametrize("wanted", [True, False])

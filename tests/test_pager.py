@@ -744,8 +744,8 @@ def test_sizes_divide_each_other() -> None:
     """A size that is cut and cut again stays a divisor, down to 1."""
     sizes = PageSize(90)
     seen = [90]
-    while sizes.too_much():
-        seen.append(sizes.wanted)
+    while sizes.shrink():
+        seen.append(sizes.current)
         sizes.answered(0, 0, 0.0)
 
     assert seen[-1] == 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from integration_sdk._sansio.paging.cursor import Position
 from integration_sdk._sansio.paging.items import ItemReader
-from integration_sdk._sansio.paging.page_queue import Ask, PageQueue
+from integration_sdk._sansio.paging.page_queue import PageQueue, PageRequest
 from integration_sdk._sansio.paging.page_size import PageSize
 from integration_sdk._sansio.paging.page_walk import PageWalk
 from integration_sdk._sansio.requests import MIB
@@ -44,29 +44,31 @@ def walked(world: World, walk: PageWalk, seed: int = 0, *, cuts: bool = False) -
     """Drive *walk* with answers that come in any order; a few requests fail."""
     chance = Random(seed)
     items: list[str] = []
-    on_its_way: list[Ask] = []
-    arrived: dict[Ask, bytes] = {}
+    on_its_way: list[PageRequest] = []
+    arrived: dict[PageRequest, bytes] = {}
     try:
         while (head := walk.head) is not None:
             on_its_way += walk.to_fetch(waiting=True)
             while head not in arrived:
-                ask = on_its_way.pop(chance.randrange(len(on_its_way)))
+                wanted = on_its_way.pop(chance.randrange(len(on_its_way)))
                 if chance.random() < 0.1:
-                    walk.queue.failed(ask, throttled=chance.random() < 0.5)
-                    if cuts and ask is head and chance.random() < 0.5 and walk.too_much():
-                        head = walk.queue.asks[0]
+                    walk.queue.failed(wanted, throttled=chance.random() < 0.5)
+                    if cuts and wanted is head and chance.random() < 0.5 and walk.shrink_head():
+                        head = walk.queue.pages[0]
                         on_its_way, arrived = [], {}
                     on_its_way += walk.to_fetch(waiting=True)
                     continue
-                arrived[ask] = world.body(ask.params)
-                walk.queue.arrived(ask, len(arrived[ask]))
+                arrived[wanted] = world.body(wanted.params)
+                walk.queue.arrived(wanted, len(arrived[wanted]))
             body = arrived.pop(head)
-            sheet = open_page(READER, body)
-            skip = walk.opened(sheet, len(body))
+            page = open_page(READER, body)
+            skip = walk.opened(page, len(body))
             if skip is not None:
-                items += [item["id"] for item in READER.values(iter(sheet.raws[skip:]))]
-            on_its_way = [ask for ask in on_its_way if ask in walk.queue.asks]
-            arrived = {ask: body for ask, body in arrived.items() if ask in walk.queue.asks}
+                items += [item["id"] for item in READER.values(iter(page.raws[skip:]))]
+            on_its_way = [wanted for wanted in on_its_way if wanted in walk.queue.pages]
+            arrived = {
+                wanted: body for wanted, body in arrived.items() if wanted in walk.queue.pages
+            }
             on_its_way += walk.to_fetch(waiting=False)
         if problem := walk.resume_behind_problem():
             raise problem
@@ -112,16 +114,16 @@ def test_a_page_asked_for_in_another_size_loses_and_doubles_nothing(
 def test_a_429_halves_the_window_and_answers_open_it_again(prefetch: int, answers: int) -> None:
     """Half as many go ahead at once after a refusal, one more with each answer."""
     queue = PageQueue(prefetch, 64 * MIB)
-    asks = [Ask(params=(), number=number) for number in range(1, 40)]
-    queue.start_over(*asks)
-    asked = queue.to_fetch(queue.room(waiting=False))
-    queue.failed(asks[0], throttled=True)
+    pages = [PageRequest(params=(), number=number) for number in range(1, 40)]
+    queue.start_over(*pages)
+    requested = queue.to_fetch(queue.room(waiting=False))
+    queue.failed(pages[0], throttled=True)
     queue.open_head(0)
 
-    for ask in asked[1 : 1 + answers]:
-        queue.arrived(ask, 10)
+    for wanted in requested[1 : 1 + answers]:
+        queue.arrived(wanted, 10)
 
-    answers = min(answers, len(asked) - 1)
+    answers = min(answers, len(requested) - 1)
     assert queue.room(waiting=False) == min(max(prefetch // 2, 1) + answers, prefetch)
 
 
@@ -129,17 +131,17 @@ def test_a_429_halves_the_window_and_answers_open_it_again(prefetch: int, answer
 def test_nothing_is_asked_for_behind_a_page_that_failed(prefetch: int, failed: int) -> None:
     """Until it has become the head, the queue ends before it."""
     queue = PageQueue(prefetch, 64 * MIB)
-    asks = [Ask(params=(), number=number) for number in range(1, 40)]
-    queue.start_over(*asks)
-    asked = queue.to_fetch(prefetch)
-    failed %= len(asked)
-    queue.failed(asked[failed], throttled=False)
+    pages = [PageRequest(params=(), number=number) for number in range(1, 40)]
+    queue.start_over(*pages)
+    requested = queue.to_fetch(prefetch)
+    failed %= len(requested)
+    queue.failed(requested[failed], throttled=False)
 
     for _ in range(failed):
         assert queue.to_fetch(queue.room(waiting=False)) == []
         queue.open_head(0)
 
-    assert queue.to_fetch(queue.room(waiting=True))[0] is asked[failed]
+    assert queue.to_fetch(queue.room(waiting=True))[0] is requested[failed]
 
 
 # What is no page
@@ -148,9 +150,9 @@ def test_nothing_is_asked_for_behind_a_page_that_failed(prefetch: int, failed: i
 def test_numbers_of_a_page_may_be_strings() -> None:
     """Assumed: some services write them so."""
     body = b'{"results":[],"pageNumber":"2","pageSize":"100","totalResults":250.0}'
-    sheet = open_page(READER, body)
+    page = open_page(READER, body)
 
-    assert (sheet.number, sheet.size, sheet.total) == (2, 100, 250)
+    assert (page.number, page.size, page.total) == (2, 100, 250)
 
 
 @pytest.mark.parametrize(

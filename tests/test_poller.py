@@ -124,7 +124,7 @@ async def test_nobody_waiting_means_nobody_polling() -> None:
 
 
 async def test_a_wait_that_begins_while_polling_ends_is_served() -> None:
-    """A wait that begins while the last look of the loop is on its way does not hang."""
+    """A wait that begins while the last poll of the loop is on its way does not hang."""
     model = Model(lambda _: 3.0, latency=1.0)
     polls = poller(model)
     first = asyncio.ensure_future(polls.wait("company", held(model, 0).key))
@@ -137,7 +137,7 @@ async def test_a_wait_that_begins_while_polling_ends_is_served() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.5, 1.0, 1.2, 2.0, 3.3])
-async def test_a_look_that_somebody_cancels_is_repeated(seconds: float) -> None:
+async def test_a_poll_that_somebody_cancels_is_repeated(seconds: float) -> None:
     """A stranger cancelled the task of a request, begun or not: the push is polled all the same."""
     model = Model(lambda _: 3.0, latency=1.0)
     polls = poller(model)
@@ -512,7 +512,7 @@ async def test_a_snapshot_is_keys_alone() -> None:
 
 @pytest.mark.parametrize("turns", range(6))
 async def test_a_wait_that_begins_as_the_loop_ends_is_served(turns: int) -> None:
-    """Whatever moment it comes at, a push is looked at."""
+    """Whatever moment it comes at, a push is polled."""
     model = Model(lambda _: 1.0)
     polls = poller(model)
     first, second = held(model, 1), held(model, 2)
@@ -527,7 +527,7 @@ async def test_a_wait_that_begins_as_the_loop_ends_is_served(turns: int) -> None
 
 
 async def test_an_answer_about_another_push_is_not_believed() -> None:
-    """A cache's mix-up tells nobody of a state that is not its push's; it is looked at again."""
+    """A cache's mix-up tells nobody of a state that is not its push's; it is polled again."""
     mixed_up = 2
 
     def answer(call: Request) -> Response | None:

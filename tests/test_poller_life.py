@@ -10,7 +10,7 @@ from weakref import WeakSet, ref
 import pytest
 
 from integration_sdk._coordinator.poller import Poller
-from integration_sdk._sansio.polling.open_pushes import ListLook, SingleLook
+from integration_sdk._sansio.polling.open_pushes import ListPoll, SinglePoll
 from integration_sdk._sansio.polling.polling import Schedule
 from integration_sdk._sansio.requests import Request
 from integration_sdk.errors import AnswerLost, ClientClosed, PollingStopped, WaitExpired
@@ -35,7 +35,7 @@ async def told_why(polls: Poller, key: str) -> type[Exception]:
 
 
 async def test_who_waits_again_while_the_client_closes_is_told_too() -> None:
-    """A wait that begins while the last looks are being cancelled ends like those before it."""
+    """A wait that begins while the last polls are being cancelled ends like those before it."""
     model = Model(lambda _: FOREVER, latency=60.0)
     polls = poller(model)
 
@@ -43,7 +43,7 @@ async def test_who_waits_again_while_the_client_closes_is_told_too() -> None:
         return [await told_why(polls, held(model).key) for _ in range(3)]
 
     waits = asyncio.ensure_future(wait_and_wait_again())
-    await asyncio.sleep(30)  # a look is under way
+    await asyncio.sleep(30)  # a poll is under way
     model.answer = lambda _: ClientClosed("the client is closed")
     await polls.aclose()
 
@@ -58,7 +58,7 @@ def cancel_loop() -> None:
 @pytest.mark.parametrize("latency", [0.03, 20.0])
 @pytest.mark.parametrize("after", [0.0, 5.0])
 async def test_a_loop_that_somebody_cancels_goes_on(after: float, latency: float) -> None:
-    """As a look, a push and a search do: who lives on learns how the push ends."""
+    """As a poll, a push and a search do: who lives on learns how the push ends."""
     model = Model(lambda _: 60.0, latency=latency)
     polls = poller(model)
     wait = asyncio.ensure_future(polls.wait("company", held(model).key))
@@ -113,44 +113,44 @@ def without_list(pushes: int) -> Schedule:
     """A schedule of so many pushes of a company that was found to have no list, at second 1."""
     schedule = Schedule(lambda: 0.5)
     for number in range(pushes):
-        schedule.follow(f"key-{number}", "company", "lane", 0.0)
+        schedule.follow(f"key-{number}", "company", "cohort", 0.0)
     [page] = schedule.due(1.0, 16)
-    assert isinstance(page, ListLook)
+    assert isinstance(page, ListPoll)
     schedule.unlistable(page, 1.0)
     return schedule
 
 
-def looks(schedule: Schedule, now: float) -> list[SingleLook]:
-    return [look for look in schedule.due(now, 16) if isinstance(look, SingleLook)]
+def single_polls(schedule: Schedule, now: float) -> list[SinglePoll]:
+    return [poll for poll in schedule.due(now, 16) if isinstance(poll, SinglePoll)]
 
 
-def test_a_push_that_is_followed_anew_during_a_look_gets_looks_of_its_own() -> None:
-    """A look that was under way for a key that was given up is nothing to who follows it anew."""
+def test_a_push_that_is_followed_anew_during_a_poll_gets_polls_of_its_own() -> None:
+    """A poll that was under way for a key that was given up is nothing to who follows it anew."""
     schedule = without_list(20)
-    [old, *_] = looks(schedule, 2.0)
+    [old, *_] = single_polls(schedule, 2.0)
     schedule.forget(old.push.key)
-    anew = schedule.follow(old.push.key, "company", "lane", 2.0)
-    later = looks(schedule, 60.0)  # while the answer to the old one is still awaited
+    anew = schedule.follow(old.push.key, "company", "cohort", 2.0)
+    later = single_polls(schedule, 60.0)  # while the answer to the old one is still awaited
     schedule.finish(old, 61.0)
-    later += looks(schedule, 3600.0)
+    later += single_polls(schedule, 3600.0)
 
-    assert anew in [look.push for look in later]
-    assert old.push not in [look.push for look in later]
+    assert anew in [poll.push for poll in later]
+    assert old.push not in [poll.push for poll in later]
 
 
-def test_a_company_without_a_list_keeps_nothing_of_its_lanes() -> None:
+def test_a_company_without_a_list_keeps_nothing_of_its_cohorts() -> None:
     """Only that it has no list is remembered of it once its last push has ended."""
     schedule = without_list(20)
-    lane = ref(next(iter(schedule.pushes.values())).group)
+    group = ref(next(iter(schedule.pushes.values())).group)
     for key in list(schedule.pushes):
         schedule.forget(key)
     assert schedule.wake_at() == math.inf
     gc.collect()
 
-    assert lane() is None
-    schedule.follow("new", "company", "lane", 2.0)
-    [look] = schedule.due(60.0, 16)
-    assert isinstance(look, SingleLook)
+    assert group() is None
+    schedule.follow("new", "company", "cohort", 2.0)
+    [poll] = schedule.due(60.0, 16)
+    assert isinstance(poll, SinglePoll)
 
 
 async def test_an_outage_leaves_nothing_behind() -> None:

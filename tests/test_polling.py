@@ -16,26 +16,26 @@ from hypothesis import strategies as st
 from integration_sdk._sansio.codec import decode_json
 from integration_sdk._sansio.polling.learning import (
     BINS,
-    MOST_LANES,
+    MOST_COHORTS,
     CompletionTimes,
     Experience,
     bin_of,
 )
 from integration_sdk._sansio.polling.list_check import ListCheck
 from integration_sdk._sansio.polling.open_pushes import (
-    Company,
     Group,
-    ListLook,
-    Look,
+    ListPoll,
     OpenPush,
+    Poll,
+    PolledCompany,
     Row,
-    SingleLook,
+    SinglePoll,
     sample,
 )
 from integration_sdk._sansio.polling.polling import Schedule
 from integration_sdk._sansio.polling.weighing import (
     are_alike,
-    next_look,
+    next_poll,
     patience,
     tolerance,
     unnoticed,
@@ -57,13 +57,13 @@ class Shown:
 
 
 class World:
-    """A schedule, and a service that answers its looks as *rng* likes."""
+    """A schedule, and a service that answers its polls as *rng* likes."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.schedule = Schedule(rng.random)
         self.now = 0.0
-        self.flying: list[Look] = []
+        self.in_flight: list[Poll] = []
         self.keys: dict[str, list[str]] = {}
         self.count = 0
 
@@ -72,7 +72,7 @@ class World:
         key = f"key-{self.count}"
         self.count += 1
         self.keys.setdefault(company, []).insert(0, key)
-        self.schedule.follow(key, company, "lane", self.now)
+        self.schedule.follow(key, company, "cohort", self.now)
 
     def forget(self) -> None:
         if self.schedule.pushes:
@@ -82,51 +82,51 @@ class World:
         if self.schedule.pushes:
             push = self.rng.choice(list(self.schedule.pushes.values()))
             self.schedule.forget(push.key)
-            self.schedule.follow(push.key, push.group.company.id, "lane", self.now)
+            self.schedule.follow(push.key, push.group.company.id, "cohort", self.now)
 
-    def hint(self) -> None:
-        self.schedule.hint(f"key-{self.rng.randrange(self.count + 1)}")
+    def notify(self) -> None:
+        self.schedule.notify(f"key-{self.rng.randrange(self.count + 1)}")
 
     def sleep(self) -> None:
         wake = self.schedule.wake_at()
         pause = self.rng.choice([0.0, 0.01, 1.0, 60.0])
         self.now = max(self.now, wake) if wake < math.inf else self.now + pause
 
-    def look(self) -> None:
-        self.flying += self.schedule.due(self.now, self.rng.randrange(1, 5))
+    def poll(self) -> None:
+        self.in_flight += self.schedule.due(self.now, self.rng.randrange(1, 5))
 
     def answer(self) -> None:
-        if not self.flying:
+        if not self.in_flight:
             return
-        look = self.flying.pop(self.rng.randrange(len(self.flying)))
+        poll = self.in_flight.pop(self.rng.randrange(len(self.in_flight)))
         self.now += 0.01
         if self.rng.random() < 0.15:
-            self.schedule.failed(look, self.now, wait=self.rng.choice([0.0, 5.0]))
-        elif isinstance(look, SingleLook):
-            self.read(look)
+            self.schedule.failed(poll, self.now, wait=self.rng.choice([0.0, 5.0]))
+        elif isinstance(poll, SinglePoll):
+            self.read(poll)
         elif self.rng.random() < 0.1:
-            self.schedule.unlistable(look, self.now)
+            self.schedule.unlistable(poll, self.now)
         else:
-            self.listed(look)
+            self.listed(poll)
 
-    def read(self, look: SingleLook) -> None:
-        followed = self.schedule.pushes.get(look.push.key) is look.push
+    def read(self, poll: SinglePoll) -> None:
+        followed = self.schedule.pushes.get(poll.push.key) is poll.push
         if followed and self.rng.random() < 0.3:
-            self.schedule.ended(look.push, self.now)
-        self.schedule.finish(look, self.now)
+            self.schedule.ended(poll.push, self.now)
+        self.schedule.finish(poll, self.now)
 
-    def listed(self, look: ListLook) -> None:
-        keys = [key for key in self.keys[look.company.id] if self.rng.random() < 0.9]
+    def listed(self, poll: ListPoll) -> None:
+        keys = [key for key in self.keys[poll.company.id] if self.rng.random() < 0.9]
         more = True
         while more:
-            start = (look.page - 1) * look.page_size
-            page = keys[start : start + look.page_size]
+            start = (poll.page - 1) * poll.page_size
+            page = keys[start : start + poll.page_size]
             rows: list[Row] = [Shown(key, self.rng.choice(["Pending", "Success"])) for key in page]
-            further = start + look.page_size < len(keys)
-            news, more = self.schedule.listed(look, rows, more=further)
+            further = start + poll.page_size < len(keys)
+            news, more = self.schedule.listed(poll, rows, more=further)
             for push, _ in news:
                 self.schedule.ended(push, self.now)
-        self.schedule.finish(look, self.now)
+        self.schedule.finish(poll, self.now)
 
 
 @settings(max_examples=150)
@@ -135,12 +135,12 @@ def test_no_push_is_ever_forgotten(seed: int, steps: int) -> None:
     """Whatever happens, while a push is open something is under way or has its time."""
     world = World(random.Random(seed))
     moves: list[Callable[[], None]] = [
-        world.add, world.add, world.look, world.look, world.answer, world.answer,
-        world.sleep, world.hint, world.forget, world.follow_anew,
+        world.add, world.add, world.poll, world.poll, world.answer, world.answer,
+        world.sleep, world.notify, world.forget, world.follow_anew,
     ]  # fmt: skip
     for _ in range(steps):
         world.rng.choice(moves)()
-        if world.schedule.pushes and not world.flying:
+        if world.schedule.pushes and not world.in_flight:
             assert world.schedule.wake_at() < math.inf
 
 
@@ -155,10 +155,10 @@ def test_every_push_is_settled_in_the_end(seed: int, pushes: int) -> None:
         if not world.schedule.pushes:
             break
         world.sleep()
-        world.look()
+        world.poll()
         if world.rng.random() < 0.1:
             world.follow_anew()
-        while world.flying:
+        while world.in_flight:
             world.answer()
 
     assert not world.schedule.pushes
@@ -170,10 +170,10 @@ def test_a_push_is_never_asked_twice_at_the_same_time(seed: int, steps: int) -> 
     """No push is read singly while it is being read, and no company's list while it is listed."""
     world = World(random.Random(seed))
     for _ in range(steps):
-        world.rng.choice([world.add, world.hint, world.look, world.look, world.answer])()
+        world.rng.choice([world.add, world.notify, world.poll, world.poll, world.answer])()
         world.sleep()
-        singles = [look.push.key for look in world.flying if isinstance(look, SingleLook)]
-        lists = [look.company.id for look in world.flying if isinstance(look, ListLook)]
+        singles = [poll.push.key for poll in world.in_flight if isinstance(poll, SinglePoll)]
+        lists = [poll.company.id for poll in world.in_flight if isinstance(poll, ListPoll)]
         assert len(singles) == len(set(singles))
         assert len(lists) == len(set(lists))
 
@@ -183,9 +183,9 @@ def test_a_sample_stands_for_all(count: int) -> None:
     """However many pushes are open, the sample's weights add up to them, newest first."""
     schedule = Schedule(lambda: 0.5)
     for number in range(count):
-        schedule.follow(str(number), "company", "lane", float(number))
+        schedule.follow(str(number), "company", "cohort", float(number))
     company = schedule._companies.get("company")
-    some = sample(company.groups["lane"].open) if company else []
+    some = sample(company.groups["cohort"].by_round) if company else []
 
     assert sum(stands_for for _, stands_for in some) == count
     assert [push.order for push, _ in some] == sorted(
@@ -203,12 +203,12 @@ def listed(schedule: Schedule, rows: list[Shown], now: float) -> float:
     """Let the schedule list *rows*, as soon as it wants to, from *now* on; return when."""
     while True:
         now = max(now, schedule.wake_at())
-        for look in schedule.due(now, 16):
-            if isinstance(look, ListLook):
-                schedule.listed(look, rows, more=False)
-                schedule.finish(look, now)
+        for poll in schedule.due(now, 16):
+            if isinstance(poll, ListPoll):
+                schedule.listed(poll, rows, more=False)
+                schedule.finish(poll, now)
                 return now
-            schedule.finish(look, now)
+            schedule.finish(poll, now)
 
 
 @given(st.floats(5, 1000), st.floats(0.1, 0.95))
@@ -217,29 +217,29 @@ def test_a_list_that_shows_what_has_ended_as_pending_is_not_used(age: float, par
     schedule = Schedule(lambda: 0.5)
     keys = [f"key-{number}" for number in range(40)]
     for key in keys:
-        schedule.follow(key, "company", "lane", 0.0)
+        schedule.follow(key, "company", "cohort", 0.0)
     now = 0.0
     while now < age:
         now = listed_pending(schedule, keys, now)
     took = part * now
     first = schedule.pushes[keys[0]]
-    stale = now - took > 2.0 + 0.05 * took and not first.alone
+    stale = now - took > 2.0 + 0.05 * took and not first.read_singly
     schedule.ended(first, now + 0.1, took)
 
-    looks: list[Look] = []
+    polls: list[Poll] = []
     while schedule.wake_at() < math.inf:
-        looks += schedule.due(schedule.wake_at(), 16)
-    assert looks
-    assert not stale or all(isinstance(look, SingleLook) for look in looks)
+        polls += schedule.due(schedule.wake_at(), 16)
+    assert polls
+    assert not stale or all(isinstance(poll, SinglePoll) for poll in polls)
 
 
 @given(st.floats(1, 1000))
 def test_a_list_in_time_stays_in_use(age: float) -> None:
-    """A list that shows ends as they come is never given up for single looks."""
+    """A list that shows ends as they come is never given up for single polls."""
     schedule = Schedule(lambda: 0.5)
     keys = [f"key-{number}" for number in range(40)]
     for key in keys:
-        schedule.follow(key, "company", "lane", 0.0)
+        schedule.follow(key, "company", "cohort", 0.0)
     now = 0.0
     while now < age:
         now = listed_pending(schedule, keys, now)
@@ -254,7 +254,7 @@ def test_a_list_that_shows_an_end_is_not_late(age: float, later: float) -> None:
     """However long ago a push ended, what counts is when a list last showed it as Pending."""
     schedule = Schedule(lambda: 0.5)
     keys = [f"key-{number}" for number in range(40)]
-    first, *_ = [schedule.follow(key, "company", "lane", 0.0) for key in keys]
+    first, *_ = [schedule.follow(key, "company", "cohort", 0.0) for key in keys]
     now = 0.0
     while now < age:
         now = listed_pending(schedule, keys, now)
@@ -269,7 +269,7 @@ def test_a_list_that_shows_an_end_is_not_late(age: float, later: float) -> None:
 @given(st.floats(1, 5000))
 def test_a_list_that_stops_before_an_old_push_says_nothing_of_it(age: float) -> None:
     """Its company was listed since, but not as far back as that."""
-    push = Schedule(lambda: 0.5).follow("old", "company", "lane", 0.0)
+    push = Schedule(lambda: 0.5).follow("old", "company", "cohort", 0.0)
     push.seen = age
 
     assert not ListCheck().proves_late(push, age + 1.0)
@@ -327,8 +327,8 @@ def test_what_was_learned_shows_when_pushes_end() -> None:
     assert unnoticed(times.refresh(), 15.0, 25.0)[0] > 0.9
 
 
-def test_a_lane_without_experience_leans_on_the_others() -> None:
-    """What all other lanes show is expected of a new one, until it shows otherwise."""
+def test_a_cohort_without_experience_leans_on_the_others() -> None:
+    """What all other cohorts show is expected of a new one, until it shows otherwise."""
     others = CompletionTimes()
     new = CompletionTimes(others)
     for _ in range(200):
@@ -342,11 +342,11 @@ def test_a_lane_without_experience_leans_on_the_others() -> None:
     assert unnoticed(new.refresh(), 0.0, 6.0)[0] < 0.1
 
 
-def test_the_lanes_used_last_are_remembered() -> None:
-    """A process of months meets any number of lanes; those in use keep what they learned."""
+def test_the_cohorts_used_last_are_remembered() -> None:
+    """A process of months meets any number of cohorts; those in use keep what they learned."""
     experience = Experience()
     unused, used = experience.of("unused"), experience.of("used")
-    for number in range(MOST_LANES):
+    for number in range(MOST_COHORTS):
         experience.of(number)
         assert experience.of("used") is used
 
@@ -378,13 +378,13 @@ def test_pushes_that_are_alike_share_an_appointment(
     times = CompletionTimes(CompletionTimes())
     for seconds in took:
         times.ended(seconds)
-    group, now = Group(Company("c"), times), 1e6
+    group, now = Group(PolledCompany("c"), times), 1e6
     seen = now - unseen * age
     other = OpenPush("other", group, 0, now - age, seen)
     push = OpenPush("push", group, 1, now - age * (1 + older), seen)
-    other.due = next_look(other, now)
+    other.due = next_poll(other, now)
 
-    own = next_look(push, now)
+    own = next_poll(push, now)
 
     assert are_alike(push, other, now) == (age * abs(older) <= 0.01 * (now - push.born))
     if are_alike(push, other, now):

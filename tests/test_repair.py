@@ -10,7 +10,7 @@ import pytest
 from attrs import define
 
 from integration_sdk._sansio.paging.cursor import Position, read_cursor, write_cursor
-from integration_sdk._sansio.paging.repair import MOST_IDLE
+from integration_sdk._sansio.paging.repair import MOST_WITHOUT_NEWS
 from integration_sdk._sansio.requests import Params
 from integration_sdk.errors import PaginationError, ResultSetChanged
 from tests.pager_support import open_page
@@ -108,7 +108,8 @@ def all_that_is_shown_once(seed: int, listed: ChangingList | None = None) -> Non
     assert listed.standing <= set(items), f"passed over, with seed {seed}"
     in_order = [item for item in items if item in listed.standing]
     assert in_order == sorted(in_order)
-    assert listed.answers <= (MOST_IDLE + 1) * (len(items) + 1), f"endless, with seed {seed}"
+    most = (MOST_WITHOUT_NEWS + 1) * (len(items) + 1)
+    assert listed.answers <= most, f"endless, with seed {seed}"
 
 
 @pytest.mark.parametrize("block", range(4))
@@ -175,7 +176,7 @@ def test_more_hidden_items_than_a_page_can_hold_are_an_error_in_the_end() -> Non
 
     with pytest.raises(ResultSetChanged, match="counts many items that it does not show"):
         read(walk, listed)
-    assert listed.answers < 3000 / 100 + 3 * MOST_IDLE
+    assert listed.answers < 3000 / 100 + 3 * MOST_WITHOUT_NEWS
 
 
 @pytest.mark.parametrize("page_size", range(1, 10))
@@ -191,7 +192,7 @@ def test_pages_that_take_too_long_become_no_smaller_than_overlapping_takes() -> 
     """In pages of 7 items at most, the list could not be read beyond item 420."""
     walk = repair_walk(15, 0)
 
-    assert [walk.too_much() for _ in range(3)] == [True, False, False]
+    assert [walk.shrink_head() for _ in range(3)] == [True, False, False]
     assert read(walk, standing_list(500))[0] == list(range(500))
 
 
@@ -290,7 +291,7 @@ def test_the_search_for_a_cursor_ends() -> None:
 
     with pytest.raises(ResultSetChanged):
         read(repair_walk(10, 0, place), listed)
-    assert listed.answers < 2 * MOST_IDLE
+    assert listed.answers < 2 * MOST_WITHOUT_NEWS
 
 
 # Cursors of another walk
@@ -321,9 +322,9 @@ def repaired(world: World) -> list[str]:
     walk = repair_walk(10, 2)
     seen: list[str] = []
     while (head := walk.head) is not None:
-        sheet = open_page(READER, world.body(head.params))
-        cut = walk.opened(sheet, 100)
-        seen += [item["id"] for item in READER.values(iter(sheet.raws[cut or 0 :]))]
+        page = open_page(READER, world.body(head.params))
+        cut = walk.opened(page, 100)
+        seen += [item["id"] for item in READER.values(iter(page.raws[cut or 0 :]))]
     return seen
 
 
@@ -347,8 +348,8 @@ def test_a_repaired_list_of_wrong_pages_is_an_error(fault: str) -> None:
     """A page of another number or size than asked for cannot be placed."""
     world = World(count=60, faults={2: frozenset({fault})})
     walk = repair_walk(10, 0)
-    walk.opened(open_page(READER, world.body(walk.queue.asks[0].params)), 100)
-    second = open_page(READER, world.body(walk.queue.asks[0].params))
+    walk.opened(open_page(READER, world.body(walk.queue.pages[0].params)), 100)
+    second = open_page(READER, world.body(walk.queue.pages[0].params))
 
     with pytest.raises(PaginationError, match=r"was requested, but (page )?\d was returned"):
         walk.opened(second, 100)

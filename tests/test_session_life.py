@@ -399,6 +399,29 @@ async def test_a_given_session_that_is_closed_is_named() -> None:
             await session.send(read(), ONE_CALL)
 
 
+# Opening
+
+
+class CountsOpenings(VirtualService):
+    opened = 0
+
+    def open(self) -> None:
+        self.opened += 1
+
+
+@pytest.mark.virtual_time
+async def test_a_session_is_opened_once() -> None:
+    """Also if its first calls are made at the same time."""
+    service = CountsOpenings()
+    session = virtual_session(service)
+
+    await asyncio.gather(*(session.send(read(), ONE_CALL) for _ in range(3)))
+
+    assert service.opened == 1
+    assert session.stats().requests == 3
+    await session.aclose()
+
+
 # Connections
 
 

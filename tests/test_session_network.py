@@ -49,7 +49,7 @@ BASIC = b64encode(KEY.encode())
 FAR_PROXY = "http://proxy.example.com:3128"
 
 
-async def outcome_of(session: Session, options: CallOptions = ONE_CALL) -> Any:
+async def reply_of(session: Session, options: CallOptions = ONE_CALL) -> Any:
     try:
         return await session.send(write(), options)
     except IntegrationError as error:
@@ -135,7 +135,7 @@ async def test_what_a_proxy_does_not_let_through_was_not_sent(serve: Connection,
         raw_server(serve) as proxy,
         session_on(SERVICE, proxy=proxy.base_url) as session,
     ):
-        error = await outcome_of(session)
+        error = await reply_of(session)
 
     assert isinstance(error, NotSent)
     assert error.attempts == len(proxy.requests) == 3
@@ -150,7 +150,7 @@ async def test_the_certificate_that_is_not_trusted_is_told_by_its_host(is_known:
         raw_server(as_a_proxy, ssl=None if is_known else of_the_server()) as proxy,
         session_on(server, proxy=proxy.base_url) as session,
     ):
-        error = await outcome_of(session)
+        error = await reply_of(session)
 
     where = server.port if is_known else proxy.port
     assert isinstance(error, NotSent)
@@ -161,7 +161,7 @@ async def test_a_proxy_that_is_not_there_is_told() -> None:
     """As a service that is not there would be."""
     proxy = f"http://me:secret@127.0.0.1:{unused_port()}"
     async with session_on(SERVICE, proxy=proxy) as session:
-        error = await outcome_of(session)
+        error = await reply_of(session)
 
     assert isinstance(error, NotSent)
     assert "no way through the proxy 127.0.0.1:" in str(error)
@@ -173,7 +173,7 @@ async def test_a_service_that_is_not_there_is_named() -> None:
     """An error of the resolver or the network says nothing of what was looked for."""
     port = unused_port()
     async with session_on(f"http://localhost:{port}") as session:
-        error = await outcome_of(session)
+        error = await reply_of(session)
 
     assert isinstance(error, NotSent)
     assert f"no connection to localhost:{port} (ClientConnectorError" in str(error)
@@ -186,7 +186,7 @@ async def test_what_a_proxy_loses_on_the_way_back_is_in_doubt() -> None:
         raw_server(closes_at_once) as proxy,
         session_on("http://127.0.0.1:1", proxy=proxy.base_url) as session,
     ):
-        error = await outcome_of(session)
+        error = await reply_of(session)
 
     assert isinstance(error, AnswerLost)
     assert len(proxy.requests) == 1
@@ -257,7 +257,7 @@ async def test_a_certificate_that_is_not_trusted_is_looked_at_once() -> None:
         raw_server(always(answer()), ssl=of_the_server()) as server,
         session_on(server) as session,
     ):
-        error = await outcome_of(session)
+        error = await reply_of(session)
 
     assert isinstance(error, NotSent)
     assert error.attempts == 1
@@ -292,7 +292,7 @@ async def test_a_certificate_for_another_host_is_told_without_talk_of_private_ca
         aiohttp.ClientSession(connector=here) as own,
         session_on(f"https://api.example:{server.port}", session=own) as session,
     ):
-        error = await outcome_of(session)
+        error = await reply_of(session)
 
     assert isinstance(error, NotSent)
     assert "not valid for 'api.example'" in str(error)

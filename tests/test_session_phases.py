@@ -99,7 +99,7 @@ MALFORMED: dict[str, Connection] = {
 BROKEN: dict[str, Connection] = {**LOST, **MALFORMED}
 
 
-async def outcome_of(session: Session, request: Request, options: CallOptions = ONE_CALL) -> Any:
+async def reply_of(session: Session, request: Request, options: CallOptions = ONE_CALL) -> Any:
     try:
         return await session.send(request, options)
     except IntegrationError as error:
@@ -115,7 +115,7 @@ async def test_only_reads_are_sent_again_once_they_may_have_left(
     request = REQUESTS[request_name]
 
     async with raw_server(BROKEN[fault]) as server, session_on(server) as session:
-        error = await outcome_of(session, request)
+        error = await reply_of(session, request)
 
     sent = 3 if request.safety is Safety.READ else 1
     assert len(server.requests) == error.attempts == sent
@@ -127,7 +127,7 @@ async def test_only_reads_are_sent_again_once_they_may_have_left(
 async def test_what_is_no_http_is_malformed_and_no_400(fault: str) -> None:
     """aiohttp calls an unreadable answer status 400; the service never said that."""
     async with raw_server(MALFORMED[fault]) as server, session_on(server) as session:
-        error = await outcome_of(session, write())
+        error = await reply_of(session, write())
 
     assert type(error) in {MalformedResponse, AnswerLost}
     assert getattr(error, "status", None) is None
@@ -137,7 +137,7 @@ async def test_what_is_no_http_is_malformed_and_no_400(fault: str) -> None:
 async def test_what_never_left_is_sent_again(request_name: str) -> None:
     """A refused connection is no transmission, so even a write is tried again."""
     async with session_on(f"http://127.0.0.1:{unused_port()}") as session:
-        error = await outcome_of(session, REQUESTS[request_name])
+        error = await reply_of(session, REQUESTS[request_name])
 
     assert isinstance(error, NotSent)
     assert error.attempts == 3
@@ -149,10 +149,10 @@ async def test_with_never_there_is_exactly_one_transmission(request_name: str) -
     never = CallOptions(timeout=10, retry=RetryPolicy.never())
     for serve in (always(answer(429, error_body(429))), breaks_after(b"")):
         async with raw_server(serve) as server, session_on(server) as session:
-            outcome = await outcome_of(session, REQUESTS[request_name], never)
-        assert len(server.requests) == outcome.attempts == 1
+            reply = await reply_of(session, REQUESTS[request_name], never)
+        assert len(server.requests) == reply.attempts == 1
     async with session_on(f"http://127.0.0.1:{unused_port()}") as session:
-        error = await outcome_of(session, REQUESTS[request_name], ONE_CALL.once())
+        error = await reply_of(session, REQUESTS[request_name], ONE_CALL.once())
     assert error.attempts == 1
 
 
@@ -172,7 +172,7 @@ async def test_an_answer_is_final_unless_it_says_later(status: int, documented: 
     async with raw_server(always(reply)) as server, session_on(server) as session:
         for request in (read(), write(), write(method="PUT")):
             server.requests.clear()
-            response = await outcome_of(session, request)
+            response = await reply_of(session, request)
             again = status in READ_AGAIN
             if request.safety is Safety.WRITE:
                 again = documented and status in WRITE_AGAIN
@@ -243,7 +243,7 @@ async def test_what_came_unasked_answers_nothing(request_name: str, status: int)
             await asyncio.wait_for(written.wait(), 5)
             await asyncio.sleep(0.01)
             written.clear()
-        error = await outcome_of(session, request, ONE_CALL.once())
+        error = await reply_of(session, request, ONE_CALL.once())
 
     assert isinstance(error, NotSent)
     assert "unasked" in str(error)
@@ -264,7 +264,7 @@ async def test_time_out_before_the_first_byte_is_not_sent() -> None:
         raw_server(always(answer())) as server,
         session_on(server, trace_configs=[hang]) as session,
     ):
-        error = await outcome_of(session, write(), options)
+        error = await reply_of(session, write(), options)
 
     assert isinstance(error, NotSent)
     assert not server.requests
@@ -282,7 +282,7 @@ async def test_time_out_after_the_first_byte_is_an_answer_lost(request_name: str
         await asyncio.sleep(3600)
 
     async with raw_server(silent) as server, session_on(server) as session:
-        error = await outcome_of(session, REQUESTS[request_name], CallOptions(timeout=0.5))
+        error = await reply_of(session, REQUESTS[request_name], CallOptions(timeout=0.5))
 
     assert isinstance(error, AnswerLost)
     assert error.attempts == len(server.requests) == 1
@@ -304,19 +304,19 @@ async def test_an_unknown_host_and_a_failed_handshake_are_not_sent() -> None:
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=NoSuchHost())) as own,
         session_on("https://api.example.invalid", session=own) as session,
     ):
-        assert isinstance(await outcome_of(session, write()), NotSent)
+        assert isinstance(await reply_of(session, write()), NotSent)
     async with (
         raw_server(breaks_at_once) as server,
         session_on(server.base_url.replace("http:", "https:")) as session,
     ):
-        assert isinstance(await outcome_of(session, write(), ONE_CALL.once()), NotSent)
+        assert isinstance(await reply_of(session, write(), ONE_CALL.once()), NotSent)
 
 
 async def test_errors_carry_nothing_of_aiohttp() -> None:
     """aiohttp's exceptions hold the request's headers, so none is chained to ours."""
     for serve in BROKEN.values():
         async with raw_server(serve) as server, session_on(server) as session:
-            error = await outcome_of(session, write())
+            error = await reply_of(session, write())
         assert isinstance(error, TransportError)
         assert list(errors_of(error)) == [error]
         assert KEY not in repr(vars(error))

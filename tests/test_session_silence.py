@@ -142,14 +142,15 @@ async def test_a_push_whose_answer_never_comes_is_looked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("timeout", "read_timeout", "silence"),
+    ("timeout", "read_timeout", "effective"),
     [(60, 60, None), (10, 60, None), (61, 60, 60), (None, 60, 60), (3600, None, None)],
 )
 def test_a_call_that_ends_before_needs_no_timer(
-    timeout: float | None, read_timeout: float | None, silence: float | None
+    timeout: float | None, read_timeout: float | None, effective: float | None
 ) -> None:
     """The default settings cost nothing: the end of the call comes first."""
-    assert CallOptions(timeout=timeout, read_timeout=read_timeout).silence == silence
+    options = CallOptions(timeout=timeout, read_timeout=read_timeout)
+    assert options.effective_read_timeout == effective
 
 
 @pytest.mark.parametrize("wrong", [0, -1, "60", True, float("nan")])

@@ -16,7 +16,7 @@ import pytest
 
 from integration_sdk._sansio.requests import Request
 from integration_sdk._session import wire
-from integration_sdk._session.wire import is_watched
+from integration_sdk._session.wire import must_use_session
 from integration_sdk.errors import AnswerLost, IntegrationError
 from tests.network_support import of_the_server, trusting
 from tests.session_support import (
@@ -73,14 +73,14 @@ async def test_who_replaces_the_public_method_sees_ours(monkeypatch: pytest.Monk
     """A test that mocks it must not find that its pushes were sent after all."""
     async with raw_server(always(answer())) as server, session_on(server) as session:
         monkeypatch.setattr(aiohttp.ClientSession, "request", AsyncMock(side_effect=OSError))
-        assert isinstance(await outcome_of(session.send(write(), ONE_CALL)), AnswerLost)
+        assert isinstance(await reply_of(session.send(write(), ONE_CALL)), AnswerLost)
     assert not server.requests
 
 
 async def test_nobody_watches_a_session_of_ours() -> None:
     """So the connections of this very aiohttp are known, and are used."""
     async with aiohttp.ClientSession() as session:
-        assert not is_watched(session)
+        assert not must_use_session(session)
 
 
 async def test_who_traces_all_sessions_sees_ours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,14 +123,14 @@ async def test_who_replaces_aiohttps_requests_sees_ours(monkeypatch: pytest.Monk
     assert server.connections == 1
 
 
-@pytest.mark.parametrize("unknown", ["_is_aiohttps_own", "_reads_as_known"])
+@pytest.mark.parametrize("unknown", ["_request_is_unpatched", "_response_params_are_known"])
 async def test_an_aiohttp_that_is_not_known_sends_by_itself(
     unknown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was replaced before this module saw it, or has changed, is left alone."""
     monkeypatch.setattr(wire, unknown, False)
     async with aiohttp.ClientSession() as session:
-        assert is_watched(session)
+        assert must_use_session(session)
 
 
 def one_by_one(*parts: bytes) -> Connection:
@@ -193,7 +193,7 @@ async def test_a_connection_is_used_again_if_it_can_be(reply: bytes, connections
     """One with anything left to read never is."""
     async with raw_server(always(reply)) as server, session_on(server) as session:
         for _ in range(3):
-            await outcome_of(session.send(write(), ONE_CALL))
+            await reply_of(session.send(write(), ONE_CALL))
     assert server.connections == connections
 
 
@@ -221,7 +221,7 @@ async def test_an_early_refusal_holds_up_nobody(tls: SSLContext | None) -> None:
     assert server.connections == 2
 
 
-async def outcome_of(call: Any) -> Any:
+async def reply_of(call: Any) -> Any:
     try:
         return await call
     except IntegrationError as error:

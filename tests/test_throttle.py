@@ -1,4 +1,4 @@
-"""Taking turns: lanes, priorities, gates and places, without a clock."""
+"""Taking turns: shares, priorities, gates and places, without a clock."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from integration_sdk._sansio.requests import Priority
 from integration_sdk._sansio.responses import Response
+from integration_sdk._sansio.throttling.fair_queue import MOST_IDLE_SHARES, Ticket
 from integration_sdk._sansio.throttling.gate import PROBE_PATIENCE, Refusal
 from integration_sdk._sansio.throttling.throttle import MOST_TRUST, Throttle
-from integration_sdk._sansio.throttling.turns import MOST_IDLE, Ticket
 from tests.session_support import least, most, refusal
 
 
@@ -350,12 +350,12 @@ def test_after_the_gate_they_leave_one_by_one() -> None:
 def test_idle_companies_are_forgotten() -> None:
     """A service with a hundred thousand companies does not fill the memory."""
     throttle = Throttle(least, limit=100)
-    for number in range(20 * MOST_IDLE):
+    for number in range(20 * MOST_IDLE_SHARES):
         one = ticket(f"company {number}")
         throttle.enter(one, 0.0)
         throttle.answered(one, 0.0)
 
-    assert len(throttle._turns._shares) <= 2 * MOST_IDLE
+    assert len(throttle._queue._shares) <= 2 * MOST_IDLE_SHARES
 
 
 def test_who_gave_up_before_a_closed_gate_is_forgotten() -> None:
@@ -370,10 +370,10 @@ def test_who_gave_up_before_a_closed_gate_is_forgotten() -> None:
         throttle.give_up(one)
 
     assert throttle.ready(2.0) == []
-    assert not any(throttle._turns.of(first).lines)
+    assert not any(throttle._queue.share_of(first).lines)
 
 
-class Turns(RuleBasedStateMachine):
+class AnyOrder(RuleBasedStateMachine):
     """Anything may happen in any order; the books must balance all the same."""
 
     def __init__(self) -> None:
@@ -454,5 +454,5 @@ class Turns(RuleBasedStateMachine):
         assert not self.in_line, "somebody never had a turn"
 
 
-TestTurns = Turns.TestCase
-TestTurns.settings = settings(max_examples=60, stateful_step_count=40)
+TestAnyOrder = AnyOrder.TestCase
+TestAnyOrder.settings = settings(max_examples=60, stateful_step_count=40)

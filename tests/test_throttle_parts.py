@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._sansio.throttling.gate import LONGEST_PAUSE, PROBE_PATIENCE, Gate
+from integration_sdk._sansio.throttling.gate import LONGEST_PROBE_INTERVAL, PROBE_PATIENCE, Gate
 from integration_sdk._sansio.throttling.pace import Pace
 from integration_sdk._sansio.throttling.window import Window
 from tests.session_support import least, most, refusal
@@ -71,7 +71,7 @@ def test_refused_probes_come_ever_more_rarely() -> None:
         now = gate.opens_at
         gate.passed(now)
 
-    assert pauses == [1.0, 2.0, 4.0, LONGEST_PAUSE, LONGEST_PAUSE, LONGEST_PAUSE]
+    assert pauses == [1.0, 2.0, 4.0, *[LONGEST_PROBE_INTERVAL] * 3]
     gate.answered(now)
     gate.refused(refusal(503), now, now, most)
     assert gate.opens_at - now == 1.0, "an open gate starts anew"
@@ -101,7 +101,7 @@ def test_a_lost_probe_is_followed_by_another() -> None:
     gate.unanswered(5.1, 5.5, most)
 
     assert not gate.admits(5.6)
-    assert gate.admits(5.5 + LONGEST_PAUSE)
+    assert gate.admits(5.5 + LONGEST_PROBE_INTERVAL)
 
 
 @pytest.mark.parametrize("end", ["refused", "unanswered", "unused"])

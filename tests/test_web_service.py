@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from attrs import frozen
+from yarl import URL
 
 from integration_sdk import Client, PushStatus
 from integration_sdk.sandbox import Sandbox
@@ -77,9 +78,10 @@ async def test_a_company_s_invoices_are_streamed_through(shop: Shop) -> None:
     assert ids == [record["id"] for record in listed]
 
 
-async def test_an_unknown_company_is_a_404_and_no_broken_stream(shop: Shop) -> None:
+@pytest.mark.parametrize("company", ["nosuch", "a%2fb", "%20"])
+async def test_an_unknown_company_is_a_404_and_no_broken_stream(shop: Shop, company: str) -> None:
     """What the first page raises is answered before the stream begins."""
-    async with shop.caller.get("/nosuch/invoices") as answer:
+    async with shop.caller.get(URL(f"/{company}/invoices", encoded=True)) as answer:
         assert answer.status == 404
 
 

@@ -12,5 +12,5 @@
 * ``waits``: ends bounded waits; ``tasks``: background tasks; ``clock``: the time.
 * ``recovery``: continues what an earlier run left in the journal.
 * ``decisions``: carries out the caller's decisions about pushes in doubt.
-* ``poller``: polls open pushes for everybody; ``looks`` makes its requests.
+* ``poller``: polls open pushes for everybody; ``poll_requests`` makes its requests.
 """

@@ -31,8 +31,9 @@ from integration_sdk._sansio.pushing.effects import (
     Sleep,
 )
 from integration_sdk._sansio.pushing.intents import Intent, SendResult
-from integration_sdk._sansio.pushing.replies import ReadReply, Reply
+from integration_sdk._sansio.pushing.replies import ReadReply
 from integration_sdk._sansio.requests import Request
+from integration_sdk._sansio.responses import Reply
 from integration_sdk._strays import is_cancelled
 from integration_sdk.errors import (
     AnswerLost,

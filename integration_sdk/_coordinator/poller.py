@@ -14,17 +14,16 @@ import random
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from contextvars import Context
-from copy import copy
 from functools import partial
 from typing import Final
 
 from attrs import Factory, define
 
 from integration_sdk._coordinator import clock
-from integration_sdk._coordinator.looks import Looks
+from integration_sdk._coordinator.poll_requests import PollRequests
 from integration_sdk._coordinator.push_list import SendRequest
 from integration_sdk._sansio.polling import trust
-from integration_sdk._sansio.polling.open_pushes import Follower, Look, OpenPush
+from integration_sdk._sansio.polling.open_pushes import Follower, OpenPush, Poll
 from integration_sdk._sansio.polling.polling import Schedule
 from integration_sdk._sansio.pushing import outcomes
 from integration_sdk.dialect import Dialect
@@ -33,6 +32,7 @@ from integration_sdk.errors import (
     ConfigurationError,
     IntegrationError,
     PollingStopped,
+    fresh_copy,
 )
 from integration_sdk.models import PushOperation
 
@@ -40,7 +40,7 @@ logger = logging.getLogger("integration_sdk.pushes")
 
 A_YEAR: Final = 366 * 86_400.0
 AT_ONCE: Final = 16
-"""Maximum number of concurrent looks."""
+"""Maximum number of concurrent polls."""
 REMEMBERED: Final = 4096
 """Final operations that are kept for later calls of `Poller.wait`."""
 Listener = Callable[[str | None], None]
@@ -69,7 +69,7 @@ class _Waiters(Follower):
     def lost(self, key: str, error: IntegrationError) -> None:
         for future in self.futures:
             if not future.done():
-                future.set_exception(_another(error))
+                future.set_exception(fresh_copy(error))
 
 
 class Poller:
@@ -99,11 +99,11 @@ class Poller:
         self.exact = exact
         self._expects_notifications = notified
         self._schedule = Schedule(chance, float(notified))
-        self._looks = Looks(send, dialect, self._schedule, self, exact=exact)
+        self._requests = PollRequests(send, dialect, self._schedule, self, exact=exact)
         self._finished: OrderedDict[str, PushOperation] = OrderedDict()
         self.listeners: set[Listener] = set()
         self._usual: tuple[Follower, ...] = ()
-        self._flying = 0
+        self._in_flight = 0
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._wake = asyncio.Event()
@@ -154,14 +154,14 @@ class Poller:
         """
         if key in self._finished:
             return self._finished[key]
-        lane = (last.data_connection_id, last.data_type) if last else (None, None)
-        push = self._open(company_id, key, lane)
+        cohort = (last.data_connection_id, last.data_type) if last else (None, None)
+        push = self._open(company_id, key, cohort)
         push.exists |= last is not None
         waiters = _waiters_of(push)
         waiters.last = waiters.last or last
         future: asyncio.Future[PushOperation] = asyncio.get_running_loop().create_future()
         waiters.futures.add(future)
-        timer = None if timeout is None else self._look_before(timeout, key)
+        timer = None if timeout is None else self._call_before_expiry(timeout, key)
         try:
             async with asyncio.timeout(timeout):
                 return await future
@@ -177,15 +177,15 @@ class Poller:
             if not waiters.futures:
                 self._unfollow(push, waiters)
 
-    def _look_before(self, timeout: float, key: str) -> asyncio.TimerHandle:
+    def _call_before_expiry(self, timeout: float, key: str) -> asyncio.TimerHandle:
         loop = asyncio.get_running_loop()
-        return loop.call_later(trust.last_look(timeout), self.look_last, key)
+        return loop.call_later(trust.last_poll(timeout), self.poll_before_expiry, key)
 
     # Following
 
-    def follow(self, company_id: str, key: str, lane: Hashable, follower: Follower) -> None:
+    def follow(self, company_id: str, key: str, cohort: Hashable, follower: Follower) -> None:
         """Report the states of push *key*, which the service has answered with, to *follower*."""
-        push = self._open(company_id, key, lane)
+        push = self._open(company_id, key, cohort)
         push.exists = True
         followers = (*push.followers, follower)
         # Ten thousand pushes may be open, nearly all with the same: a tuple each takes 64 bytes.
@@ -215,14 +215,14 @@ class Poller:
 
     def notify(self, key: str) -> None:
         """Poll push *key* now; if nobody follows it, tell the listeners."""
-        if self._schedule.hint(key):
+        if self._schedule.notify(key):
             self._wake.set()
         elif key not in self._finished:
             self._tell_listeners(None)
 
-    def look_last(self, key: str) -> None:
+    def poll_before_expiry(self, key: str) -> None:
         """Poll push *key* although its notification is awaited: a wait for it soon ends."""
-        self._schedule.look_last(key, clock.now())
+        self._schedule.poll_before_expiry(key, clock.now())
         self._wake.set()
 
     async def aclose(self) -> None:
@@ -234,10 +234,10 @@ class Poller:
 
     # The loop
 
-    def _open(self, company_id: str, key: str, lane: Hashable) -> OpenPush:
+    def _open(self, company_id: str, key: str, cohort: Hashable) -> OpenPush:
         push = self._schedule.pushes.get(key)
         if push is None:
-            push = self._schedule.follow(key, company_id, lane, clock.now())
+            push = self._schedule.follow(key, company_id, cohort, clock.now())
             self._start()
         return push
 
@@ -247,7 +247,7 @@ class Poller:
             # The task outlives the call that starts it, so it does not inherit its context.
             own = Context()
             self._task = asyncio.create_task(
-                self._poll(), name="integration_sdk poller", context=own
+                self._run(), name="integration_sdk poller", context=own
             )
             self._task.add_done_callback(self._stopped, context=own)
         elif self._schedule.wake_at() < self._wakes_at:
@@ -259,20 +259,20 @@ class Poller:
         if not self._schedule.pushes:
             self._wake.set()
 
-    async def _poll(self) -> None:
-        async with asyncio.TaskGroup() as looks:
-            while self._schedule.pushes or self._flying:
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as polling:
+            while self._schedule.pushes or self._in_flight:
                 self._wake.clear()
-                room = AT_ONCE - self._flying
-                for look in self._schedule.due(clock.now(), room) if room > 0 else ():
-                    self._flying += 1
-                    looking = looks.create_task(self._looks.look(look))
-                    looking.add_done_callback(partial(self._looked, look))
+                room = AT_ONCE - self._in_flight
+                for poll in self._schedule.due(clock.now(), room) if room > 0 else ():
+                    self._in_flight += 1
+                    task = polling.create_task(self._requests.carry_out(poll))
+                    task.add_done_callback(partial(self._returned, poll))
                 await self._sleep()
 
     async def _sleep(self) -> None:
-        """Sleep until a look is due, an answer has arrived or a push was added."""
-        full = self._flying >= AT_ONCE
+        """Sleep until a poll is due, an answer has arrived or a push was added."""
+        full = self._in_flight >= AT_ONCE
         self._wakes_at = float("inf") if full else self._schedule.wake_at()
         loop = asyncio.get_running_loop()
         timer = loop.call_at(min(self._wakes_at, clock.now() + 3600), self._wake.set)
@@ -283,24 +283,24 @@ class Poller:
 
     def _stopped(self, loop: asyncio.Task[None]) -> None:
         """Start again if there are pushes to follow, but if the loop broke, give them up."""
-        self._task, self._flying, self._usual = None, 0, ()
+        self._task, self._in_flight, self._usual = None, 0, ()
         if loop.cancelled() and self._closed:
             self._give_up(ClientClosed("the client was closed while this push was Pending"))
         elif crash := None if loop.cancelled() else loop.exception():
             logger.error("the polling loop broke; all who wait get PollingStopped", exc_info=crash)
             self._give_up(_broken(crash))
-        elif self._schedule.pushes:  # added while the last look ended, or a stranger cancelled it
+        elif self._schedule.pushes:  # added while the last poll ended, or a stranger cancelled it
             self._start()
 
     def _give_up(self, error: IntegrationError) -> None:
         self.lose_all(error)
         old = self._schedule
-        self._schedule = self._looks.schedule = Schedule(old.chance, old.trust)
+        self._schedule = self._requests.schedule = Schedule(old.chance, old.trust)
 
-    def _looked(self, look: Look, looking: asyncio.Task[None]) -> None:
-        if looking.cancelled():  # by a stranger, or with the loop
-            self._schedule.failed(look, clock.now())
-        self._flying -= 1
+    def _returned(self, poll: Poll, task: asyncio.Task[None]) -> None:
+        if task.cancelled():  # by a stranger, or with the loop
+            self._schedule.failed(poll, clock.now())
+        self._in_flight -= 1
         self._wake.set()
 
     # Telling
@@ -337,7 +337,7 @@ class Poller:
             return
         self._forget(push)
         for follower in push.followers:
-            follower.lost(push.key, _another(error))
+            follower.lost(push.key, fresh_copy(error))
 
     def lose_all(self, error: IntegrationError) -> None:
         """Stop following all pushes, and give each follower a copy of *error*."""
@@ -370,13 +370,6 @@ def _broken(crash: BaseException) -> PollingStopped:
     )
     error.__cause__ = cause
     return error
-
-
-def _another(error: IntegrationError) -> IntegrationError:
-    """Return a copy of *error*, since raising one error several times would grow its traceback."""
-    other = copy(error)
-    other.__cause__ = error.__cause__
-    return other
 
 
 def _took(operation: PushOperation) -> float | None:

@@ -66,7 +66,7 @@ class PushTracker:
     idle: asyncio.Event = Factory(asyncio.Event)
     tasks: Tasks = Factory(Tasks)
     waits: Waits = Factory(
-        lambda self: Waits(self._expired, self.poller.look_last), takes_self=True
+        lambda self: Waits(self._expired, self.poller.poll_before_expiry), takes_self=True
     )
     _taken_over: set[Push] = Factory(set)
     _finals: list[tuple[Push, PushOperation]] = Factory(list)
@@ -94,8 +94,8 @@ class PushTracker:
             return
         self.open[key] = push
         request = push.request
-        lane = (request.connection_id, request.data_type)
-        self.poller.follow(request.company_id, key, lane, self)
+        cohort = (request.connection_id, request.data_type)
+        self.poller.follow(request.company_id, key, cohort, self)
         self.waits.start(push)
 
     def join(self, holder: Push, twin: Push) -> None:

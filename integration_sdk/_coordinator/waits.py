@@ -9,7 +9,7 @@ from contextvars import Context
 from attrs import Factory, define
 
 from integration_sdk._coordinator.push import Push
-from integration_sdk._sansio.polling.trust import last_look
+from integration_sdk._sansio.polling.trust import last_poll
 from integration_sdk._sansio.pushing import outcomes
 
 
@@ -32,12 +32,12 @@ class Waits:
         for each in push._with_twins:
             seconds = outcomes.longest_wait(each.request, each._wait)
             if seconds is not None and each.outcome is None and each not in self._timers:
-                self._call_later(last_look(seconds), self._ends_soon, each, seconds)
+                self._call_later(last_poll(seconds), self._ends_soon, each, seconds)
 
     def _ends_soon(self, push: Push, seconds: float) -> None:
         if push.key:
             self.ending(push.key)
-        self._call_later(seconds - last_look(seconds), self.expired, push, seconds)
+        self._call_later(seconds - last_poll(seconds), self.expired, push, seconds)
 
     def _call_later(
         self, delay: float, call: Callable[[Push, float], None], push: Push, seconds: float

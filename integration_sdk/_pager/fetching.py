@@ -14,7 +14,7 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from integration_sdk._sansio.paging.page_queue import Ask
+from integration_sdk._sansio.paging.page_queue import PageRequest
 from integration_sdk._sansio.paging.report import ListReport
 from integration_sdk._sansio.paging.walk import Walk
 from integration_sdk._sansio.requests import MIB, Priority, Request
@@ -56,7 +56,7 @@ class Fetching:
     fetch: Fetch
     clock: Callable[[], float]
     report: ListReport
-    _pages: dict[Ask, _OnItsWay] = field(init=False, factory=dict)
+    _on_its_way: dict[PageRequest, _OnItsWay] = field(init=False, factory=dict)
     _loop: asyncio.AbstractEventLoop | None = field(init=False, default=None)
 
     def send(self, *, waiting: bool) -> None:
@@ -65,67 +65,70 @@ class Fetching:
         if self._loop is not loop:  # an iterator may continue in another asyncio.run()
             self.recall()
             self._loop = loop
-        for ask in self.walk.to_fetch(waiting=waiting):
-            awaited = waiting and ask is self.walk.head
+        for wanted in self.walk.to_fetch(waiting=waiting):
+            awaited = waiting and wanted is self.walk.head
             priority = self.walk.request.priority if awaited else Priority.PREFETCH
             request = evolve(
-                self.walk.request, params=ask.params, raw_query=ask.query, priority=priority
+                self.walk.request, params=wanted.params, raw_query=wanted.query, priority=priority
             )
-            task = loop.create_task(self._ask(ask, request))
-            self._pages[ask] = _OnItsWay(task, ahead=not awaited)
+            task = loop.create_task(self._fetch_page(wanted, request))
+            self._on_its_way[wanted] = _OnItsWay(task, ahead=not awaited)
 
-    async def _ask(self, ask: Ask, request: Request) -> Fetched | Exception:
+    async def _fetch_page(self, wanted: PageRequest, request: Request) -> Fetched | Exception:
         began = self.clock()
         try:
             response = check(request, await self.fetch(request))
         except Exception as error:  # raised when the page is awaited
-            self.walk.queue.failed(ask, throttled=isinstance(error, TooManyRequests))
+            self.walk.queue.failed(wanted, throttled=isinstance(error, TooManyRequests))
             self.report.requests += error.attempts if isinstance(error, IntegrationError) else 1
             return error
-        self.walk.queue.arrived(ask, response.size)
+        self.walk.queue.arrived(wanted, response.size)
         self.report.requests += response.attempts
         self.report.waits += response.waited
         return Fetched(response, self.clock() - began - response.waited)
 
-    async def answer(self, ask: Ask, goes_on: Callable[[Exception], bool]) -> Fetched | None:
-        """Return the answer for the page *ask*; None if it was cancelled or must be sent again.
+    async def answer(
+        self, head: PageRequest, recover: Callable[[Exception], bool]
+    ) -> Fetched | None:
+        """Return the answer for the page *head*; None if it was cancelled or must be sent again.
 
         Args:
-            ask: The head of the walk.
-            goes_on: Returns whether reading can go on after an error, which is then not raised.
+            head: The head of the walk.
+            recover: Called with an error; returns True if the walk can go on, and the error is
+                then not raised.
         """
-        page = self._pages.get(ask)
-        if page is None:
+        sent = self._on_its_way.get(head)
+        if sent is None:
             return None
         try:
-            outcome = await page.task
+            outcome = await sent.task
         except asyncio.CancelledError:
             if is_cancelled():
                 raise
-            self.walk.queue.failed(ask, throttled=False)
+            self.walk.queue.failed(head, throttled=False)
             return None
         finally:
-            self._pages.pop(ask, None)
+            self._on_its_way.pop(head, None)
         if isinstance(outcome, Fetched):
             return outcome
         # A page that was requested ahead, at low priority, may have failed only for that reason:
         # it is requested once more.
-        if goes_on(outcome) or page.ahead:
+        if recover(outcome) or sent.ahead:
             return None
         raise outcome
 
     def keep_wanted(self) -> None:
         """Cancel the pages that the walk no longer wants."""
-        self._cancel(self._pages.keys() - self.walk.queue.asks)
+        self._cancel(self._on_its_way.keys() - self.walk.queue.pages)
 
     def recall(self) -> None:
         """Cancel all pages; the walk requests them again if it goes on."""
-        self._cancel(list(self._pages))
+        self._cancel(list(self._on_its_way))
         self.walk.queue.recalled()
 
-    def _cancel(self, asks: Iterable[Ask]) -> None:
+    def _cancel(self, pages: Iterable[PageRequest]) -> None:
         """Cancel tasks, from any thread; do nothing if their loop is closed."""
-        tasks = [self._pages.pop(ask).task for ask in asks]
+        tasks = [self._on_its_way.pop(wanted).task for wanted in pages]
         pending = [task for task in tasks if not task.done()]
         if not pending or self._loop is None:
             return

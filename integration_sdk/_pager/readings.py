@@ -15,10 +15,10 @@ from typing import Generic, Self, TypeVar
 
 from attrs import field, frozen
 
-from integration_sdk._answers import Page
+from integration_sdk._answer_parts import Page
 from integration_sdk._pager.checkpoint import Checkpoint
 from integration_sdk._pager.stream import Stream
-from integration_sdk._sansio.paging.items import NO_SHEET
+from integration_sdk._sansio.paging.items import NO_PAGE
 from integration_sdk.errors import ConfigurationError
 
 T = TypeVar("T")
@@ -146,14 +146,15 @@ class Pages(_Reading[T], AsyncIterator[ListPage[T]]):
         return self._page(await self._stream.next_page() or [])
 
     def _page(self, results: list[T]) -> ListPage[T]:
-        sheet = self._stream.sheet or NO_SHEET
+        items = self._stream.items
+        page = items.page if items else NO_PAGE
         return ListPage(
             results=results,
-            page_number=sheet.number or 0,
-            page_size=sheet.size or 0,
-            total_results=sheet.total or 0,
-            links=sheet.links,
-            extra=sheet.extra,
+            page_number=page.number or 0,
+            page_size=page.size or 0,
+            total_results=page.total or 0,
+            links=page.links,
+            extra=page.extra,
             cursor=self._stream.cursor,
             checkpoint=self._checkpoint,
         )

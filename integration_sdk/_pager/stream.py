@@ -1,4 +1,4 @@
-"""One reading of a list: fetches the pages that the walk asks for, and decodes their items.
+"""One reading of a list: fetches the pages that the walk wants, and decodes their items.
 
 The walk decides which pages to fetch. Pages that were fetched ahead are kept as bytes until their
 turn. Items are handed out in slices: a slice is a plain iterator, so an item costs no task
@@ -24,7 +24,7 @@ from integration_sdk._pager.fetching import Fetched, Fetching, keep_large_blocks
 from integration_sdk._pager.slices import Slices
 from integration_sdk._sansio.paging.cursor import Position, write_cursor
 from integration_sdk._sansio.paging.drift import DriftWatch, shortfall
-from integration_sdk._sansio.paging.items import Feed, ItemReader, Sheet, collector_paused
+from integration_sdk._sansio.paging.items import ItemReader, PageItems, RawPage, collector_paused
 from integration_sdk._sansio.paging.report import ListProgress, ListReport
 from integration_sdk._sansio.paging.walk import Walk
 from integration_sdk._sansio.responses import Fetch, Response
@@ -67,7 +67,7 @@ class Stream(Generic[T]):
         one_call: Whether a single page is wanted, within one timeout. A page that takes too
             long is then not requested again in smaller sizes.
         report: Statistics so far.
-        sheet: The current page; None before the first.
+        items: The current page and its items; None before the first.
     """
 
     walk: Walk
@@ -81,18 +81,17 @@ class Stream(Generic[T]):
     one_call: bool = False
     report: ListReport = field(factory=ListReport)
 
-    sheet: Sheet | None = field(init=False, default=None)
+    items: PageItems | None = field(init=False, default=None)
     _fetching: Fetching = field(init=False)
     _slices: Slices = field(init=False)
-    _feed: Feed | None = field(init=False, default=None)
     _busy: bool = field(init=False, default=False)
-    _page: list[T] | None = field(init=False, default=None)
+    _unfinished: list[T] | None = field(init=False, default=None)
     """Items of the page that `next_page` was decoding when it was cancelled; else None."""
     _held_at: Position | None = field(init=False, default=None)
     """Where `cursor` stays while a page or chunk is being filled; None between two."""
     _stopped_at: Position | None = field(init=False, default=None)
     """Where `stop` ended the reading; None until then."""
-    _at_end: bool = field(init=False, default=False)
+    _shortfall_told: bool = field(init=False, default=False)
     """Whether a shortfall at the end of the list has been reported."""
 
     def __attrs_post_init__(self) -> None:
@@ -118,17 +117,17 @@ class Stream(Generic[T]):
     async def next_page(self) -> list[T] | None:
         """Open the next page and return all its items; None at the end of the list."""
         with self._one_at_a_time():
-            if self._page is None:
+            if self._unfinished is None:
                 began = self.position
                 # A page is open already if drift was raised when it was opened.
                 if not (self._left or await self._open_next()):
                     return None
-                self._held_at, self._page = began, []
+                self._held_at, self._unfinished = began, []
             while self._left:
-                self.collect(self._page, self._next_slice())
+                self.collect(self._unfinished, self._next_slice())
                 self._end_slice()
                 await self._slices.breathe()
-            items, self._held_at, self._page = self._page, None, None
+            items, self._held_at, self._unfinished = self._unfinished, None, None
             return items
 
     def hold(self) -> None:
@@ -154,8 +153,8 @@ class Stream(Generic[T]):
         Raises:
             InvalidItem: There is no ``on_invalid``.
         """
-        assert self._feed is not None  # noqa: S101  # only an open page has items to decode
-        invalid = self._feed.invalid(error, self.walk.request)
+        assert self.items is not None  # noqa: S101  # only an open page has items to decode
+        invalid = self.items.invalid(error, self.walk.request)
         self.walk.unusable()
         invalid.cursor = self.cursor
         self.report.invalid += 1
@@ -170,7 +169,7 @@ class Stream(Generic[T]):
     def position(self) -> Position:
         """The place after the last item handed out."""
         known = self._stopped_at or self._held_at
-        return known or self.walk.position(self._feed.taken if self._feed else 0)
+        return known or self.walk.position(self.items.taken if self.items else 0)
 
     @property
     def cursor(self) -> str:
@@ -180,7 +179,7 @@ class Stream(Generic[T]):
     @property
     def progress(self) -> ListProgress:
         """How far the reading has got, and how fast it is."""
-        done, total = self.position.done, self._wanted
+        done, total = self.position.done, self._to_read
         began = self._slices.began
         elapsed = 0.0 if began is None else self.clock() - began
         rate = self._count() / elapsed if elapsed > 0 else 0.0
@@ -193,7 +192,7 @@ class Stream(Generic[T]):
         )
 
     @property
-    def _wanted(self) -> int | None:
+    def _to_read(self) -> int | None:
         """Number of items to read in all, including those before the cursor."""
         walk = self.walk
         if walk.total is None or walk.limit is None:
@@ -206,100 +205,101 @@ class Stream(Generic[T]):
         return evolve(self.report, items=items, drift=[*self.report.drift])
 
     def _count(self) -> int:
-        return self.walk.offered - (self._feed.left if self._feed else 0)
+        return self.walk.offered - (self.items.left if self.items else 0)
 
     # Pages
 
     @property
     def _left(self) -> int:
         """Number of items of the current page that are still to be handed out."""
-        if self._feed is None:
+        if self.items is None:
             return 0
         if self.walk.limit is None:
-            return self._feed.left
-        return min(self._feed.left, self.walk.limit - self._count())
+            return self.items.left
+        return min(self.items.left, self.walk.limit - self._count())
 
     def _next_slice(self) -> Iterator[Any]:
-        assert self._feed is not None  # noqa: S101  # _left said so
+        assert self.items is not None  # noqa: S101  # _left said so
         size = min(self._slices.size, self._left)
         self._slices.handing(size)
-        return islice(self._feed.values, size)
+        return islice(self.items.values, size)
 
     def _end_slice(self) -> None:
         """Pass an item to `unfit` if its model raised StopIteration, which ended the slice."""
         self._slices.taken()
-        if self._feed is not None and self._feed.lost:
+        if self.items is not None and self.items.lost:
             self.unfit(RuntimeError("its model raised StopIteration"))
 
     async def _open_next(self) -> bool:
         """Make the next page the current one; False at the end of the list."""
         while self._stopped_at is None:
-            ask = self.walk.head
-            if ask is None:
+            head = self.walk.head
+            if head is None:
                 return self._at_the_end()
             self._fetching.send(waiting=True)
             await self._slices.breathe()  # requests leave when the event loop runs
-            answer = await self._fetching.answer(ask, self._goes_on_after)
-            sheet = await self._read(answer.response) if answer else None
+            answer = await self._fetching.answer(head, self._try_to_recover)
+            page = await self._read(answer.response) if answer else None
             if self._stopped_at is not None:
                 break
-            if answer and sheet and self._open(answer, sheet):
+            if answer and page and self._open(answer, page):
                 return True
         return False
 
-    def _open(self, answer: Fetched, sheet: Sheet) -> bool:
-        """Make *sheet* the current page; False if the walk cannot use it and asks again."""
-        before, total = self.sheet, self.walk.total
-        skip = self.walk.opened(sheet, answer.response.size, answer.seconds)
+    def _open(self, answer: Fetched, page: RawPage) -> bool:
+        """Make *page* the current page; False if the walk cannot use it."""
+        before = self.items.page if self.items else None
+        total = self.walk.total
+        skip = self.walk.opened(page, answer.response.size, answer.seconds)
         self._fetching.keep_wanted()
         if skip is not None:
-            self.sheet, self._feed = sheet, Feed.of(sheet, self.reader, skip)
+            self.items = PageItems.of(page, self.reader, skip)
             self.report.pages += 1
             self._fetching.send(waiting=False)
-        looked_again = skip is None or 0 < sheet.count <= skip
+        looked_again = skip is None or 0 < page.count <= skip
         if self.watch is not None and not looked_again:
-            self.walk.notes += self.watch.compare(before, sheet, total)
+            self.walk.notes += self.watch.compare(before, page, total)
         self._tell_drift()
         return skip is not None
 
-    async def _read(self, response: Response) -> Sheet:
+    async def _read(self, response: Response) -> RawPage:
         opening = self.reader.open(response.pieces, extra=self.want_extra)
         try:
             while True:
                 next(opening)
                 await self._slices.breathe()
         except StopIteration as end:
-            sheet: Sheet = end.value
-            return sheet
+            page: RawPage = end.value
+            return page
         except MalformedResponse as error:
             request, head = self.walk.request, self.walk.head
-            page = f" for page {head.number}" if head and head.number else ""
+            which = f" for page {head.number}" if head and head.number else ""
             raise MalformedResponse(
-                f"{request} answered {response.status}{page}, but {error}",
+                f"{request} answered {response.status}{which}, but {error}",
                 status=response.status,
                 **request.facts,
                 attempts=response.attempts,
             ) from None
 
-    def _goes_on_after(self, error: Exception) -> bool:
-        """Whether the walk can go on after *error*, which its head was answered with."""
+    def _try_to_recover(self, error: Exception) -> bool:
+        """Let the walk go on after *error*, the answer to its head; False if it cannot."""
         if isinstance(error, NotFound | BadRequest):
-            return self.walk.missing()
+            return self.walk.skip_head()
         gateway = isinstance(error, ApiError) and error.status in TOO_SLOW
         slow = gateway or isinstance(error, AnswerLost)
         if isinstance(error, ResponseTooLarge) or (slow and not self.one_call):
-            return self.walk.too_much()
+            return self.walk.shrink_head()
         return False
 
     def _at_the_end(self) -> bool:
         problem = self.walk.resume_behind_problem()
         if problem is not None:
             raise problem
-        if self.watch is not None and not self._at_end and not self.walk.satisfied:
-            page = self.sheet.number if self.sheet else None
+        if self.watch is not None and not self._shortfall_told and not self.walk.satisfied:
+            number = self.items.page.number if self.items else None
             done = self.walk.start.done + self._count()
-            self.walk.notes += shortfall(done, self.walk.total, page)
-        self._at_end = True
+            self.walk.notes += shortfall(done, self.walk.total, number)
+        self._shortfall_told = True
         self._tell_drift()
         return False
 
@@ -355,8 +355,8 @@ class Stream(Generic[T]):
         """End the reading here: cancel requests, drop pages. Never raises."""
         if self._stopped_at is None:
             self._stopped_at = self.position
-            self.walk.dropped(self._feed.left if self._feed else 0)
-            self._feed = self.sheet = self._page = None
+            self.walk.dropped(self.items.left if self.items else 0)
+            self.items = self._unfinished = None
             self._fetching.recall()
 
 

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 from urllib.parse import quote
 
-from integration_sdk._sansio.arguments import sendable
+from integration_sdk._sansio.arguments import is_number, sendable
 from integration_sdk._sansio.codec import encode_value
 from integration_sdk._sansio.requests import Request, Safety
 from integration_sdk.errors import ConfigurationError
@@ -52,6 +52,8 @@ def _spelt(params: Mapping[str, object]) -> Iterator[tuple[str, str]]:
             value = member.value if isinstance(member, Enum) else member
             if isinstance(value, bool):
                 yield name, str(value).lower()
+            elif isinstance(value, int) and not is_number(value):
+                raise ConfigurationError(f"parameter {name} cannot be an int that no float holds")
             elif isinstance(value, str | int | float | Decimal):
                 yield name, sendable(f"parameter {name}", str(value))
             elif isinstance(value, date):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from attrs import field, frozen
 
-from integration_sdk._answers import ErrorBody
+from integration_sdk._answer_parts import ErrorBody
 from integration_sdk._sansio.codec import LATEST, Json, decode_json
 from integration_sdk._sansio.requests import Request, Safety
 from integration_sdk._sansio.retry_after import retry_after, service_time
@@ -23,6 +23,7 @@ from integration_sdk.errors import (
     ApiError,
     CompanyLimitReached,
     EndpointRemoved,
+    IntegrationError,
     MalformedResponse,
     PaymentRequired,
     SyncScheduleNotAllowed,
@@ -73,6 +74,9 @@ class Response:
         """Whether the status is 2xx."""
         return 200 <= self.status < 300
 
+
+Reply = Response | IntegrationError
+"""The result of a call: a complete answer, whatever its status, or the error that it raises."""
 
 Fetch = Callable[[Request], Awaitable[Response]]
 """Sends a request and returns the answer, whatever its status. Raises a TransportError, or an

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
-from integration_sdk._answers import ErrorBody, Validation, ValidationItem
+from integration_sdk._answer_parts import ErrorBody, Validation, ValidationItem
 from integration_sdk._sansio.codec import Json, decode_json, parse_utc, without_halves
 from integration_sdk._sansio.model_fields import camel
 from integration_sdk.errors import MalformedResponse

@@ -13,8 +13,8 @@ from attrs import Attribute, define, evolve, field, frozen
 from integration_sdk._sansio.arguments import is_number
 from integration_sdk._sansio.requests import Priority, Request
 from integration_sdk._sansio.responses import Response
+from integration_sdk._sansio.throttling.fair_queue import Ticket
 from integration_sdk._sansio.throttling.retry import Pauses, RetryPolicy
-from integration_sdk._sansio.throttling.turns import Ticket
 from integration_sdk._session.carrier import Transmission
 from integration_sdk._session.failures import Failure
 from integration_sdk._session.key import Hidden
@@ -71,7 +71,7 @@ class CallOptions:
         return self._once
 
     @cached_property
-    def silence(self) -> float | None:
+    def effective_read_timeout(self) -> float | None:
         """`read_timeout`; None if `timeout` ends the call before, which needs no second timer."""
         if self.read_timeout is None or self.timeout is None:
             return self.read_timeout
@@ -91,16 +91,17 @@ class Call:
         began: Start of the call, on the loop's clock.
         deadline: Latest end of the call, on the loop's clock.
         ticket: Its place in the throttle's queue.
-        number: What its `Room` calls it.
+        number: What its `LoopState` calls it.
         attempts: Transmissions so far.
         paid_after: Transmissions after which the retry budget paid for another; -1 for none.
         waited: Seconds waited so far.
         waits_for: What it waits for while it is not being sent.
         sending: The current transmission; None between two.
         last: The result of the previous transmission.
-        api_key: The Authorization header it was last sent with.
-        api_key_renewed: Whether it has asked for a new key after a 401.
-        timer: Stops the call when its `Room` says so: at the deadline, or when the client closes.
+        authorization: The Authorization header it was last sent with.
+        key_renewed: Whether it has asked for a new key after a 401.
+        timer: Stops the call when its `LoopState` says so: at the deadline, or when the client
+            closes.
     """
 
     request: Request
@@ -116,8 +117,8 @@ class Call:
     waits_for: str = field(init=False, default="its turn")
     sending: Transmission | None = field(init=False, default=None)
     last: Response | Failure | None = field(init=False, default=None)
-    api_key: Hidden | None = field(init=False, default=None, repr=False)
-    api_key_renewed: bool = field(init=False, default=False)
+    authorization: Hidden | None = field(init=False, default=None, repr=False)
+    key_renewed: bool = field(init=False, default=False)
     timer: asyncio.Timeout = field(init=False, factory=lambda: asyncio.timeout(None))
     _pauses: Pauses | None = field(init=False, default=None)
 

@@ -123,13 +123,13 @@ class CallLog:
         self.throttled += status == 429
         self.unavailable += status == 503
 
-    def over(self, call: Call, outcome: Response | BaseException, elapsed: float) -> None:
-        """Report that *call* ended with *outcome*, an answer or what was raised."""
+    def over(self, call: Call, ending: Response | BaseException, elapsed: float) -> None:
+        """Report that *call* ended with *ending*, an answer or what was raised."""
         self.requests += 1
         collecting = [one.calls for one in _collecting.get() if one.log is self and one.is_open]
         if self._on_call is None and not collecting and not _log.isEnabledFor(logging.DEBUG):
             return
-        info = _describe(call, outcome, elapsed)
+        info = _describe(call, ending, elapsed)
         _log.debug("%s", info)
         for calls in collecting:
             calls.append(info)
@@ -177,17 +177,17 @@ class CallLog:
         )
 
 
-def _describe(call: Call, outcome: Response | BaseException, elapsed: float) -> CallInfo:
+def _describe(call: Call, ending: Response | BaseException, elapsed: float) -> CallInfo:
     return CallInfo(
         operation=call.request.operation,
         method=call.request.method,
         path=call.request.path,
-        status=outcome.status if isinstance(outcome, Response | ApiError) else None,
+        status=ending.status if isinstance(ending, Response | ApiError) else None,
         attempts=call.attempts,
         waited=call.waited,
         elapsed=elapsed,
-        correlation_id=_correlation_id(outcome),
-        error=None if isinstance(outcome, Response) else _name(outcome),
+        correlation_id=_correlation_id(ending),
+        error=None if isinstance(ending, Response) else _name(ending),
     )
 
 
@@ -195,10 +195,10 @@ def _name(error: BaseException) -> str:
     return "cancelled" if isinstance(error, CancelledError) else type(error).__name__
 
 
-def _correlation_id(outcome: Response | BaseException) -> str | None:
-    if isinstance(outcome, IntegrationError):
-        return outcome.correlation_id
-    if not isinstance(outcome, Response) or outcome.ok:
+def _correlation_id(ending: Response | BaseException) -> str | None:
+    if isinstance(ending, IntegrationError):
+        return ending.correlation_id
+    if not isinstance(ending, Response) or ending.ok:
         return None
-    body = read_error_body(outcome.body)
+    body = read_error_body(ending.body)
     return body.correlation_id if body is not None else None

@@ -40,8 +40,8 @@ class Carrier(Protocol):
     def open(self) -> None:
         """Prepare for sending on the running loop."""
 
-    async def send(self, transmission: Transmission, key: Hidden) -> Response | Failure:
-        """Send once."""
+    async def send(self, transmission: Transmission, authorization: Hidden) -> Response | Failure:
+        """Send once, with the header *authorization*."""
 
     async def close(self) -> None:
         """Close all connections."""

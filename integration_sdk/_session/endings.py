@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from integration_sdk._sansio.responses import Response, read_error
+from integration_sdk._sansio.responses import Reply, Response, read_error
 from integration_sdk._session.call import Call
 from integration_sdk._session.failures import Failure, lost
-from integration_sdk.errors import ClientClosed, IntegrationError, NotSent
-
-Outcome = Response | IntegrationError
-"""The result of a call: a complete answer, whatever its status, or an error."""
+from integration_sdk.errors import ClientClosed, NotSent
 
 
-def ended(call: Call, last: Response | Failure) -> Outcome:
-    """Return the outcome of *call*, whose last transmission had the result *last*."""
+def ended(call: Call, last: Response | Failure) -> Reply:
+    """Return the reply to *call*, whose last transmission had the result *last*."""
     if isinstance(last, Response):
         smooth = call.attempts == 1 and not call.waited
         return last if smooth else evolve(last, attempts=call.attempts, waited=call.waited)
@@ -22,8 +19,8 @@ def ended(call: Call, last: Response | Failure) -> Outcome:
     return last.error
 
 
-def turned_away(call: Call, closed_by: Response) -> Outcome:
-    """Return the outcome of *call*, whose turn cannot come in time: its last one, if any.
+def turned_away(call: Call, closed_by: Response) -> Reply:
+    """Return the reply to *call*, whose turn cannot come in time: its last one, if any.
 
     Args:
         call: The call.
@@ -34,8 +31,8 @@ def turned_away(call: Call, closed_by: Response) -> Outcome:
     return read_error(call.request, closed_by, sent=False)
 
 
-def too_late(call: Call, closed_by: Response | None, *, client_is_closed: bool) -> Outcome:
-    """Return the outcome of *call*, which was stopped.
+def too_late(call: Call, closed_by: Response | None, *, client_is_closed: bool) -> Reply:
+    """Return the reply to *call*, which was stopped.
 
     Args:
         call: The call.

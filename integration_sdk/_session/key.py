@@ -106,7 +106,7 @@ class ApiKey:
     """
 
     _source: ApiKeySource
-    header: Hidden | None = field(init=False, default=None)
+    authorization: Hidden | None = field(init=False, default=None)
     """The Authorization header; None until the source has been called."""
     _secrets: tuple[Secret, ...] = field(init=False, default=())
 
@@ -135,22 +135,22 @@ class ApiKey:
         return callable(self._source)
 
     async def ask(self, refused: Hidden | None) -> Hidden:
-        """Return the header; call the source if there is none yet or it is *refused*.
+        """Return `authorization`; call the source if there is none yet or it is *refused*.
 
         Raises:
             ConfigurationError: The source returned an invalid key.
             NotSent: The source raised an exception, which is chained.
         """
-        if self.header is None or (self.header is refused and self.rotates):
+        if self.authorization is None or (self.authorization is refused and self.rotates):
             return self._use(check_key(await self._from_source()))
-        return self.header
+        return self.authorization
 
     def _use(self, key: Hidden) -> Hidden:
         """Use *key* from now on and return its header. Source: "Authentication", 2."""
         encoded = Hidden(b64encode(key.encode()).decode())
         self._secrets = Secret.of(encoded), Secret.of(key)
-        self.header = Hidden(f"Basic {encoded}")
-        return self.header
+        self.authorization = Hidden(f"Basic {encoded}")
+        return self.authorization
 
     async def _from_source(self) -> object:
         if not callable(self._source):

@@ -23,10 +23,10 @@ from uuid import uuid4
 
 import backoff
 
-from integration_sdk._answers import Quota
+from integration_sdk._answer_parts import Quota
 from integration_sdk._sansio.origin import check_base_url, check_proxy
 from integration_sdk._sansio.requests import Request, Safety
-from integration_sdk._sansio.responses import Response
+from integration_sdk._sansio.responses import Reply, Response
 from integration_sdk._sansio.throttling.gate import Refusal
 from integration_sdk._sansio.throttling.quota import read_quota
 from integration_sdk._sansio.throttling.retry import (
@@ -42,10 +42,10 @@ from integration_sdk._sansio.throttling.throttle import Throttle
 from integration_sdk._session.call import BeforeSending, Call, CallOptions
 from integration_sdk._session.call_log import CallInfo, CallLog, SessionStats
 from integration_sdk._session.carrier import Carrier, Transmission
-from integration_sdk._session.endings import Outcome, ended, too_late, turned_away
+from integration_sdk._session.endings import ended, too_late, turned_away
 from integration_sdk._session.failures import Failure
 from integration_sdk._session.key import ApiKey, ApiKeySource, Hidden, hide
-from integration_sdk._session.room import Room
+from integration_sdk._session.loop_state import LoopState
 from integration_sdk._session.transport import CONNECTIONS, Transport
 from integration_sdk._session.turnstile import GateClosed
 from integration_sdk.errors import ClientClosed, NotSent
@@ -86,7 +86,7 @@ class Session:
     """
 
     base_url: str = ""
-    _room: Room | None = None
+    _state: LoopState | None = None
     _closed = False
 
     def __init__(
@@ -110,10 +110,10 @@ class Session:
         api_key = hide(api_key)  # before anything can raise with it in a local variable
         self.base_url = check_base_url(base_url)
         self.quota: Quota | None = None
-        self._key = ApiKey.of(api_key)
+        self._api_key = ApiKey.of(api_key)
         self._transport: Carrier = transport or Transport(
             self.base_url,
-            self._key,
+            self._api_key,
             connections=connections,
             proxy=check_proxy(proxy, self.base_url),
             ssl=ssl,
@@ -133,8 +133,8 @@ class Session:
         self._throttle = self._new_throttle()
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "open" if self._room else "not opened yet"
-        return f"<Session of {self.base_url}, {state}>"
+        how = "closed" if self._closed else "open" if self._state else "not opened yet"
+        return f"<Session of {self.base_url}, {how}>"
 
     def calls(self) -> AbstractContextManager[list[CallInfo]]:
         """Collect a `CallInfo` for each call made inside the block, also by tasks started in it."""
@@ -142,7 +142,7 @@ class Session:
 
     def stats(self) -> SessionStats:
         """Return the counts so far and the current state."""
-        now = self._room.loop.time() if self._room else 0.0
+        now = self._state.loop.time() if self._state else 0.0
         return self._call_log.stats(self._throttle, self._budget, now)
 
     # Opening and closing
@@ -150,19 +150,20 @@ class Session:
     def _new_throttle(self) -> Throttle:
         return Throttle(self._jitter, **self._limits)
 
-    def _room_here(self) -> Room | None:
-        """Return the room of the running loop; None if there is none, or its loop is closed."""
+    def _state_of_this_loop(self) -> LoopState | None:
+        """Return the state of the running loop; None if there is none, or its loop is closed."""
         if self._closed:
             raise ClientClosed("the client is closed; make a new one")
-        if self._room is None or self._room.loop.is_closed():
+        if self._state is None or self._state.loop.is_closed():
             return None
-        self._room.check()
-        return self._room
+        self._state.check()
+        return self._state
 
-    async def _open(self) -> Room:
+    async def _open(self) -> LoopState:
+        """Open the transport. This never suspends, so two first calls cannot both come here."""
         self._throttle = self._new_throttle()
-        self._room = await Room.open(self._transport, self._throttle)
-        return self._room
+        self._state = await LoopState.open(self._transport, self._throttle)
+        return self._state
 
     async def aclose(self, *, drain: float | None = None) -> None:
         """Close; later calls raise `ClientClosed`. Closing twice does no harm.
@@ -171,10 +172,10 @@ class Session:
             drain: Seconds to let running calls finish; None ends them at once, with
                 `AnswerLost` if their request may have been sent, else with `ClientClosed`.
         """
-        room = None if self._closed else self._room_here()
+        state = None if self._closed else self._state_of_this_loop()
         self._closed = True
-        if room is not None:
-            await room.close(drain)
+        if state is not None:
+            await state.close(drain)
 
     # One call
 
@@ -201,120 +202,123 @@ class Session:
                 because the service has asked for a pause that ends after the deadline.
             ClientClosed: The client is closed, or belongs to another loop or process.
         """
-        room = self._room_here() or await self._open()
-        call = Call(request, options, before_sending, room.loop.time())
-        room.enter(call)
+        state = self._state_of_this_loop() or await self._open()
+        call = Call(request, options, before_sending, state.loop.time())
+        state.enter(call)
         try:
-            outcome = await self._within_deadline(room, call)
+            reply = await self._within_deadline(state, call)
         except BaseException as error:
-            self._over(room, call, error)
+            self._over(state, call, error)
             raise
-        self._over(room, call, outcome)
-        if isinstance(outcome, Response):
-            return outcome
-        raise outcome  # outside of any handler, so that no exception of aiohttp is chained to it
+        self._over(state, call, reply)
+        if isinstance(reply, Response):
+            return reply
+        raise reply  # outside of any handler, so that no exception of aiohttp is chained to it
 
-    def _over(self, room: Room, call: Call, outcome: Response | BaseException) -> None:
-        room.leave(call)
+    def _over(self, state: LoopState, call: Call, ending: Response | BaseException) -> None:
+        state.leave(call)
         if call.paid_after == call.attempts:  # for a repetition that was never sent
             self._budget.refund()
-        self._call_log.over(call, outcome, room.loop.time() - call.began)
+        self._call_log.over(call, ending, state.loop.time() - call.began)
 
-    async def _within_deadline(self, room: Room, call: Call) -> Outcome:
+    async def _within_deadline(self, state: LoopState, call: Call) -> Reply:
         try:
             async with call.timer:
-                return await self._carry(room, call)
+                return await self._carry(state, call)
         except TimeoutError:
             if not call.timer.expired():
                 raise
         closed_by = self._throttle.closed_by(call.ticket)
         return too_late(call, closed_by, client_is_closed=self._closed)
 
-    async def _carry(self, room: Room, call: Call) -> Outcome:
+    async def _carry(self, state: LoopState, call: Call) -> Reply:
         while True:
-            if not room.turnstile.passes(call.ticket):
-                closed_by = await self._wait_for_turn(room, call)
+            if not state.turnstile.passes(call.ticket):
+                closed_by = await self._wait_for_turn(state, call)
                 if closed_by is not None:
                     return turned_away(call, closed_by)
-            call.last = last = await self._transmit(room, call)
+            call.last = last = await self._transmit(state, call)
             if isinstance(last, Response) and last.ok:
                 return ended(call, last)
-            pause = await self._pause_before_next(room, call, last)
+            pause = await self._pause_before_next(state, call, last)
             if pause is None:
                 return ended(call, last)
             if isinstance(last, Response) and last.status == KEPT_REFUSAL:
                 call.request = call.request.with_idempotency_key(str(uuid4()))
             _log.info("%s is sent again %s", call.request, _said(call, last, pause))
-            await self._sleep(room, call, pause)
+            await self._sleep(state, call, pause)
 
-    async def _wait_for_turn(self, room: Room, call: Call) -> Response | None:
+    async def _wait_for_turn(self, state: LoopState, call: Call) -> Response | None:
         """Wait for a turn. If it would come too late, return the answer that closed the gate."""
-        began = room.loop.time()
+        began = state.loop.time()
         try:
-            await room.turnstile.wait(call.ticket)
+            await state.turnstile.wait(call.ticket)
         except GateClosed as closed:
             return closed.answer
         finally:
-            self._call_log.waited_for(call, room.loop.time() - began)
+            self._call_log.waited_for(call, state.loop.time() - began)
         return None
 
-    async def _sleep(self, room: Room, call: Call, pause: float) -> None:
+    async def _sleep(self, state: LoopState, call: Call, pause: float) -> None:
         if pause <= 0:
             return
-        began = room.loop.time()
+        began = state.loop.time()
         try:
             await asyncio.sleep(pause)
         finally:
-            self._call_log.waited_for(call, room.loop.time() - began)
+            self._call_log.waited_for(call, state.loop.time() - began)
 
-    async def _transmit(self, room: Room, call: Call) -> Response | Failure:
+    async def _transmit(self, state: LoopState, call: Call) -> Response | Failure:
         """Send once, and always give the turn back."""
         try:
-            call.api_key = self._key.header or await self._ask_for_api_key(room, call)
+            known = self._api_key.authorization
+            call.authorization = known or await self._ask_for_authorization(state, call)
             if call.before_sending is not None:
                 await call.before_sending()
             call.attempts += 1
             self._call_log.attempts += 1
-            call.sending = Transmission(call.request, call.attempts, call.options.silence)
-            outcome = await self._transport.send(call.sending, call.api_key)
+            call.sending = Transmission(
+                call.request, call.attempts, call.options.effective_read_timeout
+            )
+            result = await self._transport.send(call.sending, call.authorization)
         except BaseException as error:
             if call.may_have_left:
                 given_up = isinstance(error, asyncio.CancelledError) and not call.timer.expired()
                 self._call_log.lost += not given_up
-                room.turnstile.unanswered(call.ticket)
+                state.turnstile.unanswered(call.ticket)
             else:
-                room.turnstile.unused(call.ticket)
+                state.turnstile.unused(call.ticket)
             raise
         call.sending = None
-        self._learn(room, call, outcome)
-        return outcome
+        self._learn(state, call, result)
+        return result
 
-    def _learn(self, room: Room, call: Call, outcome: Response | Failure) -> None:
+    def _learn(self, state: LoopState, call: Call, result: Response | Failure) -> None:
         """Give the turn back, and adapt to what the answer says about rate limits."""
-        if isinstance(outcome, Failure):
+        if isinstance(result, Failure):
             self._call_log.lost += 1
-            room.turnstile.unanswered(call.ticket)
+            state.turnstile.unanswered(call.ticket)
             return
-        quota = read_quota(outcome.headers, outcome.received_at)
+        quota = read_quota(result.headers, result.received_at)
         self.quota = quota or self.quota
-        self._call_log.answered(outcome.status)
-        if outcome.status in NOT_NOW:
+        self._call_log.answered(result.status)
+        if result.status in NOT_NOW:
             of_company = call.request.company_id is not None
             base = call.options.retry.throttled_base
-            refusal = Refusal.of(outcome, quota, of_company=of_company, base=base)
-            room.turnstile.refused(call.ticket, refusal)
+            refusal = Refusal.of(result, quota, of_company=of_company, base=base)
+            state.turnstile.refused(call.ticket, refusal)
             return
-        if outcome.ok:
+        if result.ok:
             self._budget.earn()
-        room.turnstile.answered(call.ticket)
+        state.turnstile.answered(call.ticket)
 
     # Again, or not
 
     async def _pause_before_next(
-        self, room: Room, call: Call, last: Response | Failure
+        self, state: LoopState, call: Call, last: Response | Failure
     ) -> float | None:
         """Return the seconds to wait before *call* is sent again; None to stop."""
-        rotated = isinstance(last, Response) and await self._has_new_api_key(room, call, last)
+        rotated = isinstance(last, Response) and await self._has_new_key(state, call, last)
         if call.attempts >= call.options.retry.attempts:
             return None
         if rotated:
@@ -323,9 +327,11 @@ class Session:
             again = last.repeatable and failure_may_repeat(call.request, last.phase)
         else:
             again = answer_may_repeat(call.request, last, refuses_with_503=self._refuses_with_503)
-        return self._affordable_pause(room, call, last) if again else None
+        return self._affordable_pause(state, call, last) if again else None
 
-    def _affordable_pause(self, room: Room, call: Call, last: Response | Failure) -> float | None:
+    def _affordable_pause(
+        self, state: LoopState, call: Call, last: Response | Failure
+    ) -> float | None:
         """Return the pause before a retry; None if there is no time or retry budget for it.
 
         A call that was answered 429 or 503 costs no budget, and pauses at the gate if that is
@@ -336,7 +342,7 @@ class Session:
         if refused and self._throttle.closed_by(call.ticket) is not None:
             return 0.0
         pause = call.pauses.draw(self._jitter, throttled=status == 429)
-        if room.loop.time() + pause >= call.deadline:
+        if state.loop.time() + pause >= call.deadline:
             return None
         if not refused:
             if not self._budget.spend():
@@ -344,28 +350,28 @@ class Session:
             call.paid_after = call.attempts
         return pause
 
-    async def _has_new_api_key(self, room: Room, call: Call, answer: Response) -> bool:
+    async def _has_new_key(self, state: LoopState, call: Call, answer: Response) -> bool:
         """Ask for a new key on the first 401 of *call*; return whether there is one."""
-        if answer.status != 401 or call.api_key_renewed or not self._key.rotates:
+        if answer.status != 401 or call.key_renewed or not self._api_key.rotates:
             return False
         if not was_refused(call.request, answer):
             return False
-        call.api_key_renewed = True
+        call.key_renewed = True
         try:
-            return await self._ask_for_api_key(room, call) != call.api_key
+            return await self._ask_for_authorization(state, call) != call.authorization
         except NotSent as error:
             if call.request.safety is Safety.READ:
                 raise
             _log.warning("%s was refused, and %s", call.request, error)
             return False  # a write was sent, so the caller gets its 401
 
-    async def _ask_for_api_key(self, room: Room, call: Call) -> Hidden:
-        """Return a key other than the one that *call* was refused with, if there is one."""
+    async def _ask_for_authorization(self, state: LoopState, call: Call) -> Hidden:
+        """Return the Authorization header, if possible not the one that *call* was refused with."""
         before, call.waits_for = call.waits_for, "the api_key function"
-        async with room.asking:
-            key = await self._key.ask(call.api_key)
+        async with state.asking:
+            authorization = await self._api_key.ask(call.authorization)
         call.waits_for = before
-        return key
+        return authorization
 
 
 def _said(call: Call, last: Response | Failure, pause: float) -> str:

@@ -45,7 +45,7 @@ from integration_sdk._session.failures import (
     too_large,
 )
 from integration_sdk._session.key import ApiKey, Hidden
-from integration_sdk._session.wire import LARGEST_BODY, Answer, Wire, is_watched
+from integration_sdk._session.wire import LARGEST_BODY, UnreadResponse, Wire, must_use_session
 from integration_sdk._strays import is_cancelled
 from integration_sdk._version import __version__
 from integration_sdk.errors import ClientClosed, ConfigurationError
@@ -111,7 +111,7 @@ class Transport:
 
     Args:
         base_url: The service's URL, checked, without a trailing slash.
-        key: The API key.
+        api_key: The API key.
         connections: Maximum number of connections, for reads and for writes each.
         proxy: The proxy's URL; see `check_proxy`.
         ssl: aiohttp's ``ssl`` argument: how certificates are checked.
@@ -122,7 +122,7 @@ class Transport:
     """
 
     base_url: str
-    key: ApiKey
+    _api_key: ApiKey
     _connections: int = field(kw_only=True, default=CONNECTIONS)
     _proxy: URL | None = field(kw_only=True, default=None, repr=False)  # it may hold a password
     _ssl: ssl.SSLContext | bool = field(kw_only=True, default=True)
@@ -225,8 +225,8 @@ class Transport:
             hdrs.USER_AGENT: f"integration-sdk/{__version__}",
         }
 
-    def _headers_of(self, request: Request, key: Hidden) -> dict[str, str]:
-        headers = {**request.headers, hdrs.AUTHORIZATION: key}
+    def _headers_of(self, request: Request, authorization: Hidden) -> dict[str, str]:
+        headers = {**request.headers, hdrs.AUTHORIZATION: authorization}
         if request.body is not None:
             headers[hdrs.CONTENT_TYPE] = request.content_type
         return self._headers() | headers if self._proxy else headers
@@ -244,18 +244,18 @@ class Transport:
 
     # One transmission
 
-    async def send(self, transmission: Transmission, key: Hidden) -> Response | Failure:
+    async def send(self, transmission: Transmission, authorization: Hidden) -> Response | Failure:
         """Send once. An exception of aiohttp is returned as a `Failure` without headers."""
         request = transmission.request
         session, wire = self._sessions[request.safety], self._wires.get(request.safety)
         if session.closed:
             raise ClientClosed("the aiohttp session under the client was closed")
-        answer: Answer | aiohttp.ClientResponse
+        answer: UnreadResponse | aiohttp.ClientResponse
         try:
-            if wire is None or len(request.body or b"") > LARGEST_BODY or is_watched(session):
-                answer = await self._send_in(session, transmission, key)
+            if wire is None or len(request.body or b"") > LARGEST_BODY or must_use_session(session):
+                answer = await self._send_in(session, transmission, authorization)
             else:
-                headers = self._headers_of(request, key)
+                headers = self._headers_of(request, authorization)
                 answer = await wire.send(
                     request, headers, transmission.may_leave, transmission.read_timeout
                 )
@@ -275,7 +275,7 @@ class Transport:
             )
 
     async def _send_in(
-        self, session: aiohttp.ClientSession, transmission: Transmission, key: Hidden
+        self, session: aiohttp.ClientSession, transmission: Transmission, authorization: Hidden
     ) -> aiohttp.ClientResponse:
         """Send with *session*, for those who have a part in what it does."""
         request = transmission.request
@@ -285,7 +285,7 @@ class Transport:
                 request.method,
                 URL(self.base_url + request.target, encoded=True),
                 data=_payload(request.body),
-                headers=self._headers_of(request, key),
+                headers=self._headers_of(request, authorization),
                 allow_redirects=False,
                 raise_for_status=False,
                 timeout=_timeouts(transmission.read_timeout, by_proxy=self._proxy is not None),
@@ -296,7 +296,7 @@ class Transport:
             _under_way.reset(token)
 
     async def _read(
-        self, request: Request, answer: Answer | aiohttp.ClientResponse
+        self, request: Request, answer: UnreadResponse | aiohttp.ClientResponse
     ) -> Response | Failure:
         is_error = answer.status >= 400
         limit = min(ERROR_LIMIT, request.body_limit) if is_error else request.body_limit
@@ -305,7 +305,7 @@ class Transport:
             return too_large(request, limit)
         if isinstance(body, bytes) and len(body) <= ERROR_LIMIT:  # others would take too long
             shortest = SHORTEST_IN_ERRORS if is_error else SHORTEST_IN_DATA
-            body = self.key.redact(body, shortest=shortest)
+            body = self._api_key.redact(body, shortest=shortest)
         return Response(
             status=answer.status, headers=answer.headers, body=body, received_at=time.time()
         )
@@ -336,7 +336,7 @@ def _not_to_add(request: Request) -> tuple[str, ...] | None:
 
 
 async def _read_capped(
-    answer: Answer | aiohttp.ClientResponse, limit: int
+    answer: UnreadResponse | aiohttp.ClientResponse, limit: int
 ) -> tuple[bytes | list[bytes], bool]:
     """Return up to *limit* decompressed bytes, in pieces if large, and whether that is all."""
     if answer.content.at_eof():  # it is empty, or a middleware has read it

@@ -12,9 +12,9 @@ import math
 from attrs import define, field
 
 from integration_sdk._sansio.responses import Response
+from integration_sdk._sansio.throttling.fair_queue import Ticket
 from integration_sdk._sansio.throttling.gate import Refusal
 from integration_sdk._sansio.throttling.throttle import Throttle
-from integration_sdk._sansio.throttling.turns import Ticket
 
 
 class GateClosed(Exception):

@@ -7,8 +7,8 @@ retries, timers. It is more than half of what a small call costs::
     python -m benchmarks call_overhead
 
 Whoever watches aiohttp's requests, with a trace config or by replacing ``ClientSession.request``
-or ``_request`` as aioresponses does, has to see ours too; `is_watched` tells. Then a session sends
-them, and also those with large bodies, since only its writer can stop halfway.
+or ``_request`` as aioresponses does, has to see ours too; `must_use_session` tells. Then a session
+sends them, and also those with large bodies, since only its writer can stop halfway.
 """
 
 from __future__ import annotations
@@ -46,27 +46,27 @@ _BREAKS: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 _public: Final = aiohttp.ClientSession.request
 _request: Final = aiohttp.ClientSession._request
-_is_aiohttps_own: Final = (
+_request_is_unpatched: Final = (
     type(_request) is FunctionType
     and _request.__code__.co_filename == aiohttp.ClientSession.close.__code__.co_filename
 )
-_reads_as_known: Final = {"skip_payload", "read_timeout", *HOW_TO_READ} <= set(
+_response_params_are_known: Final = {"skip_payload", "read_timeout", *HOW_TO_READ} <= set(
     signature(ResponseHandler.set_response_params).parameters
 )
 
 
-def is_watched(session: aiohttp.ClientSession) -> bool:
-    """Return whether *session* has to send, because somebody wants to see its requests.
+def must_use_session(session: aiohttp.ClientSession) -> bool:
+    """Return whether *session* has to send: somebody wants to see its requests.
 
-    So it does if this aiohttp is one whose connections are not known here.
+    It also has to if this aiohttp is one whose connections are not known here.
     """
     kind = aiohttp.ClientSession
     is_plain = kind._request is _request and kind.request is _public and not session.trace_configs
-    return not (is_plain and _is_aiohttps_own and _reads_as_known)
+    return not (is_plain and _request_is_unpatched and _response_params_are_known)
 
 
 @define(eq=False)
-class Answer:
+class UnreadResponse:
     """An answer whose body has not been read yet; used like an `aiohttp.ClientResponse`."""
 
     status: int
@@ -116,7 +116,7 @@ class Wire:
         headers: Mapping[str, str],
         may_leave: Callable[[], None],
         read_timeout: float | None,
-    ) -> Answer:
+    ) -> UnreadResponse:
         """Send *request*, and call *may_leave* right before the first byte.
 
         The answer is lost if no byte of it comes within *read_timeout* seconds, or no further one.
@@ -138,7 +138,7 @@ class Wire:
         except BaseException:
             connection.close()
             raise
-        return Answer(message.code, message.headers, content, connection)
+        return UnreadResponse(message.code, message.headers, content, connection)
 
     async def _connect(self) -> Connection:
         try:

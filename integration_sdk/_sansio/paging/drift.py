@@ -16,7 +16,7 @@ from attrs import define, field, frozen
 from msgspec import Raw
 
 from integration_sdk._sansio.codec import without_halves
-from integration_sdk._sansio.paging.items import Sheet
+from integration_sdk._sansio.paging.items import RawPage
 from integration_sdk._sansio.paging.report import Drift
 
 NEAR: Final = 32
@@ -98,7 +98,7 @@ class DriftWatch:
     keys: Keys
     duplicates: int = field(init=False, default=0)
 
-    def compare(self, before: Sheet | None, after: Sheet, total: int | None) -> Iterator[Drift]:
+    def compare(self, before: RawPage | None, after: RawPage, total: int | None) -> Iterator[Drift]:
         """Yield signs of drift in *after*.
 
         Args:
@@ -119,7 +119,7 @@ class DriftWatch:
         if moved or after.raws[0] in before.raws[-NEAR:] or after.raws[0] == before.raws[0]:
             yield from self._repeated(before, after)
 
-    def _repeated(self, before: Sheet, after: Sheet) -> Iterator[Drift]:
+    def _repeated(self, before: RawPage, after: RawPage) -> Iterator[Drift]:
         old = set(self.keys.read(before.raws[-AROUND:])) - {None}
         twice = sum(key in old for key in self.keys.read(after.raws[:AROUND]))
         if twice:

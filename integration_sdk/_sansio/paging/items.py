@@ -21,7 +21,7 @@ import msgspec
 from attrs import Factory, define, field, frozen
 from msgspec import Raw
 
-from integration_sdk._answers import Links
+from integration_sdk._answer_parts import Links
 from integration_sdk._sansio.codec import without_halves
 from integration_sdk._sansio.paging.item_models import pydantic_reader, shape_of
 from integration_sdk._sansio.paging.splitting import LinkNames, Number, split
@@ -40,7 +40,7 @@ _ENVELOPE_NAMES: Final = frozenset({"results", "pageNumber", "pageSize", "totalR
 
 
 @frozen(kw_only=True)
-class Sheet:
+class RawPage:
     """One page with its envelope decoded and its items still as bytes.
 
     Attributes:
@@ -65,7 +65,7 @@ class Sheet:
         return len(self.raws)
 
 
-NO_SHEET: Final = Sheet(number=None, size=None, total=None, links=Links(), raws=())
+NO_PAGE: Final = RawPage(number=None, size=None, total=None, links=Links(), raws=())
 
 
 def _reason(error: Exception) -> Reason:
@@ -114,7 +114,9 @@ class ItemReader:
         shape = shape_of(model)
         return cls(msgspec.json.Decoder(shape.type, float_hook=numbers).decode, shape.build, True)
 
-    def open(self, pieces: Sequence[bytes], *, extra: bool = False) -> Generator[None, None, Sheet]:
+    def open(
+        self, pieces: Sequence[bytes], *, extra: bool = False
+    ) -> Generator[None, None, RawPage]:
         """Return the page with the bytes *pieces*; yield after each step of the work.
 
         Reading *extra* fields decodes the page a second time.
@@ -126,7 +128,7 @@ class ItemReader:
         try:
             envelope = yield from split(pieces, mend)
             doubtful = _doubtful(envelope.total_results)
-            return Sheet(
+            return RawPage(
                 number=_whole_number("pageNumber", envelope.page_number),
                 size=_whole_number("pageSize", envelope.page_size),
                 total=None if doubtful else _whole_number("totalResults", envelope.total_results),
@@ -151,13 +153,13 @@ class ItemReader:
 
 
 @define
-class Feed:
+class PageItems:
     """The items of one page that are still to be handed out, and how many they are.
 
     Counting costs nothing per item: the iterator over the page knows how many are left.
     """
 
-    sheet: Sheet
+    page: RawPage
     values: Iterator[Any]
     _source: Iterator[Any]
     _reader: ItemReader
@@ -165,11 +167,11 @@ class Feed:
     _unfit: int = field(init=False, default=0)
 
     @classmethod
-    def of(cls, sheet: Sheet, reader: ItemReader, skip: int = 0) -> Feed:
-        """Return the items of *sheet* without the first *skip*."""
-        source = iter(sheet.raws[skip:] if skip else sheet.raws)
+    def of(cls, page: RawPage, reader: ItemReader, skip: int = 0) -> PageItems:
+        """Return the items of *page* without the first *skip*."""
+        source = iter(page.raws[skip:] if skip else page.raws)
         to_come = repeat(True, length_hint(source))
-        return cls(sheet, compress(reader.values(source), to_come), source, reader, to_come)
+        return cls(page, compress(reader.values(source), to_come), source, reader, to_come)
 
     @property
     def left(self) -> int:
@@ -179,7 +181,7 @@ class Feed:
     @property
     def taken(self) -> int:
         """Index in the page of the next item."""
-        return self.sheet.count - self.left
+        return self.page.count - self.left
 
     @property
     def lost(self) -> bool:
@@ -189,15 +191,15 @@ class Feed:
     def invalid(self, error: Exception, request: Request) -> InvalidItem:
         """Return the exception to raise after decoding the last item raised *error*."""
         self._unfit += 1
-        index, page = self.taken - 1, self.sheet.number
+        index, number = self.taken - 1, self.page.number
         what, path = self._reader.reason(error)
         return InvalidItem(
-            f"{request}, page {page}, item {index}: {what} at {path}; "
+            f"{request}, page {number}, item {index}: {what} at {path}; "
             "correct the model, or pass on_invalid= to go on without such items",
-            page=page,
+            page=number,
             index=index,
             item_path=path,
-            raw=bytes(self.sheet.raws[index]),
+            raw=bytes(self.page.raws[index]),
             **request.facts,
         )
 

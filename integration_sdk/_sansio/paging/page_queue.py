@@ -21,7 +21,7 @@ GUESSED_BODY: Final = MIB
 
 
 @frozen(eq=False, kw_only=True)
-class Ask:
+class PageRequest:
     """One page to request.
 
     Attributes:
@@ -48,14 +48,14 @@ class PageQueue:
     Attributes:
         prefetch: Maximum number of pages requested ahead of the one being handed out.
         max_bytes: Approximate maximum of bytes in pages held or being requested.
-        asks: The pages; the first is the head.
+        pages: The pages; the first is the head.
     """
 
     prefetch: int
     max_bytes: int
-    asks: deque[Ask] = field(factory=deque)
+    pages: deque[PageRequest] = field(factory=deque)
 
-    _asked: set[Ask] = field(init=False, factory=set)
+    _requested: set[PageRequest] = field(init=False, factory=set)
     _window: int = field(init=False)
     _calm: int = field(init=False, default=0)
     """Pages to open before requesting further ahead, because the page behind them failed."""
@@ -75,37 +75,37 @@ class PageQueue:
         room = min(self._window + waiting, affordable, self._calm or self._window + 1)
         return max(room, int(waiting))
 
-    def to_fetch(self, room: int) -> list[Ask]:
+    def to_fetch(self, room: int) -> list[PageRequest]:
         """Return those of the first *room* pages that have not been requested yet."""
-        new = [ask for ask in islice(self.asks, room) if ask not in self._asked]
-        self._asked.update(new)
+        new = [wanted for wanted in islice(self.pages, room) if wanted not in self._requested]
+        self._requested.update(new)
         return new
 
-    def arrived(self, ask: Ask, size: int) -> None:
-        """Note that *ask* was answered with *size* bytes."""
-        if ask in self._asked:
+    def arrived(self, wanted: PageRequest, size: int) -> None:
+        """Note that *wanted* was answered with *size* bytes."""
+        if wanted in self._requested:
             self._body = max(size, (self._body + size) // 2)
             self._window = min(self._window + 1, self.prefetch)
 
-    def failed(self, ask: Ask, *, throttled: bool) -> None:
-        """Note that *ask* got no answer; *throttled* halves the window."""
-        if ask in self._asked:
-            self._asked.discard(ask)
-            self._calm = max(self.asks.index(ask), 1)
+    def failed(self, wanted: PageRequest, *, throttled: bool) -> None:
+        """Note that *wanted* got no answer; *throttled* halves the window."""
+        if wanted in self._requested:
+            self._requested.discard(wanted)
+            self._calm = max(self.pages.index(wanted), 1)
             if throttled:
                 self._window = max(self._window // 2, min(self.prefetch, 1))
 
     def open_head(self, size: int) -> None:
         """Remove the head from the queue; its *size* bytes are held from now on."""
-        self._asked.discard(self.asks.popleft())
+        self._requested.discard(self.pages.popleft())
         self._calm = max(self._calm - 1, 0)
         self._held = size
 
-    def start_over(self, *asks: Ask) -> None:
-        """Replace the whole queue with *asks*."""
-        self.asks = deque(asks)
-        self._asked.clear()
+    def start_over(self, *pages: PageRequest) -> None:
+        """Replace the whole queue with *pages*."""
+        self.pages = deque(pages)
+        self._requested.clear()
 
     def recalled(self) -> None:
         """Note that all requests were cancelled and their answers dropped."""
-        self._asked.clear()
+        self._requested.clear()

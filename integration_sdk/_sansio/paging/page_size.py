@@ -29,12 +29,12 @@ class PageSize:
     """The page size to request.
 
     Attributes:
-        wanted: The current size.
+        current: The size to request now.
         auto: Whether it adapts to the answers. If not, it only shrinks after errors, and
             grows back.
     """
 
-    wanted: int
+    current: int
     auto: bool = False
     _larger: list[int] = field(init=False, factory=list)
     """Sizes to grow to, the smallest last."""
@@ -57,7 +57,7 @@ class PageSize:
     def answered(self, count: int, size: int, seconds: float) -> None:
         """Adapt to an answer with *count* items and *size* bytes that took *seconds*."""
         self._cuts = 0
-        if self._fixed or count < self.wanted:
+        if self._fixed or count < self.current:
             return
         if self.auto and (size > MANY_BYTES or seconds > LONG_SECONDS):
             self._cut()
@@ -66,11 +66,11 @@ class PageSize:
         at_ease = not self.auto or (size <= GOOD_BYTES and seconds <= GOOD_SECONDS)
         patience = 1 if self.auto else CALM_PAGES
         if self._larger and at_ease and self._good >= patience:
-            self.wanted, self._good = self._larger.pop(), 0
+            self.current, self._good = self._larger.pop(), 0
 
-    def too_much(self) -> bool:
-        """Shrink, because a page took too long; False if that has been tried often enough."""
-        if self._fixed or self._cuts == MOST_CUTS or self.wanted == 1:
+    def shrink(self) -> bool:
+        """Shrink, as a page was too slow or too large; False if that was tried often enough."""
+        if self._fixed or self._cuts == MOST_CUTS or self.current == 1:
             return False
         self._cuts += 1
         self._cut()
@@ -78,7 +78,7 @@ class PageSize:
 
     def capped(self, size: int) -> None:
         """Note that the service returns at most *size* items."""
-        self.wanted = min(self.wanted, size)
+        self.current = min(self.current, size)
         self._larger = [step for step in self._larger if step <= size]
 
     def give_up(self) -> None:
@@ -86,18 +86,18 @@ class PageSize:
         self._fixed = True
 
     def at(self, offset: int, size: int) -> int:
-        """Return the size of the page at *offset*: the wanted one if it fits there, else *size*."""
-        fits = self._steers and not self._fixed and offset % self.wanted == 0
-        return self.wanted if fits else size
+        """Return the size of the page at *offset*: the current one if it fits, else *size*."""
+        fits = self._steers and not self._fixed and offset % self.current == 0
+        return self.current if fits else size
 
     def _cut(self) -> None:
         """Shrink to the largest divisor of the current size."""
-        if self.wanted > 1:
+        if self.current > 1:
             self._steers = True
-            self._larger.append(self.wanted)
-            self.wanted = _half(self.wanted)
+            self._larger.append(self.current)
+            self.current = _largest_divisor(self.current)
         self._good = 0
 
 
-def _half(size: int) -> int:
+def _largest_divisor(size: int) -> int:
     return next(size // part for part in range(2, size + 1) if size % part == 0)

@@ -3,10 +3,10 @@
 A simple reader would request a page, hand out its items, and follow ``_links.next`` until there
 is none. `PageWalk` hands out exactly the same items, but requests pages ahead::
 
-    to_fetch() ──> asks ──> (the caller fetches them; answers arrive in any order)
-                                                           │
-    head: the one page that comes next  <── queue of asks <┘
-    opened(sheet of the head) ──> checks its link, keeps or drops the rest of the queue
+    to_fetch() ──> pages ──> (the caller fetches them; answers arrive in any order)
+                                                            │
+    head: the one page that comes next  <── queue of pages <┘
+    opened(answer of the head) ──> checks its link, keeps or drops the rest of the queue
 
 Pages behind the head are speculative. As long as each page's link differs from the page's own
 query only in ``page``, further pages can be requested before their links are known. Each link is
@@ -32,9 +32,9 @@ from attrs import define, evolve, field
 from msgspec import Raw
 
 from integration_sdk._sansio.paging.cursor import Position, same_query
-from integration_sdk._sansio.paging.items import Sheet
-from integration_sdk._sansio.paging.links import LinkReader, number_in
-from integration_sdk._sansio.paging.page_queue import Ask
+from integration_sdk._sansio.paging.items import RawPage
+from integration_sdk._sansio.paging.links import Link, LinkReader, number_in
+from integration_sdk._sansio.paging.page_queue import PageRequest
 from integration_sdk._sansio.paging.page_size import PageSize
 from integration_sdk._sansio.paging.walk import Walk
 from integration_sdk._sansio.requests import Params
@@ -56,35 +56,33 @@ class PageWalk(Walk):
     _problem: PaginationError | None = field(init=False, default=None)
     _links: LinkReader = field(init=False)
     _count: int = field(init=False, default=0)
-    _guessing: bool = field(init=False, default=False)
-    """Whether the head was computed, because no link led to it."""
-    _linked: set[int] = field(init=False, factory=set)
-    """The pages that were begun with or linked to so far."""
+    _pages_seen: set[int] = field(init=False, factory=set)
+    """Hashes of the pages that were begun with or linked to so far."""
     _end: int = field(init=False, default=0)
     """Pages are requested ahead of their links only if they begin before this item."""
     _size: int | None = field(init=False, default=None)
     """Items of a full page, as last answered; None if offsets cannot be computed."""
-    _by_link: Ask | None = field(init=False, default=None)
+    _linked_page: PageRequest | None = field(init=False, default=None)
     """The next page as the link names it, even if the head has another size."""
-    _begun: Ask | None = field(init=False, default=None)
+    _resume_point: PageRequest | None = field(init=False, default=None)
     """The page within which a cursor resumes, with the number of items to skip, while that page
     is read in smaller parts; else None."""
-    _unlinked: Sequence[Raw] = field(init=False, default=())
-    """Items of the current page if it has no next link."""
+    _unlinked: Sequence[Raw] | None = field(init=False, default=None)
+    """Items of the current page if it has no next link, so that the head is a guess; else None."""
 
     def __attrs_post_init__(self) -> None:
         self._links = LinkReader(self.request, self.base_url)
         self.total = self.start.total
         self._size = number_in(self.start.params, "pageSize")
-        self._linked.add(_mark(self.start.params, self.start.query))
+        self._pages_seen.add(_mark(self.start.params, self.start.query))
         self.queue.start_over(self._first())
 
-    def _first(self) -> Ask:
+    def _first(self) -> PageRequest:
         """Return the page to begin with; its offset is known if all pages before it were full."""
         number = number_in(self.start.params)
         before = 0 if number == 1 else ((number or 0) - 1) * (self._size or 0)
         counted = number and not self.start.query and self.start.done == before + self.start.skip
-        return Ask(
+        return PageRequest(
             params=self.start.params,
             query=self.start.query,
             number=number,
@@ -92,7 +90,7 @@ class PageWalk(Walk):
             skip=self.start.skip,
         )
 
-    def beyond(self, tail: Ask) -> Ask | None:
+    def beyond(self, tail: PageRequest) -> PageRequest | None:
         """Return the page after *tail* by its number; None if it may not be requested yet."""
         further = _successor(tail, self._size)
         if further.offset is None or further.offset >= self._end:
@@ -101,72 +99,73 @@ class PageWalk(Walk):
 
     # What came of it
 
-    def too_much(self) -> bool:
-        """Make the head smaller, because it took too long; False if that is not possible."""
-        head = self.queue.asks[0]
-        if self._size is None or head.offset is None or not self.sizes.too_much():
+    def shrink_head(self) -> bool:
+        """Make the head smaller, as its answer was too slow or too large; False if it cannot be."""
+        head = self.queue.pages[0]
+        if self._size is None or head.offset is None or not self.sizes.shrink():
             return False
-        if head.offset % self.sizes.wanted:
+        if head.offset % self.sizes.current:
             return False
-        self._by_link = self._by_link or head
-        if head.skip and self._begun is None:
-            self._begun = head
-        self.queue.start_over(self._resized(head, self.sizes.wanted))
+        self._linked_page = self._linked_page or head
+        if head.skip and self._resume_point is None:
+            self._resume_point = head
+        self.queue.start_over(self._resized(head, self.sizes.current))
         return True
 
-    def missing(self) -> bool:
+    def skip_head(self) -> bool:
         """End the list, if no link led to the head; False otherwise."""
-        if self._guessing:
+        guessed = self._unlinked is not None
+        if guessed:
             self.queue.start_over()
-        return self._guessing
+        return guessed
 
-    def opened(self, sheet: Sheet, size: int, seconds: float = 0.0) -> int | None:
+    def opened(self, page: RawPage, size: int, seconds: float = 0.0) -> int | None:
         """Make the head's answer the current page, and check its link; see `Walk.opened`."""
-        ask = self.queue.asks[0]
-        if self._guessing and sheet.raws and sheet.raws == self._unlinked:
+        wanted = self.queue.pages[0]
+        if self._unlinked and page.raws == self._unlinked:
             self.queue.start_over()
             return None
-        if ask.size is not None and not self._is_exact(ask, sheet):
-            self._steer_no_more(ask)
+        if wanted.size is not None and not self._is_exact(wanted, page):
+            self._steer_no_more(wanted)
             return None
-        self.check_number(ask, sheet.number)
+        self.check_number(wanted, page.number)
         self.queue.open_head(size)
-        self.current, self._count = ask, sheet.count
-        self.offered += max(sheet.count - ask.skip, 0)
-        self.total = self.total if sheet.total is None else sheet.total
-        self.sizes.answered(sheet.count, size, seconds)
-        self._go_on(ask, sheet)
-        return ask.skip
+        self.current, self._count = wanted, page.count
+        self.offered += max(page.count - wanted.skip, 0)
+        self.total = self.total if page.total is None else page.total
+        self.sizes.answered(page.count, size, seconds)
+        self._go_on(wanted, page)
+        return wanted.skip
 
-    def _go_on(self, ask: Ask, sheet: Sheet) -> None:
+    def _go_on(self, wanted: PageRequest, page: RawPage) -> None:
+        """Follow the link of *page*; keep the queue if it begins where the link leads."""
         try:
-            following = self._following(ask, sheet)
+            following = self._follow_link(wanted, page)
         except PaginationError as problem:
             self._problem, following = problem, None
-        if following is not None and self._begun is not None:
-            following = evolve(following, skip=max(ask.skip - sheet.count, 0))
+        if following is not None and self._resume_point is not None:
+            following = evolve(following, skip=max(wanted.skip - page.count, 0))
         if following is None or not following.skip:
-            self._begun = None
-        self._by_link = following
-        self._unlinked = sheet.raws if self._guessing else ()
+            self._resume_point = None
+        self._linked_page = following
         self._end = self._foreseeable(following)
         if following is None:
             self.queue.start_over()
         elif not self._agrees(following):
             self.queue.start_over(self._steered(following))
 
-    def _agrees(self, following: Ask) -> bool:
+    def _agrees(self, following: PageRequest) -> bool:
         """Whether the head is the page that the link names, or begins at the same item."""
-        if not self.queue.asks:
+        if not self.queue.pages:
             return False
-        head = self.queue.asks[0]
+        head = self.queue.pages[0]
         if following.skip != head.skip:
             return False
         if following.offset is not None:
             return following.offset == head.offset
         return head.offset is None and same_query(head.params, following.params)
 
-    def _foreseeable(self, following: Ask | None) -> int:
+    def _foreseeable(self, following: PageRequest | None) -> int:
         """Return the item before which pages ahead must begin: the end of the list or limit."""
         if following is None or following.offset is None or self.total is None:
             return 0
@@ -176,73 +175,78 @@ class PageWalk(Walk):
 
     # Links
 
-    def _following(self, ask: Ask, sheet: Sheet) -> Ask | None:
-        """Return the next page, with its offset if the link is regular; None at the end."""
-        guessed, self._guessing = self._guessing, sheet.links.next is None
-        if sheet.links.next is None:
-            return None if guessed and not sheet.count else self._guess(ask, sheet)
-        page = ask.number if ask.number is not None else sheet.number
-        link = self._links.read(sheet.links.next, page=page)
-        size = [pair for pair in ask.params if pair[0] == "pageSize"] if link.sizeless else ()
+    def _follow_link(self, wanted: PageRequest, page: RawPage) -> PageRequest | None:
+        """Follow the link, or guess if there is none; return the next page, None at the end.
+
+        If the link is regular, the offset of the next page is known.
+        """
+        guessed, self._unlinked = self._unlinked is not None, None
+        if page.links.next is None:
+            self._unlinked = page.raws
+            return None if guessed and not page.count else self._guess(wanted, page)
+        number = wanted.number if wanted.number is not None else page.number
+        link = self._links.read(page.links.next, page=number)
+        size = [pair for pair in wanted.params if pair[0] == "pageSize"] if link.sizeless else ()
         params = (*size, *link.params)
-        backwards = link.number is not None and page is not None and link.number <= page
+        backwards = link.number is not None and number is not None and link.number <= number
         mark = _mark(params, link.query)
-        if backwards or mark in self._linked:
+        if backwards or mark in self._pages_seen:
             raise self.error(
-                f"the next link of page {page} leads back to a page that was read already "
-                f"({sheet.links.next!r:.500})",
-                page,
+                f"the next link of page {number} leads back to a page that was read already "
+                f"({page.links.next!r:.500})",
+                number,
             )
-        self._linked.add(mark)
-        self._size = None if link.query else self._regular_size(ask, sheet, params)
-        offset = self._size * ask.number if self._size and ask.number else None
-        return Ask(params=params, query=link.query, number=link.number, offset=offset)
+        self._pages_seen.add(mark)
+        self._learn_size(wanted, page, link, params)
+        offset = self._size * wanted.number if self._size and wanted.number else None
+        return PageRequest(params=params, query=link.query, number=link.number, offset=offset)
 
-    def _regular_size(self, ask: Ask, sheet: Sheet, params: Params) -> int | None:
-        """Return the page size if the link is the page's own query for the next page number."""
-        if ask.number is None:
-            return None
-        regular = same_query(params, _replaced(ask.params, "page", ask.number + 1))
-        size = sheet.size if regular else None
-        if sheet.count != sheet.size:
+    def _learn_size(self, wanted: PageRequest, page: RawPage, link: Link, params: Params) -> None:
+        """Note the page size; None unless the link is the page's own query for the next number."""
+        self._size = None
+        if link.query or wanted.number is None:
+            return
+        if page.count != page.size:
             self.sizes.give_up()
-        if size and size < (number_in(ask.params, "pageSize") or 0):
-            self.sizes.capped(size)
-        return size or None
+        if same_query(params, _replaced(wanted.params, "page", wanted.number + 1)):
+            self._size = page.size or None
+        if self._size and self._size < (number_in(wanted.params, "pageSize") or 0):
+            self.sizes.capped(self._size)
 
-    def _guess(self, ask: Ask, sheet: Sheet) -> Ask | None:
+    def _guess(self, wanted: PageRequest, page: RawPage) -> PageRequest | None:
         """Return the page after one without a link; None if its envelope says it is the last."""
-        if ask.number is None or ask.query or not sheet.size or sheet.total is None:
+        if wanted.number is None or wanted.query or not page.size or page.total is None:
             return None
-        more = sheet.total > max(ask.number * sheet.size, self.start.done + self.offered)
-        return evolve(_successor(ask, None), size=None) if more else None
+        more = page.total > max(wanted.number * page.size, self.start.done + self.offered)
+        return evolve(_successor(wanted, None), size=None) if more else None
 
     # Sizes
 
-    def _steered(self, ask: Ask) -> Ask:
-        """Return *ask*, in the wanted size if its offset allows that."""
-        if self._size is None or ask.offset is None:
-            return ask
-        size = self.sizes.at(ask.offset, ask.size or self._size)
-        return ask if size == (ask.size or self._size) else self._resized(ask, size)
+    def _steered(self, wanted: PageRequest) -> PageRequest:
+        """Return *wanted*, in the current size if its offset allows that."""
+        if self._size is None or wanted.offset is None:
+            return wanted
+        size = self.sizes.at(wanted.offset, wanted.size or self._size)
+        return wanted if size == (wanted.size or self._size) else self._resized(wanted, size)
 
-    def _resized(self, ask: Ask, size: int) -> Ask:
-        """Return the page of *size* items that begins where *ask* does."""
-        number = (ask.offset or 0) // size + 1
-        params = _replaced(_replaced(ask.params, "page", number), "pageSize", size)
-        return Ask(params=params, number=number, offset=ask.offset, size=size, skip=ask.skip)
-
-    def _is_exact(self, ask: Ask, sheet: Sheet) -> bool:
-        """Whether a page has the size chosen for it, and is full or reaches the list's end."""
-        end = (
-            ask.size if sheet.links.next or sheet.total is None else sheet.total - (ask.offset or 0)
+    def _resized(self, wanted: PageRequest, size: int) -> PageRequest:
+        """Return the page of *size* items that begins where *wanted* does."""
+        number = (wanted.offset or 0) // size + 1
+        params = _replaced(_replaced(wanted.params, "page", number), "pageSize", size)
+        return PageRequest(
+            params=params, number=number, offset=wanted.offset, size=size, skip=wanted.skip
         )
-        return sheet.size == ask.size and sheet.count in {ask.size, end}
 
-    def _steer_no_more(self, ask: Ask) -> None:
+    def _is_exact(self, wanted: PageRequest, page: RawPage) -> bool:
+        """Whether a page has the size chosen for it, and is full or reaches the list's end."""
+        full, offset = wanted.size, wanted.offset or 0
+        end = full if page.links.next or page.total is None else page.total - offset
+        return page.size == full and page.count in {full, end}
+
+    def _steer_no_more(self, wanted: PageRequest) -> None:
         """Go on with the sizes in the links: the service returned another than requested."""
         self.sizes.give_up()
-        self.queue.start_over(self._by_link or evolve(ask, size=None))
+        self.queue.start_over(self._linked_page or evolve(wanted, size=None))
 
     # Where it is
 
@@ -251,11 +255,11 @@ class PageWalk(Walk):
         if self.current is None:
             return self.start
         done = self.start.done + self.offered - max(self._count - taken, 0)
-        is_over = taken >= self._count and not self._guessing
-        following = self._begun or (self._by_link if is_over else None)
-        page, skip = (following, following.skip) if following else (self.current, taken)
+        is_over = taken >= self._count and self._unlinked is None
+        following = self._resume_point or (self._linked_page if is_over else None)
+        place, skip = (following, following.skip) if following else (self.current, taken)
         return Position(
-            params=page.params, query=page.query, skip=skip, done=done, total=self.total
+            params=place.params, query=place.query, skip=skip, done=done, total=self.total
         )
 
     def resume_behind_problem(self) -> PaginationError | None:
@@ -268,14 +272,13 @@ class PageWalk(Walk):
         return problem
 
 
-def _successor(ask: Ask, size: int | None) -> Ask:
-    """Return the page after *ask* by its number; *size* is the number of items in a page."""
-    number = (ask.number or 0) + 1
-    held = ask.size or size
-    offset = None if ask.offset is None or held is None else ask.offset + held
-    return Ask(
-        params=_replaced(ask.params, "page", number), number=number, offset=offset, size=ask.size
-    )
+def _successor(wanted: PageRequest, size: int | None) -> PageRequest:
+    """Return the page after *wanted* by its number; *size* is the number of items in a page."""
+    number = (wanted.number or 0) + 1
+    held = wanted.size or size
+    offset = None if wanted.offset is None or held is None else wanted.offset + held
+    params = _replaced(wanted.params, "page", number)
+    return PageRequest(params=params, number=number, offset=offset, size=wanted.size)
 
 
 def _replaced(params: Params, name: str, value: int) -> Params:

@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 from attrs import define, field
 
 from integration_sdk._sansio.paging.cursor import Position
-from integration_sdk._sansio.paging.items import Sheet
-from integration_sdk._sansio.paging.page_queue import Ask, PageQueue
+from integration_sdk._sansio.paging.items import RawPage
+from integration_sdk._sansio.paging.page_queue import PageQueue, PageRequest
 from integration_sdk._sansio.paging.report import Drift
 from integration_sdk._sansio.requests import Request
 from integration_sdk.errors import PaginationError
@@ -34,22 +34,22 @@ class Walk(ABC):
     queue: PageQueue
     limit: int | None = None
 
-    current: Ask | None = field(init=False, default=None)
+    current: PageRequest | None = field(init=False, default=None)
     total: int | None = field(init=False, default=None)
     offered: int = field(init=False, default=0)
     notes: list[Drift] = field(init=False, factory=list)
 
     @property
-    def head(self) -> Ask | None:
+    def head(self) -> PageRequest | None:
         """The page that is handed out next; None at the end of the list or the limit."""
-        return self.queue.asks[0] if self.queue.asks and not self.satisfied else None
+        return self.queue.pages[0] if self.queue.pages and not self.satisfied else None
 
     @property
     def satisfied(self) -> bool:
         """Whether the pages opened so far hold *limit* items."""
         return self.limit is not None and self.offered >= self.limit
 
-    def to_fetch(self, *, waiting: bool) -> list[Ask]:
+    def to_fetch(self, *, waiting: bool) -> list[PageRequest]:
         """Return the pages to request now, in order.
 
         Args:
@@ -59,21 +59,21 @@ class Walk(ABC):
         if self.head is None:
             return []
         room = self.queue.room(waiting=waiting)
-        asks = self.queue.asks
-        while len(asks) < room and (further := self.beyond(asks[-1])) is not None:
-            asks.append(further)
+        pages = self.queue.pages
+        while len(pages) < room and (further := self.beyond(pages[-1])) is not None:
+            pages.append(further)
         return self.queue.to_fetch(room)
 
     @abstractmethod
-    def beyond(self, tail: Ask) -> Ask | None:
+    def beyond(self, tail: PageRequest) -> PageRequest | None:
         """Return the page after *tail*, to request without knowing its link; None for none."""
 
     @abstractmethod
-    def opened(self, sheet: Sheet, size: int, seconds: float = 0.0) -> int | None:
+    def opened(self, page: RawPage, size: int, seconds: float = 0.0) -> int | None:
         """Make the head's answer the current page.
 
         Args:
-            sheet: The answer.
+            page: The answer.
             size: Its size in bytes.
             seconds: How long it took.
 
@@ -86,11 +86,11 @@ class Walk(ABC):
         """
 
     @abstractmethod
-    def too_much(self) -> bool:
-        """Make the head smaller, because it took too long; False if that is not possible."""
+    def shrink_head(self) -> bool:
+        """Make the head smaller, as its answer was too slow or too large; False if it cannot be."""
 
     @abstractmethod
-    def missing(self) -> bool:
+    def skip_head(self) -> bool:
         """Go on without the head, which does not exist; False if that is an error."""
 
     @abstractmethod
@@ -110,11 +110,11 @@ class Walk(ABC):
         if self.limit is not None:
             self.limit += 1
 
-    def check_number(self, ask: Ask, number: int | None) -> None:
-        """Raise if the answer has a different page *number* than *ask*."""
-        if None not in {ask.number, number} and ask.number != number:
-            what = f"page {ask.number} was requested, but page {number} was returned"
-            raise self.error(what, ask.number)
+    def check_number(self, wanted: PageRequest, number: int | None) -> None:
+        """Raise if the answer has a different page *number* than *wanted*."""
+        if None not in {wanted.number, number} and wanted.number != number:
+            what = f"page {wanted.number} was requested, but page {number} was returned"
+            raise self.error(what, wanted.number)
 
     def error(
         self, what: str, page: int | None, kind: type[PaginationError] = PaginationError

@@ -11,18 +11,18 @@ from math import inf
 
 from attrs import Factory, define
 
-from integration_sdk._sansio.polling.open_pushes import Company, OpenPush
+from integration_sdk._sansio.polling.open_pushes import OpenPush, PolledCompany
 
 
 @define
 class Agenda:
     """Rounds and appointments, ordered by time."""
 
-    _rounds: list[tuple[float, int, Company]] = Factory(list)
+    _rounds: list[tuple[float, int, PolledCompany]] = Factory(list)
     _appointments: list[tuple[float, int, OpenPush]] = Factory(list)
     _entries: int = 0
 
-    def round(self, company: Company, at: float) -> None:
+    def round(self, company: PolledCompany, at: float) -> None:
         """Schedule the round of *company*, in place of an earlier one."""
         company.round_at = at
         self._entries += 1
@@ -44,9 +44,9 @@ class Agenda:
             heappop(appointments)
         return min(rounds[0][0] if rounds else inf, appointments[0][0] if appointments else inf)
 
-    def come(self, now: float) -> tuple[list[Company], list[OpenPush]]:
+    def come(self, now: float) -> tuple[list[PolledCompany], list[OpenPush]]:
         """Remove and return the companies and pushes whose time has come."""
-        companies: list[Company] = []
+        companies: list[PolledCompany] = []
         pushes: list[OpenPush] = []
         while self.wake_at() <= now:
             if self._rounds and self._rounds[0][0] <= now:

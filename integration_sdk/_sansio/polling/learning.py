@@ -10,13 +10,14 @@ Pending at age ``a`` and now of age ``b``::
 
 where ``area`` is the integral of ``risk``.
 
-A lane with few completions falls back on those of all lanes of the service, and without any, on a
+A cohort is the pushes that should take similar time: those of one connection and data type. One
+with few completions falls back on those of all cohorts of the service, and without any, on a
 scale-free assumption: a push is as likely to take one to two seconds as one to two hours. Stuck
 pushes say nothing about the others, so open pushes count at most a few times as much as those
 that ended.
 
 Summing up takes some fifty microseconds, so it is done only after a quarter more pushes have
-ended or half of the open ones have been seen. Lanes without any data share one sum.
+ended or half of the open ones have been seen. Cohorts without any data share one sum.
 """
 
 from __future__ import annotations
@@ -43,22 +44,22 @@ GROWTHS: Final = (0.25, *(0.0866 for _ in range(BINS - 1)))
 ASSUMED: Final = tuple(0.4 * growth for growth in GROWTHS)
 """Chance of ending in a bin if nothing is known."""
 WARY: Final = tuple(0.05 * growth for growth in GROWTHS)
-"""The same if all other lanes say that nothing ends at this age."""
+"""The same if all other cohorts say that nothing ends at this age."""
 WEIGHT_OF_ASSUMPTION: Final = 3.0
-"""Number of a lane's own pushes that count as much as the assumption."""
+"""Number of a cohort's own pushes that count as much as the assumption."""
 FEW: Final = 20.0
 MEMORY: Final = 512.0
 """Pushes remembered; at twice as many, all counts are halved."""
 MOST_OPEN: Final = 4.0
 """Open pushes that count at most, for each one that ended."""
-STALE: Final = 0.25
+STALE_ENDED: Final = 0.25
 """Share of ended pushes that may be missing from the sum."""
-LOOKS: Final = 0.5
-"""Looks per open push that may be missing from the sum."""
-MOST_LANES: Final = 1000
-"""Lanes whose completion times are remembered; the least recently used are dropped first."""
+STALE_SEEN: Final = 0.5
+"""Polls per open push that may be missing from the sum."""
+MOST_COHORTS: Final = 1000
+"""Cohorts whose completion times are remembered; the least recently used are dropped first."""
 HARDLY: Final = 0.01
-"""A risk too small to be worth a look."""
+"""A risk too small to be worth a poll."""
 
 Mark = tuple[int, float]
 """A bin, and how many open pushes were last seen there."""
@@ -72,7 +73,7 @@ def bin_of(age: float) -> int:
 
 
 def _floats(numbers: Iterable[float]) -> array[float]:
-    """Return an array: eight bytes per number, not thirty-two, for up to a thousand lanes."""
+    """Return an array: eight bytes per number, not thirty-two, for up to a thousand cohorts."""
     return array("d", numbers)
 
 
@@ -130,13 +131,13 @@ NOTHING_KNOWN: Final = Curve.of(ASSUMED)
 
 @define
 class CompletionTimes:
-    """How long pushes of one lane take, or of all lanes if *others* is None.
+    """How long pushes of one cohort take, or of all cohorts if *others* is None.
 
     Attributes:
-        others: All lanes, which learn what this one learns, and which it falls back on.
+        others: All cohorts, which learn what this one learns, and which it falls back on.
         total: Pushes that ended; older ones count less.
         curve: All that is known, as of the last `refresh`.
-        newcomer: The curve for lanes without any data.
+        newcomer: The curve for cohorts without any data.
     """
 
     others: CompletionTimes | None = None
@@ -145,8 +146,8 @@ class CompletionTimes:
     newcomer: Curve = NOTHING_KNOWN
     _ended: array[float] = Factory(lambda: _floats([0.0] * BINS))
     _open: array[float] = Factory(lambda: _floats([0.0] * BINS))
-    _unsummed: float = 0.0
-    _looks: float = 0.0
+    _unsummed_ended: float = 0.0
+    _unsummed_seen: float = 0.0
     _watched: float = 0.0
     _based_on: Curve | None = None
 
@@ -159,7 +160,7 @@ class CompletionTimes:
             self.others._ended_in(step)
         self._ended[step] += 1.0
         self.total += 1.0
-        self._unsummed += 1.0
+        self._unsummed_ended += 1.0
         if self.total > 2 * MEMORY:
             self._forget_half()
 
@@ -173,7 +174,7 @@ class CompletionTimes:
         for step, count in after:
             self._open[step] += count
             self._watched += count
-            self._looks += count
+            self._unsummed_seen += count
 
     def refresh(self) -> Curve:
         """Return the curve, summed up again if enough has changed here or in *others*."""
@@ -184,9 +185,9 @@ class CompletionTimes:
         return self.curve
 
     def _is_stale(self) -> bool:
-        known = self._unsummed < STALE * (self.total + WEIGHT_OF_ASSUMPTION)
+        known = self._unsummed_ended < STALE_ENDED * (self.total + WEIGHT_OF_ASSUMPTION)
         some = self._watched + self.total + WEIGHT_OF_ASSUMPTION
-        return not known or self._looks >= LOOKS * some
+        return not known or self._unsummed_seen >= STALE_SEEN * some
 
     def _sum_up(self) -> None:
         if self.others is None:
@@ -196,7 +197,7 @@ class CompletionTimes:
             self.curve = Curve.of(self._chances(self.others.newcomer.chances), self._usual())
         else:
             self.curve = self.others.newcomer
-        self._unsummed = self._looks = 0.0
+        self._unsummed_ended = self._unsummed_seen = 0.0
 
     def _chances(self, assumed: Sequence[float]) -> list[float]:
         ended, there = _smooth(self._ended), _smooth(self._came_there())
@@ -228,15 +229,15 @@ class CompletionTimes:
 
 @define
 class Experience:
-    """The completion times of each lane; `MOST_LANES` are remembered."""
+    """The completion times of each cohort; `MOST_COHORTS` are remembered."""
 
     _all: CompletionTimes = Factory(CompletionTimes)
-    _lanes: dict[Hashable, CompletionTimes] = Factory(dict)
+    _cohorts: dict[Hashable, CompletionTimes] = Factory(dict)
 
-    def of(self, lane: Hashable) -> CompletionTimes:
-        """Return how long the pushes of *lane* take."""
-        times = self._lanes.pop(lane, None) or CompletionTimes(self._all)
-        self._lanes[lane] = times
-        if len(self._lanes) > MOST_LANES:
-            del self._lanes[next(iter(self._lanes))]
+    def of(self, cohort: Hashable) -> CompletionTimes:
+        """Return how long the pushes of *cohort* take."""
+        times = self._cohorts.pop(cohort, None) or CompletionTimes(self._all)
+        self._cohorts[cohort] = times
+        if len(self._cohorts) > MOST_COHORTS:
+            del self._cohorts[next(iter(self._cohorts))]
         return times

@@ -45,7 +45,7 @@ class ListCheck:
     def proves_late(self, push: OpenPush, took: float) -> bool:
         """Whether the list showed *push* as Pending long after its end, *took* seconds old."""
         company = push.group.company
-        if push.alone:  # the list lacked it, which is known
+        if push.read_singly:  # the list lacked it, which is known
             return False
         late = push.seen - push.born - took > LATE + 0.05 * took
         if late:

@@ -1,4 +1,22 @@
-"""The data of the polling rules: open pushes, their lanes and companies, and looks at them."""
+"""The data of the polling rules: open pushes, their groups and companies, and their polls.
+
+An open push is in one of two places, where it waits for a time::
+
+    Group.by_round          the next round of its company, `PolledCompany.round_at`
+    Group.by_appointment    its own appointment, `OpenPush.due`; it never goes back to rounds
+
+Those in ``by_round`` have appointments too while their company's list cannot be used. A push that
+is to be polled when its company has its turn is in one of these as well::
+
+    PolledCompany.wanted    its appointment has come, it may well have ended, or a caller's wait
+                            for it soon ends: polled singly or by list, whichever is cheaper
+    PolledCompany.urgent    it was ``notified``, is to be ``read_singly``, or checks the list:
+                            polled singly
+
+It leaves either when its single poll begins, and ``wanted`` also when a list has shown it or a
+poll of its company has failed. While it is ``being_read`` it is not polled singly again, but a
+notification makes it urgent for afterwards.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +57,7 @@ class Follower(Protocol):
 
 
 class Trouble(NamedTuple):
-    """Why a look that began *at* this time failed."""
+    """Why a poll that began *at* this time failed."""
 
     at: float
     error: IntegrationError
@@ -54,12 +72,11 @@ class OpenPush:
         born: When it was sent.
         seen: When it was last known to be Pending.
         due: The time of its appointment; infinite if it has none.
-        slow: Whether it is followed by appointments, not by rounds.
-        alone: Whether it has to be read singly, because lists lack it or its data.
-        told: Whether a notification of it came that no look has disproved.
-        asked: Whether a look at it alone is in progress.
+        read_singly: Whether it has to be read singly, because lists lack it or its data.
+        notified: Whether a notification of it came that no poll has disproved.
+        being_read: Whether a single poll of it is in progress.
         exists: Whether the service has answered with it before.
-        trouble: Why the last look at it alone failed; None if it did not.
+        trouble: Why its last single poll failed; None if it did not.
         followers: Whom to tell. The rules use none of these three.
     """
 
@@ -69,10 +86,9 @@ class OpenPush:
     born: float
     seen: float
     due: float = inf
-    slow: bool = False
-    alone: bool = False
-    told: bool = False
-    asked: bool = False
+    read_singly: bool = False
+    notified: bool = False
+    being_read: bool = False
     exists: bool = False
     trouble: Trouble | None = None
     followers: tuple[Follower, ...] = ()
@@ -81,8 +97,13 @@ class OpenPush:
         return f"push {self.key}"
 
     @property
+    def by_appointment(self) -> bool:
+        """Whether it is followed by appointments, not by rounds."""
+        return self.key in self.group.by_appointment
+
+    @property
     def why_unseen(self) -> IntegrationError | None:
-        """The error of the last look at it or at its company's list; None if that saw it."""
+        """The error of the last poll of it or of its company's list; None if that saw it."""
         for trouble in (self.trouble, self.group.company.trouble):
             if trouble is not None and trouble.at > self.seen:
                 return trouble.error
@@ -91,51 +112,50 @@ class OpenPush:
 
 @define(eq=False)
 class Group:
-    """Open pushes of one lane.
+    """Open pushes that one company has in one cohort.
 
     Attributes:
         times: How long its pushes take.
-        open: Those followed by rounds, by key, oldest first.
-        slow: Those followed by appointments.
-        appointed: The push whose appointment was computed last; similar pushes share it.
-        marks: What `times` was told about the open ones.
+        by_round: Those followed by rounds, by key, oldest first.
+        by_appointment: Those followed by appointments, by key.
+        last_appointed: The push whose appointment was computed last; similar pushes share it.
+        marks: What `times` was told about those followed by rounds.
     """
 
-    company: Company = field(repr=False)
+    company: PolledCompany = field(repr=False)
     times: CompletionTimes = field(repr=False)
-    open: dict[str, OpenPush] = Factory(dict)
-    slow: dict[str, OpenPush] = Factory(dict)
-    appointed: OpenPush | None = None
+    by_round: dict[str, OpenPush] = Factory(dict)
+    by_appointment: dict[str, OpenPush] = Factory(dict)
+    last_appointed: OpenPush | None = None
     marks: list[Mark] = Factory(list)
 
 
 @define(eq=False)
-class Company:
+class PolledCompany:
     """One company with open pushes.
 
     Attributes:
-        groups: Its open pushes, by lane.
-        born: Number of pushes followed so far.
-        crowd: Rows of the list per push of ours, since others write too.
-        flying: Number of looks in progress.
+        groups: Its open pushes, by cohort.
+        followed: Number of pushes followed so far.
+        rows_per_push: Rows of the list per push of ours, since others write too.
+        in_flight: Number of polls in progress.
         listing: Whether one of them reads the list.
         round_at: When to weigh it again; infinite for never.
         meeting: The time of the last appointment made; others close to it are moved to it.
         list_after: When the list may be used again.
         probe_at: When to compare the list with a push read singly.
-        failures: Looks that failed in a row.
-        trouble: Why the last look at its list failed; None if it did not.
-        wanted: Pushes whose appointment has come.
-        urgent: Pushes to be read singly at once.
-        waiting: Whether it is in line for its turn.
+        failures: Polls that failed in a row.
+        trouble: Why the last poll of its list failed; None if it did not.
+        wanted: Pushes to be polled in its next turn.
+        urgent: Pushes to be polled singly in its next turn, whatever else is due.
         price: What a request is worth this time; varies for jitter.
     """
 
     id: str
     groups: dict[Hashable, Group] = Factory(dict)
-    born: int = 0
-    crowd: float = 1.0
-    flying: int = 0
+    followed: int = 0
+    rows_per_push: float = 1.0
+    in_flight: int = 0
     listing: bool = False
     round_at: float = inf
     meeting: float = inf
@@ -145,7 +165,6 @@ class Company:
     trouble: Trouble | None = None
     wanted: dict[str, OpenPush] = Factory(dict)
     urgent: dict[str, OpenPush] = Factory(dict)
-    waiting: bool = False
     price: float = 1.0
 
     def __str__(self) -> str:
@@ -154,46 +173,47 @@ class Company:
     @property
     def count(self) -> int:
         """How many pushes are open."""
-        return sum(len(group.open) + len(group.slow) for group in self.groups.values())
+        groups = self.groups.values()
+        return sum(len(group.by_round) + len(group.by_appointment) for group in groups)
 
     def depth(self, push: OpenPush) -> int:
         """Return roughly which row of the list, from 1, holds *push*."""
-        return ceil((self.born - push.order) * self.crowd)
+        return ceil((self.followed - push.order) * self.rows_per_push)
 
 
 @define(eq=False)
-class SingleLook:
+class SinglePoll:
     """Read this push."""
 
-    company: Company
+    company: PolledCompany
     push: OpenPush
     started: float
 
 
 @define(eq=False)
-class ListLook:
+class ListPoll:
     """Read this page of the company's pushes, newest first.
 
     Attributes:
         unseen: Pushes that it should show and has not shown yet.
         enough: Rows after which pushes that were not shown count as missing.
         reach: Number of our pushes that it has to go back over.
-        slow: Whether it goes back to the slow ones.
+        covers_all: Whether it goes back to those followed by appointments too.
         rows: Rows read so far.
     """
 
-    company: Company
+    company: PolledCompany
     page_size: int
     unseen: int
     started: float
     enough: int
     reach: int
-    slow: bool = False
+    covers_all: bool = False
     page: int = 1
     rows: int = 0
 
 
-Look = SingleLook | ListLook
+Poll = SinglePoll | ListPoll
 
 
 def sample(pushes: dict[str, OpenPush]) -> list[tuple[OpenPush, int]]:

@@ -1,29 +1,28 @@
-"""Whom to poll now, singly or by list, and when to look again.
+"""Whom to poll now, singly or by list, and when to poll again.
 
-A look at the service costs a request; not looking delays those who wait for pushes that have
-ended unnoticed. So the rule for each company is: **look once the accumulated delay is worth a
-request**, at single pushes or at the company's list, whichever is cheaper. `learning` says how
-likely a push has ended, `weighing` what that is worth; this module decides what to look at when,
-and what an answer changes::
+A poll costs a request; not polling delays those who wait for pushes that have ended unnoticed.
+So the rule for each company is: **poll once the accumulated delay is worth a request**, singly or
+by list, whichever is cheaper. `learning` says how likely a push has ended, `weighing` what that
+is worth; this module decides what to poll when, and what an answer changes::
 
     rounds         one per company: weigh its open pushes (a sample where they are many),
-                   look at them or say when to weigh again
+                   poll them or say when to weigh again
     appointments   one per push that rounds do not follow: what should have ended long ago,
                    what a list does not show, and all of a company that has no list
 
 The appointments of a push become rarer with its age, so that a thousand stuck pushes do not slow
 down others. Companies with something due take turns. A list is not used while it is refused,
 lacks pushes, or shows outdated states; until it has shown an end in time, a push is now and then
-read singly as a check. Looks wait for notifications, if there are any, for a time that depends on
+read singly as a check. Polls wait for notifications, if there are any, for a time that depends on
 `Schedule.trust`.
 
-`Schedule.due` returns looks, each to be answered with exactly one of `finish`, `failed` and
+`Schedule.due` returns polls, each to be answered with exactly one of `finish`, `failed` and
 `unlistable`. Time is an argument, in seconds of any monotonic clock.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from itertools import islice
 from math import inf
@@ -36,22 +35,22 @@ from integration_sdk._sansio.polling.agenda import Agenda
 from integration_sdk._sansio.polling.learning import Experience, Mark, bin_of
 from integration_sdk._sansio.polling.list_check import ListCheck
 from integration_sdk._sansio.polling.open_pushes import (
-    Company,
     Group,
-    ListLook,
-    Look,
+    ListPoll,
     OpenPush,
+    Poll,
+    PolledCompany,
     Row,
-    SingleLook,
+    SinglePoll,
     sample,
 )
-from integration_sdk._sansio.polling.trust import after_end, quiet_until
+from integration_sdk._sansio.polling.trust import after_end, notification_wait_ends
 from integration_sdk._sansio.polling.weighing import ROWS_PER_REQUEST, Weight
 from integration_sdk._sansio.requests import LARGEST_PAGE
 
 SINGLY: Final = 4
-"""Looks at single pushes that a company gets per turn."""
-SLOW_AGE: Final = 600.0
+"""Single polls that a company gets per turn."""
+LONGEST_IN_ROUNDS: Final = 600.0
 """Age in seconds at which a push leaves the rounds if the usual age is not known."""
 NO_LIST: Final = 600.0
 """Seconds after which a refused list is tried again."""
@@ -59,7 +58,7 @@ NO_LIST: Final = 600.0
 
 @define
 class Schedule:
-    """All open pushes, and when to look at them.
+    """All open pushes, and when to poll them.
 
     Args:
         chance: Returns a number from 0 to 1, for jitter.
@@ -74,28 +73,28 @@ class Schedule:
     trust: float = 0.0
     pushes: dict[str, OpenPush] = Factory(dict)
     page_cap: int = LARGEST_PAGE
-    _companies: dict[str, Company] = Factory(dict)
+    _companies: dict[str, PolledCompany] = Factory(dict)
     _experience: Experience = Factory(Experience)
     _agenda: Agenda = Factory(Agenda)
-    _ready: deque[Company] = Factory(deque)
+    _ready: OrderedDict[PolledCompany, None] = Factory(OrderedDict)
     _lists: ListCheck = Factory(ListCheck)
 
     # What is open
 
-    def follow(self, key: str, company_id: str, lane: Hashable, now: float) -> OpenPush:
+    def follow(self, key: str, company_id: str, cohort: Hashable, now: float) -> OpenPush:
         """Follow push *key* from now on."""
         company = self._companies.get(company_id)
         if company is None:
-            company = self._companies[company_id] = Company(company_id)
-        group = company.groups.get(lane)
+            company = self._companies[company_id] = PolledCompany(company_id)
+        group = company.groups.get(cohort)
         if group is None:
-            group = company.groups[lane] = Group(company, self._experience.of(lane))
-        push = OpenPush(key, group, company.born, now, now)
-        company.born += 1
-        self.pushes[key] = group.open[key] = push
+            group = company.groups[cohort] = Group(company, self._experience.of(cohort))
+        push = OpenPush(key, group, company.followed, now, now)
+        company.followed += 1
+        self.pushes[key] = group.by_round[key] = push
         if company.list_after > now:
             self._appoint(push, now)
-        elif not company.flying:
+        elif not company.in_flight:
             first = now + max(0.05, group.times.curve.early)
             if company.round_at > first + 0.05:
                 self._agenda.round(company, first)
@@ -108,13 +107,15 @@ class Schedule:
             return
         company = push.group.company
         push.due = inf
-        (push.group.slow if push.slow else push.group.open).pop(key, None)
+        push.group.by_round.pop(key, None)
+        push.group.by_appointment.pop(key, None)
         company.wanted.pop(key, None)
         company.urgent.pop(key, None)
-        if not (push.group.open or company.count) and self._companies.get(company.id) is company:
+        is_last = not (push.group.by_round or company.count)
+        if is_last and self._companies.get(company.id) is company:
             self._dissolve(company)
 
-    def _dissolve(self, company: Company) -> None:
+    def _dissolve(self, company: PolledCompany) -> None:
         for group in company.groups.values():
             self._mark(group, [])
         company.groups.clear()
@@ -122,29 +123,29 @@ class Schedule:
         if company.list_after == -inf:  # else remember that its list cannot be used
             del self._companies[company.id]
 
-    def hint(self, key: str) -> bool:
-        """Look at push *key* now, after a notification; return False if it is not followed."""
+    def notify(self, key: str) -> bool:
+        """Poll push *key* now, after a notification; return False if it is not followed."""
         push = self.pushes.get(key)
         if push is None:
             return False
-        push.told = True
+        push.notified = True
         self._read_now(push)
         return True
 
-    def look_last(self, key: str, now: float) -> None:
-        """Look at push *key* now if a notification is awaited: a wait for it soon ends."""
+    def poll_before_expiry(self, key: str, now: float) -> None:
+        """Poll push *key* now if a notification is awaited: a wait for it soon ends."""
         push = self.pushes.get(key)
-        if push is not None and now < quiet_until(push, self.trust):
+        if push is not None and now < notification_wait_ends(push, self.trust):
             self._want(push)
 
     def single_out(self, push: OpenPush) -> None:
         """Read *push* singly, now and from now on, because its list says too little."""
-        push.alone = True
+        push.read_singly = True
         self._read_now(push)
 
     def _read_now(self, push: OpenPush) -> None:
         if self.is_open(push):
-            push.group.company.urgent[push.key] = push  # a look in progress may be too early
+            push.group.company.urgent[push.key] = push  # a poll in progress may be too early
             self._enqueue(push.group.company)
 
     def is_open(self, push: OpenPush) -> bool:
@@ -157,9 +158,9 @@ class Schedule:
         company = push.group.company
         listable = company.list_after <= now
         if took is not None and listable and self._lists.proves_late(push, took):
-            self._read_singly(company, now)
+            self._do_without_list(company, now)
         push.group.times.ended(age)
-        self.trust = after_end(self.trust, told=push.told)
+        self.trust = after_end(self.trust, notified=push.notified)
         self.forget(push.key)
 
     # When, and whom
@@ -168,19 +169,18 @@ class Schedule:
         """Return when to call `due` again; infinite for never."""
         return -inf if self._ready else self._agenda.wake_at()
 
-    def due(self, now: float, room: int) -> list[Look]:
-        """Return what to look at now, up to about *room* requests; each must be answered."""
+    def due(self, now: float, room: int) -> list[Poll]:
+        """Return what to poll now, up to about *room* requests; each must be answered."""
         companies, pushes = self._agenda.come(now)
         for company in companies:
             self._enqueue(company)
         for push in filter(self.is_open, pushes):
             self._keep_appointment(push, now)
-        looks: list[Look] = []
-        while self._ready and len(looks) < room:
-            company = self._ready.popleft()
-            company.waiting = False
-            looks.extend(self._choose(company, now))
-        return looks
+        polls: list[Poll] = []
+        while self._ready and len(polls) < room:
+            company, _ = self._ready.popitem(last=False)
+            polls.extend(self._choose(company, now))
+        return polls
 
     def _keep_appointment(self, push: OpenPush, now: float) -> None:
         if weighing.still_due(push, now, self.trust):
@@ -189,86 +189,86 @@ class Schedule:
             self._appoint(push, now)
 
     def _want(self, push: OpenPush) -> None:
-        if not push.asked:
+        if not push.being_read:
             company = push.group.company
-            among = company.urgent if push.alone or push.told else company.wanted
+            among = company.urgent if push.read_singly or push.notified else company.wanted
             among[push.key] = push
             self._enqueue(company)
 
     def _appoint(self, push: OpenPush, now: float) -> None:
-        company, like = push.group.company, push.group.appointed
+        company, like = push.group.company, push.group.last_appointed
         if like is not None and weighing.are_alike(push, like, now):
             company.meeting = like.due
         else:
-            at = weighing.next_look(push, now)
+            at = weighing.next_poll(push, now)
             if not at <= company.meeting <= at + 0.03 * (at - now):
                 company.meeting = at + self.chance() * 0.05 * (at - now)
-            push.group.appointed = push
+            push.group.last_appointed = push
         self._agenda.meet(push, company.meeting)  # together, so that one listing serves all
 
-    def _enqueue(self, company: Company) -> None:
-        if not company.waiting:
-            company.waiting = True
-            self._ready.append(company)
+    def _enqueue(self, company: PolledCompany) -> None:
+        self._ready[company] = None
 
-    def _choose(self, company: Company, now: float) -> list[Look]:
-        urgent = self._singly(company, company.urgent, now)
+    def _choose(self, company: PolledCompany, now: float) -> list[Poll]:
+        urgent = self._single_polls(company, company.urgent, now)
         if company.listing:
             return urgent
         weight = weighing.weigh(company, now, self.trust)
-        due = not company.flying and weight.is_due(company.price, now)
+        due = not company.in_flight and weight.is_due(company.price, now)
         asks = due or company.wanted
-        looks = self._list_or_read(company, weight, now, due=due) if asks else []
-        if not looks and not company.flying and company.list_after <= now:
+        polls = self._list_or_read(company, weight, now, due=due) if asks else []
+        if not polls and not company.in_flight and company.list_after <= now:
             self._agenda.round(company, now + weight.wait(company.price, now))
-        return [*urgent, *looks]
+        return [*urgent, *polls]
 
     def _list_or_read(
-        self, company: Company, weight: Weight, now: float, *, due: bool
-    ) -> list[Look]:
+        self, company: PolledCompany, weight: Weight, now: float, *, due: bool
+    ) -> list[Poll]:
         if company.list_after <= now:
-            look = weighing.cheaper_list(company, weight, now, due=due, largest_page=self.page_cap)
-            if look is not None:
-                company.flying += 1
+            poll = weighing.cheaper_list(company, weight, now, due=due, largest_page=self.page_cap)
+            if poll is not None:
+                company.in_flight += 1
                 company.listing = True
-                return [look]
+                return [poll]
             if due:
                 found = weighing.likely(company, now)
                 company.wanted.update((push.key, push) for push in found)
-        return self._singly(company, company.wanted, now)
+        return self._single_polls(company, company.wanted, now)
 
-    def _singly(self, company: Company, whom: dict[str, OpenPush], now: float) -> list[Look]:
-        looks: list[Look] = []
-        free = list(islice((push for push in whom.values() if not push.asked), SINGLY + 1))
+    def _single_polls(
+        self, company: PolledCompany, whom: dict[str, OpenPush], now: float
+    ) -> list[Poll]:
+        polls: list[Poll] = []
+        free = list(islice((push for push in whom.values() if not push.being_read), SINGLY + 1))
         for push in free[:SINGLY]:
             del whom[push.key]
-            push.asked = True
-            company.flying += 1
+            push.being_read = True
+            company.in_flight += 1
             push.due = inf
-            looks.append(SingleLook(company, push, now))
+            polls.append(SinglePoll(company, push, now))
         if free[SINGLY:]:
             self._enqueue(company)
-        return looks
+        return polls
 
     # Answers
 
     def listed(
-        self, look: ListLook, rows: Sequence[Row], *, more: bool, returned_size: int = 0
+        self, poll: ListPoll, rows: Sequence[Row], *, more: bool, returned_size: int = 0
     ) -> tuple[list[tuple[OpenPush, int]], bool]:
         """Process a page of the list.
 
         Args:
-            look: The look that requested it.
+            poll: The one that requested it.
             rows: Its rows, newest first.
             more: Whether there is a next page.
             returned_size: The page size reported by the service; 0 if it reports none.
 
         Returns:
             Pushes that are no longer Pending, each with its row index; and whether to read the
-            next page, to which *look* has been advanced.
+            next page, to which *poll* has been advanced.
         """
         news: list[tuple[OpenPush, int]] = []
-        started, company, pushes = look.started, look.company, self.pushes
+        started, company, pushes = poll.started, poll.company, self.pushes
         for index, row in enumerate(rows):
             push = pushes.get(row.key)
             if push is None or push.group.company is not company:
@@ -277,122 +277,123 @@ class Schedule:
             if is_news:
                 news.append((push, index))
             if push.seen < started:
-                push.alone = False
-                look.unseen -= look.slow or not push.slow
+                push.read_singly = False
+                poll.unseen -= poll.covers_all or not push.by_appointment
                 if not is_news:
                     push.seen = started
-        look.rows += len(rows)
-        if more and look.page == 1 and 0 < returned_size < look.page_size:
-            self.page_cap = look.page_size = returned_size
-        look.page += 1
-        return news, more and bool(rows) and look.unseen > 0 and look.rows < look.enough
+        poll.rows += len(rows)
+        if more and poll.page == 1 and 0 < returned_size < poll.page_size:
+            self.page_cap = poll.page_size = returned_size
+        poll.page += 1
+        return news, more and bool(rows) and poll.unseen > 0 and poll.rows < poll.enough
 
-    def finish(self, look: Look, now: float) -> None:
-        """End *look*, and schedule the next look at the pushes that are still open."""
-        self._landed(look)
-        look.company.failures = 0
-        if isinstance(look, SingleLook):
-            look.push.seen = max(look.push.seen, look.started)
-            look.push.told &= look.push.key in look.company.urgent
-            self._again(look.push, now)
+    def finish(self, poll: Poll, now: float) -> None:
+        """End *poll*, and schedule the next poll of the pushes that are still open."""
+        self._returned(poll)
+        poll.company.failures = 0
+        if isinstance(poll, SinglePoll):
+            poll.push.seen = max(poll.push.seen, poll.started)
+            poll.push.notified &= poll.push.key in poll.company.urgent
+            self._again(poll.push, now)
         else:
-            self._after_listing(look, now)
-        self._next_round(look.company, now)
+            self._after_listing(poll, now)
+        self._next_round(poll.company, now)
 
-    def failed(self, look: Look, now: float, *, wait: float = 0.0) -> None:
-        """End *look*, which had no answer; *wait* is how long the service asked to wait."""
-        self._landed(look)
-        company = look.company
+    def failed(self, poll: Poll, now: float, *, wait: float = 0.0) -> None:
+        """End *poll*, which had no answer; *wait* is how long the service asked to wait."""
+        self._returned(poll)
+        company = poll.company
         company.failures = min(company.failures + 1, 7)
         at = now + max(wait, (0.5 + 0.5 * self.chance()) * 2 ** (company.failures - 1))
-        if isinstance(look, SingleLook) and self.is_open(look.push):
-            self._agenda.meet(look.push, at)
+        if isinstance(poll, SinglePoll) and self.is_open(poll.push):
+            self._agenda.meet(poll.push, at)
         for push in self._take_wanted(company):
             self._agenda.meet(push, at)
-        if not company.flying and company.count and company.list_after <= now:
+        if not company.in_flight and company.count and company.list_after <= now:
             self._agenda.round(company, at)
 
-    def unlistable(self, look: ListLook, now: float) -> None:
-        """End *look*: the list was refused, so read the company's pushes singly for a while."""
-        self._landed(look)
-        self._read_singly(look.company, now)
+    def unlistable(self, poll: ListPoll, now: float) -> None:
+        """End *poll*: the list was refused, so read the company's pushes singly for a while."""
+        self._returned(poll)
+        self._do_without_list(poll.company, now)
 
-    def _read_singly(self, company: Company, now: float) -> None:
+    def _do_without_list(self, company: PolledCompany, now: float) -> None:
         company.list_after = now + NO_LIST
         for group in company.groups.values():
-            for push in group.open.values():
+            for push in group.by_round.values():
                 self._appoint(push, now)
         for push in self._take_wanted(company):
             self._agenda.meet(push, now)
 
-    def _take_wanted(self, company: Company) -> list[OpenPush]:
+    def _take_wanted(self, company: PolledCompany) -> list[OpenPush]:
         """Remove and return the pushes whose appointment has come but is not kept now."""
         wanted = list(company.wanted.values())
         company.wanted.clear()
         return wanted
 
-    def _landed(self, look: Look) -> None:
-        look.company.flying -= 1
-        if isinstance(look, SingleLook):
-            look.push.asked = False
-            if look.push.key in look.company.urgent:
-                self._enqueue(look.company)
+    def _returned(self, poll: Poll) -> None:
+        poll.company.in_flight -= 1
+        if isinstance(poll, SinglePoll):
+            poll.push.being_read = False
+            if poll.push.key in poll.company.urgent:
+                self._enqueue(poll.company)
         else:
-            look.company.listing = False
+            poll.company.listing = False
 
     def _again(self, push: OpenPush, now: float) -> None:
-        by_appointment = push.slow or push.group.company.list_after > now
+        by_appointment = push.by_appointment or push.group.company.list_after > now
         if by_appointment and self.is_open(push):
             self._appoint(push, now)
 
-    def _next_round(self, company: Company, now: float) -> None:
+    def _next_round(self, company: PolledCompany, now: float) -> None:
         company.price = 0.85 + 0.3 * self.chance()
-        if not company.flying and company.count and company.list_after <= now:
+        if not company.in_flight and company.count and company.list_after <= now:
             self._agenda.round(company, now)
 
     # After a list
 
-    def _after_listing(self, look: ListLook, now: float) -> None:
-        if look.unseen > 0:
-            self._look_for_missing(look, now)
-        elif look.reach >= ROWS_PER_REQUEST / 10:
-            crowd = max(1.0, look.rows / look.reach)
-            look.company.crowd += 0.3 * (crowd - look.company.crowd)
-        for group in look.company.groups.values():
+    def _after_listing(self, poll: ListPoll, now: float) -> None:
+        company = poll.company
+        if poll.unseen > 0:
+            self._single_out_missing(poll, now)
+        elif poll.reach >= ROWS_PER_REQUEST / 10:
+            rows_per_push = max(1.0, poll.rows / poll.reach)
+            company.rows_per_push += 0.3 * (rows_per_push - company.rows_per_push)
+        for group in company.groups.values():
             self._leave_rounds(group, now)
-            some = sample(group.open)
+            some = sample(group.by_round)
             probed = some[int(self.chance() * len(some))][0] if some else None
             if probed and self._lists.wants(probed, now):
                 self._read_now(probed)
             self._mark(group, [(bin_of(one.seen - one.born), count) for one, count in some])
-        for push in list(look.company.wanted.values()):
-            if push.seen >= look.started:
-                del look.company.wanted[push.key]
+        for push in list(company.wanted.values()):
+            if push.seen >= poll.started:
+                del company.wanted[push.key]
                 self._again(push, now)
 
-    def _look_for_missing(self, look: ListLook, now: float) -> None:
+    def _single_out_missing(self, poll: ListPoll, now: float) -> None:
         """Read singly the pushes that the list does not show, for now or at all."""
-        for group in look.company.groups.values():
-            for push in [*group.open.values(), *(group.slow.values() if look.slow else ())]:
-                if push.seen < look.started and push.born <= look.started:
-                    push.alone = True
-                    self._slow_down(push, now)
+        for group in poll.company.groups.values():
+            others = group.by_appointment.values() if poll.covers_all else ()
+            for push in [*group.by_round.values(), *others]:
+                if push.seen < poll.started and push.born <= poll.started:
+                    push.read_singly = True
+                    self._follow_by_appointment(push, now)
 
     def _leave_rounds(self, group: Group, now: float) -> None:
         """Move to appointments what should have ended long ago, or is too deep in the list."""
-        limit = now - min(SLOW_AGE, 5.0 + 2 * group.times.curve.usual)
+        limit = now - min(LONGEST_IN_ROUNDS, 5.0 + 2 * group.times.curve.usual)
         company = group.company
-        while group.open:
-            push = next(iter(group.open.values()))
+        while group.by_round:
+            push = next(iter(group.by_round.values()))
             deep = company.depth(push) > ROWS_PER_REQUEST * company.count
             if push.born > limit and not deep:
                 return
-            self._slow_down(push, now)
+            self._follow_by_appointment(push, now)
 
-    def _slow_down(self, push: OpenPush, now: float) -> None:
-        if not push.slow:
-            push.slow = True
-            push.group.slow[push.key] = push.group.open.pop(push.key)
+    def _follow_by_appointment(self, push: OpenPush, now: float) -> None:
+        if not push.by_appointment:
+            push.group.by_appointment[push.key] = push.group.by_round.pop(push.key)
             self._appoint(push, now)
 
     def _mark(self, group: Group, marks: list[Mark]) -> None:

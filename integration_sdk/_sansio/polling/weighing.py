@@ -1,6 +1,6 @@
-"""When a look at the service is worth its request, and which look is cheaper.
+"""When a poll is worth its request, and which poll is cheaper.
 
-Not looking delays those who wait for pushes that have ended unnoticed. `tolerance` says how much
+Not polling delays those who wait for pushes that have ended unnoticed. `tolerance` says how much
 delay, summed up over a company's pushes, is worth a request; `patience` how long a single push
 may wait on average, however few there are. Both grow with age: a minute matters to a push that
 takes two seconds, not to one that has been Pending for a day.
@@ -15,11 +15,17 @@ from typing import Final
 from attrs import define
 
 from integration_sdk._sansio.polling.learning import Curve
-from integration_sdk._sansio.polling.open_pushes import Company, Group, ListLook, OpenPush, sample
-from integration_sdk._sansio.polling.trust import quiet_until
+from integration_sdk._sansio.polling.open_pushes import (
+    Group,
+    ListPoll,
+    OpenPush,
+    PolledCompany,
+    sample,
+)
+from integration_sdk._sansio.polling.trust import notification_wait_ends
 
 LIKELY: Final = 0.03
-"""Chance of having ended from which a push may be worth a look of its own."""
+"""Chance of having ended from which a push may be worth a poll of its own."""
 ROWS_PER_REQUEST: Final = 500
 """Rows of a list that cost as much as a request."""
 SOON: Final = 0.02
@@ -39,10 +45,10 @@ def tolerance(age: float) -> float:
 def patience(age: float) -> float:
     """Return the seconds that a push of this age may on average wait unnoticed.
 
-    This decides what a push alone in its company costs. If nothing is known, that is one look
-    each time its age has grown by a tenth: 19 of 20 delays stay below that, at 30 looks for a
+    This decides what a push alone in its company costs. If nothing is known, that is one poll
+    each time its age has grown by a tenth: 19 of 20 delays stay below that, at 30 polls for a
     push of a minute and a half, or fewer if completion times are learned. A push that is only
-    seconds old is looked at every second and a half.
+    seconds old is polled every second and a half.
     """
     return max(min(0.3 + 0.1 * age, 0.75), 0.042 * age)
 
@@ -63,7 +69,7 @@ def unnoticed(curve: Curve, seen: float, age: float) -> tuple[float, float, floa
 
 @define
 class Weight:
-    """What not looking at a company costs.
+    """What it costs not to poll a company.
 
     Each push counts for one over its `tolerance`, so that a sum of 1.0 is worth one request.
 
@@ -76,7 +82,7 @@ class Weight:
         certain: Whether there is any such push, with or without an appointment.
         oldest: The oldest push followed by rounds.
         overdue: Whether a push has waited longer than `patience` allows.
-        quiet: Until when to wait for notifications.
+        notification_wait_ends: Until when to wait for notifications instead of polling.
         step: Seconds after which to weigh again in any case.
     """
 
@@ -87,18 +93,18 @@ class Weight:
     certain: bool = False
     oldest: OpenPush | None = None
     overdue: bool = False
-    quiet: float = inf
+    notification_wait_ends: float = inf
     step: float = inf
 
     def is_due(self, price: float, now: float) -> bool:
-        """Return whether a look is worth its price now, or will be before the next weighing."""
+        """Return whether a poll is worth its price now, or will be before the next weighing."""
         soon = self.worth + self.ended * SOON
-        return now >= self.quiet and (self.overdue or soon >= price)
+        return now >= self.notification_wait_ends and (self.overdue or soon >= price)
 
     def wait(self, price: float, now: float) -> float:
         """Return an estimate of the seconds until a request is worth its price."""
-        if now < self.quiet:
-            return min(self.step, self.quiet - now)
+        if now < self.notification_wait_ends:
+            return min(self.step, self.notification_wait_ends - now)
         if self.ended_per_second <= 0.0:
             return self.step
         # Solve worth + ended * t + ended_per_second * t**2 / 2 = price for t.
@@ -107,17 +113,17 @@ class Weight:
         return min(max(wait, SOON), self.step)
 
 
-def weigh(company: Company, now: float, trust: float = 0.0) -> Weight:
-    """Return what not looking at *company* has cost so far; *trust* as in `quiet_until`."""
-    weight = Weight(quiet=inf if trust else -inf)
+def weigh(company: PolledCompany, now: float, trust: float = 0.0) -> Weight:
+    """Return what it has cost so far not to poll *company*; *trust* as in `Schedule`."""
+    weight = Weight(notification_wait_ends=inf if trust else -inf)
     for group in company.groups.values():
-        if group.open:
+        if group.by_round:
             _add(weight, group, now, trust)
     return weight
 
 
 def _add(weight: Weight, group: Group, now: float, trust: float) -> None:
-    some, curve, company = sample(group.open), group.times.refresh(), group.company
+    some, curve, company = sample(group.by_round), group.times.refresh(), group.company
     for push, stands_for in some:
         age = now - push.born
         chance, delay, rate = unnoticed(curve, push.seen - push.born, age)
@@ -127,7 +133,8 @@ def _add(weight: Weight, group: Group, now: float, trust: float) -> None:
         weight.ended += share * chance
         weight.ended_per_second += share * rate
         if trust:
-            weight.quiet = min(weight.quiet, quiet_until(push, trust))
+            wait_ends = notification_wait_ends(push, trust)
+            weight.notification_wait_ends = min(weight.notification_wait_ends, wait_ends)
         if chance >= LIKELY:
             weight.certain = True
             weight.likely += stands_for * (push.key not in company.wanted)
@@ -135,17 +142,17 @@ def _add(weight: Weight, group: Group, now: float, trust: float) -> None:
         until_overdue = 2.3 * allowed - (now - push.seen)
         if 0.0 < until_overdue < weight.step:
             weight.step = max(0.05 + 0.01 * age, until_overdue)
-    oldest = next(iter(group.open.values()))
+    oldest = next(iter(group.by_round.values()))
     if weight.oldest is None or oldest.order < weight.oldest.order:
         weight.oldest = oldest
     weight.step = min(weight.step, 0.2 + 0.06 * (now - some[len(some) // 2][0].born))
 
 
-def likely(company: Company, now: float) -> Iterator[OpenPush]:
+def likely(company: PolledCompany, now: float) -> Iterator[OpenPush]:
     """Yield the pushes that may well have ended."""
     for group in company.groups.values():
         curve = group.times.refresh()
-        for push in group.open.values():
+        for push in group.by_round.values():
             seen, age = push.seen - push.born, now - push.born
             if unnoticed(curve, seen, age)[0] >= LIKELY:
                 yield push
@@ -155,9 +162,9 @@ def likely(company: Company, now: float) -> Iterator[OpenPush]:
 
 
 def cheaper_list(
-    company: Company, weight: Weight, now: float, *, due: bool, largest_page: int
-) -> ListLook | None:
-    """Return a look at the list, if that is cheaper than looks at single pushes.
+    company: PolledCompany, weight: Weight, now: float, *, due: bool, largest_page: int
+) -> ListPoll | None:
+    """Return a poll of the list, if that is cheaper than polling singly.
 
     Args:
         company: The company; its ``wanted`` holds the appointments that have come.
@@ -167,35 +174,38 @@ def cheaper_list(
         largest_page: Maximum rows that the service returns per page.
     """
     wanted, groups = list(company.wanted.values()), company.groups.values()
-    slow = any(push.slow for push in wanted)
+    covers_all = any(push.by_appointment for push in wanted)
     targets = [*wanted, weight.oldest] if due and weight.oldest else wanted
-    if slow:
-        targets += [next(iter(group.slow.values())) for group in groups if group.slow]
+    if covers_all:
+        oldest = (next(iter(group.by_appointment.values()), None) for group in groups)
+        targets += [push for push in oldest if push is not None]
     if not targets:
         return None
     deepest = min(targets, key=lambda push: push.order)
     rows = ceil(company.depth(deepest) * 1.1) + 10
     page_size = min(largest_page, max(20, rows))
     cost = ceil(rows / page_size) + rows / ROWS_PER_REQUEST
-    if cost >= _cost_singly(company, weight, now, due=due, slow=slow):
+    if cost >= _cost_singly(company, weight, now, due=due, covers_all=covers_all):
         return None
-    unseen = sum(len(group.open) + slow * len(group.slow) for group in groups)
-    reach = company.born - deepest.order
-    return ListLook(company, page_size, unseen, now, 4 * rows + 200, reach, slow)
+    unseen = sum(len(group.by_round) + covers_all * len(group.by_appointment) for group in groups)
+    reach = company.followed - deepest.order
+    return ListPoll(company, page_size, unseen, now, 4 * rows + 200, reach, covers_all)
 
 
-def _cost_singly(company: Company, weight: Weight, now: float, *, due: bool, slow: bool) -> float:
+def _cost_singly(
+    company: PolledCompany, weight: Weight, now: float, *, due: bool, covers_all: bool
+) -> float:
     if due and not weight.certain:  # any of them may have ended, so all would have to be read
         return inf
-    saved = _saved(company, now) if slow else 0.0
+    saved = _saved(company, now) if covers_all else 0.0
     return len(company.wanted) + saved + (weight.likely if due else 0.0)
 
 
-def _saved(company: Company, now: float) -> float:
-    """Return how many single looks at slow pushes a list would save or postpone."""
+def _saved(company: PolledCompany, now: float) -> float:
+    """Return how many single polls of pushes with appointments a list would save or postpone."""
     saved = 0.0
     for group in company.groups.values():
-        for push, stands_for in sample(group.slow):
+        for push, stands_for in sample(group.by_appointment):
             saved += stands_for * min(1.0, _patience_used(push, now))
     return saved
 
@@ -203,8 +213,8 @@ def _saved(company: Company, now: float) -> float:
 # A single push
 
 
-def next_look(push: OpenPush, now: float) -> float:
-    """Return when *push* alone is worth a look."""
+def next_poll(push: OpenPush, now: float) -> float:
+    """Return when *push* alone is worth a poll."""
     push.group.times.refresh()
     at = max(now, push.seen)
     latest = at + SLOWEST * (at - push.born) + 0.5
@@ -224,11 +234,11 @@ def are_alike(push: OpenPush, other: OpenPush, now: float) -> bool:
 
 
 def still_due(push: OpenPush, now: float, trust: float) -> bool:
-    """Whether a push whose appointment has come still needs a look; a list may have shown it."""
-    if push.alone or push.told:
+    """Whether a push whose appointment has come still needs a poll; a list may have shown it."""
+    if push.read_singly or push.notified:
         return True
     waited = _patience_used(push, now) > 0.8 or _is_due(push, now)
-    return waited and now >= quiet_until(push, trust)
+    return waited and now >= notification_wait_ends(push, trust)
 
 
 def _is_due(push: OpenPush, at: float) -> bool:
@@ -238,5 +248,5 @@ def _is_due(push: OpenPush, at: float) -> bool:
 
 
 def _patience_used(push: OpenPush, now: float) -> float:
-    """Return the share that has passed of the time between two looks at a slow push; 1 is all."""
+    """Return the share that has passed of the time between two appointments; 1 is all."""
     return (now - push.seen) / (SLOWEST * (push.seen - push.born) + 0.5)

@@ -12,7 +12,7 @@ from integration_sdk._sansio.codec import decode_json
 from integration_sdk._sansio.pushing import rows
 from integration_sdk._sansio.pushing.intents import ACKNOWLEDGED, Intent, SendResult
 from integration_sdk._sansio.requests import Phase, Request
-from integration_sdk._sansio.responses import Response
+from integration_sdk._sansio.responses import Reply, Response
 from integration_sdk._sansio.retry_after import retry_after, service_time
 from integration_sdk.errors import (
     ApiError,
@@ -23,9 +23,6 @@ from integration_sdk.errors import (
     NotSent,
 )
 from integration_sdk.models import PushOperation
-
-Reply = Response | IntegrationError
-"""An answer, whatever its status, or the error that was raised instead."""
 
 
 @frozen

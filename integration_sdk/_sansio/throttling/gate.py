@@ -22,14 +22,14 @@ from typing import Any, Final, Self
 
 from attrs import define, field, frozen
 
-from integration_sdk._answers import Quota
+from integration_sdk._answer_parts import Quota
 from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.retry_after import retry_after, service_time
 from integration_sdk._sansio.throttling.retry import Jitter, doubling
 
-LONGEST_PAUSE: Final = 4.0
+LONGEST_PROBE_INTERVAL: Final = 4.0
 """Maximum seconds between probes if the service names no time."""
-SHORTEST_PAUSE: Final = 0.05
+SHORTEST_PROBE_INTERVAL: Final = 0.05
 SPREAD: Final = 0.02
 """Share of ``Retry-After`` added as jitter, so that processes do not come back all at once."""
 PROBE_PATIENCE: Final = 2.0
@@ -81,12 +81,12 @@ class Gate:
     """Open, or closed until some moment and then open for one probe at a time.
 
     Attributes:
-        answer: The answer that closed it; None while it is open.
+        closed_by: The answer that closed it; None while it is open.
         opens_at: When a probe may go, on the caller's clock; while one is in flight, when the
             next may.
     """
 
-    answer: Response | None = field(default=None, init=False)
+    closed_by: Response | None = field(default=None, init=False)
     opens_at: float = field(default=0.0, init=False)
     _closed_at: float = field(default=0.0, init=False)
     _named: float = field(default=0.0, init=False)
@@ -96,47 +96,47 @@ class Gate:
     @property
     def is_open(self) -> bool:
         """Whether everybody may pass."""
-        return self.answer is None
+        return self.closed_by is None
 
     def admits(self, now: float) -> bool:
         """Return whether somebody may pass now."""
-        return self.answer is None or now >= self.opens_at
+        return self.closed_by is None or now >= self.opens_at
 
     def passed(self, now: float) -> None:
         """Note that a request was sent; if the gate is not open, it is the probe."""
-        if self.answer is not None:
+        if self.closed_by is not None:
             self.opens_at = now + PROBE_PATIENCE
 
     def refused(self, refusal: Refusal, sent_at: float, now: float, jitter: Jitter) -> None:
         """Close the gate: a request that left at *sent_at* was refused."""
         floor = refusal.floor or 0.0
-        if self.answer is None and floor:
-            self._closed_at, self.opens_at = now, now + SHORTEST_PAUSE
-        elif self.answer is None or sent_at > self._closed_at:
+        if self.closed_by is None and floor:
+            self._closed_at, self.opens_at = now, now + SHORTEST_PROBE_INTERVAL
+        elif self.closed_by is None or sent_at > self._closed_at:
             self._close(refusal.base, now, jitter)
-        self.answer = refusal.answer
+        self.closed_by = refusal.answer
         self._named = max(self._named, now + floor + jitter(SPREAD * floor))
         self.opens_at = max(self.opens_at, self._named)
 
     def answered(self, sent_at: float) -> bool:
         """Note an answer; if it was the probe's, open the gate and return True."""
-        if self.answer is None or sent_at <= self._closed_at:
+        if self.closed_by is None or sent_at <= self._closed_at:
             return False
-        self.answer, self._steps, self.opens_at, self._named = None, None, 0.0, 0.0
+        self.closed_by, self._steps, self.opens_at, self._named = None, None, 0.0, 0.0
         return True
 
     def unanswered(self, sent_at: float, now: float, jitter: Jitter) -> None:
         """Note that a request had no answer; if it was the probe, delay the next one."""
-        if self.answer is not None and sent_at > self._closed_at:
+        if self.closed_by is not None and sent_at > self._closed_at:
             self._close(1.0, now, jitter)
 
     def unused(self, sent_at: float, now: float) -> None:
         """Note that a request was not sent; if it was the probe, allow another at once."""
-        if self.answer is not None and sent_at > self._closed_at:
+        if self.closed_by is not None and sent_at > self._closed_at:
             self.opens_at = max(now, self._named)
 
     def _close(self, base: float, now: float, jitter: Jitter) -> None:
         self._steps = self._steps or doubling()
-        pause = jitter(min(LONGEST_PAUSE, base * next(self._steps)))
+        pause = jitter(min(LONGEST_PROBE_INTERVAL, base * next(self._steps)))
         self._closed_at = now
-        self.opens_at = max(self._named, now + max(SHORTEST_PAUSE, pause))
+        self.opens_at = max(self._named, now + max(SHORTEST_PROBE_INTERVAL, pause))

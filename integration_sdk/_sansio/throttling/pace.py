@@ -26,15 +26,15 @@ CAUTION: Final = 0.95
 """Share of the rate seen right before a refusal that is tried next."""
 WORTH_IT: Final = 4.0
 """No need to slow down for a gate that is open this many times longer than closed."""
-SOON: Final = 4.0
+RELIEF: Final = 4.0
 """Seconds for which a rate that was lowered is not refused again, if the rate was the cause."""
 MOST_IN_VAIN: Final = 3
 """How often in a row a rate is lowered in vain before it is forgotten."""
-SLOWEST: Final = 1.0
+SLOWEST_RATE: Final = 1.0
 """Minimum requests per second after refusals; below that, probes set the rate."""
 SHORTEST_CYCLE: Final = 0.1
 """Minimum seconds over which answers are counted to find a rate."""
-FASTEST: Final = 10_000.0
+FASTEST_RATE: Final = 10_000.0
 """Requests per second beyond which the rate is not limited."""
 
 
@@ -108,7 +108,7 @@ class Pace:
         self.learnt *= 1 + self._step
         if not self.learnt <= self._refused < math.inf:
             self._step = min(1.0, self._step * ACCELERATION)
-        if self.learnt > FASTEST:
+        if self.learnt > FASTEST_RATE:
             self.learnt = self._refused = math.inf
 
     def closed(self, now: float) -> None:
@@ -131,7 +131,7 @@ class Pace:
 
     def _slowed_in_vain(self, open_for: float) -> bool:
         """Whether refusals come as soon as before, though the rate was lowered each time."""
-        self._in_vain = self._in_vain + 1 if open_for < SOON else 0
+        self._in_vain = self._in_vain + 1 if open_for < RELIEF else 0
         return self._in_vain > MOST_IN_VAIN
 
     def _learn(self, open_for: float, closed_for: float) -> None:
@@ -150,4 +150,4 @@ class Pace:
         else:
             self.learnt = max(overall, CAUTION * min(before, self._lately))
             self._step = FIRST_STEP / 2
-        self.learnt = max(SLOWEST, self.learnt)
+        self.learnt = max(SLOWEST_RATE, self.learnt)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
-from integration_sdk._answers import Quota
+from integration_sdk._answer_parts import Quota
 from integration_sdk._sansio.codec import parse_utc, to_utc
 from integration_sdk._sansio.retry_after import UNIX_TIMES_BEGIN
 

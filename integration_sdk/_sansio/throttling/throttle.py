@@ -4,7 +4,7 @@ A turn requires that the service's gate is open, its window has a place and the 
 and that the gate and window of the company's share do too. Each company has its own, of 10
 places, so that neither one company's bulk nor one company's 429 holds up another. A refusal is a
 company's own if the answer says so, or if only this company is refused while others are served.
-`turns` decides who goes next.
+`fair_queue` decides who goes next.
 
 What a 429 teaches depends on who else was refused. If all requests in flight were, the service
 limits the rate: the pace learns it, the window stays. If others were served, it limits
@@ -27,13 +27,12 @@ from attrs import define, evolve, field
 
 from integration_sdk._sansio.requests import Priority
 from integration_sdk._sansio.responses import Response
+from integration_sdk._sansio.throttling.fair_queue import FairQueue, Share, Ticket
 from integration_sdk._sansio.throttling.gate import Gate, Refusal
 from integration_sdk._sansio.throttling.pace import Pace
 from integration_sdk._sansio.throttling.retry import Jitter
-from integration_sdk._sansio.throttling.turns import Share, Ticket, Turns
 from integration_sdk._sansio.throttling.window import Window
 
-NOBODY: Final = -1
 FIRST_WINDOW: Final = 20.0
 """Maximum requests in flight at first, or the limit per company if that is higher; adjusted by
 the service's answers."""
@@ -117,7 +116,7 @@ class Throttle:
     window: Window = field(init=False)
     pace: Pace = field(init=False)
     _stagger: Stagger = field(init=False)
-    _turns: Turns = field(init=False)
+    _queue: FairQueue = field(init=False)
     _shut: set[Share] = field(init=False, factory=set)
     _answered_at: float = field(init=False, default=0.0)
     _trust: int = field(init=False, default=0)
@@ -130,46 +129,47 @@ class Throttle:
         self.window = Window(self.limit, min(first, float(self.limit)))
         self.pace = Pace(self.rate)
         self._stagger = Stagger(self._jitter)
-        self._turns = Turns(self.limit, self.per_company)
+        self._queue = FairQueue(self.limit, self.per_company)
 
     @property
     def waiting(self) -> int:
         """Tickets in line."""
-        return self._turns.waiting
+        return self._queue.waiting
 
     # Coming and going
 
     def enter(self, ticket: Ticket, now: float) -> bool:
         """Return True if *ticket* may send now; otherwise put it in line, see `ready`."""
-        self._turns.number(ticket)
-        share = self._turns.of(ticket)
-        free = not self._turns.waiting and ticket.priority <= self._least_admitted(now)
-        if free and share.has_room(now, ticket.priority):
+        self._queue.number(ticket)
+        share = self._queue.share_of(ticket)
+        least = None if self._queue.waiting else self._least_admitted(now)
+        is_admitted = least is not None and ticket.priority <= least
+        if is_admitted and share.has_room(now, ticket.priority):
             self._go(ticket, share, now)
             return True
-        self._turns.add(ticket)
+        self._queue.add(ticket)
         return False
 
     def ready(self, now: float) -> list[Ticket]:
         """Return the tickets whose turn it is now; they count as in flight from here on."""
         released: list[Ticket] = []
-        self._offer_shut_turns(now)
-        while self._turns.waiting and (least := self._least_admitted(now)) >= 0:
-            ticket = self._next(now, Priority(least))
+        self._offer_shut_shares(now)
+        while self._queue.waiting and (least := self._least_admitted(now)) is not None:
+            ticket = self._next(now, least)
             if ticket is None:
                 break
-            self._turns.remove(ticket)
-            self._go(ticket, self._turns.of(ticket), now)
+            self._queue.remove(ticket)
+            self._go(ticket, self._queue.share_of(ticket), now)
             released.append(ticket)
         return released
 
     def give_up(self, ticket: Ticket) -> None:
         """Take *ticket* out of the line."""
-        self._turns.remove(ticket)
+        self._queue.remove(ticket)
 
     def answered(self, ticket: Ticket, now: float) -> None:
         """Note that *ticket* got an answer that is no refusal."""
-        share = self._turns.of(ticket)
+        share = self._queue.share_of(ticket)
         self._answered_at = now
         self._trust = min(MOST_TRUST, self._trust + 1)
         self._blame.answered(ticket.company)
@@ -186,7 +186,7 @@ class Throttle:
 
     def refused(self, ticket: Ticket, refusal: Refusal, now: float) -> None:
         """Note that *ticket* got a 429 or 503."""
-        share = self._turns.of(ticket)
+        share = self._queue.share_of(ticket)
         if self._blame.refused(ticket.company) and refusal.company_only is None:
             refusal = evolve(refusal, company_only=True)
         if refusal.blames_crowd:
@@ -197,14 +197,14 @@ class Throttle:
 
     def unanswered(self, ticket: Ticket, now: float) -> None:
         """Note that *ticket* got no answer: a lost connection, a deadline, a cancellation."""
-        share = self._turns.of(ticket)
+        share = self._queue.share_of(ticket)
         self.gate.unanswered(ticket.sent_at, now, self._jitter)
         share.gate.unanswered(ticket.sent_at, now, self._jitter)
         self._leave(share)
 
     def unused(self, ticket: Ticket, now: float) -> None:
         """Note that *ticket* had its turn but sent nothing."""
-        share = self._turns.of(ticket)
+        share = self._queue.share_of(ticket)
         self.gate.unused(ticket.sent_at, now)
         share.gate.unused(ticket.sent_at, now)
         self._leave(share)
@@ -213,9 +213,9 @@ class Throttle:
 
     def next_wake(self, now: float) -> float | None:
         """Return when to call `ready` even if nothing is answered until then; None for never."""
-        if not self._turns.waiting or not self.window.has_room(self.in_flight, urgent=True):
+        if not self._queue.waiting or not self.window.has_room(self.in_flight, urgent=True):
             return None
-        if self._least_admitted(now) < 0:
+        if self._least_admitted(now) is None:
             opens_at = 0.0 if self.gate.is_open else self.gate.opens_at
             return max(opens_at, self.pace.next_at, self._stagger.next_at)
         return min((at for share in self._shut if (at := share.gate.opens_at) > now), default=None)
@@ -228,9 +228,9 @@ class Throttle:
 
     def closed_by(self, ticket: Ticket, *, until: float = 0.0) -> Response | None:
         """Return the answer that closed a gate for *ticket* beyond *until*; None if none did."""
-        for gate in (self.gate, self._turns.of(ticket).gate):
-            if gate.answer is not None and gate.opens_at > until:
-                return gate.answer
+        for gate in (self.gate, self._queue.share_of(ticket).gate):
+            if gate.closed_by is not None and gate.opens_at > until:
+                return gate.closed_by
         return None
 
     # What an answer teaches
@@ -295,18 +295,18 @@ class Throttle:
 
     # Turns
 
-    def _least_admitted(self, now: float) -> int:
-        """Return the least urgent priority that may go now, ignoring shares; -1 for none."""
+    def _least_admitted(self, now: float) -> Priority | None:
+        """Return the least urgent priority that may go now, ignoring shares; None if none may."""
         free = self.gate.admits(now) and self.pace.admits(now) and self._stagger.admits(now)
         if not free or not self.window.has_room(self.in_flight, urgent=True):
-            return NOBODY
+            return None
         everybody = self.window.has_room(self.in_flight, urgent=False)
         return Priority.PREFETCH if everybody else Priority.INTERACTIVE
 
     def _next(self, now: float, least: Priority) -> Ticket | None:
         if self.gate.is_open:
-            return self._turns.next(now, least)
-        return self._turns.volunteer(now, self._blame.company)
+            return self._queue.next(now, least)
+        return self._queue.volunteer(now, self._blame.company)
 
     def _go(self, ticket: Ticket, share: Share, now: float) -> None:
         ticket.sent_at = now
@@ -321,10 +321,10 @@ class Throttle:
     def _leave(self, share: Share) -> None:
         self.in_flight -= 1
         share.in_flight -= 1
-        if self._turns.waiting:
-            self._turns.offer(share)
+        if self._queue.waiting:
+            self._queue.offer(share)
 
-    def _offer_shut_turns(self, now: float) -> None:
+    def _offer_shut_shares(self, now: float) -> None:
         for share in self._shut:
             if share.gate.admits(now):
-                self._turns.offer(share)
+                self._queue.offer(share)

@@ -20,7 +20,7 @@ from integration_sdk._sansio.throttling.window import Window
 FAIR_TURN: Final = 8
 """One turn in this many goes to the least urgent, so that nobody waits for ever."""
 PRIORITIES: Final = tuple(Priority)
-MOST_IDLE: Final = 1024
+MOST_IDLE_SHARES: Final = 1024
 """Idle shares beyond this number are dropped, with what they have learnt."""
 
 
@@ -88,7 +88,7 @@ class Share:
 
 
 @define
-class Turns:
+class FairQueue:
     """All shares, and the rings in which those with waiting tickets take turns.
 
     Args:
@@ -106,12 +106,12 @@ class Turns:
     _rings: tuple[OrderedDict[Share, None], ...] = field(
         init=False, factory=lambda: tuple(OrderedDict() for _ in Priority)
     )
-    _most: int = field(init=False, default=MOST_IDLE)
+    _most: int = field(init=False, default=MOST_IDLE_SHARES)
     _added: int = field(init=False, default=0)
     _orders: int = field(init=False, default=0)
-    _turns: int = field(init=False, default=0)
+    _turns_taken: int = field(init=False, default=0)
 
-    def of(self, ticket: Ticket) -> Share:
+    def share_of(self, ticket: Ticket) -> Share:
         """Return the share of *ticket*."""
         share = self._shares.get(ticket.company)
         return self._make(ticket.company) if share is None else share
@@ -123,7 +123,7 @@ class Turns:
             self._shares = {
                 key: share for key, share in shares if not (share.is_unused and share.gate.is_open)
             }
-            self._most = MOST_IDLE + 2 * len(self._shares)
+            self._most = MOST_IDLE_SHARES + 2 * len(self._shares)
         most = self.limit if company is None else min(self.per_company, self.limit)
         self._shares[company] = share = Share(Window(most, float(most)))
         return share
@@ -137,9 +137,9 @@ class Turns:
     def add(self, ticket: Ticket) -> None:
         """Put *ticket* in line."""
         self._added += 1
-        if self._added > MOST_IDLE + 2 * (self.waiting + len(self._shares)):
+        if self._added > MOST_IDLE_SHARES + 2 * (self.waiting + len(self._shares)):
             self._tidy()
-        share = self.of(ticket)
+        share = self.share_of(ticket)
         ticket.waiting = True
         self.waiting += 1
         heappush(share.lines[ticket.priority], ticket)
@@ -169,11 +169,11 @@ class Turns:
     def next(self, now: float, least: Priority) -> Ticket | None:
         """Return the next ticket, down to priority *least*; None if no share has room."""
         eligible = PRIORITIES[: least + 1]
-        last_first = self._turns % FAIR_TURN == FAIR_TURN - 1
+        last_first = self._turns_taken % FAIR_TURN == FAIR_TURN - 1
         for priority in reversed(eligible) if last_first else eligible:
             ticket = self._first_of_ring(priority, now)
             if ticket is not None:
-                self._turns += 1  # only turns that were used, so that the fair one is not lost
+                self._turns_taken += 1  # not turns that nobody used, so no fair one is lost
                 return ticket
         return None
 

@@ -1,4 +1,4 @@
-"""The state that belongs to one event loop in one process."""
+"""What a session has for one event loop in one process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def _stay_open(transport: Carrier) -> AsyncGenerator[None]:
 
 
 @define(eq=False)
-class Room:
+class LoopState:
     """The calls of one event loop, and what they share.
 
     A single timer ends overdue calls. It is set to the earliest deadline, and set again when it
@@ -62,7 +62,10 @@ class Room:
 
     @classmethod
     async def open(cls, transport: Carrier, throttle: Throttle) -> Self:
-        """Open *transport* and return a room for the running loop; both close with the loop."""
+        """Open *transport* for the running loop, and return the state; both close with the loop.
+
+        Nothing in here may suspend; see `Session._open`.
+        """
         loop = asyncio.get_running_loop()
         transport.open()
         lifetime = _stay_open(transport)

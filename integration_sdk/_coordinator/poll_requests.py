@@ -15,11 +15,11 @@ from integration_sdk._coordinator import clock
 from integration_sdk._coordinator.push_list import SendRequest, page_request
 from integration_sdk._sansio import requests, responses
 from integration_sdk._sansio.polling.open_pushes import (
-    Company,
-    ListLook,
-    Look,
+    ListPoll,
     OpenPush,
-    SingleLook,
+    Poll,
+    PolledCompany,
+    SinglePoll,
     Trouble,
 )
 from integration_sdk._sansio.polling.polling import Schedule
@@ -50,13 +50,13 @@ UNREADABLE: Final = (MalformedResponse, ResponseTooLarge)
 
 
 @define(eq=False)
-class Looks:
-    """Carries out the looks of a schedule.
+class PollRequests:
+    """Carries out the polls of a schedule.
 
     Attributes:
         send: Sends a request.
         dialect: The version of the service.
-        schedule: Gets the result of each look.
+        schedule: Gets the result of each poll.
         poller: Gets the states of pushes.
         exact: Whether fractions are read as Decimal.
         never_told: Final states for which the service sends no details, even if a push is read
@@ -70,38 +70,38 @@ class Looks:
     exact: bool = field(default=False, kw_only=True)
     never_told: set[PushStatus] = Factory(set)
 
-    async def look(self, look: Look) -> None:
-        """Carry out *look* and report the result to schedule and poller."""
-        if isinstance(look, SingleLook):
-            await self._read(look)
+    async def carry_out(self, poll: Poll) -> None:
+        """Carry out *poll* and report the result to schedule and poller."""
+        if isinstance(poll, SinglePoll):
+            await self._read(poll)
         else:
-            await self._list(look)
+            await self._list(poll)
 
     # One push
 
-    async def _read(self, look: SingleLook) -> None:
-        names = {"companyId": look.company.id, "pushOperationKey": look.push.key}
+    async def _read(self, poll: SinglePoll) -> None:
+        names = {"companyId": poll.company.id, "pushOperationKey": poll.push.key}
         try:
             request = requests.to_route(self.dialect, "pushes.get", **names)
         except ConfigurationError as error:  # the key cannot be part of a path
-            self.poller.lose(look.push, error)
-            self.schedule.finish(look, clock.now())
+            self.poller.lose(poll.push, error)
+            self.schedule.finish(poll, clock.now())
             return
-        answer = await self._ask(look, request)
+        answer = await self._ask(poll, request)
         if answer is None:
             return
         if not answer.ok:
-            self._not_read(look, request, answer)
+            self._not_read(poll, request, answer)
             return
         try:
-            operation = self._read_own(answer, look.push.key)
+            operation = self._read_own(answer, poll.push.key)
         except MalformedResponse as error:
-            self._failed(look, error)
+            self._failed(poll, error)
             return
         if operation.is_final and _lacks_details(operation):
             self.never_told.add(operation.status)
-        self.poller.tell(look.push, operation)
-        self._succeeded(look)
+        self.poller.tell(poll.push, operation)
+        self._succeeded(poll)
 
     def _read_own(self, answer: Response, key: str) -> PushOperation:
         try:
@@ -114,40 +114,40 @@ class Looks:
             raise MalformedResponse(f"asked for push {key}, a cache answered with {operation.key}")
         return operation
 
-    def _not_read(self, look: SingleLook, request: Request, answer: Response) -> None:
+    def _not_read(self, poll: SinglePoll, request: Request, answer: Response) -> None:
         error = responses.read_error(request, answer)
-        newborn = look.push.exists and clock.now() - look.push.born < NEWBORN
+        newborn = poll.push.exists and clock.now() - poll.push.born < NEWBORN
         if answer.status in {401, 402}:
-            self._refused(look, error)
+            self._refused(poll, error)
         elif answer.status in {400, 403, 405} or (answer.status == 404 and not newborn):
-            self.poller.lose(look.push, error)
-            self.schedule.finish(look, clock.now())
+            self.poller.lose(poll.push, error)
+            self.schedule.finish(poll, clock.now())
         else:
-            self._failed(look, error, answer)
+            self._failed(poll, error, answer)
 
     # A list
 
-    async def _list(self, look: ListLook) -> None:
+    async def _list(self, poll: ListPoll) -> None:
         more = True
         while more:
-            request = page_request(self.dialect, look.company.id, look.page, look.page_size)
-            answer = await self._ask(look, request)
+            request = page_request(self.dialect, poll.company.id, poll.page, poll.page_size)
+            answer = await self._ask(poll, request)
             if answer is None:
                 return
             if not answer.ok:
-                self._not_listed(look, request, answer)
+                self._not_listed(poll, request, answer)
                 return
             try:
-                more = self._take(look, rows.read_rows(answer.body))
+                more = self._take(poll, rows.read_rows(answer.body))
             except MalformedResponse as error:
-                self._not_readable(look, error)
+                self._not_readable(poll, error)
                 return
-        self._succeeded(look)
-        self.poller.listed(look.company.id)
+        self._succeeded(poll)
+        self.poller.listed(poll.company.id)
 
-    def _take(self, look: ListLook, page: rows.Rows) -> bool:
+    def _take(self, poll: ListPoll, page: rows.Rows) -> bool:
         news, more = self.schedule.listed(
-            look, page.rows, more=page.more, returned_size=page.page_size
+            poll, page.rows, more=page.more, returned_size=page.page_size
         )
         indexes = [index for _, index in news]
         operations = page.operations(indexes, exact=self.exact) if news else []
@@ -166,58 +166,58 @@ class Looks:
             one.fetch_data for one in push.followers
         )
 
-    def _not_listed(self, look: ListLook, request: Request, answer: Response) -> None:
+    def _not_listed(self, poll: ListPoll, request: Request, answer: Response) -> None:
         error = responses.read_error(request, answer)
         if answer.status in {401, 402}:
-            self._refused(look, error)
+            self._refused(poll, error)
         elif answer.status in {400, 403, 404, 405}:
             logger.info("%s The company's pushes are polled singly.", error)
-            self.schedule.unlistable(look, clock.now())
+            self.schedule.unlistable(poll, clock.now())
         else:
-            self._failed(look, error, answer)
+            self._failed(poll, error, answer)
 
-    def _not_readable(self, look: ListLook, error: MalformedResponse) -> None:
-        """Repeat the look; if the list was unreadable before, one of its pushes is: do without."""
-        before = look.company.trouble
+    def _not_readable(self, poll: ListPoll, error: MalformedResponse) -> None:
+        """Repeat the poll; if the list was unreadable before, one of its pushes is: do without."""
+        before = poll.company.trouble
         if before is not None and isinstance(before.error, MalformedResponse):
             logger.warning("%s The company's pushes are polled singly.", error)
-            self.schedule.unlistable(look, clock.now())
+            self.schedule.unlistable(poll, clock.now())
         else:
-            self._failed(look, error)
+            self._failed(poll, error)
 
     # Either
 
-    async def _ask(self, look: Look, request: Request) -> Response | None:
+    async def _ask(self, poll: Poll, request: Request) -> Response | None:
         try:
             return await self.send(evolve(request, priority=Priority.POLL))
         except (TransportError, ApiError) as error:
-            self._failed(look, error)
+            self._failed(poll, error)
         except ClientClosed as error:
-            self._refused(look, error)
+            self._refused(poll, error)
         return None
 
-    def _succeeded(self, look: Look) -> None:
-        _target(look).trouble = None
-        self.schedule.finish(look, clock.now())
+    def _succeeded(self, poll: Poll) -> None:
+        _target(poll).trouble = None
+        self.schedule.finish(poll, clock.now())
 
-    def _failed(self, look: Look, error: IntegrationError, answer: Response | None = None) -> None:
-        """Repeat the look later: when the service says, or else with growing pauses."""
-        target = _target(look)
-        before, target.trouble = target.trouble, Trouble(look.started, error)
+    def _failed(self, poll: Poll, error: IntegrationError, answer: Response | None = None) -> None:
+        """Repeat the poll later: when the service says, or else with growing pauses."""
+        target = _target(poll)
+        before, target.trouble = target.trouble, Trouble(poll.started, error)
         is_news = before is None or not isinstance(before.error, UNREADABLE)
         level = logging.WARNING if is_news and isinstance(error, UNREADABLE) else logging.DEBUG
         logger.log(level, "polling %s failed, and is repeated: %s", target, error)
         wait = seconds_until(error, answer.received_at if answer else clock.unix_time())
-        self.schedule.failed(look, clock.now(), wait=wait or 0.0)
+        self.schedule.failed(poll, clock.now(), wait=wait or 0.0)
 
-    def _refused(self, look: Look, error: IntegrationError) -> None:
+    def _refused(self, poll: Poll, error: IntegrationError) -> None:
         """Give up all pushes, because of the account, the API key or the client."""
         self.poller.lose_all(error)
-        self.schedule.finish(look, clock.now())
+        self.schedule.finish(poll, clock.now())
 
 
-def _target(look: Look) -> OpenPush | Company:
-    return look.push if isinstance(look, SingleLook) else look.company
+def _target(poll: Poll) -> OpenPush | PolledCompany:
+    return poll.push if isinstance(poll, SinglePoll) else poll.company
 
 
 def _lacks_details(operation: PushOperation) -> bool:
