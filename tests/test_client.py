@@ -890,7 +890,7 @@ async def test_accounts_may_be_called_by_either_name(dialect: Dialect, name: str
     """Options and push paths of one service spell it differently; callers need not."""
     record = {"nominalCode": "4020", "name": "Sales, export", "type": "Income"}
     async with (
-        Sandbox(companies=1, invoices=1, dialect=dialect.name) as sandbox,  # type: ignore[arg-type]
+        Sandbox(companies=1, invoices=1, dialect=dialect.name) as sandbox,  # type: ignore[arg-type]  # it is one of the two
         Client(sandbox.api_key, sandbox.base_url, dialect=dialect) as client,
     ):
         operation = await books(client, sandbox).push(name, record, check="options")
