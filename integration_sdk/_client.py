@@ -9,10 +9,10 @@ from copy import copy
 from inspect import iscoroutinefunction
 from ssl import SSLContext
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from typing import Any, Literal, Self, Unpack
 
 import aiohttp
-from attrs import define, evolve
+from attrs import evolve
 from yarl import URL
 
 import integration_sdk
@@ -31,11 +31,9 @@ from integration_sdk._session import (
     SessionStats,
     hide,
 )
+from integration_sdk._shared_poller import SharedPoller
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from integration_sdk._coordinator.poller import Poller
 
 ENVIRONMENT_KEY = "INTEGRATION_SDK_API_KEY"
 ENVIRONMENT_URL = "INTEGRATION_SDK_BASE_URL"
@@ -170,7 +168,7 @@ class Client:
             exact=numbers == "decimal",
         )
         self._retry = retry
-        self._polling = Polling(self._caller, notified)
+        self._polling = SharedPoller(self._caller, notified)
 
     def __repr__(self) -> str:
         caller = getattr(self, "_caller", None)  # None while __init__ raises
@@ -395,32 +393,6 @@ class Client:
     def quota(self) -> Quota | None:
         """The account's rate limits, as the service last reported them; None until it does."""
         return self._caller.session.quota
-
-
-@define(eq=False)
-class Polling:
-    """The poller of a client and the clients derived from it, created on first use."""
-
-    _caller: Caller
-    _notified: bool
-    _made: Poller | None = None
-
-    @property
-    def poller(self) -> Poller:
-        """The poller that these clients share."""
-        if self._made is None:
-            from integration_sdk._coordinator.poller import Poller  # noqa: PLC0415 - for pushes only
-
-            caller = self._caller
-            self._made = Poller(
-                caller.send, caller.dialect, notified=self._notified, exact=caller.exact
-            )
-        return self._made
-
-    async def aclose(self) -> None:
-        """Stop the poller, if there is one."""
-        if self._made is not None:
-            await self._made.aclose()
 
 
 def _policy(retry: RetryPolicy | None) -> RetryPolicy:

@@ -7,8 +7,7 @@
 * ``key_refusals``: whether the API key is still accepted.
 * ``references``: which push holds which reference.
 * ``push_protocol``: runs the push protocol; its ``driver`` sends, records and waits.
-  ``push_list`` and ``snapshots`` read the service's list of pushes; ``searches`` says when to
-  search again for what stayed in doubt.
+  ``push_list`` and ``snapshots`` read the service's list of pushes.
 * ``waits``: ends bounded waits; ``tasks``: background tasks; ``clock``: the time.
 * ``recovery``: continues what an earlier run left in the journal.
 * ``decisions``: carries out the caller's decisions about pushes in doubt.

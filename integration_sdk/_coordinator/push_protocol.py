@@ -17,12 +17,12 @@ from attrs import Factory, define, frozen
 from integration_sdk._coordinator import clock
 from integration_sdk._coordinator.driver import ProtocolDriver, Sending
 from integration_sdk._coordinator.push_list import SNAPSHOT
-from integration_sdk._coordinator.searches import Searches
 from integration_sdk._coordinator.snapshots import Snapshots
 from integration_sdk._coordinator.tasks import Tasks
 from integration_sdk._sansio.pushing import outcomes, protocol, reconcile, replies, submissions
 from integration_sdk._sansio.pushing.effects import Ledger, Policy
 from integration_sdk._sansio.pushing.intents import Intent, Snapshot, State
+from integration_sdk._sansio.pushing.searches import Searches
 from integration_sdk._sansio.requests import Request
 from integration_sdk._strays import is_cancelled
 from integration_sdk.errors import IntegrationError, JournalError

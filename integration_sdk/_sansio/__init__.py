@@ -9,6 +9,7 @@ arguments. ::
     codec, plain                    read and write JSON; turn objects into plain dicts
     model_fields, pydantic_models   read the fields of users' classes
     origin, retry_after, cache      check URLs; read Retry-After; keep values for a while
+    masking                         hide the API key where an answer echoes it
     notifications                   read and verify webhooks
     paging/                         which pages to fetch, and their items
     options/                        push options: check a record, JSON Schema, form

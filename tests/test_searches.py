@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from integration_sdk._coordinator.searches import Searches
+from integration_sdk._sansio.pushing.searches import Searches
 from integration_sdk._sansio.requests import Request
 from integration_sdk.errors import AnswerLost
 from integration_sdk.models import OutcomeStatus

@@ -1,0 +1,38 @@
+"""The poller that a client shares with those derived from it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attrs import define
+
+from integration_sdk._caller import Caller
+
+if TYPE_CHECKING:
+    from integration_sdk._coordinator.poller import Poller
+
+
+@define(eq=False)
+class SharedPoller:
+    """The poller of a client and the clients derived from it, created on first use."""
+
+    _caller: Caller
+    _notified: bool
+    _made: Poller | None = None
+
+    @property
+    def poller(self) -> Poller:
+        """The poller that these clients share."""
+        if self._made is None:
+            from integration_sdk._coordinator.poller import Poller  # noqa: PLC0415 - for pushes only
+
+            caller = self._caller
+            self._made = Poller(
+                caller.send, caller.dialect, notified=self._notified, exact=caller.exact
+            )
+        return self._made
+
+    async def aclose(self) -> None:
+        """Stop the poller, if there is one."""
+        if self._made is not None:
+            await self._made.aclose()
