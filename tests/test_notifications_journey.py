@@ -159,7 +159,8 @@ async def test_what_is_learned_of_notifications_saves_polls_too() -> None:
     polled = await a_day(None, companies=PUSHES)
     learned = await a_day(lambda faults: None, companies=PUSHES)
 
-    assert learned.polls <= 0.7 * polled.polls
+    assert learned.polls <= 15
+    assert learned.polls <= 0.8 * polled.polls
 
 
 async def test_lost_notifications_bring_polling_back() -> None:

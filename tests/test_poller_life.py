@@ -11,10 +11,16 @@ import pytest
 
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._sansio.polling.open_pushes import ListPoll, SinglePoll
-from integration_sdk._sansio.polling.polling import Schedule
+from integration_sdk._sansio.polling.schedule import Schedule
 from integration_sdk._sansio.requests import Request
-from integration_sdk.errors import AnswerLost, ClientClosed, PollingStopped, WaitExpired
-from integration_sdk.models import OutcomeStatus, PushStatus
+from integration_sdk.errors import (
+    AnswerLost,
+    ClientClosed,
+    IntegrationError,
+    PollingStopped,
+    WaitExpired,
+)
+from integration_sdk.models import OutcomeStatus, PushOperation, PushStatus
 from tests.push_model import Held, Model, request
 from tests.push_support import coordinator, poller
 
@@ -138,16 +144,30 @@ def test_a_push_that_is_followed_anew_during_a_poll_gets_polls_of_its_own() -> N
     assert old.push not in [poll.push for poll in later]
 
 
-def test_a_company_without_a_list_keeps_nothing_of_its_cohorts() -> None:
+class _Waiter:
+    """One who waits for a push."""
+
+    fetch_data = True
+
+    def changed(self, key: str, operation: PushOperation) -> None: ...
+    def ended(self, key: str, operation: PushOperation) -> None: ...
+    def lost(self, key: str, error: IntegrationError) -> None: ...
+
+
+def test_a_company_without_a_list_keeps_nothing_of_its_pushes() -> None:
     """Only that it has no list is remembered of it once its last push has ended."""
     schedule = without_list(20)
-    group = ref(next(iter(schedule.pushes.values())).group)
+    waiter = _Waiter()
+    kept = ref(waiter)
+    for push in schedule.pushes.values():
+        push.followers = (waiter,)
+    del waiter, push
     for key in list(schedule.pushes):
         schedule.forget(key)
     assert schedule.wake_at() == math.inf
     gc.collect()
 
-    assert group() is None
+    assert kept() is None
     schedule.follow("new", "company", "cohort", 2.0)
     [poll] = schedule.due(60.0, 16)
     assert isinstance(poll, SinglePoll)

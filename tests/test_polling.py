@@ -14,16 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from integration_sdk._sansio.codec import decode_json
-from integration_sdk._sansio.polling.learning import (
-    BINS,
+from integration_sdk._sansio.polling.completion_times import (
     MOST_COHORTS,
+    REMEMBERED,
     CompletionTimes,
     Experience,
-    bin_of,
 )
 from integration_sdk._sansio.polling.list_check import ListCheck
 from integration_sdk._sansio.polling.open_pushes import (
-    Group,
     ListPoll,
     OpenPush,
     Poll,
@@ -32,14 +30,8 @@ from integration_sdk._sansio.polling.open_pushes import (
     SinglePoll,
     sample,
 )
-from integration_sdk._sansio.polling.polling import Schedule
-from integration_sdk._sansio.polling.weighing import (
-    are_alike,
-    next_poll,
-    patience,
-    tolerance,
-    unnoticed,
-)
+from integration_sdk._sansio.polling.schedule import Schedule
+from integration_sdk._sansio.polling.worth import SLOWEST, next_poll, patience, tolerance
 from integration_sdk._sansio.pushing import rows
 from integration_sdk._sansio.pushing.rows import read_full, read_rows
 from integration_sdk._sansio.shapes import read_operation
@@ -82,7 +74,7 @@ class World:
         if self.schedule.pushes:
             push = self.rng.choice(list(self.schedule.pushes.values()))
             self.schedule.forget(push.key)
-            self.schedule.follow(push.key, push.group.company.id, "cohort", self.now)
+            self.schedule.follow(push.key, push.company.id, "cohort", self.now)
 
     def notify(self) -> None:
         self.schedule.notify(f"key-{self.rng.randrange(self.count + 1)}")
@@ -185,7 +177,7 @@ def test_a_sample_stands_for_all(count: int) -> None:
     for number in range(count):
         schedule.follow(str(number), "company", "cohort", float(number))
     company = schedule._companies.get("company")
-    some = sample(company.groups["cohort"].by_round) if company else []
+    some = sample(company.batched) if company else []
 
     assert sum(stands_for for _, stands_for in some) == count
     assert [push.order for push, _ in some] == sorted(
@@ -278,42 +270,52 @@ def test_a_list_that_stops_before_an_old_push_says_nothing_of_it(age: float) -> 
 # Learning
 
 
-@given(st.lists(ages, max_size=50), ages, ages)
-def test_what_is_not_seen_for_longer_is_likelier_to_have_ended(
-    ended: list[float], one: float, other: float
-) -> None:
-    """Risk and its sum never fall with age, whatever was learned."""
+learned = st.lists(st.tuples(st.sampled_from(["ended", "pending"]), st.floats(0, 500)), max_size=50)
+
+
+def experienced(learned: list[tuple[str, float]]) -> CompletionTimes:
+    """The completion times of a cohort, one of two, that has *learned* this."""
     times = CompletionTimes(CompletionTimes())
-    for age in ended:
-        times.ended(age)
-    curve = times.refresh()
+    for what, age in learned:
+        times.count_open(what == "pending")
+        times.ended(age) if what == "ended" else times.pending(age)
+    return times
+
+
+@given(learned, st.floats(0, 1000), st.floats(0, 1000), st.floats(0, 1000))
+def test_what_is_not_seen_for_longer_is_likelier_to_have_ended(
+    learned: list[tuple[str, float]], seen: float, one: float, other: float
+) -> None:
+    """Chance and delay never fall with age, whatever was learned, and are what they are called."""
+    times = experienced(learned)
     low, high = sorted((one, other))
 
-    chance, delay, rate = unnoticed(curve, low, high)
-    assert rate >= 0
-    assert 0 <= chance <= 1
-    assert -1e-6 <= delay <= (high - low) * 1.001 + 1e-6
+    chance, delay = times.unnoticed(seen, seen + low)
+    later, longer = times.unnoticed(seen, seen + high)
+    assert 0 <= chance <= later <= 1
+    assert -1e-6 <= delay <= longer + 1e-6
+    assert longer <= high * 1.001 + 1e-6
 
 
 @given(st.lists(st.floats(0, 500), max_size=50), st.floats(0, 500), st.floats(0.1, 500))
-def test_the_expected_delay_is_the_risk_summed_up_over_time(
+def test_the_expected_delay_is_the_chance_summed_up_over_time(
     ended: list[float], seen: float, longer: float
 ) -> None:
-    """Whoever looks after a while has waited for each end since: its risk, summed up."""
-    times = CompletionTimes()
-    for age in ended:
-        times.ended(age)
-    curve = times.refresh()
-    moments = [seen + longer * (step + 0.5) / 500 for step in range(500)]
-    summed = sum(curve.between(seen, moment)[0] for moment in moments) * longer / 500
+    """Whoever looks after a while has waited for each end since: its chance, summed up."""
+    times = experienced([("ended", age) for age in ended])
+    steps = 1000
+    moments = [seen + longer * (step + 0.5) / steps for step in range(steps)]
+    summed = sum(times.unnoticed(seen, moment)[0] for moment in moments) * longer / steps
 
-    assert math.isclose(curve.between(seen, seen + longer)[1], summed, rel_tol=0.02, abs_tol=1e-4)
+    assert math.isclose(
+        times.unnoticed(seen, seen + longer)[1], summed, rel_tol=0.02, abs_tol=2 * longer / steps
+    )
 
 
-@given(ages)
-def test_an_age_is_in_one_bin(age: float) -> None:
-    """Every age has its bin."""
-    assert 0 <= bin_of(age) < BINS
+def test_nothing_known_is_one_in_five_for_each_doubling() -> None:
+    """A push is as likely to take one to two seconds as one to two hours."""
+    for seen in (1.0, 60.0, 3600.0):
+        assert math.isclose(CompletionTimes().unnoticed(seen, 2 * seen)[0], 0.19, abs_tol=0.02)
 
 
 def test_what_was_learned_shows_when_pushes_end() -> None:
@@ -323,8 +325,21 @@ def test_what_was_learned_shows_when_pushes_end() -> None:
     for _ in range(200):
         times.ended(chance.gauss(20, 1.5))
 
-    assert unnoticed(times.refresh(), 0.0, 15.0)[0] < 0.05
-    assert unnoticed(times.refresh(), 15.0, 25.0)[0] > 0.9
+    assert times.unnoticed(0.0, 15.0)[0] < 0.05
+    assert times.unnoticed(15.0, 25.0)[0] > 0.9
+
+
+def test_the_first_to_end_do_not_make_the_others_look_overdue() -> None:
+    """Of 1,000 that began together 50 have ended at 10 s; the others were Pending at 11 s."""
+    times = CompletionTimes(CompletionTimes())
+    times.count_open(950)
+    for number in range(50):
+        times.ended(10.0 + number / 50)
+    assert times.unnoticed(10.0, 11.0)[0] > 0.9
+    for _ in range(16):
+        times.pending(11.0)
+
+    assert times.unnoticed(10.0, 11.0)[0] < 0.25
 
 
 def test_a_cohort_without_experience_leans_on_the_others() -> None:
@@ -333,13 +348,13 @@ def test_a_cohort_without_experience_leans_on_the_others() -> None:
     new = CompletionTimes(others)
     for _ in range(200):
         others.ended(5.0)
-    assert unnoticed(new.refresh(), 4.0, 6.0)[0] > 0.6
+    assert new.unnoticed(4.0, 6.0)[0] > 0.6
     new.ended(5.0)
-    assert unnoticed(new.refresh(), 4.0, 6.0)[0] > 0.6
+    assert new.unnoticed(4.0, 6.0)[0] > 0.6
 
     for _ in range(100):
         new.ended(300.0)
-    assert unnoticed(new.refresh(), 0.0, 6.0)[0] < 0.1
+    assert new.unnoticed(0.0, 6.0)[0] < 0.1
 
 
 def test_the_cohorts_used_last_are_remembered() -> None:
@@ -353,42 +368,33 @@ def test_the_cohorts_used_last_are_remembered() -> None:
     assert experience.of("unused") is not unused
 
 
-def test_old_completion_times_fade() -> None:
+def test_old_completion_times_are_forgotten() -> None:
     """A platform that has become slow is known as slow after some hundred pushes."""
     times = CompletionTimes()
     for _ in range(2000):
         times.ended(2.0)
-    for _ in range(1000):
+    assert times.usual == 2.0
+    for _ in range(REMEMBERED):
         times.ended(60.0)
 
-    assert times.total <= 1024
-    assert unnoticed(times.refresh(), 0.0, 5.0)[0] < 0.5
+    assert times.early == 60.0
+    assert times.unnoticed(0.0, 5.0)[0] < 0.05
 
 
-@given(
-    age=st.floats(30, 1e5),
-    unseen=st.floats(0, 0.2),
-    older=st.floats(-0.02, 0.02),
-    took=st.lists(st.floats(1, 1e5), max_size=40),
-)
-def test_pushes_that_are_alike_share_an_appointment(
-    age: float, unseen: float, older: float, took: list[float]
+@given(learned, st.floats(0, 1e5), st.floats(0, 1e4))
+def test_a_single_poll_is_neither_too_early_nor_too_late(
+    learned: list[tuple[str, float]], seen: float, since: float
 ) -> None:
-    """It is about the one that each would get by itself; what is older or younger gets its own."""
-    times = CompletionTimes(CompletionTimes())
-    for seconds in took:
-        times.ended(seconds)
-    group, now = Group(PolledCompany("c"), times), 1e6
-    seen = now - unseen * age
-    other = OpenPush("other", group, 0, now - age, seen)
-    push = OpenPush("push", group, 1, now - age * (1 + older), seen)
-    other.due = next_poll(other, now)
+    """It comes when it is worth its request, and after a fifth of the push's age in any case."""
+    now = seen + since
+    push = OpenPush("key", PolledCompany("company"), experienced(learned), 0, 0.0, seen)
 
-    own = next_poll(push, now)
+    at = next_poll(push, now, 0.0)
 
-    assert are_alike(push, other, now) == (age * abs(older) <= 0.01 * (now - push.born))
-    if are_alike(push, other, now):
-        assert abs(own - other.due) <= 0.05 + 0.08 * (max(own, other.due) - push.born)
+    assert now <= at <= now + SLOWEST * now + 0.5 + 1e-6
+    chance, delay = push.unnoticed(at)
+    enough = delay >= min(tolerance(at), chance * patience(at)) * 0.999
+    assert enough or math.isclose(at, now + SLOWEST * now + 0.5)
 
 
 @given(ages, ages)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from integration_sdk._sansio.polling.open_pushes import Poll, Row, SinglePoll
-from integration_sdk._sansio.polling.polling import Schedule
+from integration_sdk._sansio.polling.schedule import Schedule
 
 
 @define

@@ -22,7 +22,7 @@ from integration_sdk._sansio.polling.open_pushes import (
     SinglePoll,
     Trouble,
 )
-from integration_sdk._sansio.polling.polling import Schedule
+from integration_sdk._sansio.polling.schedule import Schedule
 from integration_sdk._sansio.pushing import rows
 from integration_sdk._sansio.pushing.replies import seconds_until
 from integration_sdk._sansio.requests import Priority, Request

@@ -24,7 +24,7 @@ from integration_sdk._coordinator.poll_requests import PollRequests
 from integration_sdk._coordinator.push_list import SendRequest
 from integration_sdk._sansio.polling import trust
 from integration_sdk._sansio.polling.open_pushes import Follower, OpenPush, Poll
-from integration_sdk._sansio.polling.polling import Schedule
+from integration_sdk._sansio.polling.schedule import Schedule
 from integration_sdk._sansio.pushing import outcomes
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (

@@ -35,7 +35,7 @@ class ListCheck:
         One push of all companies until a list has shown an end in time; one of each company once
         a list was late.
         """
-        company = push.group.company
+        company = push.company
         probe_at = self._probe_at if self.in_time is None else company.probe_at
         if self.in_time or now < probe_at:
             return False
@@ -44,7 +44,7 @@ class ListCheck:
 
     def proves_late(self, push: OpenPush, took: float) -> bool:
         """Whether the list showed *push* as Pending long after its end, *took* seconds old."""
-        company = push.group.company
+        company = push.company
         if push.read_singly:  # the list lacked it, which is known
             return False
         late = push.seen - push.born - took > LATE + 0.05 * took

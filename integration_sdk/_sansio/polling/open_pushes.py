@@ -1,17 +1,17 @@
-"""The data of the polling rules: open pushes, their groups and companies, and their polls.
+"""The data of the polling rules: open pushes, their companies, and their polls.
 
 An open push is in one of two places, where it waits for a time::
 
-    Group.by_round          the next round of its company, `PolledCompany.round_at`
-    Group.by_appointment    its own appointment, `OpenPush.due`; it never goes back to rounds
+    PolledCompany.batched      the next round of its company, `PolledCompany.due`
+    PolledCompany.individual   its own `OpenPush.due`; it never goes back to rounds
 
-Those in ``by_round`` have appointments too while their company's list cannot be used. A push that
+Batched pushes have times of their own too while their company's list cannot be used. A push that
 is to be polled when its company has its turn is in one of these as well::
 
-    PolledCompany.wanted    its appointment has come, it may well have ended, or a caller's wait
-                            for it soon ends: polled singly or by list, whichever is cheaper
-    PolledCompany.urgent    it was ``notified``, is to be ``read_singly``, or checks the list:
-                            polled singly
+    PolledCompany.wanted       its time has come, it may well have ended, or a caller's wait for
+                               it soon ends: polled singly or by list, whichever is cheaper
+    PolledCompany.urgent       it was ``notified``, is to be ``read_singly``, or checks the list:
+                               polled singly
 
 It leaves either when its single poll begins, and ``wanted`` also when a list has shown it or a
 poll of its company has failed. While it is ``being_read`` it is not polled singly again, but a
@@ -20,18 +20,17 @@ notification makes it urgent for afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from math import ceil, inf
 from typing import Final, NamedTuple, Protocol
 
 from attrs import Factory, define, field
 
-from integration_sdk._sansio.polling.learning import CompletionTimes, Mark
+from integration_sdk._sansio.polling.completion_times import CompletionTimes
 from integration_sdk.errors import IntegrationError
 from integration_sdk.models import PushOperation
 
 FEW: Final = 16
-"""Up to this many open pushes are weighed one by one; of more, only a sample."""
+"""Up to this many open pushes are looked at one by one; of more, only a sample."""
 
 
 class Row(Protocol):
@@ -71,7 +70,8 @@ class OpenPush:
         order: How many pushes of the company were followed before it.
         born: When it was sent.
         seen: When it was last known to be Pending.
-        due: The time of its appointment; infinite if it has none.
+        times: How long pushes like it take.
+        due: When it is to be polled by itself; infinite if it is not.
         read_singly: Whether it has to be read singly, because lists lack it or its data.
         notified: Whether a notification of it came that no poll has disproved.
         being_read: Whether a single poll of it is in progress.
@@ -81,7 +81,8 @@ class OpenPush:
     """
 
     key: str
-    group: Group = field(repr=False)
+    company: PolledCompany = field(repr=False)
+    times: CompletionTimes = field(repr=False)
     order: int
     born: float
     seen: float
@@ -97,37 +98,21 @@ class OpenPush:
         return f"push {self.key}"
 
     @property
-    def by_appointment(self) -> bool:
-        """Whether it is followed by appointments, not by rounds."""
-        return self.key in self.group.by_appointment
+    def is_individual(self) -> bool:
+        """Whether it is followed by itself, not in its company's rounds."""
+        return self.key in self.company.individual
 
     @property
     def why_unseen(self) -> IntegrationError | None:
         """The error of the last poll of it or of its company's list; None if that saw it."""
-        for trouble in (self.trouble, self.group.company.trouble):
+        for trouble in (self.trouble, self.company.trouble):
             if trouble is not None and trouble.at > self.seen:
                 return trouble.error
         return None
 
-
-@define(eq=False)
-class Group:
-    """Open pushes that one company has in one cohort.
-
-    Attributes:
-        times: How long its pushes take.
-        by_round: Those followed by rounds, by key, oldest first.
-        by_appointment: Those followed by appointments, by key.
-        last_appointed: The push whose appointment was computed last; similar pushes share it.
-        marks: What `times` was told about those followed by rounds.
-    """
-
-    company: PolledCompany = field(repr=False)
-    times: CompletionTimes = field(repr=False)
-    by_round: dict[str, OpenPush] = Factory(dict)
-    by_appointment: dict[str, OpenPush] = Factory(dict)
-    last_appointed: OpenPush | None = None
-    marks: list[Mark] = Factory(list)
+    def unnoticed(self, at: float) -> tuple[float, float]:
+        """Return the chance that it has ended unnoticed by then, and its waiter's delay."""
+        return self.times.unnoticed(self.seen - self.born, at - self.born)
 
 
 @define(eq=False)
@@ -135,13 +120,14 @@ class PolledCompany:
     """One company with open pushes.
 
     Attributes:
-        groups: Its open pushes, by cohort.
+        batched: Open pushes followed by rounds, by key, oldest first.
+        individual: Open pushes followed by themselves, by key.
         followed: Number of pushes followed so far.
         rows_per_push: Rows of the list per push of ours, since others write too.
         in_flight: Number of polls in progress.
         listing: Whether one of them reads the list.
-        round_at: When to weigh it again; infinite for never.
-        meeting: The time of the last appointment made; others close to it are moved to it.
+        due: The time of its next round; infinite for never.
+        shared_time: The time that an individual push got last; others close to it get it too.
         list_after: When the list may be used again.
         probe_at: When to compare the list with a push read singly.
         failures: Polls that failed in a row.
@@ -152,13 +138,14 @@ class PolledCompany:
     """
 
     id: str
-    groups: dict[Hashable, Group] = Factory(dict)
+    batched: dict[str, OpenPush] = Factory(dict)
+    individual: dict[str, OpenPush] = Factory(dict)
     followed: int = 0
     rows_per_push: float = 1.0
     in_flight: int = 0
     listing: bool = False
-    round_at: float = inf
-    meeting: float = inf
+    due: float = inf
+    shared_time: float = inf
     list_after: float = -inf
     probe_at: float = -inf
     failures: int = 0
@@ -173,8 +160,7 @@ class PolledCompany:
     @property
     def count(self) -> int:
         """How many pushes are open."""
-        groups = self.groups.values()
-        return sum(len(group.by_round) + len(group.by_appointment) for group in groups)
+        return len(self.batched) + len(self.individual)
 
     def depth(self, push: OpenPush) -> int:
         """Return roughly which row of the list, from 1, holds *push*."""
@@ -198,7 +184,7 @@ class ListPoll:
         unseen: Pushes that it should show and has not shown yet.
         enough: Rows after which pushes that were not shown count as missing.
         reach: Number of our pushes that it has to go back over.
-        covers_all: Whether it goes back to those followed by appointments too.
+        covers_all: Whether it goes back to those followed individually too.
         rows: Rows read so far.
     """
 
@@ -219,7 +205,7 @@ Poll = SinglePoll | ListPoll
 def sample(pushes: dict[str, OpenPush]) -> list[tuple[OpenPush, int]]:
     """Return some pushes, newest first, and how many pushes each stands for.
 
-    Older ones stand for more, since risks change with the logarithm of the age.
+    Older ones stand for more, since chances change with the logarithm of the age.
     """
     everyone = list(pushes.values())
     if len(everyone) <= FEW:

@@ -2,18 +2,17 @@
 
 A poll costs a request; not polling delays those who wait for pushes that have ended unnoticed.
 So the rule for each company is: **poll once the accumulated delay is worth a request**, singly or
-by list, whichever is cheaper. `learning` says how likely a push has ended, `weighing` what that
-is worth; this module decides what to poll when, and what an answer changes::
+by list, whichever is cheaper. `completion_times` says how likely a push has ended, `worth` what
+that is worth; this module decides what to poll when, and what an answer changes::
 
-    rounds         one per company: weigh its open pushes (a sample where they are many),
-                   poll them or say when to weigh again
-    appointments   one per push that rounds do not follow: what should have ended long ago,
+    rounds         one per company: poll its batched pushes, or say when to look again
+    single times   one per push that rounds do not follow: what should have ended long ago,
                    what a list does not show, and all of a company that has no list
 
-The appointments of a push become rarer with its age, so that a thousand stuck pushes do not slow
-down others. Companies with something due take turns. A list is not used while it is refused,
-lacks pushes, or shows outdated states; until it has shown an end in time, a push is now and then
-read singly as a check. Polls wait for notifications, if there are any, for a time that depends on
+Single polls of a push become rarer with its age, so that a thousand stuck pushes do not slow down
+others. Companies with something due take turns. A list is not used while it is refused, lacks
+pushes, or shows outdated states; until it has shown an end in time, a push is now and then read
+singly as a check. Polls wait for notifications, if there are any, for a time that depends on
 `Schedule.trust`.
 
 `Schedule.due` returns polls, each to be answered with exactly one of `finish`, `failed` and
@@ -24,18 +23,17 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from heapq import heappop, heappush
 from itertools import islice
 from math import inf
 from typing import Final
 
 from attrs import Factory, define
 
-from integration_sdk._sansio.polling import weighing
-from integration_sdk._sansio.polling.agenda import Agenda
-from integration_sdk._sansio.polling.learning import Experience, Mark, bin_of
+from integration_sdk._sansio.polling import worth
+from integration_sdk._sansio.polling.completion_times import Experience
 from integration_sdk._sansio.polling.list_check import ListCheck
 from integration_sdk._sansio.polling.open_pushes import (
-    Group,
     ListPoll,
     OpenPush,
     Poll,
@@ -45,7 +43,7 @@ from integration_sdk._sansio.polling.open_pushes import (
     sample,
 )
 from integration_sdk._sansio.polling.trust import after_end, notification_wait_ends
-from integration_sdk._sansio.polling.weighing import ROWS_PER_REQUEST, Weight
+from integration_sdk._sansio.polling.worth import ROWS_PER_REQUEST
 from integration_sdk._sansio.requests import LARGEST_PAGE
 
 SINGLY: Final = 4
@@ -54,6 +52,40 @@ LONGEST_IN_ROUNDS: Final = 600.0
 """Age in seconds at which a push leaves the rounds if the usual age is not known."""
 NO_LIST: Final = 600.0
 """Seconds after which a refused list is tried again."""
+
+
+@define
+class TimerQueue:
+    """Companies and pushes, ordered by the time that each has in its ``due``.
+
+    Each has at most one; entries that name another are outdated and skipped.
+    """
+
+    _heap: list[tuple[float, int, PolledCompany | OpenPush]] = Factory(list)
+    _entries: int = 0
+
+    def set(self, target: PolledCompany | OpenPush, at: float) -> None:
+        """Give *target* this time, in place of an earlier one."""
+        target.due = at
+        self._entries += 1
+        if at != inf:
+            heappush(self._heap, (at, self._entries, target))
+
+    def next_at(self) -> float:
+        """Return the next time; infinite for none."""
+        heap = self._heap
+        while heap and heap[0][2].due != heap[0][0]:
+            heappop(heap)
+        return heap[0][0] if heap else inf
+
+    def pop_due(self, now: float) -> list[PolledCompany | OpenPush]:
+        """Remove and return those whose time has come."""
+        due = []
+        while self.next_at() <= now:
+            _, _, target = heappop(self._heap)
+            target.due = inf
+            due.append(target)
+        return due
 
 
 @define
@@ -75,7 +107,7 @@ class Schedule:
     page_cap: int = LARGEST_PAGE
     _companies: dict[str, PolledCompany] = Factory(dict)
     _experience: Experience = Factory(Experience)
-    _agenda: Agenda = Factory(Agenda)
+    _timers: TimerQueue = Factory(TimerQueue)
     _ready: OrderedDict[PolledCompany, None] = Factory(OrderedDict)
     _lists: ListCheck = Factory(ListCheck)
 
@@ -86,18 +118,17 @@ class Schedule:
         company = self._companies.get(company_id)
         if company is None:
             company = self._companies[company_id] = PolledCompany(company_id)
-        group = company.groups.get(cohort)
-        if group is None:
-            group = company.groups[cohort] = Group(company, self._experience.of(cohort))
-        push = OpenPush(key, group, company.followed, now, now)
+        times = self._experience.of(cohort)
+        push = OpenPush(key, company, times, company.followed, now, now)
         company.followed += 1
-        self.pushes[key] = group.by_round[key] = push
+        self.pushes[key] = company.batched[key] = push
+        times.count_open(1)
         if company.list_after > now:
-            self._appoint(push, now)
+            self._set_time(push, now)
         elif not company.in_flight:
-            first = now + max(0.05, group.times.curve.early)
-            if company.round_at > first + 0.05:
-                self._agenda.round(company, first)
+            first = now + max(0.05, times.early)
+            if company.due > first + 0.05:
+                self._timers.set(company, first)
         return push
 
     def forget(self, key: str) -> None:
@@ -105,23 +136,16 @@ class Schedule:
         push = self.pushes.pop(key, None)
         if push is None:
             return
-        company = push.group.company
+        company = push.company
         push.due = inf
-        push.group.by_round.pop(key, None)
-        push.group.by_appointment.pop(key, None)
-        company.wanted.pop(key, None)
-        company.urgent.pop(key, None)
-        is_last = not (push.group.by_round or company.count)
-        if is_last and self._companies.get(company.id) is company:
-            self._dissolve(company)
-
-    def _dissolve(self, company: PolledCompany) -> None:
-        for group in company.groups.values():
-            self._mark(group, [])
-        company.groups.clear()
-        company.round_at = inf
-        if company.list_after == -inf:  # else remember that its list cannot be used
-            del self._companies[company.id]
+        if not push.is_individual:
+            push.times.count_open(-1)
+        for place in (company.batched, company.individual, company.wanted, company.urgent):
+            place.pop(key, None)
+        if not company.count and self._companies.get(company.id) is company:
+            company.due = inf
+            if company.list_after == -inf:  # else remember that its list cannot be used
+                del self._companies[company.id]
 
     def notify(self, key: str) -> bool:
         """Poll push *key* now, after a notification; return False if it is not followed."""
@@ -145,8 +169,8 @@ class Schedule:
 
     def _read_now(self, push: OpenPush) -> None:
         if self.is_open(push):
-            push.group.company.urgent[push.key] = push  # a poll in progress may be too early
-            self._enqueue(push.group.company)
+            push.company.urgent[push.key] = push  # a poll in progress may be too early
+            self._enqueue(push.company)
 
     def is_open(self, push: OpenPush) -> bool:
         """Return whether *push* is open still; its key may be followed anew since."""
@@ -155,11 +179,11 @@ class Schedule:
     def ended(self, push: OpenPush, now: float, took: float | None = None) -> None:
         """Note that *push* is final and *took* this many seconds, if the service says so."""
         age = took if took is not None else (push.seen + now) / 2 - push.born
-        company = push.group.company
+        company = push.company
         listable = company.list_after <= now
         if took is not None and listable and self._lists.proves_late(push, took):
             self._do_without_list(company, now)
-        push.group.times.ended(age)
+        push.times.ended(age)
         self.trust = after_end(self.trust, notified=push.notified)
         self.forget(push.key)
 
@@ -167,44 +191,38 @@ class Schedule:
 
     def wake_at(self) -> float:
         """Return when to call `due` again; infinite for never."""
-        return -inf if self._ready else self._agenda.wake_at()
+        return -inf if self._ready else self._timers.next_at()
 
     def due(self, now: float, room: int) -> list[Poll]:
         """Return what to poll now, up to about *room* requests; each must be answered."""
-        companies, pushes = self._agenda.come(now)
-        for company in companies:
-            self._enqueue(company)
-        for push in filter(self.is_open, pushes):
-            self._keep_appointment(push, now)
+        for target in self._timers.pop_due(now):
+            if isinstance(target, PolledCompany):
+                self._enqueue(target)
+            elif not self.is_open(target):
+                continue
+            elif worth.still_due(target, now, self.trust):
+                self._want(target)
+            else:
+                self._set_time(target, now)
         polls: list[Poll] = []
         while self._ready and len(polls) < room:
             company, _ = self._ready.popitem(last=False)
             polls.extend(self._choose(company, now))
         return polls
 
-    def _keep_appointment(self, push: OpenPush, now: float) -> None:
-        if weighing.still_due(push, now, self.trust):
-            self._want(push)
-        else:
-            self._appoint(push, now)
-
     def _want(self, push: OpenPush) -> None:
         if not push.being_read:
-            company = push.group.company
+            company = push.company
             among = company.urgent if push.read_singly or push.notified else company.wanted
             among[push.key] = push
             self._enqueue(company)
 
-    def _appoint(self, push: OpenPush, now: float) -> None:
-        company, like = push.group.company, push.group.last_appointed
-        if like is not None and weighing.are_alike(push, like, now):
-            company.meeting = like.due
-        else:
-            at = weighing.next_poll(push, now)
-            if not at <= company.meeting <= at + 0.03 * (at - now):
-                company.meeting = at + self.chance() * 0.05 * (at - now)
-            push.group.last_appointed = push
-        self._agenda.meet(push, company.meeting)  # together, so that one listing serves all
+    def _set_time(self, push: OpenPush, now: float) -> None:
+        """Decide when to poll *push* by itself: together with others, so that one list serves."""
+        at, company = worth.next_poll(push, now, self.trust), push.company
+        if not at <= company.shared_time <= at + 0.03 * (at - now):
+            company.shared_time = at + self.chance() * 0.05 * (at - now)
+        self._timers.set(push, company.shared_time)
 
     def _enqueue(self, company: PolledCompany) -> None:
         self._ready[company] = None
@@ -213,26 +231,22 @@ class Schedule:
         urgent = self._single_polls(company, company.urgent, now)
         if company.listing:
             return urgent
-        weight = weighing.weigh(company, now, self.trust)
-        due = not company.in_flight and weight.is_due(company.price, now)
-        asks = due or company.wanted
-        polls = self._list_or_read(company, weight, now, due=due) if asks else []
+        at = inf if company.in_flight else worth.round_due(company, now, self.trust)
+        due = at <= now + worth.SOON
+        polls = self._list_or_read(company, now, due=due) if due or company.wanted else []
         if not polls and not company.in_flight and company.list_after <= now:
-            self._agenda.round(company, now + weight.wait(company.price, now))
+            self._timers.set(company, max(at, now + worth.SOON))
         return [*urgent, *polls]
 
-    def _list_or_read(
-        self, company: PolledCompany, weight: Weight, now: float, *, due: bool
-    ) -> list[Poll]:
+    def _list_or_read(self, company: PolledCompany, now: float, *, due: bool) -> list[Poll]:
         if company.list_after <= now:
-            poll = weighing.cheaper_list(company, weight, now, due=due, largest_page=self.page_cap)
+            poll = worth.cheaper_list(company, now, due=due, largest_page=self.page_cap)
             if poll is not None:
                 company.in_flight += 1
                 company.listing = True
                 return [poll]
             if due:
-                found = weighing.likely(company, now)
-                company.wanted.update((push.key, push) for push in found)
+                company.wanted.update((push.key, push) for push in worth.likely(company, now))
         return self._single_polls(company, company.wanted, now)
 
     def _single_polls(
@@ -271,14 +285,14 @@ class Schedule:
         started, company, pushes = poll.started, poll.company, self.pushes
         for index, row in enumerate(rows):
             push = pushes.get(row.key)
-            if push is None or push.group.company is not company:
+            if push is None or push.company is not company:
                 continue
             is_news = row.status != "Pending"
             if is_news:
                 news.append((push, index))
             if push.seen < started:
                 push.read_singly = False
-                poll.unseen -= poll.covers_all or not push.by_appointment
+                poll.unseen -= poll.covers_all or not push.is_individual
                 if not is_news:
                     push.seen = started
         poll.rows += len(rows)
@@ -306,11 +320,11 @@ class Schedule:
         company.failures = min(company.failures + 1, 7)
         at = now + max(wait, (0.5 + 0.5 * self.chance()) * 2 ** (company.failures - 1))
         if isinstance(poll, SinglePoll) and self.is_open(poll.push):
-            self._agenda.meet(poll.push, at)
+            self._timers.set(poll.push, at)
         for push in self._take_wanted(company):
-            self._agenda.meet(push, at)
+            self._timers.set(push, at)
         if not company.in_flight and company.count and company.list_after <= now:
-            self._agenda.round(company, at)
+            self._timers.set(company, at)
 
     def unlistable(self, poll: ListPoll, now: float) -> None:
         """End *poll*: the list was refused, so read the company's pushes singly for a while."""
@@ -319,14 +333,13 @@ class Schedule:
 
     def _do_without_list(self, company: PolledCompany, now: float) -> None:
         company.list_after = now + NO_LIST
-        for group in company.groups.values():
-            for push in group.by_round.values():
-                self._appoint(push, now)
+        for push in company.batched.values():
+            self._set_time(push, now)
         for push in self._take_wanted(company):
-            self._agenda.meet(push, now)
+            self._timers.set(push, now)
 
     def _take_wanted(self, company: PolledCompany) -> list[OpenPush]:
-        """Remove and return the pushes whose appointment has come but is not kept now."""
+        """Remove and return the pushes that are due but deferred."""
         wanted = list(company.wanted.values())
         company.wanted.clear()
         return wanted
@@ -341,14 +354,14 @@ class Schedule:
             poll.company.listing = False
 
     def _again(self, push: OpenPush, now: float) -> None:
-        by_appointment = push.by_appointment or push.group.company.list_after > now
-        if by_appointment and self.is_open(push):
-            self._appoint(push, now)
+        individual = push.is_individual or push.company.list_after > now
+        if individual and self.is_open(push):
+            self._set_time(push, now)
 
     def _next_round(self, company: PolledCompany, now: float) -> None:
         company.price = 0.85 + 0.3 * self.chance()
         if not company.in_flight and company.count and company.list_after <= now:
-            self._agenda.round(company, now)
+            self._timers.set(company, now)
 
     # After a list
 
@@ -359,13 +372,14 @@ class Schedule:
         elif poll.reach >= ROWS_PER_REQUEST / 10:
             rows_per_push = max(1.0, poll.rows / poll.reach)
             company.rows_per_push += 0.3 * (rows_per_push - company.rows_per_push)
-        for group in company.groups.values():
-            self._leave_rounds(group, now)
-            some = sample(group.by_round)
-            probed = some[int(self.chance() * len(some))][0] if some else None
-            if probed and self._lists.wants(probed, now):
+        self._leave_rounds(company, now)
+        if company.batched:
+            some = sample(company.batched)
+            probed, _ = some[int(self.chance() * len(some))]
+            if self._lists.wants(probed, now):
                 self._read_now(probed)
-            self._mark(group, [(bin_of(one.seen - one.born), count) for one, count in some])
+            for push, _ in some:
+                push.times.pending(push.seen - push.born)
         for push in list(company.wanted.values()):
             if push.seen >= poll.started:
                 del company.wanted[push.key]
@@ -373,29 +387,25 @@ class Schedule:
 
     def _single_out_missing(self, poll: ListPoll, now: float) -> None:
         """Read singly the pushes that the list does not show, for now or at all."""
-        for group in poll.company.groups.values():
-            others = group.by_appointment.values() if poll.covers_all else ()
-            for push in [*group.by_round.values(), *others]:
-                if push.seen < poll.started and push.born <= poll.started:
-                    push.read_singly = True
-                    self._follow_by_appointment(push, now)
+        company = poll.company
+        others = company.individual.values() if poll.covers_all else ()
+        for push in [*company.batched.values(), *others]:
+            if push.seen < poll.started and push.born <= poll.started:
+                push.read_singly = True
+                self._follow_individually(push, now)
 
-    def _leave_rounds(self, group: Group, now: float) -> None:
-        """Move to appointments what should have ended long ago, or is too deep in the list."""
-        limit = now - min(LONGEST_IN_ROUNDS, 5.0 + 2 * group.times.curve.usual)
-        company = group.company
-        while group.by_round:
-            push = next(iter(group.by_round.values()))
+    def _leave_rounds(self, company: PolledCompany, now: float) -> None:
+        """Follow by itself what should have ended long ago, or is too deep in the list."""
+        while company.batched:
+            push = next(iter(company.batched.values()))
+            limit = min(LONGEST_IN_ROUNDS, 5.0 + 2 * push.times.usual)
             deep = company.depth(push) > ROWS_PER_REQUEST * company.count
-            if push.born > limit and not deep:
+            if now - push.born < limit and not deep:
                 return
-            self._follow_by_appointment(push, now)
+            self._follow_individually(push, now)
 
-    def _follow_by_appointment(self, push: OpenPush, now: float) -> None:
-        if not push.by_appointment:
-            push.group.by_appointment[push.key] = push.group.by_round.pop(push.key)
-            self._appoint(push, now)
-
-    def _mark(self, group: Group, marks: list[Mark]) -> None:
-        group.times.still_open(group.marks, marks)
-        group.marks = marks
+    def _follow_individually(self, push: OpenPush, now: float) -> None:
+        if not push.is_individual:
+            push.company.individual[push.key] = push.company.batched.pop(push.key)
+            push.times.count_open(-1)
+            self._set_time(push, now)
