@@ -308,6 +308,7 @@ class Client:
             self._caller.send,
             self._polling.poller,
             self.dialect,
+            refusals=self._caller.session,
             check=self._check if wants_check(check) else None,
             **given,
             **options,

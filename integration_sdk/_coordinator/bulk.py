@@ -1,9 +1,10 @@
 """`Coordinator.run`: pull requests, send them, yield outcomes.
 
-A worker first takes a place, then pulls a request, then sends it. So a run never pulls more than
-it can send, and whatever stops it (an early exit, an exception in the input, an expired account,
-the end of the block) stops it between two requests. A place (one of ``max_open``) is freed by the
-outcome; a second semaphore bounds the outcomes that have not been consumed yet.
+One task takes the places of a push, then pulls a request, then starts sending it in another. So a
+run never pulls more than it can send, and whatever stops it (an early exit, an exception in the
+input, an expired account, the end of the block) stops it between two requests. A place (one of
+``max_open``) is freed by the outcome; a second semaphore bounds the outcomes that have not been
+consumed yet; the third, one of ``max_in_flight``, is freed by the service's answer (`Places`).
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from collections.abc import (
     AsyncIterable,
     AsyncIterator,
     Awaitable,
+    Coroutine,
     Iterable,
     Sized,
 )
+from contextlib import AsyncExitStack
 from typing import Literal
 
+from integration_sdk._coordinator.places import Place
 from integration_sdk._coordinator.push import Push
 from integration_sdk._coordinator.sender import Sender
 from integration_sdk._coordinator.tasks import this_task
@@ -90,16 +94,15 @@ class Bulk:
         sender: Sender,
         places: asyncio.Semaphore,
         *,
-        workers: int,
         max_open: int,
         wait: float | None,
         ordered: bool,
         raise_on: RaiseOn,
     ) -> None:
-        self._tracker, self._push = sender.tracker, sender.push
+        self._sender, self._tracker = sender, sender.tracker
         self._places = places
         self._unconsumed = asyncio.Semaphore(max_open)
-        self._workers_left = workers
+        self._working = 0  # the task that pulls, and those that send
         self._wait = wait
         self._ordered = ordered
         self._raise_on = raise_on
@@ -109,8 +112,7 @@ class Bulk:
         self._input_ended = False  # exhausted, failed, or stopped
         self._abandoned = False  # nobody will consume the outcomes
         self._failure: BaseException | None = None
-        self._turn = asyncio.Lock()
-        self._stoppable: set[asyncio.Task[None]] = set()  # workers without a request
+        self._puller: asyncio.Task[None] | None = None  # while it takes no request
         self._early: dict[int, PushOutcome] = {}
         self._ready: deque[PushOutcome] = deque()
         self._news = asyncio.Event()
@@ -145,13 +147,16 @@ class Bulk:
     def _start(self, input_: AsyncIterator[PushRequest]) -> None:
         self._home = asyncio.get_running_loop()
         self._tracker.runs.add(self.stop)
-        for _ in range(self._workers_left):
-            self._tracker.tasks.start(self._work(input_)).add_done_callback(self._worker_ended)
+        self._work(self._pull_all(input_))
+
+    def _work(self, work: Coroutine[object, object, None]) -> None:
+        self._working += 1
+        self._tracker.tasks.start(work).add_done_callback(self._task_ended)
 
     async def _some(self) -> bool:
         """Wait for an outcome; False when there will be none."""
         while not self._ready:
-            if self._handed_out == self._pulled and not self._workers_left:
+            if self._handed_out == self._pulled and not self._working:
                 return False
             self._news.clear()
             await self._news.wait()
@@ -168,8 +173,8 @@ class Bulk:
         if not self._input_ended:
             self._failure = self._failure or error
         self._input_ended = True
-        for worker in list(self._stoppable):
-            worker.cancel()
+        if self._puller is not None:
+            self._puller.cancel()
 
     def _leave(self) -> None:
         """Stop the run and drop all outcomes, present and future."""
@@ -179,63 +184,65 @@ class Bulk:
         self._tracker.runs.discard(self.stop)
         self.stop()
 
-    def _worker_ended(self, worker: asyncio.Task[None]) -> None:
-        self._workers_left -= 1
-        if worker.cancelled():
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        self._working -= 1
+        if task.cancelled():
             self.stop(asyncio.CancelledError("a task of this run was cancelled"))
-        elif error := worker.exception():
+        elif error := task.exception():
             self._failure = self._failure or error
             self.stop()
         self._news.set()
 
-    async def _work(self, input_: AsyncIterator[PushRequest]) -> None:
-        while True:
-            item = await self._next(input_)
-            if item is None:
-                return
-            number, request = item
-            push = Push(request, number=number, wait=self._wait, on_outcome=self._on_outcome)
-            await self._push(push)
-            if is_cancelled():
-                raise asyncio.CancelledError
-
-    async def _next(self, input_: AsyncIterator[PushRequest]) -> tuple[int, PushRequest] | None:
-        """Take a place and return the next request; None if there is no more."""
-        if self._input_ended:  # a stopped run may never get a place
-            return None
-        self._stoppable.add(this_task())  # no local: it would keep a cancelled task alive
-        try:
-            await self._unconsumed.acquire()
-            await self._places.acquire()
-            item: tuple[int, PushRequest] | None = None
+    async def _pull_all(self, input_: AsyncIterator[PushRequest]) -> None:
+        while not self._input_ended:
+            self._puller = this_task()
             try:
-                item = await self._pull_one(input_)
+                await self._pull_next(input_)
             finally:
-                if item is None:
-                    self._places.release()
-                    self._unconsumed.release()
-            return item
-        finally:
-            self._stoppable.discard(this_task())
+                self._puller = None
 
-    async def _pull_one(self, input_: AsyncIterator[PushRequest]) -> tuple[int, PushRequest] | None:
-        async with self._turn:
-            if self._input_ended:
-                return None
-            try:
-                request = await anext(input_)
-            except StopAsyncIteration:
-                self._input_ended = True
-                return None
-            except (Exception, asyncio.CancelledError) as error:
-                if this_task().cancelling():
-                    raise
-                self._failure, self._input_ended = self._failure or error, True
-                return None
-            while this_task().cancelling():  # the input has dealt with it
-                this_task().uncancel()
-            index, self._pulled = self._pulled, self._pulled + 1
-            return index, request
+    async def _pull_next(self, input_: AsyncIterator[PushRequest]) -> None:
+        """Take the places of a push, pull its request, and start sending it."""
+        place = Place(self._sender.places)
+        async with AsyncExitStack() as unused:
+            for places in (self._unconsumed, self._places):
+                await places.acquire()
+                unused.callback(places.release)
+            await place.take()
+            unused.callback(place.leave)
+            request = await self._pull_one(input_)
+            if request is not None:
+                unused.pop_all()
+                self._start_sending(request, place)
+
+    def _start_sending(self, request: PushRequest, place: Place) -> None:
+        place.give_to(request.company_id)
+        number, self._pulled = self._pulled, self._pulled + 1
+        push = Push(request, number=number, wait=self._wait, on_outcome=self._on_outcome)
+        self._work(self._send(push, place))
+
+    async def _send(self, push: Push, place: Place) -> None:
+        await self._sender.push(push, place)
+        if is_cancelled():
+            raise asyncio.CancelledError
+
+    async def _pull_one(self, input_: AsyncIterator[PushRequest]) -> PushRequest | None:
+        """Return the next request; None if there is none, or the run was stopped."""
+        if self._input_ended:
+            return None
+        try:
+            request = await anext(input_)
+        except StopAsyncIteration:
+            self._input_ended = True
+            return None
+        except (Exception, asyncio.CancelledError) as error:
+            if this_task().cancelling():
+                raise
+            self._failure, self._input_ended = self._failure or error, True
+            return None
+        while this_task().cancelling():  # the input has dealt with it
+            this_task().uncancel()
+        return request
 
     def _outcome_arrived(self, push: Push) -> None:
         self._places.release()

@@ -21,6 +21,7 @@ from integration_sdk._coordinator import clock, decisions, recovery
 from integration_sdk._coordinator.bulk import Bulk, PushRun, RaiseOn, checked
 from integration_sdk._coordinator.driver import ProtocolDriver
 from integration_sdk._coordinator.options import CoordinatorOptions, Leave
+from integration_sdk._coordinator.places import Places, Refusals
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._coordinator.push_list import PushList, SendRequest
@@ -57,6 +58,7 @@ class Coordinator:
         send: Carries requests; `Client.coordinator` supplies it.
         poller: Polls for everybody; likewise.
         dialect: The version of the service; likewise.
+        refusals: What the client's session knows of refusals; likewise.
         check: Called before a push is sent; an `InvalidRecord` that it raises is the outcome.
         retry: How pushes are repeated that provably had no effect.
         chance: Returns a number from 0 to 1, for jitter.
@@ -81,6 +83,7 @@ class Coordinator:
         exclusive: bool = False,
         max_open: int = 2000,
         max_in_flight: int = 64,
+        refusals: Refusals | None = None,
         check: CheckRecord | None = None,
         leave: Leave = "drain",
         on_event: Callable[[PushEvent], None] | None = None,
@@ -122,7 +125,7 @@ class Coordinator:
         self._check, self._fetch_data, self._on_event = check, fetch_data, on_event
         self._leave = leave
         self._max_open, self._places = max_open, asyncio.Semaphore(max_open)
-        self._max_in_flight = max_in_flight
+        self._sending = Places(max_in_flight, refusals)
         self._sender: Sender | None = None
         self.detached: tuple[str, ...] = ()
         self.recovered: tuple[Push, ...] = ()
@@ -144,13 +147,14 @@ class Coordinator:
             on_event=self._on_event,
         )
         driver.on_recorded = tracker.intent_changed
-        sender = Sender(tracker, protocol, asyncio.Semaphore(self._max_in_flight), self._check)
+        sender = Sender(tracker, protocol, self._sending, self._check)
         try:
             self.recovered = tuple(await recovery.recover(sender))
         except BaseException:
             await journal.close()
             raise
         self._sender = sender
+        self._sending.open()
         self._poller.listeners.add(tracker.listed)
         return self
 
@@ -168,6 +172,7 @@ class Coordinator:
             if leave == "drain":
                 await tracker.idle.wait()
         finally:
+            self._sending.close()
             self._poller.listeners.discard(tracker.listed)
             await self._close(sender, leave, abandon=kind is not None)
 
@@ -303,7 +308,6 @@ class Coordinator:
         bulk = Bulk(
             self._require_sender(),
             self._places,
-            workers=self._max_in_flight,
             max_open=self._max_open,
             wait=wait,
             ordered=ordered,

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 from attrs import Factory, define, field
 
 from integration_sdk._coordinator import clock
+from integration_sdk._coordinator.places import Place
 from integration_sdk._coordinator.push_list import PushList
 from integration_sdk._coordinator.tasks import this_task
 from integration_sdk._journal import Journal
@@ -34,6 +35,7 @@ from integration_sdk._sansio.pushing.intents import Intent, SendResult
 from integration_sdk._sansio.pushing.replies import ReadReply
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Reply
+from integration_sdk._sansio.throttling.retry import NOT_NOW
 from integration_sdk._strays import is_cancelled
 from integration_sdk.errors import (
     AnswerLost,
@@ -55,10 +57,12 @@ CANCELLED: Final = "its task was cancelled by somebody else"
 class Sending:
     """A push being sent.
 
-    call: The request. last: The result of the last transmission, if there was one.
+    call: The request. place: Its place among those that are sent.
+    last: The result of the last transmission, if there was one.
     """
 
     call: Request
+    place: Place
     last: ReadReply | None = None
 
 
@@ -87,13 +91,16 @@ class ProtocolDriver:
     _in_line: set[asyncio.Task[Any]] = Factory(set)
     _ahead: float = -math.inf
 
-    async def drive(self, machine: Machine[T], *, droppable: bool = False) -> T:
+    async def drive(
+        self, machine: Machine[T], *, droppable: bool = False, sending: Sending | None = None
+    ) -> T:
         """Carry out the effects that *machine* yields, and return its result.
 
         Args:
             machine: It decides what to do.
             droppable: If the task is cancelled, drop the machine, which is as safe as a crash.
                 Otherwise it is told, ends soon, and has a result.
+            sending: What it sends.
         """
         step: Callable[[Any], Effect] = machine.send
         report: object = None
@@ -104,7 +111,7 @@ class ProtocolDriver:
                 result: T = stop.value
                 return result
             try:
-                step, report = machine.send, await self._perform(effect)
+                step, report = machine.send, await self._perform(effect, sending)
             except JournalError as error:
                 step, report = machine.throw, error
             except asyncio.CancelledError:
@@ -120,7 +127,7 @@ class ProtocolDriver:
 
     # Effects
 
-    def _perform(self, effect: Effect) -> Awaitable[Report]:
+    def _perform(self, effect: Effect, sending: Sending | None) -> Awaitable[Report]:
         match effect:
             case Commit():
                 return self._commit(effect.rows)
@@ -133,7 +140,7 @@ class ProtocolDriver:
             case FindOwners():
                 return self.journal.owners(effect.keys)
             case Sleep():
-                return self.sleep(effect.seconds)
+                return self._pause(effect.seconds, sending)
 
     async def _commit(self, changes: tuple[Intent, ...]) -> None:
         try:
@@ -150,6 +157,16 @@ class ProtocolDriver:
     def _written(self, changes: tuple[Intent, ...]) -> None:
         for row in changes:
             self.on_recorded(row)
+
+    async def _pause(self, seconds: float, sending: Sending | None) -> float | None:
+        """Sleep; a push that the service has refused leaves its place to others meanwhile."""
+        if sending is None or sending.last is None or sending.last.result.status not in NOT_NOW:
+            return await self.sleep(seconds)
+        sending.place.leave()
+        if await self.sleep(seconds) is None:
+            return None
+        await sending.place.take()
+        return self._now()
 
     async def sleep(self, seconds: float) -> float | None:
         """Return the time after so many seconds; None if the block is left, or we are cancelled."""

@@ -24,7 +24,8 @@ class CoordinatorOptions(TypedDict, total=False):
             whose answer was lost can then be recognised as the only new one. Default False.
         max_open: How many pushes may be without an outcome; default 2000. `Coordinator.submit`
             and `Coordinator.run` wait while there are as many.
-        max_in_flight: How many pushes are sent at the same time; default 64.
+        max_in_flight: How many pushes are sent at the same time; default 64. Those of a company
+            that the service refuses for now wait beyond them.
         leave: What the end of the block does with open pushes: "drain", the default, waits for
             them; "detach" leaves them and keeps their keys in `Coordinator.detached`; "cancel"
             only gives them the outcome PENDING. A block that ends with an exception detaches,

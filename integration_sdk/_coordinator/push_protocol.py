@@ -16,6 +16,7 @@ from attrs import Factory, define, frozen
 
 from integration_sdk._coordinator import clock
 from integration_sdk._coordinator.driver import ProtocolDriver, Sending
+from integration_sdk._coordinator.places import Place
 from integration_sdk._coordinator.push_list import SNAPSHOT
 from integration_sdk._coordinator.snapshots import Snapshots
 from integration_sdk._coordinator.tasks import Tasks
@@ -81,11 +82,11 @@ class PushProtocol:
 
     # What the coordinator asks for
 
-    async def deliver(self, intent: Intent, call: Request) -> Delivered:
-        """Send *intent* and return the result."""
-        sending = self.driver.sending[intent.id] = Sending(call)
+    async def deliver(self, intent: Intent, call: Request, place: Place) -> Delivered:
+        """Send *intent* and return the result; between two attempts *place* is given back."""
+        sending = self.driver.sending[intent.id] = Sending(call, place)
         try:
-            done = await self._send(intent)
+            done = await self._send(intent, sending)
         except Exception:
             logger.exception(
                 "sending %s broke off; if it may have left, it is searched for", intent
@@ -104,7 +105,7 @@ class PushProtocol:
         held_back = last is not None and not self.policy.waits_for(last.result)
         return Delivered(done, None, replies.error(call, done, last), held_back)
 
-    async def _send(self, intent: Intent) -> Intent:
+    async def _send(self, intent: Intent, sending: Sending) -> Intent:
         machine = protocol.transmit(
             self.ledger,
             intent,
@@ -113,7 +114,7 @@ class PushProtocol:
             chance=self.chance,
             new_key=lambda: str(uuid4()),
         )
-        return await self.driver.drive(machine)
+        return await self.driver.drive(machine, sending=sending)
 
     async def _snapshot(self, company_id: str) -> Snapshot | None:
         try:

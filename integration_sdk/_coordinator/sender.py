@@ -16,6 +16,7 @@ from attrs import Factory, define, evolve
 from integration_sdk._coordinator import clock
 from integration_sdk._coordinator.driver import CANCELLED
 from integration_sdk._coordinator.key_refusals import KeyRefusals
+from integration_sdk._coordinator.places import Place, Places
 from integration_sdk._coordinator.push import Push
 from integration_sdk._coordinator.push_protocol import Delivered, PushProtocol
 from integration_sdk._coordinator.tracker import PushTracker
@@ -44,19 +45,29 @@ class Sender:
     Attributes:
         tracker: Gets every push.
         protocol: Sends them, and asks the journal about references.
-        slots: One for each push that may be sent at a time.
+        places: One for each push that may be sent at a time.
         check: Called before a push is sent.
     """
 
     tracker: PushTracker
     protocol: PushProtocol
-    slots: asyncio.Semaphore
+    places: Places
     check: CheckRecord | None
     _key_refusals: KeyRefusals = Factory(KeyRefusals)
     _numbers: Iterator[int] = Factory(count)
 
-    async def push(self, push: Push) -> None:
-        """Check and send *push*, and see to it that it gets an outcome."""
+    async def push(self, push: Push, place: Place | None = None) -> None:
+        """Check and send *push*, and see to it that it gets an outcome.
+
+        *place* is the one that it has taken already, if any.
+        """
+        place = place or Place(self.places, push.request.company_id)
+        try:
+            await self._push(push, place)
+        finally:
+            place.leave()
+
+    async def _push(self, push: Push, place: Place) -> None:
         self.tracker.enter()
         if self.tracker.stopped:
             self.tracker.refused(push, self.tracker.stopped)
@@ -84,7 +95,7 @@ class Sender:
             self.tracker.refused(push, NotSent(f"not sent: {CANCELLED}"))
         else:
             if current is not None and not self._has_begun(push, current):
-                await self._deliver(push, call, current)
+                await self._deliver(push, call, current, place)
         finally:
             self.tracker.tally.sending -= 1
 
@@ -135,30 +146,30 @@ class Sender:
         except (InvalidRecord, ConfigurationError) as error:
             self.tracker.settle(push, outcomes.invalid(push.request, error))
             return
-        await self._deliver(push, evolve(call, body=intent.payload), intent)
+        place = Place(self.places, push.request.company_id)
+        try:
+            await self._deliver(push, evolve(call, body=intent.payload), intent, place)
+        finally:
+            place.leave()
 
-    async def _deliver(self, push: Push, call: Request, intent: Intent) -> None:
-        if not await self._has_turn():
+    async def _deliver(self, push: Push, call: Request, intent: Intent, place: Place) -> None:
+        if not await self._has_turn(place):
             await self.protocol.withdraw(intent)
             self.tracker.refused(push, self.tracker.stopped or NotSent(f"not sent: {CANCELLED}"))
             return
-        try:
-            began = clock.now()
-            done = await self.protocol.deliver(intent, call)
-        finally:
-            self.slots.release()
+        began = clock.now()
+        done = await self.protocol.deliver(intent, call, place)
+        place.leave()
         self._delivered(push, done, began)
 
-    async def _has_turn(self) -> bool:
-        """Wait for a slot and take it; return False if nothing is to be sent any more."""
+    async def _has_turn(self, place: Place) -> bool:
+        """Wait until *place* is taken; return False if nothing is to be sent any more."""
         try:
-            await self.slots.acquire()
+            if not place.is_taken:
+                await place.take()
         except asyncio.CancelledError:
             return False
-        if self.tracker.stopped:
-            self.slots.release()
-            return False
-        return True
+        return self.tracker.stopped is None
 
     def _delivered(self, push: Push, done: Delivered, began: float) -> None:
         if done.operation is not None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -80,6 +80,7 @@ class Session:
 
     Attributes:
         quota: The account's rate limits, as the service last reported them; None until it does.
+        on_refusal: Called after each 429 or 503.
 
     Raises:
         ConfigurationError: A setting cannot work.
@@ -110,6 +111,7 @@ class Session:
         api_key = hide(api_key)  # before anything can raise with it in a local variable
         self.base_url = check_base_url(base_url)
         self.quota: Quota | None = None
+        self.on_refusal: set[Callable[[], None]] = set()
         self._api_key = ApiKey.of(api_key)
         self._transport: Carrier = transport or Transport(
             self.base_url,
@@ -144,6 +146,10 @@ class Session:
         """Return the counts so far and the current state."""
         now = self._state.loop.time() if self._state else 0.0
         return self._call_log.stats(self._throttle, self._budget, now)
+
+    def held_back(self) -> Collection[str]:
+        """Return the companies that are refused for now, though others may not be."""
+        return self._throttle.held_back()
 
     # Opening and closing
 
@@ -307,6 +313,8 @@ class Session:
             base = call.options.retry.throttled_base
             refusal = Refusal.of(result, quota, of_company=of_company, base=base)
             state.turnstile.refused(call.ticket, refusal)
+            for told in self.on_refusal:
+                told()
             return
         if result.ok:
             self._budget.earn()

@@ -7,7 +7,7 @@ a share the oldest ticket goes first, even if it had to be sent several times.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from heapq import heappop, heappush
 from typing import Final
 
@@ -54,6 +54,7 @@ class Ticket:
 class Share:
     """One company's share: its gate, its window, and its waiting tickets by priority."""
 
+    company: str | None
     window: Window
     gate: Gate = Factory(Gate)
     in_flight: int = 0
@@ -113,8 +114,12 @@ class FairQueue:
 
     def share_of(self, ticket: Ticket) -> Share:
         """Return the share of *ticket*."""
-        share = self._shares.get(ticket.company)
-        return self._make(ticket.company) if share is None else share
+        return self.share(ticket.company)
+
+    def share(self, company: str | None) -> Share:
+        """Return the share of *company*."""
+        share = self._shares.get(company)
+        return self._make(company) if share is None else share
 
     def _make(self, company: str | None) -> Share:
         if len(self._shares) >= self._most:
@@ -125,7 +130,7 @@ class FairQueue:
             }
             self._most = MOST_IDLE_SHARES + 2 * len(self._shares)
         most = self.limit if company is None else min(self.per_company, self.limit)
-        self._shares[company] = share = Share(Window(most, float(most)))
+        self._shares[company] = share = Share(company, Window(most, float(most)))
         return share
 
     def number(self, ticket: Ticket) -> None:
@@ -186,14 +191,14 @@ class FairQueue:
                 return ticket
         return None
 
-    def volunteer(self, now: float, refused: str | None) -> Ticket | None:
-        """Return the ticket that probes, not of *refused* if possible: that may be at fault itself.
+    def volunteer(self, now: float, refused: Collection[str | None]) -> Ticket | None:
+        """Return the ticket that probes; of none *refused* if possible, since it may be they.
 
         Among the candidates it is the one with the fewest turns, so that no call uses up its own.
         """
         return min(
             self._candidates(now),
-            key=lambda one: (one.company == refused, one.used, one.priority, one.order),
+            key=lambda one: (one.company in refused, one.used, one.priority, one.order),
             default=None,
         )
 

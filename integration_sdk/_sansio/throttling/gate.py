@@ -118,6 +118,10 @@ class Gate:
         self._named = max(self._named, now + floor + jitter(SPREAD * floor))
         self.opens_at = max(self.opens_at, self._named)
 
+    def close(self, answer: Response, now: float) -> None:
+        """Close the gate, but let a probe go at once."""
+        self.closed_by, self._closed_at, self.opens_at = answer, now, now
+
     def answered(self, sent_at: float) -> bool:
         """Note an answer; if it was the probe's, open the gate and return True."""
         if self.closed_by is None or sent_at <= self._closed_at:

@@ -122,12 +122,17 @@ class Pace:
         began = now if self._opened_at is None else self._opened_at
         open_for, closed_for = self.closed_at - began, now - self.closed_at
         if limited and self.is_learnt and self._slowed_in_vain(open_for):
-            self.learnt = self._refused = math.inf
+            self.forget()
         elif limited and (self.is_learnt or open_for < WORTH_IT * closed_for):
             self._learn(open_for, closed_for)
             self.next_at = now + 1 / self.learnt
         self._opened_at = self._epoch = self._last_epoch = now
         self._served = self._in_epoch = self._in_last_epoch = 0
+
+    def forget(self) -> None:
+        """Forget what was learnt: the service limits something else."""
+        self.learnt = self._refused = math.inf
+        self.next_at = -math.inf
 
     def _slowed_in_vain(self, open_for: float) -> bool:
         """Whether refusals come as soon as before, though the rate was lowered each time."""

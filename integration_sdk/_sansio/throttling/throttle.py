@@ -123,6 +123,9 @@ class Throttle:
     _blame: Blame = field(init=False, factory=Blame)
     _served_late: int = field(init=False, default=0)
     _refused_late: int = field(init=False, default=0)
+    _suspects: set[str] = field(init=False, factory=set)
+    """Companies that were refused since the service's gate closed."""
+    _accused: Share | None = field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
         first = max(FIRST_WINDOW, float(self.per_company))
@@ -175,19 +178,27 @@ class Throttle:
         self._blame.answered(ticket.company)
         self.window.answered(self.in_flight)
         share.window.answered(share.in_flight)
-        if self.gate.answered(ticket.sent_at):
+        closed_by = self.gate.closed_by
+        if closed_by is not None and self.gate.answered(ticket.sent_at):
+            if ticket.company not in self._suspects and len(self._suspects) == 1:
+                self._accuse(closed_by, now)
             self._opened(now)
         elif not self.gate.is_open:
             self._served_late += 1
         self.pace.answered(now)
         if share.gate.answered(ticket.sent_at):
             self._shut.discard(share)
+            self._accused = None if share is self._accused else self._accused
         self._leave(share)
 
     def refused(self, ticket: Ticket, refusal: Refusal, now: float) -> None:
         """Note that *ticket* got a 429 or 503."""
         share = self._queue.share_of(ticket)
-        if self._blame.refused(ticket.company) and refusal.company_only is None:
+        alone = self._blame.refused(ticket.company) or share is self._accused
+        if share is self._accused:
+            self.pace.forget()
+            self._accused = None
+        if alone and refusal.company_only is None:
             refusal = evolve(refusal, company_only=True)
         if refusal.blames_crowd:
             self._shrink(share, refusal, ticket.sent_at, now)
@@ -220,6 +231,16 @@ class Throttle:
             return max(opens_at, self.pace.next_at, self._stagger.next_at)
         return min((at for share in self._shut if (at := share.gate.opens_at) > now), default=None)
 
+    def held_back(self) -> set[str]:
+        """Return the companies that are refused for now, though others may not be.
+
+        While the service's gate is closed, that may be each company that has been refused since:
+        only calls of others can tell whether it is they or the service.
+        """
+        if not self.gate.is_open:
+            return self._suspects
+        return {str(share.company) for share in self._shut if not share.gate.is_open}
+
     @property
     def closed_until(self) -> float:
         """When the last of the closed gates opens; minus infinity if none is closed."""
@@ -247,6 +268,19 @@ class Throttle:
         self.pace.opened(now, limited=limited)
         self._stagger.begin(self.window.places, now)
 
+    def _accuse(self, closed_by: Response, now: float) -> None:
+        """Close the gate of the one company that was refused, but let it send a probe at once.
+
+        Another company is served, so it may be the only one that is limited. If its probe is
+        refused, it is, and what the service's pace learnt from it is forgotten.
+        """
+        (company,) = self._suspects
+        share = self._queue.share(company)
+        if share.gate.is_open:
+            share.gate.close(closed_by, now)
+            self._shut.add(share)
+            self._accused = share
+
     def _shrink(self, share: Share, refusal: Refusal, sent_at: float, now: float) -> None:
         share.window.refused(share.in_flight, sent_at, now)
         if not refusal.company_only:
@@ -256,6 +290,7 @@ class Throttle:
         self.pace.closed(now)
         self._stagger.left = 0
         self._served_late = self._refused_late = 0
+        self._suspects.clear()
 
     def _concerns_one(self, ticket: Ticket, refusal: Refusal) -> bool:
         """Return whether the service serves others, and did not say how long to wait."""
@@ -282,6 +317,8 @@ class Throttle:
             return
         if self.gate.is_open:
             self._note_closing(now)
+        if share.company is not None:
+            self._suspects.add(share.company)
         if sent_at <= self.pace.closed_at:  # a probe's refusal says nothing about the rate
             self._refused_late += refusal.blames_crowd
         self.gate.refused(refusal, sent_at, now, self._jitter)
@@ -306,7 +343,7 @@ class Throttle:
     def _next(self, now: float, least: Priority) -> Ticket | None:
         if self.gate.is_open:
             return self._queue.next(now, least)
-        return self._queue.volunteer(now, self._blame.company)
+        return self._queue.volunteer(now, self._suspects)
 
     def _go(self, ticket: Ticket, share: Share, now: float) -> None:
         ticket.sent_at = now

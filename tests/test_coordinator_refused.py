@@ -1,0 +1,160 @@
+"""A company that is refused holds up its own pushes, and nobody else's."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from integration_sdk import Client, OutcomeStatus, PushRequest
+from integration_sdk._coordinator.places import Place, Places
+from integration_sdk.sandbox import Sandbox
+from integration_sdk.sandbox._companies import Company
+
+pytestmark = pytest.mark.virtual_time
+
+
+def to(company: Company, number: int) -> PushRequest:
+    connection = company.connections[0].id
+    record = {"supplierName": f"S{number}", "status": "Active"}
+    return PushRequest(company.id, connection, "suppliers", record)
+
+
+async def seconds_of_others(client: Client, requests: list[PushRequest], refused: str) -> float:
+    """Return how long it takes until all pushes but those of *refused* have succeeded."""
+    loop = asyncio.get_running_loop()
+    began = ended = loop.time()
+    others = sum(request.company_id != refused for request in requests)
+    served = 0
+    async with client.coordinator(leave="cancel") as pushes:
+        async with asyncio.timeout(200):
+            async for outcome in pushes.run(requests, wait=30):
+                if outcome.request.company_id != refused:
+                    assert outcome.status is OutcomeStatus.SUCCESS
+                    served += 1
+                    ended = loop.time()
+                if served == others:
+                    break
+    return ended - began
+
+
+@pytest.mark.parametrize("route", ["POST", ""], ids=["pushes", "all its calls"])
+@pytest.mark.parametrize("retry_after", [None, "1"])
+@pytest.mark.integration_sandbox(companies=2, push_seconds=(0.5, 0.5))
+async def test_refused_company_does_not_stop_the_one_behind_it(
+    route: str, retry_after: str | None, integration_sandbox: Sandbox, integration_client: Client
+) -> None:
+    """200 pushes behind 80 of a company that always gets 429 take seconds, not minutes."""
+    first, second = integration_sandbox.companies[:2]
+    integration_sandbox.faults.status(
+        429,
+        headers={"Retry-After": retry_after} if retry_after else {},
+        route=re.compile(rf"{route}.*/companies/{first.id}"),
+    )
+    requests = [to(first, n) for n in range(80)] + [to(second, n) for n in range(200)]
+
+    took = await seconds_of_others(integration_client, requests, first.id)
+
+    assert took < 10
+
+
+@pytest.mark.integration_sandbox(companies=20, push_seconds=(0.5, 0.5))
+async def test_nineteen_of_twenty_companies_do_not_notice_that_one_is_refused(
+    integration_sandbox: Sandbox, integration_client: Client
+) -> None:
+    """1,900 pushes among 100 refused ones take no longer than 1.2 times what they take alone."""
+    companies = integration_sandbox.companies
+    requests = [to(company, n) for n in range(100) for company in companies]
+    integration_sandbox.faults.latency(0.05)
+    alone = await seconds_of_others(integration_client, requests[:1900], "")
+    refused = companies[7].id
+    integration_sandbox.faults.status(429, route=re.compile(rf"POST.*/companies/{refused}"))
+
+    took = await seconds_of_others(integration_client, requests, refused)
+
+    assert took <= 1.2 * alone
+
+
+@pytest.mark.integration_sandbox(companies=3, push_seconds=(0.5, 0.5))
+async def test_two_refused_companies_do_not_stop_the_one_behind_them(
+    integration_sandbox: Sandbox, integration_client: Client
+) -> None:
+    """However many are refused: the next gets its turn soon."""
+    *refused, last = integration_sandbox.companies
+    for company in refused:
+        integration_sandbox.faults.status(429, route=re.compile(rf"POST.*/companies/{company.id}"))
+    requests = [to(company, n) for company in (*refused, last) for n in range(40)]
+
+    loop, began = asyncio.get_running_loop(), asyncio.get_running_loop().time()
+    served = 0
+    async with asyncio.timeout(100), integration_client.coordinator(leave="cancel") as pushes:
+        async for outcome in pushes.run(requests, wait=30):
+            served += outcome.status is OutcomeStatus.SUCCESS
+            if served == 40:
+                break
+
+    assert loop.time() - began < 30
+
+
+class Refused:
+    """A session that holds back the companies that it is told."""
+
+    def __init__(self) -> None:
+        self.companies: set[str] = set()
+        self.on_refusal: set[Callable[[], None]] = set()
+
+    def held_back(self) -> set[str]:
+        return self.companies
+
+
+STEPS = st.lists(st.tuples(st.sampled_from(["come", "go", "hold", "free"]), st.sampled_from("abc")))
+
+
+@given(st.integers(1, 4), STEPS)
+async def test_a_place_goes_to_whoever_waits_as_soon_as_there_is_one(
+    limit: int, steps: list[tuple[str, str]]
+) -> None:
+    """Never more than the limit, not counting companies held back; nobody waits beside a place."""
+    refused = Refused()
+    places = Places(limit, refused)
+    waiting: list[asyncio.Task[Place]] = []
+    taken: list[Place] = []
+    for what, company in steps:
+        if what == "come":
+            waiting.append(asyncio.create_task(Place(places, company).take()))
+        elif what == "go" and (mine := [one for one in taken if one.company_id == company]):
+            taken.remove(mine[0])
+            mine[0].leave()
+        elif what == "hold":
+            refused.companies.add(company)
+            places.look_again()
+        elif what == "free":
+            refused.companies.discard(company)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        came = [task.result() for task in waiting if task.done()]
+        waiting = [task for task in waiting if not task.done()]
+        taken += came
+        counted = sum(one.company_id not in refused.companies for one in taken)
+        assert counted <= limit or not came
+        assert counted >= limit or not waiting
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_who_stops_waiting_leaves_the_place_to_the_next() -> None:
+    """Also one whose place came at the moment of its cancellation."""
+    places = Places(1)
+    first = await Place(places, "a").take()
+    second, third = (asyncio.create_task(Place(places, "a").take()) for _ in range(2))
+    await asyncio.sleep(0)
+
+    first.leave()
+    second.cancel()
+
+    assert (await third).is_taken
