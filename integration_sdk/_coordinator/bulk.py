@@ -186,6 +186,8 @@ class Bulk:
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         self._working -= 1
+        if self._puller is None and self._input_ended:
+            self._tracker.runs.discard(self.stop)
         if task.cancelled():
             self.stop(asyncio.CancelledError("a task of this run was cancelled"))
         elif error := task.exception():
