@@ -31,7 +31,7 @@ from integration_sdk._sansio.paging.drift import DriftWatch, Keys
 from integration_sdk._sansio.paging.items import Decode, ItemReader
 from integration_sdk._sansio.paging.page_queue import PageQueue
 from integration_sdk._sansio.paging.page_size import START, PageSize
-from integration_sdk._sansio.paging.page_walk import PageWalk
+from integration_sdk._sansio.paging.page_walk import MAX_EMPTY_PAGES, PageWalk
 from integration_sdk._sansio.paging.repair import RepairWalk
 from integration_sdk._sansio.paging.report import ListProgress, ListReport
 from integration_sdk._sansio.paging.walk import Walk
@@ -72,6 +72,8 @@ class ListOptions(TypedDict, total=False):
             `ResultSetChanged`. "repair" reads pages that overlap, which may be larger than
             *page_size*, so that each record that stays comes exactly once; it remembers the
             key of every item.
+        max_empty_pages: How many empty pages in a row to follow, default 100,000; one more is a
+            `PaginationError`.
         on_invalid: Called with an `InvalidItem` for each item that does not fit the model. By
             default it is raised.
         numbers: How to read fractions: as "float", or exactly, as "decimal". Defaults to the
@@ -88,6 +90,7 @@ class ListOptions(TypedDict, total=False):
     checkpoint: str | Path | Checkpoint | None
     key: Key
     on_drift: OnDrift
+    max_empty_pages: int
     on_invalid: OnInvalid | None
     numbers: Literal["float", "decimal"]
 
@@ -131,6 +134,7 @@ class Pager(Generic[T_co]):
         checkpoint: str | Path | Checkpoint | None = None,
         key: Key = "id",
         on_drift: OnDrift = "report",
+        max_empty_pages: int = MAX_EMPTY_PAGES,
         on_invalid: OnInvalid | None = None,
         numbers: Literal["float", "decimal"] = "float",
         clock: Callable[[], float] = time.monotonic,
@@ -146,6 +150,7 @@ class Pager(Generic[T_co]):
         self._prefetch = prefetch
         self._max_bytes = max_bytes
         self._limit = limit
+        self._max_empty = whole_number("max_empty_pages", max_empty_pages, 0, 2**63)
         self._checkpoint = _checkpoint(checkpoint)
         self._on_invalid = on_invalid
         self._on_drift = on_drift
@@ -231,7 +236,13 @@ class Pager(Generic[T_co]):
         if repairs:
             return RepairWalk(**facts, limit=limit, size=self._page_size, keys=self._keys)
         sizes = PageSize.automatic() if self._auto else PageSize(self._page_size)
-        return PageWalk(**facts, limit=limit, sizes=sizes, base_url=self._base_url)
+        return PageWalk(
+            **facts,
+            limit=limit,
+            sizes=sizes,
+            base_url=self._base_url,
+            max_empty=self._max_empty,
+        )
 
     # Where it is
 

@@ -14,10 +14,10 @@ compared with the queue when it arrives; if they differ, the link is followed, a
 dropped. So a link that is opaque, or leads elsewhere in the list, allows one page ahead only, and
 no speculative request can change what is handed out.
 
-Two things end a list with an error: a link to a page that was read before, and an answer with
-another page number than requested. If a page has no link although ``totalResults`` says that there
-is more, the next page is requested by its number; it ends the list if it does not exist, is empty,
-or is the same page again.
+Three things end a list with an error: a link to a page that was read before, an answer with
+another page number than requested, and more empty pages in a row than are allowed. If a page has
+no link although ``totalResults`` says that there is more, the next page is requested by its
+number; it ends the list if it does not exist, is empty, or is the same page again.
 
 If a link names a page but no size, the page is requested in the size of the page before. Other
 sizes are requested only if pages are as full as they say; otherwise it is not known which items
@@ -27,6 +27,7 @@ a page of another size would hold.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from attrs import define, evolve, field
 from msgspec import Raw
@@ -40,6 +41,9 @@ from integration_sdk._sansio.paging.walk import Walk
 from integration_sdk._sansio.requests import Params
 from integration_sdk.errors import PaginationError
 
+MAX_EMPTY_PAGES: Final = 100_000
+"""Empty pages in a row that are followed, unless the caller says otherwise."""
+
 
 @define(kw_only=True)
 class PageWalk(Walk):
@@ -48,14 +52,18 @@ class PageWalk(Walk):
     Attributes:
         sizes: The page size to request.
         base_url: The URL of the service, which absolute links must have.
+        max_empty: Maximum number of empty pages in a row.
     """
 
     sizes: PageSize
     base_url: str = ""
+    max_empty: int = MAX_EMPTY_PAGES
 
     _problem: PaginationError | None = field(init=False, default=None)
     _links: LinkReader = field(init=False)
     _count: int = field(init=False, default=0)
+    _empty: int = field(init=False, default=0)
+    """Empty pages in a row, up to the current one."""
     _pages_seen: set[int] = field(init=False, factory=set)
     """Hashes of the pages that were begun with or linked to so far."""
     _end: int = field(init=False, default=0)
@@ -185,6 +193,7 @@ class PageWalk(Walk):
             self._unlinked = page.raws
             return None if guessed and not page.count else self._guess(wanted, page)
         number = wanted.number if wanted.number is not None else page.number
+        self._check_empty(page, number)
         link = self._links.read(page.links.next, page=number)
         size = [pair for pair in wanted.params if pair[0] == "pageSize"] if link.sizeless else ()
         params = (*size, *link.params)
@@ -200,6 +209,17 @@ class PageWalk(Walk):
         self._learn_size(wanted, page, link, params)
         offset = self._size * wanted.number if self._size and wanted.number else None
         return PageRequest(params=params, query=link.query, number=link.number, offset=offset)
+
+    def _check_empty(self, page: RawPage, number: int | None) -> None:
+        self._empty = 0 if page.count else self._empty + 1
+        if self._empty <= self.max_empty:
+            return
+        empty, self._empty = self._empty, 0  # whoever reads on may pass over as many again
+        raise self.error(
+            f"{empty} pages in a row are empty, and each links to another; if there are items "
+            "behind them, allow more with max_empty_pages=",
+            number,
+        )
 
     def _learn_size(self, wanted: PageRequest, page: RawPage, link: Link, params: Params) -> None:
         """Note the page size; None unless the link is the page's own query for the next number."""
