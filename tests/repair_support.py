@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
+from typing import Literal
+from urllib.parse import urlencode
 
 import msgspec
 from attrs import define, field
@@ -11,7 +14,10 @@ from integration_sdk._sansio.paging.cursor import Position
 from integration_sdk._sansio.paging.drift import Keys
 from integration_sdk._sansio.paging.items import ItemReader
 from integration_sdk._sansio.paging.page_queue import PageQueue, PageRequest
+from integration_sdk._sansio.paging.page_size import PageSize
+from integration_sdk._sansio.paging.page_walk import PageWalk
 from integration_sdk._sansio.paging.repair import RepairWalk
+from integration_sdk._sansio.paging.walk import Walk
 from integration_sdk._sansio.requests import MIB, Params
 from tests.pager_support import open_page
 from tests.paging_worlds import first_request
@@ -22,9 +28,16 @@ KEYS = Keys.of("id", READER.value)
 
 @define
 class ChangingList:
-    """Records that come and go while they are listed; those in *standing* never do.
+    """Records that come, go and move while they are listed; those in *standing* never do.
 
     The *hidden* ones count in the arithmetic and are not shown: a *share* of all, or those given.
+
+    Attributes:
+        moves: Share of the changes that update a record, which moves it: to the end, to the
+            beginning, or anywhere.
+        counts: What ``totalResults`` is: "all" records, those that are "shown", or "zero".
+        silent: Whether ``pageSize`` is answered as requested, whatever the *cap*.
+        volatile: Whether a field of each record is different in each answer.
     """
 
     chance: Random
@@ -34,6 +47,11 @@ class ChangingList:
     share: float = 0.0
     linked: bool = True
     hidden: set[int] = field(factory=set)
+    moves: float = 0.0
+    counts: Literal["all", "shown", "zero"] = "all"
+    silent: bool = False
+    volatile: bool = False
+    versions: Counter[int] = field(init=False, factory=Counter)
     asked: list[Params] = field(init=False, factory=list)
     standing: set[int] = field(init=False)
     _next: int = field(init=False, default=1_000_000)
@@ -52,29 +70,50 @@ class ChangingList:
     def change(self) -> None:
         while self.chance.random() < self.changes_per_answer / (1 + self.changes_per_answer):
             place = self.chance.randint(0, len(self.records))
-            if self.chance.random() < 0.5 and place < len(self.records):
+            if self.moves and self.chance.random() < self.moves:
+                self.update(self.chance.choice([0, len(self.records), place]))
+            elif self.chance.random() < 0.5 and place < len(self.records):
                 self.standing.discard(self.records.pop(place))
             else:
                 self.records.insert(place, self._next)
                 self.hidden |= {self._next} if self._hides() else set()
                 self._next += 1
 
+    def update(self, place: int) -> None:
+        """Update one record, which moves it to *place*."""
+        if self.records:
+            record = self.records.pop(self.chance.randrange(len(self.records)))
+            self.records.insert(place, record)
+            self.standing.discard(record)
+            self.versions[record] += 1
+
+    def total(self) -> int:
+        """Return ``totalResults``."""
+        shown = sum(record not in self.hidden for record in self.records)
+        return {"all": len(self.records), "shown": shown, "zero": 0}[self.counts]
+
     def answer(self, params: Params) -> bytes:
         self.asked.append(params)
         assert self.answers < 20_000, "the walk does not end"
         query = dict(params)
-        number, size = int(query["page"]), min(int(query["pageSize"]), self.cap)
+        number, asked = int(query["page"]), int(query["pageSize"])
+        size = min(asked, self.cap)
         listed = self.records[(number - 1) * size : number * size]
         more = self.linked and number * size < len(self.records)
+        following = {**query, "page": str(number + 1)}
         return msgspec.json.encode(
             {
-                "results": [{"id": record} for record in listed if record not in self.hidden],
+                "results": [self._shown(record) for record in listed if record not in self.hidden],
                 "pageNumber": number,
-                "pageSize": size,
-                "totalResults": len(self.records),
-                "_links": {"next": {"href": "?"}} if more else {},
+                "pageSize": asked if self.silent else size,
+                "totalResults": self.total(),
+                "_links": {"next": {"href": f"?{urlencode(following)}"}} if more else {},
             }
         )
+
+    def _shown(self, record: int) -> dict[str, int]:
+        read = {"read": self.answers} if self.volatile else {}
+        return {"id": record, "version": self.versions[record], **read}
 
 
 def repair_walk(page_size: int, prefetch: int, start: Position | None = None) -> RepairWalk:
@@ -88,8 +127,18 @@ def repair_walk(page_size: int, prefetch: int, start: Position | None = None) ->
     )
 
 
+def page_walk(page_size: int, prefetch: int) -> PageWalk:
+    request = first_request(page_size)
+    return PageWalk(
+        request=request,
+        start=Position(params=request.params),
+        queue=PageQueue(prefetch, 64 * MIB),
+        sizes=PageSize(page_size),
+    )
+
+
 def read(
-    walk: RepairWalk, listed: ChangingList, *, stop_after: int | None = None
+    walk: Walk, listed: ChangingList, *, stop_after: int | None = None
 ) -> tuple[list[int], Position]:
     """Read to the end, or some items; pages are looked up at any moment, in any order."""
     items: list[int] = []
@@ -105,6 +154,7 @@ def read(
             walk.queue.arrived(wanted, len(arrived[wanted]))
         page = open_page(READER, arrived.pop(head))
         skip = walk.opened(page, 100)
+        page = page if skip is None else walk.to_hand_out(page)
         on_its_way = [wanted for wanted in on_its_way if wanted in walk.queue.pages]
         arrived = {wanted: body for wanted, body in arrived.items() if wanted in walk.queue.pages}
         taken = taken if skip is None else page.count

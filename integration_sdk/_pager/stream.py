@@ -253,7 +253,7 @@ class Stream(Generic[T]):
         skip = self.walk.opened(page, answer.response.size, answer.seconds)
         self._fetching.keep_wanted()
         if skip is not None:
-            self.items = PageItems.of(page, self.reader, skip)
+            self.items = PageItems.of(self.walk.to_hand_out(page), self.reader, skip)
             self.report.pages += 1
             self._fetching.send(waiting=False)
         looked_again = skip is None or 0 < page.count <= skip

@@ -22,6 +22,9 @@ CALM_PAGES: Final = 3
 """Number of good answers before a size that took too long is tried again."""
 MOST_CUTS: Final = 2
 """How often one page is requested in a smaller size before its error is raised."""
+SMALLEST: Final = 10
+"""Minimum of the largest size of pages that overlap. Smaller ones cannot always advance: in none
+of up to 4 items are items 12 and 13 of the list together, nor 840 and 841 in any of up to 8."""
 
 
 @define
@@ -97,6 +100,38 @@ class PageSize:
             self._larger.append(self.current)
             self.current = _largest_divisor(self.current)
         self._good = 0
+
+
+@define
+class SilentCap:
+    """Finds out whether pages come short because the service caps them and does not say so.
+
+    The other reason is that it filters items after paging. A page of a size that was returned
+    in full, and comes short all the same, shows that.
+
+    Attributes:
+        size: Maximum number of items in a page, if there is a cap; None if there seems to be none.
+    """
+
+    size: int | None = field(init=False, default=None)
+    _returned: int = field(init=False, default=0)
+    """Number of items of the fullest page so far."""
+    _filtered: bool = field(init=False, default=False)
+
+    def suspected(self, size: int, count: int, *, more: bool) -> bool:
+        """Whether a page must be requested again in `size`, since it may lack items.
+
+        Args:
+            size: The size requested.
+            count: The number of items returned.
+            more: Whether the list goes on behind the page.
+        """
+        returned, self._returned = self._returned, max(self._returned, count)
+        if self._filtered or count == size or not more:
+            return False
+        self._filtered = size <= returned or count < max(returned, SMALLEST)
+        self.size = None if self._filtered else count
+        return not self._filtered
 
 
 def _largest_divisor(size: int) -> int:

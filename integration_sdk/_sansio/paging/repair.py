@@ -8,24 +8,32 @@ pages that overlap, by choosing page sizes so that each page begins before the l
     size  99, page 2:                 |99 ............ 197|
     size  98, page 3:                              |196 ............ 293|
 
-If a page holds an item that was read already, the list continues after the last such item, and
-only what follows it is handed out. Records that stay keep their order, so none of them can be
-missing in between. So nothing comes twice, and no record that stays is missed, no matter when
-each page was read. If a page holds no such item, there may be a gap before it: the overlap is
-doubled, until a page holds one or is the first of the list.
+The first item of a page must be one that was read already and is unchanged, content and all. An
+update is what moves a record, so that item still has the same place among the records that stay,
+and all of those before it were handed out. What is new on the page is then handed out, wherever
+on the page it is; a record that was read before and moved there is not handed out again. If the
+first item is unknown or has changed, there may be a gap before the page: the overlap is doubled,
+until a page begins with such an item, or is the first of the list. So nothing comes twice, and no
+record that stays is missed, no matter when each page was read.
 
-A service may count items that it does not show, so pages may come short, or empty. Each page
-therefore ends beyond the last one that was used, and is made larger than usual if it must be to
-reach an item on either side. So every page of a list that stands still leads on; in one that
-changes, `MOST_WITHOUT_NEWS` pages in a row without a new item are an error.
+A service may filter items after paging, so pages may come short, or empty. Each page therefore
+ends beyond the last one that was used, and is made larger than usual if it must be to reach an
+item on either side. So every page of a list that stands still leads on; in one that changes,
+`MOST_WITHOUT_NEWS` pages in a row without a new item are an error. A short page may also mean that
+the service caps pages without saying so: until a smaller page comes short too, none is requested
+that is larger than what was returned.
 
-The list ends where ``totalResults`` says, links or not. If that is too high, a service that sends
-links ends its list by sending none; of one that never does, larger pages are requested, and if
-they cannot reach that far, it is an error.
+The list does not end while there is a next link, whatever ``totalResults`` says. Of a service that
+never sends links, it ends where the pages that ``totalResults`` fills end. If that is too high,
+a service that sends links ends its list by sending none; of one that never does, larger pages are
+requested, and if they cannot reach that far, it is an error.
 
-Known limits: a record that is moved counts as deleted and inserted. Keys are kept for the whole
-walk, about 100 bytes an item. A cursor knows only the last few items; one taken while the walk
-stepped back may repeat some items, but misses none.
+Known limits: a record that moves is not handed out if it moves from the part that is still to be
+read to the part that was read. One that moves without a change of its content may hide a gap, if
+it happens to become the first of a page. The content of each record is kept as a hash beside its
+key for the whole walk, about 150 bytes an item; in a list whose records all differ in each answer,
+keys alone count. A cursor knows only the keys of the last few items: one taken while the walk
+stepped back may repeat some items, and one whose items move, all but one, may miss some.
 """
 
 from __future__ import annotations
@@ -33,21 +41,18 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Final
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from integration_sdk._sansio.paging.cursor import Position
-from integration_sdk._sansio.paging.drift import Keys, mark
+from integration_sdk._sansio.paging.drift import Keys, mark, shortfall
 from integration_sdk._sansio.paging.items import NO_PAGE, RawPage
 from integration_sdk._sansio.paging.page_queue import PageRequest
-from integration_sdk._sansio.paging.page_size import MOST_CUTS
+from integration_sdk._sansio.paging.page_size import MOST_CUTS, SMALLEST, SilentCap
 from integration_sdk._sansio.paging.report import Drift
 from integration_sdk._sansio.paging.walk import Walk
 from integration_sdk._sansio.requests import LARGEST_PAGE
 from integration_sdk.errors import ResultSetChanged
 
-SMALLEST: Final = 10
-"""Minimum of the largest size. Smaller pages cannot always overlap and advance: in none of
-up to 4 items are items 12 and 13 of the list together, nor 840 and 841 in any of up to 8."""
 CHOICES: Final = 200
 """Number of sizes that are considered for one page."""
 MOST_WITHOUT_NEWS: Final = 60
@@ -72,7 +77,13 @@ class RepairWalk(Walk):
 
     _largest: int = field(init=False, default=LARGEST_PAGE)
     """Maximum number of items in a page."""
-    _seen: set[Hashable] = field(init=False, factory=set)
+    _cap: SilentCap = field(init=False, factory=SilentCap)
+    _ahead: bool = field(init=False, default=False)
+    """Whether the head may have been requested before the current page was opened."""
+    _seen: dict[Hashable, int] = field(init=False, factory=dict)
+    """Hashes of the items read, by key."""
+    _contents_vary: bool = field(init=False, default=False)
+    """Whether items differ in each answer, so that only keys tell whether they were read."""
     _reached: int = field(init=False)
     """Position in the list up to which it was read, as of that time."""
     _overlap: int = field(init=False, default=1)
@@ -83,18 +94,21 @@ class RepairWalk(Walk):
     """Hashes of the keys that a cursor identifies its place by."""
     _cuts: int = field(init=False, default=0)
     _page_keys: list[Hashable] = field(init=False, factory=list)
+    """Keys of the current page, in the order in which it is handed out."""
+    _order: list[int] = field(init=False, factory=list)
+    """Indexes in the page of those items."""
     _linked: bool = field(init=False, default=False)
     """Whether the service sends links, so that the last page is the one without."""
 
     def __attrs_post_init__(self) -> None:
         self.total = self.start.total
         self._marks = frozenset(self.start.marks)
-        self._begin(LARGEST_PAGE)
+        self._overlap = max(len(self._marks), 1)
+        self._begin()
 
-    def _begin(self, most: int) -> None:
-        """Begin at the start, which is on a page of at most *most* items."""
+    def _begin(self) -> None:
         start = dict(self.start.params)
-        size = min(int(start.get("pageSize", self.size)), most)
+        size = min(int(start.get("pageSize", self.size)), self._limit_of_size)
         first = self._page_request(int(start.get("page", 1)), size)
         self._reached = (first.offset or 0) + self.start.skip
         self.queue.start_over(self._plan(self._reached) if self._marks else first)
@@ -111,12 +125,17 @@ class RepairWalk(Walk):
 
     def _plan(self, reached: int) -> PageRequest:
         """Return a page that begins before *reached* and ends beyond it, if there is one."""
-        begin, size = max(reached - self._overlap, 0), self.size
+        begin, most = max(reached - self._overlap, 0), self._limit_of_size
+        size = min(self.size, most)
         wanted = self._longest(begin, size)
-        while _end(wanted) <= reached and size < self._largest:
-            size = min(2 * size, self._largest)
+        while _end(wanted) <= reached and size < most:
+            size = min(2 * size, most)
             wanted = self._longest(begin, size)
         return wanted
+
+    @property
+    def _limit_of_size(self) -> int:
+        return min(self._largest, self._cap.size or LARGEST_PAGE)
 
     def _longest(self, begin: int, size: int) -> PageRequest:
         """Return the page with item *begin* that ends last, of *size* items or somewhat less."""
@@ -165,22 +184,35 @@ class RepairWalk(Walk):
         if page.size not in {None, wanted.size}:
             self._resize(wanted, page.size or 0)
             return None
-        keys = self._read_keys(wanted, page)
+        if self._seems_capped(wanted, page):
+            self._start_anew()
+            return None
+        keys, prints = self._read_keys(wanted, page), [hash(bytes(raw)) for raw in page.raws]
         self._note_total(wanted, page)
-        cut = self._continues_at(wanted, keys)
-        self._check_patience(wanted, keys, cut)
-        if cut is None:
+        new = self._new_items(wanted, keys, prints)
+        self._check_patience(wanted, keys, new)
+        if new is None:
             self._search(wanted, page)
             return None
+        if self._ahead and len(keys) - len(new) > self._reached - (wanted.offset or 0):
+            # It is from before a record moved away from the pages that were opened meanwhile, and
+            # does not hold what came to its end since.
+            self._ahead = False
+            self.queue.start_over(self._plan(self._reached))
+            return None
         self.queue.open_head(size)
-        self.offered += len(keys) - cut
-        self._take(wanted, page, keys)
-        if self._is_last(wanted, page, cut):
-            self._note_shortfall(wanted, page)
+        self.offered += len(new)
+        self._take(wanted, page, dict(zip(keys, prints, strict=True)), new)
+        if self._is_last(wanted, page, news=bool(new)):
+            self._note_shortfall(wanted)
             self.queue.start_over()
         else:
             self._go_on()
-        return cut
+        return len(keys) - len(new)
+
+    def to_hand_out(self, page: RawPage) -> RawPage:
+        """Return *page* with the items that were read already first."""
+        return evolve(page, raws=[page.raws[index] for index in self._order])
 
     def _resize(self, wanted: PageRequest, size: int) -> None:
         if not SMALLEST <= size < (wanted.size or 0):
@@ -191,10 +223,19 @@ class RepairWalk(Walk):
                 wanted.number,
             )
         self._shrink(size)
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        """Plan the next page again, in sizes that the service returns."""
         if self.current is None:
-            self._begin(size)
+            self._begin()
         else:
             self.queue.start_over(self._plan(self._reached))
+
+    def _seems_capped(self, wanted: PageRequest, page: RawPage) -> bool:
+        counted = not self._linked and (page.total or 0) > (wanted.offset or 0) + page.count
+        more = page.links.next is not None or counted
+        return self._cap.suspected(wanted.size or 0, page.count, more=more)
 
     def _read_keys(self, wanted: PageRequest, page: RawPage) -> list[Hashable]:
         keys = [key for key in self.keys.read(page.raws) if key is not None]
@@ -211,27 +252,49 @@ class RepairWalk(Walk):
             self.notes.append(Drift(kind="total", page=wanted.number, detail=text))
         self.total = page.total
 
-    def _continues_at(self, wanted: PageRequest, keys: Sequence[Hashable]) -> int | None:
-        """Return the index in the page after the last item read already; None for a gap."""
-        known = self._known(keys)
-        if known:
-            return known[-1] + 1
-        if self._marks:
+    def _new_items(
+        self, wanted: PageRequest, keys: Sequence[Hashable], prints: Sequence[int]
+    ) -> list[int] | None:
+        """Return the indexes in the page of the items to hand out; None if there may be a gap."""
+        first = self._first_sure(wanted, keys, prints)
+        if first is None:
             return None
-        if self.current is None:  # a cursor without marks, or none
-            return min(self._reached - (wanted.offset or 0), len(keys))
-        return 0 if not wanted.offset else None
-
-    def _known(self, keys: Sequence[Hashable]) -> list[int]:
         seen, marks = self._seen, self._marks
         return [
-            index for index, key in enumerate(keys) if key in seen or (marks and mark(key) in marks)
+            index
+            for index, key in enumerate(keys)
+            if index >= first and key not in seen and not (marks and mark(key) in marks)
         ]
 
+    def _first_sure(
+        self, wanted: PageRequest, keys: Sequence[Hashable], prints: Sequence[int]
+    ) -> int | None:
+        """Return the index in the page before which nothing is missing; None if there may be."""
+        if self.current is None:
+            if self._marks:
+                return self._first_marked(wanted, keys)
+            return min(self._reached - (wanted.offset or 0), len(keys))
+        seen = self._seen
+        known = [index for index, key in enumerate(keys) if key in seen]
+        same = [index for index in known if seen[keys[index]] == prints[index]]
+        if not wanted.offset and not same and len(known) >= SMALLEST:
+            self._contents_vary = True
+        sure = known if self._contents_vary else same
+        if self._marks:  # what is before the first is before the cursor
+            return sure[0] if sure else None
+        return 0 if not wanted.offset or sure[:1] == [0] else None
+
+    def _first_marked(self, wanted: PageRequest, keys: Sequence[Hashable]) -> int | None:
+        """Return the index in the page of the first item that the cursor names, if that is sure."""
+        marked = [index for index, key in enumerate(keys) if mark(key) in self._marks]
+        # A single one may have moved here. From the start, it is the first there is.
+        needed = 2 if wanted.offset and self._overlap and len(self._marks) > 1 else 1
+        return marked[0] if len(marked) >= needed else None
+
     def _check_patience(
-        self, wanted: PageRequest, keys: Sequence[Hashable], cut: int | None
+        self, wanted: PageRequest, keys: Sequence[Hashable], new: Sequence[int] | None
     ) -> None:
-        if cut is not None and cut < len(keys):
+        if new and (wanted.offset or self.current is None):
             self._without_news = 0
         elif self._overlap or not keys:
             self._without_news += 1
@@ -244,10 +307,19 @@ class RepairWalk(Walk):
                 ResultSetChanged,
             )
 
-    def _take(self, wanted: PageRequest, page: RawPage, keys: list[Hashable]) -> None:
-        self.current, self._page_keys = wanted, keys
+    def _take(
+        self, wanted: PageRequest, page: RawPage, items: dict[Hashable, int], new: list[int]
+    ) -> None:
+        keys, fresh = list(items), set(new)
+        old = [index for index in range(len(keys)) if index not in fresh]
+        moved = [index for index in old if new and index > new[0]]
+        if moved:
+            text = f"{len(moved)} of its items were read before, at another place"
+            self.notes.append(Drift(kind="duplicate", page=wanted.number, detail=text))
+        self._order = [*moved, *old[: len(old) - len(moved)], *new]
+        self.current, self._page_keys = wanted, [keys[index] for index in self._order]
         self._linked |= page.links.next is not None
-        self._seen.update(keys)
+        self._seen.update(items)
         self._reached = _end(wanted)
         # The last item may stand this far before the end of the page. Without a link, the page
         # is probably the last, and any page that begins behind that item would be empty.
@@ -259,20 +331,27 @@ class RepairWalk(Walk):
         """Plan the next page, unless the queue begins with one that will do."""
         begin = max(self._reached - self._overlap, 0)
         head = self.queue.pages[0] if self.queue.pages else None
-        if head is None or (head.offset or 0) > begin:
+        self._ahead = head is not None and (head.offset or 0) <= begin
+        if not self._ahead:
             self.queue.start_over(self._plan(self._reached))
 
-    def _is_last(self, wanted: PageRequest, page: RawPage, cut: int | None) -> bool:
-        """Whether the list ends here: by its total or, if that is too high, by its links."""
-        unlinked, short = page.links.next is None, page.count < (wanted.size or 0)
-        if page.total is not None and _end(wanted) < page.total:
-            return self._linked and unlinked and short and cut == page.count
-        return unlinked or (short and page.total is not None)
+    def _is_last(self, wanted: PageRequest, page: RawPage, *, news: bool) -> bool:
+        """Whether the list ends here: by its links or, if it has none, by its total."""
+        if page.links.next is not None:
+            return False
+        total, end = page.total or 0, _end(wanted)
+        if end < total:
+            return self._linked and page.count < (wanted.size or 0) and not news
+        # The total of a service without links may count only what it shows.
+        enough = (
+            self.start.done + self.offered >= total or end >= -(-total // self.size) * self.size
+        )
+        return self._linked or enough
 
-    def _note_shortfall(self, wanted: PageRequest, page: RawPage) -> None:
-        if page.total is not None and (wanted.offset or 0) + page.count < page.total:
-            text = f"the list ended here, and totalResults says {page.total}"
-            self.notes.append(Drift(kind="count", page=wanted.number, detail=text))
+    def _note_shortfall(self, wanted: PageRequest) -> None:
+        done = self.start.done + self.offered
+        if self.total is not None and done < self.total:
+            self.notes += shortfall(done, self.total, wanted.number)
 
     def _search(self, wanted: PageRequest, page: RawPage) -> None:
         """Look further back or, for a cursor's place and once at the start, forward again."""
@@ -285,7 +364,7 @@ class RepairWalk(Walk):
                 following = self._plan(self._reached)
             self.queue.start_over(following)
             return
-        if self._is_last(wanted, page, None):
+        if self._is_last(wanted, page, news=True):
             raise self.error(
                 "the items before the cursor are gone; start afresh",
                 wanted.number,

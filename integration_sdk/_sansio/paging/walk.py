@@ -85,6 +85,10 @@ class Walk(ABC):
             PaginationError: It is not the page that was requested. The head stays.
         """
 
+    def to_hand_out(self, page: RawPage) -> RawPage:
+        """Return *page*, which was just opened, with its items in the order to hand them out."""
+        return page
+
     @abstractmethod
     def shrink_head(self) -> bool:
         """Make the head smaller, as its answer was too slow or too large; False if it cannot be."""
