@@ -113,12 +113,13 @@ class Caller:
         of_items = {"model"} if decode is None else set[str]()
         refuse_unknown("list", options, ListOptions.__optional_keys__ | of_items)
         size = options.get("page_size", DEFAULT_PAGE_SIZE)
+        order_by = options.pop("order_by", None)
         request = requests.list_page(
             self.dialect,
             operation,
             page_size=DEFAULT_PAGE_SIZE if size == "auto" else size,
             query=options.pop("query", None),
-            order_by=options.pop("order_by", None),
+            order_by=order_by,
             **names,
         )
         if model is not None and decode is not None:
@@ -128,6 +129,7 @@ class Caller:
             self.send,
             request,
             base_url=self.session.base_url,
+            order_by=order_by,
             model=model,
             decode=decode,
             **options,

@@ -27,7 +27,7 @@ from integration_sdk._pager.readings import Chunks, Items, ListPage, Pages, save
 from integration_sdk._pager.stream import OnDrift, OnInvalid, Stream
 from integration_sdk._sansio.arguments import one_of, sendable, whole_number
 from integration_sdk._sansio.paging.cursor import Position, is_numbered, read_cursor, write_cursor
-from integration_sdk._sansio.paging.drift import DriftWatch, Keys
+from integration_sdk._sansio.paging.drift import DriftWatch, Keys, Order
 from integration_sdk._sansio.paging.items import Decode, ItemReader
 from integration_sdk._sansio.paging.page_queue import PageQueue
 from integration_sdk._sansio.paging.page_size import START, PageSize
@@ -68,10 +68,16 @@ class ListOptions(TypedDict, total=False):
         key: What identifies an item: the name of a field, default ``id``, or a function of the
             item.
         on_drift: What to do when the list changes while it is read. "report", the default, only
-            counts it in `ListReport`; "warn" also issues a `DriftWarning`; "raise" raises
-            `ResultSetChanged`. "repair" reads pages that overlap, which may be larger than
-            *page_size*, so that each record that stays comes exactly once; it remembers the
-            key of every item.
+            counts what it notices at no cost in `ListReport`: a total that changes or is not
+            reached, items that are on two pages in a row, an order by a number or moment that
+            goes backwards. "warn" and "raise" also see each key that came on any page before,
+            such as that of a record that was edited and moved; they keep all keys, about 100
+            bytes an item. They issue a `DriftWarning`, or raise `ResultSetChanged`. None of
+            these can see that a record was missed, if as many came as went and none came twice.
+            "repair" can: it reads pages that overlap, which may be larger than *page_size*, so
+            that each record that stays, and is not itself moved, comes exactly once. It keeps
+            keys and hashes, about 150 bytes an item, and cannot see a record that moves to a
+            part that was read already.
         max_empty_pages: How many empty pages in a row to follow, default 100,000; one more is a
             `PaginationError`.
         on_invalid: Called with an `InvalidItem` for each item that does not fit the model. By
@@ -107,6 +113,7 @@ class Pager(Generic[T_co]):
         request: The request for the first page.
         base_url: The URL of the service; absolute links must begin with it.
         model: Class of the items; None for plain values.
+        order_by: The order that *request* asks for.
         decode: Reads the bytes of an item, instead of *model*.
         clock: Seconds, monotonic.
 
@@ -135,6 +142,7 @@ class Pager(Generic[T_co]):
         key: Key = "id",
         on_drift: OnDrift = "report",
         max_empty_pages: int = MAX_EMPTY_PAGES,
+        order_by: str | None = None,
         on_invalid: OnInvalid | None = None,
         numbers: Literal["float", "decimal"] = "float",
         clock: Callable[[], float] = time.monotonic,
@@ -155,6 +163,7 @@ class Pager(Generic[T_co]):
         self._on_invalid = on_invalid
         self._on_drift = on_drift
         self._keys = Keys.of(key, self._reader.value)
+        self._order = Order.by(order_by)
         self._clock = clock
         self._cursor = cursor
         self._start = self._starting_position()
@@ -225,11 +234,15 @@ class Pager(Generic[T_co]):
             clock=self._clock,
             on_invalid=self._on_invalid,
             on_drift=self._on_drift,
-            watch=None if repairs else DriftWatch(self._keys),
+            watch=None if repairs else self._drift_watch(),
             want_extra=want_extra,
             one_call=one_call,
         )
         return self._stream
+
+    def _drift_watch(self) -> DriftWatch:
+        told = self._on_drift in {"warn", "raise"}
+        return DriftWatch(self._keys, self._order, every_key=told)
 
     def _walk(self, queue: PageQueue, limit: int | None, *, repairs: bool) -> Walk:
         facts: dict[str, Any] = {"request": self._request, "start": self._start, "queue": queue}

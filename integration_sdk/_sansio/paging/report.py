@@ -30,14 +30,14 @@ class Drift:
     """One sign that the list changed while it was read, or does not add up.
 
     Attributes:
-        kind: "total" (``totalResults`` changed), "duplicate" (items came twice), "gap"
-            (items may be missing) or "count" (at the end, more or fewer items than
-            ``totalResults``).
+        kind: "total" (``totalResults`` changed), "duplicate" (items came twice), "order" (a page
+            begins before the one before it ended), "gap" (items may be missing) or "count" (at
+            the end, more or fewer items than ``totalResults``).
         page: Number of the page where it was noticed, if known.
         detail: A description in words.
     """
 
-    kind: Literal["total", "duplicate", "gap", "count"]
+    kind: Literal["total", "duplicate", "gap", "order", "count"]
     page: int | None
     detail: str
 
