@@ -71,7 +71,7 @@ class ListOptions(TypedDict, total=False):
             counts what it notices at no cost in `ListReport`: a total that changes or is not
             reached, items that are on two pages in a row, an order by a number or moment that
             goes backwards. "warn" and "raise" also see each key that came on any page before,
-            such as that of a record that was edited and moved; they keep all keys, about 100
+            such as that of a record that was edited and moved; they keep all keys, about 120
             bytes an item. They issue a `DriftWarning`, or raise `ResultSetChanged`. None of
             these can see that a record was missed, if as many came as went and none came twice.
             "repair" can: it reads pages that overlap, which may be larger than *page_size*, so

@@ -44,7 +44,7 @@ from typing import Final
 from attrs import define, evolve, field
 
 from integration_sdk._sansio.paging.cursor import Position
-from integration_sdk._sansio.paging.drift import Keys, mark, shortfall
+from integration_sdk._sansio.paging.drift import Keys, mark, shortfall, total_changed
 from integration_sdk._sansio.paging.items import NO_PAGE, RawPage
 from integration_sdk._sansio.paging.page_queue import PageRequest
 from integration_sdk._sansio.paging.page_size import MOST_CUTS, SMALLEST, SilentCap
@@ -96,7 +96,7 @@ class RepairWalk(Walk):
     _page_keys: list[Hashable] = field(init=False, factory=list)
     """Keys of the current page, in the order in which it is handed out."""
     _order: list[int] = field(init=False, factory=list)
-    """Indexes in the page of those items."""
+    """Indexes in the page of those items; empty if they are handed out as they stand."""
     _linked: bool = field(init=False, default=False)
     """Whether the service sends links, so that the last page is the one without."""
 
@@ -188,7 +188,7 @@ class RepairWalk(Walk):
             self._start_anew()
             return None
         keys, prints = self._read_keys(wanted, page), [hash(bytes(raw)) for raw in page.raws]
-        self._note_total(wanted, page)
+        self._note_total(page)
         new = self._new_items(wanted, keys, prints)
         self._check_patience(wanted, keys, new)
         if new is None:
@@ -212,7 +212,8 @@ class RepairWalk(Walk):
 
     def to_hand_out(self, page: RawPage) -> RawPage:
         """Return *page* with the items that were read already first."""
-        return evolve(page, raws=[page.raws[index] for index in self._order])
+        order = self._order
+        return evolve(page, raws=[page.raws[index] for index in order]) if order else page
 
     def _resize(self, wanted: PageRequest, size: int) -> None:
         if not SMALLEST <= size < (wanted.size or 0):
@@ -244,13 +245,9 @@ class RepairWalk(Walk):
             raise self.error(f"{what}; name what identifies one with key=", wanted.number)
         return keys
 
-    def _note_total(self, wanted: PageRequest, page: RawPage) -> None:
-        if page.total is None:
-            return
-        if self.total not in {None, page.total}:
-            text = f"totalResults went from {self.total} to {page.total}"
-            self.notes.append(Drift(kind="total", page=wanted.number, detail=text))
-        self.total = page.total
+    def _note_total(self, page: RawPage) -> None:
+        self.notes += total_changed(self.total, page)
+        self.total = self.total if page.total is None else page.total
 
     def _new_items(
         self, wanted: PageRequest, keys: Sequence[Hashable], prints: Sequence[int]
@@ -274,15 +271,21 @@ class RepairWalk(Walk):
             if self._marks:
                 return self._first_marked(wanted, keys)
             return min(self._reached - (wanted.offset or 0), len(keys))
-        seen = self._seen
-        known = [index for index, key in enumerate(keys) if key in seen]
-        same = [index for index in known if seen[keys[index]] == prints[index]]
-        if not wanted.offset and not same and len(known) >= SMALLEST:
-            self._contents_vary = True
-        sure = known if self._contents_vary else same
+        if wanted.offset == 0 and not self._contents_vary:
+            self._contents_vary = self._all_differ(keys, prints)
         if self._marks:  # what is before the first is before the cursor
-            return sure[0] if sure else None
-        return 0 if not wanted.offset or sure[:1] == [0] else None
+            return next((i for i in range(len(keys)) if self._is_same(keys[i], prints[i])), None)
+        return 0 if not wanted.offset or (keys and self._is_same(keys[0], prints[0])) else None
+
+    def _is_same(self, key: Hashable, content: int) -> bool:
+        """Whether an item was read already and has not changed, as far as can be known."""
+        before = self._seen.get(key)
+        return before is not None and (before == content or self._contents_vary)
+
+    def _all_differ(self, keys: Sequence[Hashable], prints: Sequence[int]) -> bool:
+        """Whether a page has many items that were read already, and none is as it was."""
+        before = [(self._seen[k], p) for k, p in zip(keys, prints, strict=True) if k in self._seen]
+        return len(before) >= SMALLEST and all(old != new for old, new in before)
 
     def _first_marked(self, wanted: PageRequest, keys: Sequence[Hashable]) -> int | None:
         """Return the index in the page of the first item that the cursor names, if that is sure."""
@@ -310,14 +313,14 @@ class RepairWalk(Walk):
     def _take(
         self, wanted: PageRequest, page: RawPage, items: dict[Hashable, int], new: list[int]
     ) -> None:
-        keys, fresh = list(items), set(new)
-        old = [index for index in range(len(keys)) if index not in fresh]
-        moved = [index for index in old if new and index > new[0]]
+        keys, begin = list(items), new[0] if new else len(items)
+        moved = sorted({*range(begin, len(keys))} - {*new}) if begin + len(new) < len(keys) else []
         if moved:
             text = f"{len(moved)} of its items were read before, at another place"
             self.notes.append(Drift(kind="duplicate", page=wanted.number, detail=text))
-        self._order = [*moved, *old[: len(old) - len(moved)], *new]
-        self.current, self._page_keys = wanted, [keys[index] for index in self._order]
+        self._order = [*moved, *range(begin), *new] if moved else []
+        keys = [keys[index] for index in self._order] if moved else keys
+        self.current, self._page_keys = wanted, keys
         self._linked |= page.links.next is not None
         self._seen.update(items)
         self._reached = _end(wanted)
