@@ -156,6 +156,15 @@ def test_a_total_that_is_too_low_ends_no_repaired_list(
         assert items == sorted(listed.standing)
 
 
+def test_a_total_of_what_is_shown_ends_a_list_without_links_where_report_ends() -> None:
+    """Its second page ends before item 200 when pages overlap, and items 198 and 199 still come."""
+    listed = ChangingList(
+        Random(1), list(range(200)), 0, hidden=set(range(47)), counts="shown", linked=False
+    )
+
+    assert read(repair_walk(100, 0), listed)[0] == list(range(47, 200))
+
+
 @settings(max_examples=600)
 @given(
     seed=st.integers(0, 10**6),
