@@ -14,12 +14,14 @@ from attrs import define
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from integration_sdk import Client
 from integration_sdk._pager.pager import Pager
 from integration_sdk._sansio.paging.drift import Order
 from integration_sdk._sansio.requests import Request, list_page
 from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import DriftWarning, ResultSetChanged
+from integration_sdk.sandbox import Sandbox
 from tests.pager_support import BASE
 
 
@@ -195,3 +197,20 @@ def test_an_order_that_holds_is_found_to_hold(values: list[Any]) -> None:
         assert falling is not None
         assert rising.holds(raws)
         assert falling.holds(raws) == (len(set(ours)) < 2)
+
+
+async def test_the_order_of_a_call_is_the_order_that_is_watched() -> None:
+    """``list(order_by=)`` of a client notices new records that are sorted before the reader."""
+    async with (
+        Sandbox(invoices=300) as sandbox,
+        Client(api_key=sandbox.api_key, base_url=sandbox.base_url) as client,
+    ):
+        company = await client.companies.list().first()
+        assert company is not None
+        sandbox.faults.drift(insert=40, at="end")
+        invoices = client.company(company["id"]).data("invoices")
+        pager = invoices.list(page_size=100, order_by="modifiedDate", prefetch=0)
+
+        await pager.collect()
+
+    assert "order" in {drift.kind for drift in pager.report.drift}
