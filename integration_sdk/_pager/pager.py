@@ -79,7 +79,7 @@ class ListOptions(TypedDict, total=False):
             keys and hashes, about 150 bytes an item, and cannot see a record that moves to a
             part that was read already.
         max_empty_pages: How many empty pages in a row to follow, default 100,000; one more is a
-            `PaginationError`.
+            `PaginationError`. "repair" gives up after 60 pages in a row without a new item.
         on_invalid: Called with an `InvalidItem` for each item that does not fit the model. By
             default it is raised.
         numbers: How to read fractions: as "float", or exactly, as "decimal". Defaults to the
