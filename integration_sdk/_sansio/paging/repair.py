@@ -32,10 +32,10 @@ Known limits: a record that moves is not handed out if it moves from the part th
 read to the part that was read. One that moves without a change of its content may hide a gap, if
 it happens to become the first of a page. The content of each record is kept as a hash beside its
 key for the whole walk, about 150 bytes an item; in a list whose records all differ in each answer,
-keys alone count. A service that filters items, caps pages silently and sends no links, all at
-once, may seem to end early, which is noted. A cursor knows only the keys of the last few items:
-one taken while the walk stepped back may repeat some items, and one whose items move, all but
-one, may miss some.
+keys alone count. A list that is filtered and silently capped at once may not be readable: that is
+an error or, without links, a shortfall that is noted. A cursor knows only the keys of the last few
+items: one taken while the walk stepped back may repeat some items, and one whose items move, all
+but one, may miss some.
 """
 
 from __future__ import annotations
