@@ -48,16 +48,6 @@ async def every_task_ended() -> AsyncIterator[None]:
     assert not left, f"tasks left running: {left}"
 
 
-@pytest.fixture(params=["wire", "session"])
-def each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Send over aiohttp's connections, and again with its session, as under a trace config."""
-    if request.param == "session":
-        monkeypatch.setattr(
-            "integration_sdk._session.transport.must_use_session", lambda session: True
-        )
-    return str(request.param)
-
-
 def open_sockets() -> set[str]:
     names = (target(descriptor) for descriptor in Path("/proc/self/fd").iterdir())
     return {name for name in names if name.startswith("socket:")}

@@ -35,8 +35,6 @@ from tests.session_support import (
     write,
 )
 
-pytestmark = pytest.mark.usefixtures("each_way")
-
 MIB = 1024 * 1024
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 

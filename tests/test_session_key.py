@@ -41,8 +41,6 @@ from tests.session_support import (
 )
 from tests.test_session_phases import LOST, MALFORMED
 
-pytestmark = pytest.mark.usefixtures("each_way")
-
 CANARY = "CANARY-5d41402abc4b2a76-CANARY"
 SENT = base64.b64encode(CANARY.encode()).decode()
 

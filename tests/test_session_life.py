@@ -33,8 +33,6 @@ from tests.session_support import (
     write,
 )
 
-pytestmark = pytest.mark.usefixtures("each_way")
-
 
 async def caught(call: Coroutine[Any, Any, Any]) -> Any:
     try:

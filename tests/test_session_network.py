@@ -42,8 +42,6 @@ from tests.session_support import (
     write,
 )
 
-pytestmark = pytest.mark.usefixtures("each_way")
-
 SERVICE = "https://api.example.com"
 BASIC = b64encode(KEY.encode())
 FAR_PROXY = "http://proxy.example.com:3128"

@@ -36,8 +36,6 @@ from tests.session_support import (
     write,
 )
 
-pytestmark = pytest.mark.usefixtures("each_way")
-
 REQUESTS = {
     "GET": read(),
     "POST": write(),

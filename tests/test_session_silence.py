@@ -23,7 +23,7 @@ from tests.session_support import (
     write,
 )
 
-pytestmark = [pytest.mark.usefixtures("each_way"), pytest.mark.virtual_time]
+pytestmark = pytest.mark.virtual_time
 
 PATIENT = CallOptions(timeout=3600, read_timeout=60, retry=QUICK)
 HEAD = b"HTTP/1.1 200 OK\r\n"

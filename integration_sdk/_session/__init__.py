@@ -1,10 +1,10 @@
 """The session layer: sends each `Request`, with rate limits and retries, and returns a `Response`.
 
 ``session`` joins the parts, ``call`` holds the options and state of one call, ``turnstile`` makes
-calls wait by the rules of ``_sansio.throttling``, ``carrier`` says what sends them: ``transport``,
-once with aiohttp, and ``wire``, on its bare connections. ``failures`` says what it means if that
-fails, ``key`` hides the API key, ``loop_state`` holds what belongs to one event loop, ``endings``
-says how a call ends, and ``call_log`` counts and reports calls.
+calls wait by the rules of ``_sansio.throttling``, ``transport`` sends once, with aiohttp, behind
+what ``carrier`` asks for. ``failures`` says what it means if that fails, ``key`` hides the API key,
+``loop_state`` holds what belongs to one event loop, ``endings`` says how a call ends, and
+``call_log`` counts and reports calls.
 """
 
 from __future__ import annotations

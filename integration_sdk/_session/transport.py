@@ -1,13 +1,12 @@
 """Sends a `Request` once over aiohttp, and returns a `Response` or a `Failure`.
 
-This is the only file that uses ``aiohttp.ClientSession``, for proxies, middlewares, trace configs
-and large bodies; everything else `Wire` sends on the session's connections. It prevents what
-aiohttp would do by default: send PUT and DELETE again after a lost connection, follow redirects
-with the key, keep cookies, read proxies and passwords from the environment, decompress bodies of
-any size, and put the request's headers into errors.
+This is the only file that uses ``aiohttp.ClientSession``. It prevents what aiohttp would do by
+default: send PUT and DELETE again after a lost connection, follow redirects with the key, keep
+cookies, read proxies and passwords from the environment, decompress bodies of any size, and put
+the request's headers into errors.
 
-In a session, a request may have been sent once aiohttp has called ``send`` of its request class,
-which it does right before it writes the first byte. (A trace hook would tell the same.)
+A request may have been sent once aiohttp has called ``send`` of its request class, which it does
+right before it writes the first byte. (A trace hook would tell the same.)
 
 Writes have their own connections. If a server closes an idle connection just as it is used
 again, a push is in doubt, so pushes use only connections that are new or were used moments ago.
@@ -45,7 +44,6 @@ from integration_sdk._session.failures import (
     too_large,
 )
 from integration_sdk._session.key import ApiKey, Hidden
-from integration_sdk._session.wire import LARGEST_BODY, UnreadResponse, Wire, must_use_session
 from integration_sdk._strays import is_cancelled
 from integration_sdk._version import __version__
 from integration_sdk.errors import ClientClosed, ConfigurationError
@@ -130,7 +128,6 @@ class Transport:
     _middlewares: Sequence[aiohttp.ClientMiddlewareType] = field(kw_only=True, default=())
     _trace_configs: Sequence[aiohttp.TraceConfig] = field(kw_only=True, default=())
     _sessions: dict[Safety, aiohttp.ClientSession] = field(init=False, factory=dict)
-    _wires: dict[Safety, Wire] = field(init=False, factory=dict)
 
     @_ssl.validator
     def _is_a_context(self, _: object, given: object) -> None:
@@ -183,9 +180,7 @@ class Transport:
             return
         for safety, idle in ((Safety.READ, READ_IDLE), (Safety.WRITE, WRITE_IDLE)):
             connector = self._new_connector(idle)
-            self._sessions[safety] = session = self._make_session(connector, owned=True)
-            if self._proxy is None and not self._middlewares:
-                self._wires[safety] = Wire.of(connector, session, self.base_url)
+            self._sessions[safety] = self._make_session(connector, owned=True)
 
     def _new_connector(self, idle: float) -> aiohttp.TCPConnector:
         return aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=idle, ssl=self._ssl)
@@ -237,7 +232,7 @@ class Transport:
         All of them are closed even if this is cancelled time and again, as anyio's scopes do.
         """
         sessions = set(self._sessions.values())
-        self._sessions, self._wires = {}, {}
+        self._sessions = {}
         async with AsyncExitStack() as closing:
             for session in sessions:
                 closing.push_async_callback(session.close)
@@ -247,18 +242,22 @@ class Transport:
     async def send(self, transmission: Transmission, authorization: Hidden) -> Response | Failure:
         """Send once. An exception of aiohttp is returned as a `Failure` without headers."""
         request = transmission.request
-        session, wire = self._sessions[request.safety], self._wires.get(request.safety)
+        session = self._sessions[request.safety]
         if session.closed:
             raise ClientClosed("the aiohttp session under the client was closed")
-        answer: UnreadResponse | aiohttp.ClientResponse
+        token = _under_way.set(transmission)
         try:
-            if wire is None or len(request.body or b"") > LARGEST_BODY or must_use_session(session):
-                answer = await self._send_in(session, transmission, authorization)
-            else:
-                headers = self._headers_of(request, authorization)
-                answer = await wire.send(
-                    request, headers, transmission.may_leave, transmission.read_timeout
-                )
+            answer = await session.request(
+                request.method,
+                URL(self.base_url + request.target, encoded=True),
+                data=_payload(request.body),
+                headers=self._headers_of(request, authorization),
+                allow_redirects=False,
+                raise_for_status=False,
+                timeout=_timeouts(transmission.read_timeout, by_proxy=self._proxy is not None),
+                trace_request_ctx=transmission,
+                skip_auto_headers=_not_to_add(request),
+            )
             try:
                 return await self._read(request, answer)
             finally:
@@ -273,31 +272,10 @@ class Transport:
                 service=URL(self.base_url),
                 proxy=self._proxy,
             )
-
-    async def _send_in(
-        self, session: aiohttp.ClientSession, transmission: Transmission, authorization: Hidden
-    ) -> aiohttp.ClientResponse:
-        """Send with *session*, for those who have a part in what it does."""
-        request = transmission.request
-        token = _under_way.set(transmission)
-        try:
-            return await session.request(
-                request.method,
-                URL(self.base_url + request.target, encoded=True),
-                data=_payload(request.body),
-                headers=self._headers_of(request, authorization),
-                allow_redirects=False,
-                raise_for_status=False,
-                timeout=_timeouts(transmission.read_timeout, by_proxy=self._proxy is not None),
-                trace_request_ctx=transmission,
-                skip_auto_headers=_not_to_add(request),
-            )
         finally:
             _under_way.reset(token)
 
-    async def _read(
-        self, request: Request, answer: UnreadResponse | aiohttp.ClientResponse
-    ) -> Response | Failure:
+    async def _read(self, request: Request, answer: aiohttp.ClientResponse) -> Response | Failure:
         is_error = answer.status >= 400
         limit = min(ERROR_LIMIT, request.body_limit) if is_error else request.body_limit
         body, is_whole = await _read_capped(answer, limit)
@@ -336,7 +314,7 @@ def _not_to_add(request: Request) -> tuple[str, ...] | None:
 
 
 async def _read_capped(
-    answer: UnreadResponse | aiohttp.ClientResponse, limit: int
+    answer: aiohttp.ClientResponse, limit: int
 ) -> tuple[bytes | list[bytes], bool]:
     """Return up to *limit* decompressed bytes, in pieces if large, and whether that is all."""
     if answer.content.at_eof():  # it is empty, or a middleware has read it
