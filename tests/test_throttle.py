@@ -233,6 +233,40 @@ def test_another_company_probes() -> None:
     assert set(throttle.ready(1.6)) == {same}
 
 
+@pytest.mark.parametrize("floor", [None, 5.0])
+def test_answers_of_others_move_the_closed_gate_to_the_refused_company(floor: float | None) -> None:
+    """Also those that left before it closed: they show that it is not the service.
+
+    If the service said how long to wait, everybody does.
+    """
+    throttle = Throttle(most, limit=100)
+    refused, other, waiting = ticket("a"), ticket("b"), ticket("b")
+    for one in (refused, other):
+        throttle.enter(one, 0.0)
+    throttle.refused(refused, refusal(floor=floor), 1.0)
+    assert not throttle.enter(waiting, 1.0)
+
+    throttle.answered(other, 1.01)
+
+    assert throttle.ready(1.03) == ([waiting] if floor is None else [])
+    assert throttle.held_back() == {"a"}
+    assert not throttle.enter(refused, 1.9)
+
+
+def test_answers_of_others_open_no_gate_that_refused_two_companies() -> None:
+    """Two that are refused at once are taken for the service."""
+    throttle = Throttle(most, limit=100)
+    first, second, other = ticket("a"), ticket("b"), ticket("c")
+    for one in (first, second, other):
+        throttle.enter(one, 0.0)
+    throttle.refused(first, refusal(), 1.0)
+    throttle.refused(second, refusal(), 1.0)
+
+    throttle.answered(other, 1.01)
+
+    assert not throttle.gate.is_open
+
+
 def test_one_too_many_closes_no_gate() -> None:
     """A 429 without a time, while others are being answered, only takes a place away."""
     throttle = Throttle(least, limit=100)

@@ -84,11 +84,12 @@ class Gate:
         closed_by: The answer that closed it; None while it is open.
         opens_at: When a probe may go, on the caller's clock; while one is in flight, when the
             next may.
+        closed_at: When it closed, or its last probe was refused.
     """
 
     closed_by: Response | None = field(default=None, init=False)
     opens_at: float = field(default=0.0, init=False)
-    _closed_at: float = field(default=0.0, init=False)
+    closed_at: float = field(default=0.0, init=False)
     _named: float = field(default=0.0, init=False)
     """The latest time that the service named."""
     _steps: Generator[float, Any, None] | None = field(default=None, init=False)
@@ -97,6 +98,11 @@ class Gate:
     def is_open(self) -> bool:
         """Whether everybody may pass."""
         return self.closed_by is None
+
+    @property
+    def has_named_time(self) -> bool:
+        """Whether the service said how long it stays closed."""
+        return self._named > 0.0
 
     def admits(self, now: float) -> bool:
         """Return whether somebody may pass now."""
@@ -111,36 +117,34 @@ class Gate:
         """Close the gate: a request that left at *sent_at* was refused."""
         floor = refusal.floor or 0.0
         if self.closed_by is None and floor:
-            self._closed_at, self.opens_at = now, now + SHORTEST_PROBE_INTERVAL
-        elif self.closed_by is None or sent_at > self._closed_at:
+            self.closed_at, self.opens_at = now, now + SHORTEST_PROBE_INTERVAL
+        elif self.closed_by is None or sent_at > self.closed_at:
             self._close(refusal.base, now, jitter)
         self.closed_by = refusal.answer
-        self._named = max(self._named, now + floor + jitter(SPREAD * floor))
+        spread = jitter(SPREAD * floor)
+        if floor:
+            self._named = max(self._named, now + floor + spread)
         self.opens_at = max(self.opens_at, self._named)
-
-    def close(self, answer: Response, now: float) -> None:
-        """Close the gate, but let a probe go at once."""
-        self.closed_by, self._closed_at, self.opens_at = answer, now, now
 
     def answered(self, sent_at: float) -> bool:
         """Note an answer; if it was the probe's, open the gate and return True."""
-        if self.closed_by is None or sent_at <= self._closed_at:
+        if self.closed_by is None or sent_at <= self.closed_at:
             return False
         self.closed_by, self._steps, self.opens_at, self._named = None, None, 0.0, 0.0
         return True
 
     def unanswered(self, sent_at: float, now: float, jitter: Jitter) -> None:
         """Note that a request had no answer; if it was the probe, delay the next one."""
-        if self.closed_by is not None and sent_at > self._closed_at:
+        if self.closed_by is not None and sent_at > self.closed_at:
             self._close(1.0, now, jitter)
 
     def unused(self, sent_at: float, now: float) -> None:
         """Note that a request was not sent; if it was the probe, allow another at once."""
-        if self.closed_by is not None and sent_at > self._closed_at:
+        if self.closed_by is not None and sent_at > self.closed_at:
             self.opens_at = max(now, self._named)
 
     def _close(self, base: float, now: float, jitter: Jitter) -> None:
         self._steps = self._steps or doubling()
         pause = jitter(min(LONGEST_PROBE_INTERVAL, base * next(self._steps)))
-        self._closed_at = now
+        self.closed_at = now
         self.opens_at = max(self._named, now + max(SHORTEST_PROBE_INTERVAL, pause))

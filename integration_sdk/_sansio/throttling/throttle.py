@@ -84,11 +84,16 @@ class Blame:
         self._others_served += company != self.company
 
     def refused(self, company: str | None) -> bool:
-        """Note a refusal; return whether others were served as often since only *company* was."""
+        """Note a refusal; return whether *company* alone is refused."""
         if company != self.company:
             self.company, self._refused, self._others_served = company, 0, 0
         self._refused += 1
-        return company is not None and self._others_served >= self._refused
+        return self.is_proven
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether others were served as often since *company* alone was refused."""
+        return self.company is not None and self._others_served >= self._refused
 
 
 @define
@@ -178,13 +183,8 @@ class Throttle:
         self._blame.answered(ticket.company)
         self.window.answered(self.in_flight)
         share.window.answered(share.in_flight)
-        closed_by = self.gate.closed_by
-        if closed_by is not None and self.gate.answered(ticket.sent_at):
-            if ticket.company not in self._suspects and len(self._suspects) == 1:
-                self._accuse(closed_by, now)
-            self._opened(now)
-        elif not self.gate.is_open:
-            self._served_late += 1
+        if not self.gate.is_open:
+            self._served_while_closed(ticket, now)
         self.pace.answered(now)
         if share.gate.answered(ticket.sent_at):
             self._shut.discard(share)
@@ -268,18 +268,31 @@ class Throttle:
         self.pace.opened(now, limited=limited)
         self._stagger.begin(self.window.places, now)
 
-    def _accuse(self, closed_by: Response, now: float) -> None:
-        """Close the gate of the one company that was refused, but let it send a probe at once.
+    def _served_while_closed(self, ticket: Ticket, now: float) -> None:
+        """Open the service's gate if *ticket* was the probe, or shows that it is not the service.
 
-        Another company is served, so it may be the only one that is limited. If its probe is
-        refused, it is, and what the service's pace learnt from it is forgotten.
+        If one company alone was refused and others are served, before or after, it may be the
+        only one that is limited. Then the closed gate becomes that company's. If its probe is
+        refused, it was, and what the service's pace learnt from it is forgotten.
         """
-        (company,) = self._suspects
+        is_probe = ticket.sent_at > self.gate.closed_at
+        is_other = len(self._suspects) == 1 and ticket.company not in self._suspects
+        if is_other and (is_probe or (self._blame.is_proven and not self.gate.has_named_time)):
+            self.gate.unused(ticket.sent_at, now)  # so that the company's probe may go
+            self._accuse(*self._suspects)
+            self._opened(now)
+        elif self.gate.answered(ticket.sent_at):
+            self._opened(now)
+        else:
+            self._served_late += 1
+
+    def _accuse(self, company: str) -> None:
         share = self._queue.share(company)
         if share.gate.is_open:
-            share.gate.close(closed_by, now)
+            share.gate = self.gate
             self._shut.add(share)
             self._accused = share
+        self.gate = Gate()
 
     def _shrink(self, share: Share, refusal: Refusal, sent_at: float, now: float) -> None:
         share.window.refused(share.in_flight, sent_at, now)
