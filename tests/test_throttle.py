@@ -253,6 +253,21 @@ def test_answers_of_others_move_the_closed_gate_to_the_refused_company(floor: fl
     assert not throttle.enter(refused, 1.9)
 
 
+@pytest.mark.parametrize(
+    ("status", "calls", "pause"), [(429, 1, 1.0), (429, 2, 0.5), (429, 9, 0.25), (503, 9, 1.0)]
+)
+def test_a_crowd_probes_sooner_than_a_single_call(status: int, calls: int, pause: float) -> None:
+    """After a 429 without a time: it has more to lose, and more attempts to spend on probes."""
+    throttle = Throttle(most, limit=100)
+    crowd = [ticket() for _ in range(calls)]
+    for one in crowd:
+        throttle.enter(one, 0.0)
+
+    throttle.refused(crowd[0], refusal(status), 1.0)
+
+    assert throttle.gate.opens_at == 1.0 + pause
+
+
 def test_answers_of_others_open_no_gate_that_refused_two_companies() -> None:
     """Two that are refused at once are taken for the service."""
     throttle = Throttle(most, limit=100)

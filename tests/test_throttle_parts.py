@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from integration_sdk._sansio.throttling.gate import LONGEST_PROBE_INTERVAL, PROBE_PATIENCE, Gate
-from integration_sdk._sansio.throttling.pace import Pace
+from integration_sdk._sansio.throttling.pace import RatePacer
 from integration_sdk._sansio.throttling.window import Window
 from tests.session_support import least, most, refusal
 
@@ -211,7 +211,7 @@ def test_the_last_place_is_for_the_urgent() -> None:
 
 def test_a_fixed_rate_keeps_its_distances() -> None:
     """``rate=10`` lets one out every tenth of a second; a late timer may catch up a little."""
-    pace, count = Pace(10), 0
+    pace, count = RatePacer(10), 0
     for at in range(200):
         if pace.admits(at / 100):
             pace.passed(at / 100)
@@ -228,7 +228,7 @@ def test_a_fixed_rate_keeps_its_distances() -> None:
 
 def test_nothing_is_learnt_while_nobody_is_refused() -> None:
     """Without refusals there is no rate."""
-    pace = Pace()
+    pace = RatePacer()
     for at in range(1000):
         pace.passed(at / 100)
         pace.answered(at / 100)
@@ -239,7 +239,7 @@ def test_nothing_is_learnt_while_nobody_is_refused() -> None:
 def test_the_rate_served_is_the_rate_learnt() -> None:
     """100 answers, then a second's pause: about 100 a second, fixed rate or not."""
     for fixed in (None, 50.0):
-        pace = Pace(fixed)
+        pace = RatePacer(fixed)
         pace.passed(0.0)
         for at in range(100):
             pace.answered(at / 1000)
@@ -254,7 +254,7 @@ def test_the_rate_served_is_the_rate_learnt() -> None:
 def test_a_long_open_gate_loses_too_little_to_slow_down() -> None:
     """A refusal now and then sets no pace, nor does one that refused only some."""
     for open_for, limited in ((60.0, True), (0.1, False)):
-        pace = Pace()
+        pace = RatePacer()
         pace.passed(0.0)
         pace.answered(0.0)
         pace.closed(open_for)
@@ -264,7 +264,7 @@ def test_a_long_open_gate_loses_too_little_to_slow_down() -> None:
 
 def test_a_rate_that_is_waited_for_grows_and_is_forgotten() -> None:
     """Held back and never refused, it grows until there is nothing to hold back."""
-    pace, now = Pace(), 0.0
+    pace, now = RatePacer(), 0.0
     pace.passed(now)
     pace.answered(now)
     pace.closed(now)
@@ -282,7 +282,7 @@ def test_a_rate_that_is_waited_for_grows_and_is_forgotten() -> None:
 
 def test_refusals_without_a_single_answer_teach_no_rate() -> None:
     """Somebody else may have used up the limit; that says nothing about what it is."""
-    pace = Pace()
+    pace = RatePacer()
     pace.passed(0.0)
     pace.closed(0.1)
     pace.opened(1.1, limited=True)

@@ -39,7 +39,7 @@ FASTEST_RATE: Final = 10_000.0
 
 
 @define
-class Pace:
+class RatePacer:
     """Equal intervals between requests.
 
     Attributes:
@@ -148,11 +148,9 @@ class Pace:
         before, self._refused = self.learnt, self.learnt
         first = self._served / max(open_for, closed_for, SHORTEST_CYCLE)
         overall = self._served / max(open_for + closed_for, SHORTEST_CYCLE)
-        if not self._served:
-            self.learnt = before / 2
-        elif not self.is_learnt:
-            self.learnt = first
-        else:
-            self.learnt = max(overall, CAUTION * min(before, self._lately))
+        if not self.is_learnt:
+            self.learnt = first or math.inf
+        else:  # by half at most: a short cycle has too few answers to tell
+            self.learnt = max(overall, before / 2, CAUTION * min(before, self._lately))
             self._step = FIRST_STEP / 2
         self.learnt = max(SLOWEST_RATE, self.learnt)

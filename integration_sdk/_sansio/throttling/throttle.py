@@ -29,7 +29,7 @@ from integration_sdk._sansio.requests import Priority
 from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.throttling.fair_queue import FairQueue, Share, Ticket
 from integration_sdk._sansio.throttling.gate import Gate, Refusal
-from integration_sdk._sansio.throttling.pace import Pace
+from integration_sdk._sansio.throttling.pace import RatePacer
 from integration_sdk._sansio.throttling.retry import Jitter
 from integration_sdk._sansio.throttling.window import Window
 
@@ -38,6 +38,8 @@ FIRST_WINDOW: Final = 20.0
 the service's answers."""
 MOST_TRUST: Final = 10
 """Maximum number of 503s in a row, after as many answers, that are attributed to one backend."""
+MOST_PROBES: Final = 4
+"""How many times sooner a crowd probes than a single call after a 429 that names no time."""
 FORGOTTEN_AFTER: Final = 60.0
 """Seconds after which a company's own gate is forgotten, once it could have opened."""
 LONGEST_STAGGER: Final = 0.01
@@ -119,7 +121,7 @@ class Throttle:
     in_flight: int = field(init=False, default=0)
     gate: Gate = field(init=False, factory=Gate)
     window: Window = field(init=False)
-    pace: Pace = field(init=False)
+    pace: RatePacer = field(init=False)
     _stagger: Stagger = field(init=False)
     _queue: FairQueue = field(init=False)
     _shut: set[Share] = field(init=False, factory=set)
@@ -135,7 +137,7 @@ class Throttle:
     def __attrs_post_init__(self) -> None:
         first = max(FIRST_WINDOW, float(self.per_company))
         self.window = Window(self.limit, min(first, float(self.limit)))
-        self.pace = Pace(self.rate)
+        self.pace = RatePacer(self.rate)
         self._stagger = Stagger(self._jitter)
         self._queue = FairQueue(self.limit, self.per_company)
 
@@ -334,6 +336,9 @@ class Throttle:
             self._suspects.add(share.company)
         if sent_at <= self.pace.closed_at:  # a probe's refusal says nothing about the rate
             self._refused_late += refusal.blames_crowd
+        if refusal.blames_crowd:  # many that wait lose more in a pause, and have probes to spare
+            crowd = max(1, min(MOST_PROBES, self.waiting + self.in_flight))
+            refusal = evolve(refusal, base=refusal.base / crowd)
         self.gate.refused(refusal, sent_at, now, self._jitter)
 
     def _forget_shut(self, now: float) -> None:
