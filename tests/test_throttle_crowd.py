@@ -308,11 +308,13 @@ async def test_refusals_that_strike_at_random_are_not_taken_for_a_rate(
     await session.aclose()
 
 
+@pytest.mark.parametrize("latency", [0.005, 0.05])
+@pytest.mark.parametrize("told", [None, "1"])
 @pytest.mark.parametrize("processes", [2, 4])
-async def test_processes_share_a_limit(processes: int) -> None:
+async def test_processes_share_a_limit(processes: int, told: str | None, latency: float) -> None:
     """Each has a gate of its own: together they use the whole limit, and each gets a good part."""
-    service = VirtualService(Bucket(100, 100), 0.05)
-    sessions = [virtual_session(service) for _ in range(processes)]
+    service = VirtualService(Bucket(100, 100, told), latency)
+    sessions = [virtual_session(service, seed=process) for process in range(processes)]
     served = [0] * processes
 
     async def works(process: int) -> None:

@@ -288,3 +288,30 @@ def test_refusals_without_a_single_answer_teach_no_rate() -> None:
     pace.opened(1.1, limited=True)
 
     assert pace.rate == math.inf
+
+
+def test_the_slower_of_two_rates_gains_on_the_faster() -> None:
+    """So processes that share a limit come to share it equally, whoever began with more."""
+    paces = [RatePacer(), RatePacer()]
+    for pace, served in zip(paces, (5, 95), strict=True):
+        pace.passed(0.0)
+        for _ in range(served):
+            pace.answered(0.0)
+        pace.closed(0.1)
+        pace.opened(1.1, limited=True)
+    now, before = 1.1, paces[0].learnt / paces[1].learnt
+
+    for _ in range(10):  # each time both are refused after six seconds
+        for _ in range(12):
+            now += 0.5
+            for pace in paces:
+                pace.next_at = now + 1
+                pace.admits(now)
+                for _ in range(int(pace.learnt / 2)):
+                    pace.answered(now)
+        for pace in paces:
+            pace.closed(now)
+            pace.opened(now + 0.1, limited=True)
+        now += 0.1
+
+    assert paces[0].learnt / paces[1].learnt > 2 * before

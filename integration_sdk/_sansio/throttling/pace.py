@@ -1,11 +1,12 @@
 """The rate at which requests leave: a fixed one, and one learnt from a service that limits rates.
 
 Nothing is learnt until a service refuses everybody at once. From then on requests leave at
-equal intervals, at the rate that the service was seen to serve, its pauses included. The rate
-grows by one per cent in each half second in which a request had to wait for it, and by more and
-more away from rates that were refused. So a limit is approached slowly and left quickly once it
-is gone, and a service whose limit allows only small bursts does not get bursts. If lowering the
-rate does not make refusals rarer, the rate is not their cause, and is forgotten.
+equal intervals, at the rate that the service was seen to serve, its pauses included. In each half
+second in which a request had to wait for it, the rate grows by half a per cent, at least by 0.4
+requests per second, and by more and more away from rates that were refused. So a
+limit is approached slowly and left quickly once it is gone, and a service whose limit allows only
+small bursts does not get bursts. If lowering the rate does not make refusals rarer, the rate is
+not their cause, and is forgotten.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from attrs import define, field
 SLACK: Final = 0.1
 """Seconds of a fixed rate that may be caught up after a late timer; otherwise one interval."""
 EPOCH: Final = 0.5
+LEAST_STEP: Final = 0.4
+"""Requests per second that an epoch adds at least. The slower of two processes that share a limit
+gains on the faster one this way; steps in proportion would keep them as far apart as they are."""
 FIRST_STEP: Final = 0.01
 """Share of the rate that an epoch adds at first."""
 ACCELERATION: Final = 1.4
@@ -28,8 +32,9 @@ WORTH_IT: Final = 4.0
 """No need to slow down for a gate that is open this many times longer than closed."""
 RELIEF: Final = 4.0
 """Seconds for which a rate that was lowered is not refused again, if the rate was the cause."""
-MOST_IN_VAIN: Final = 3
-"""How often in a row a rate is lowered in vain before it is forgotten."""
+MOST_IN_VAIN: Final = 60
+"""How often in a row a rate is lowered in vain before it is forgotten. Not soon: where processes
+share a limit, each lowers its rate in vain while others raise theirs."""
 SLOWEST_RATE: Final = 1.0
 """Minimum requests per second after refusals; below that, probes set the rate."""
 SHORTEST_CYCLE: Final = 0.1
@@ -105,7 +110,7 @@ class RatePacer:
         self._held = False
 
     def _grow(self) -> None:
-        self.learnt *= 1 + self._step
+        self.learnt += max(LEAST_STEP, self.learnt * self._step)
         if not self.learnt <= self._refused < math.inf:
             self._step = min(1.0, self._step * ACCELERATION)
         if self.learnt > FASTEST_RATE:
