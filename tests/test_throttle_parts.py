@@ -10,9 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._sansio.throttling.gate import LONGEST_PROBE_INTERVAL, PROBE_PATIENCE, Gate
+from integration_sdk._sansio.throttling.gate import (
+    LONGEST_PROBE_INTERVAL,
+    PROBE_PATIENCE,
+    RetryAfterGate,
+)
 from integration_sdk._sansio.throttling.pace import RatePacer
-from integration_sdk._sansio.throttling.window import Window
+from integration_sdk._sansio.throttling.window import AimdLimit
 from tests.session_support import least, most, refusal
 
 FLOORS = st.one_of(st.none(), st.floats(0.01, 1e6))
@@ -24,7 +28,7 @@ FLOORS = st.one_of(st.none(), st.floats(0.01, 1e6))
 @given(FLOORS, st.sampled_from([least, most]))
 def test_a_named_time_is_never_undercut(floor: float | None, jitter: Any) -> None:
     """``Retry-After`` is a floor: jitter adds to it, within 2 per cent or the own pause."""
-    gate = Gate()
+    gate = RetryAfterGate()
 
     gate.refused(refusal(floor=floor), 99.0, 100.0, jitter)
 
@@ -35,7 +39,7 @@ def test_a_named_time_is_never_undercut(floor: float | None, jitter: Any) -> Non
 
 def test_one_probe_goes_and_the_others_wait_for_it() -> None:
     """After the pause the gate lets a single request out, and another only if that takes long."""
-    gate = Gate()
+    gate = RetryAfterGate()
     gate.refused(refusal(floor=5), 0.0, 0.0, least)
     assert [gate.admits(at) for at in (4.9, 5.0)] == [False, True]
 
@@ -49,7 +53,7 @@ def test_one_probe_goes_and_the_others_wait_for_it() -> None:
 
 def test_late_answers_neither_open_nor_lengthen() -> None:
     """Requests that left before it closed say nothing about whether it may open."""
-    gate = Gate()
+    gate = RetryAfterGate()
     gate.refused(refusal(floor=5), 0.0, 1.0, least)
 
     assert not gate.answered(sent_at=0.5)
@@ -64,7 +68,7 @@ def test_late_answers_neither_open_nor_lengthen() -> None:
 
 def test_refused_probes_come_ever_more_rarely() -> None:
     """Without a named time the pauses double up to a limit that still notices recovery soon."""
-    gate, now, pauses = Gate(), 0.0, []
+    gate, now, pauses = RetryAfterGate(), 0.0, []
     for _ in range(6):
         gate.refused(refusal(503), now, now, most)
         pauses.append(gate.opens_at - now)
@@ -79,7 +83,7 @@ def test_refused_probes_come_ever_more_rarely() -> None:
 
 def test_a_gate_opens_after_an_outage_of_any_length() -> None:
     """Also after more probes than a float can be doubled."""
-    gate, now = Gate(), 0.0
+    gate, now = RetryAfterGate(), 0.0
     for _ in range(2000):
         gate.refused(refusal(429), now, now, most)
         now = gate.opens_at
@@ -91,7 +95,7 @@ def test_a_gate_opens_after_an_outage_of_any_length() -> None:
 
 def test_a_lost_probe_is_followed_by_another() -> None:
     """A probe without an answer keeps the gate closed for a while, an unused one does not."""
-    gate = Gate()
+    gate = RetryAfterGate()
     gate.refused(refusal(floor=5), 0.0, 0.0, least)
     gate.passed(5.0)
     gate.unused(5.0, 5.1)
@@ -107,7 +111,7 @@ def test_a_lost_probe_is_followed_by_another() -> None:
 @pytest.mark.parametrize("end", ["refused", "unanswered", "unused"])
 def test_what_becomes_of_a_probe_undercuts_no_time_named_meanwhile(end: str) -> None:
     """An answer that came late named a time, and a probe was under way: the time stands."""
-    gate = Gate()
+    gate = RetryAfterGate()
     gate.refused(refusal(), 1.0, 1.0, least)
     gate.passed(2.0)
     gate.refused(refusal(floor=60), 0.5, 2.5, least)
@@ -125,7 +129,7 @@ def test_what_becomes_of_a_probe_undercuts_no_time_named_meanwhile(end: str) -> 
 # The window
 
 
-def grow(window: Window, rounds: int) -> None:
+def grow(window: AimdLimit, rounds: int) -> None:
     for _ in range(rounds):
         for _ in range(window.places):
             window.answered(window.places)
@@ -133,7 +137,7 @@ def grow(window: Window, rounds: int) -> None:
 
 def test_a_used_window_grows_by_one_place_a_round() -> None:
     """Additive increase; a window that is not used up proves nothing and stays."""
-    window = Window(100, 20.0)
+    window = AimdLimit(100, 20.0)
     grow(window, 10)
     assert window.places in {29, 30}
     for _ in range(1000):
@@ -143,7 +147,7 @@ def test_a_used_window_grows_by_one_place_a_round() -> None:
 
 def test_a_crowd_that_is_refused_halves_it_once() -> None:
     """Multiplicative decrease: all that were under way count as one refusal."""
-    window = Window(100, 20.0)
+    window = AimdLimit(100, 20.0)
     for left in range(20, 0, -1):
         window.refused(left, sent_at=0.0, now=1.0)
 
@@ -152,7 +156,7 @@ def test_a_crowd_that_is_refused_halves_it_once() -> None:
 
 def test_one_too_many_costs_one_place() -> None:
     """A concurrency limit takes back just what was over it."""
-    window = Window(100, 11.0)
+    window = AimdLimit(100, 11.0)
     window.refused(11, sent_at=0.0, now=1.0)
     for left in range(10, 0, -1):
         window.answered(left)
@@ -162,7 +166,7 @@ def test_one_too_many_costs_one_place() -> None:
 
 def test_a_known_limit_is_touched_ever_more_rarely() -> None:
     """Each round of refusals doubles the patience; a limit that is gone halves it again."""
-    window, now, answers = Window(100, 10.0), 0.0, []
+    window, now, answers = AimdLimit(100, 10.0), 0.0, []
     for _ in range(6):
         count = 0
         while window.places <= 10:
@@ -186,7 +190,7 @@ def test_a_known_limit_is_touched_ever_more_rarely() -> None:
 )
 def test_a_window_stays_within_its_bounds(events: list[tuple[bool, int, float, float]]) -> None:
     """Whatever comes back, there is at least one place and at most the limit."""
-    window = Window(100, 20.0)
+    window = AimdLimit(100, 20.0)
     for good, in_flight, sent_at, now in events:
         if good:
             window.answered(in_flight)
@@ -198,12 +202,12 @@ def test_a_window_stays_within_its_bounds(events: list[tuple[bool, int, float, f
 
 def test_the_last_place_is_for_the_urgent() -> None:
     """Bulk leaves one place of several free; a small window has none to spare."""
-    assert [Window(10, 10.0).has_room(9, urgent=urgent) for urgent in (True, False)] == [
+    assert [AimdLimit(10, 10.0).has_room(9, urgent=urgent) for urgent in (True, False)] == [
         True,
         False,
     ]
-    assert Window(10, 3.0).has_room(2, urgent=False)
-    assert not Window(10, 10.0).has_room(10, urgent=True)
+    assert AimdLimit(10, 3.0).has_room(2, urgent=False)
+    assert not AimdLimit(10, 10.0).has_room(10, urgent=True)
 
 
 # The pace

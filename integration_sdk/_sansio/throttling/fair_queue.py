@@ -14,8 +14,8 @@ from typing import Final
 from attrs import Factory, define, field
 
 from integration_sdk._sansio.requests import Priority
-from integration_sdk._sansio.throttling.gate import Gate
-from integration_sdk._sansio.throttling.window import Window
+from integration_sdk._sansio.throttling.gate import RetryAfterGate
+from integration_sdk._sansio.throttling.window import AimdLimit
 
 FAIR_TURN: Final = 8
 """One turn in this many goes to the least urgent, so that nobody waits for ever."""
@@ -51,12 +51,12 @@ class Ticket:
 
 
 @define(eq=False)
-class Share:
+class CompanyLimits:
     """One company's share: its gate, its window, and its waiting tickets by priority."""
 
     company: str | None
-    window: Window
-    gate: Gate = Factory(Gate)
+    window: AimdLimit
+    gate: RetryAfterGate = Factory(RetryAfterGate)
     in_flight: int = 0
     lines: tuple[list[Ticket], ...] = Factory(lambda: tuple([] for _ in Priority))
 
@@ -103,8 +103,8 @@ class FairQueue:
     limit: int
     per_company: int
     waiting: int = field(init=False, default=0)
-    _shares: dict[str | None, Share] = field(init=False, factory=dict)
-    _rings: tuple[OrderedDict[Share, None], ...] = field(
+    _shares: dict[str | None, CompanyLimits] = field(init=False, factory=dict)
+    _rings: tuple[OrderedDict[CompanyLimits, None], ...] = field(
         init=False, factory=lambda: tuple(OrderedDict() for _ in Priority)
     )
     _most: int = field(init=False, default=MOST_IDLE_SHARES)
@@ -112,16 +112,16 @@ class FairQueue:
     _orders: int = field(init=False, default=0)
     _turns_taken: int = field(init=False, default=0)
 
-    def share_of(self, ticket: Ticket) -> Share:
+    def share_of(self, ticket: Ticket) -> CompanyLimits:
         """Return the share of *ticket*."""
         return self.share(ticket.company)
 
-    def share(self, company: str | None) -> Share:
+    def share(self, company: str | None) -> CompanyLimits:
         """Return the share of *company*."""
         share = self._shares.get(company)
         return self._make(company) if share is None else share
 
-    def _make(self, company: str | None) -> Share:
+    def _make(self, company: str | None) -> CompanyLimits:
         if len(self._shares) >= self._most:
             self._tidy()
             shares = self._shares.items()
@@ -130,7 +130,7 @@ class FairQueue:
             }
             self._most = MOST_IDLE_SHARES + 2 * len(self._shares)
         most = self.limit if company is None else min(self.per_company, self.limit)
-        self._shares[company] = share = Share(company, Window(most, float(most)))
+        self._shares[company] = share = CompanyLimits(company, AimdLimit(most, float(most)))
         return share
 
     def number(self, ticket: Ticket) -> None:
@@ -165,7 +165,7 @@ class FairQueue:
             ticket.waiting = False
             self.waiting -= 1
 
-    def offer(self, share: Share) -> None:
+    def offer(self, share: CompanyLimits) -> None:
         """Let *share* take part in the turns: it may have room again."""
         for priority in PRIORITIES:
             if share.lines[priority]:

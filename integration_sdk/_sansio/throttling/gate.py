@@ -77,7 +77,7 @@ class Refusal:
 
 
 @define
-class Gate:
+class RetryAfterGate:
     """Open, or closed until some moment and then open for one probe at a time.
 
     Attributes:

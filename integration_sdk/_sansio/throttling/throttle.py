@@ -11,6 +11,29 @@ limits the rate: the pace learns it, the window stays. If others were served, it
 concurrency: the window shrinks. A 503 teaches nothing. While most calls are served, it is taken
 for one backend's of several, and closes no gate unless it names a time.
 
+What each part is good for: 1,000 calls at 20 ms, simulated with ``Retry-After: 1`` and without,
+against buckets of 100 a second, fixed and sliding windows of the same, 10 a second for each of
+ten companies, and concurrency limits of 10, and of 3 for each company. Time over the ideal and
+share of requests refused; ``!`` where calls failed::
+
+    without        buckets      windows      companies    at once
+    nothing        1.3   2.3%   1.5   2.8%   1.1   2.2%    6.1  1.2%   with Retry-After
+    gate           1.0   3.5%   1.3    12%   1.0   5.7%    1.9  1.0%
+    window         1.4   2.4%   1.5   2.6%   1.0   2.3%    2.8  0.7%
+    rate           1.3   4.5%   1.4   3.5%   1.1   2.7%    6.1  1.2%
+    stagger        1.7   2.6%   1.5   2.8%   1.1   2.0%    5.7  1.0%
+    detector       1.4   2.3%   1.5   2.8%   1.9   2.1%   14.0  0.9%
+    company's 10   1.4   9.2%   1.4   9.6%   1.0   9.4%   10.4  8.1%
+    nothing        1.0   3.0%   1.2   3.9%   1.1   3.0%    1.8  1.2%   without it
+    gate           1.0   3.5%   1.3    13% ! 1.0   5.8%    1.5  1.0%
+    window         0.9    20% ! 1.4   3.5%   1.0   7.8%    1.3  0.7%
+    rate           1.0   3.3%   1.4   4.5%   1.0   4.1%    1.8  1.2%
+    stagger        1.0   3.3%   1.3   3.7%   1.2   2.8%    1.7  1.2%
+    detector       1.0   3.0%   1.2   3.9%   2.4   3.4% ! 10.6  0.9%
+    company's 10   1.0   9.6%   1.2    10%   1.0    11%    5.3  7.4%
+
+At 1 ms calls fail without the gate (six in ten) and without the rate (one in ten).
+
 After the gate has opened, tickets leave at small random intervals until the window is used, not
 all at once.
 
@@ -27,11 +50,11 @@ from attrs import define, evolve, field
 
 from integration_sdk._sansio.requests import Priority
 from integration_sdk._sansio.responses import Response
-from integration_sdk._sansio.throttling.fair_queue import FairQueue, Share, Ticket
-from integration_sdk._sansio.throttling.gate import Gate, Refusal
+from integration_sdk._sansio.throttling.fair_queue import CompanyLimits, FairQueue, Ticket
+from integration_sdk._sansio.throttling.gate import Refusal, RetryAfterGate
 from integration_sdk._sansio.throttling.pace import RatePacer
 from integration_sdk._sansio.throttling.retry import Jitter
-from integration_sdk._sansio.throttling.window import Window
+from integration_sdk._sansio.throttling.window import AimdLimit
 
 FIRST_WINDOW: Final = 20.0
 """Maximum requests in flight at first, or the limit per company if that is higher; adjusted by
@@ -70,7 +93,7 @@ class Stagger:
 
 
 @define
-class Blame:
+class TenantThrottleDetector:
     """Whether one company alone is refused.
 
     Attributes:
@@ -119,24 +142,24 @@ class Throttle:
     per_company: int = field(kw_only=True, default=10)
     rate: float | None = field(kw_only=True, default=None)
     in_flight: int = field(init=False, default=0)
-    gate: Gate = field(init=False, factory=Gate)
-    window: Window = field(init=False)
+    gate: RetryAfterGate = field(init=False, factory=RetryAfterGate)
+    window: AimdLimit = field(init=False)
     pace: RatePacer = field(init=False)
     _stagger: Stagger = field(init=False)
     _queue: FairQueue = field(init=False)
-    _shut: set[Share] = field(init=False, factory=set)
+    _shut: set[CompanyLimits] = field(init=False, factory=set)
     _answered_at: float = field(init=False, default=0.0)
     _trust: int = field(init=False, default=0)
-    _blame: Blame = field(init=False, factory=Blame)
+    _blame: TenantThrottleDetector = field(init=False, factory=TenantThrottleDetector)
     _served_late: int = field(init=False, default=0)
     _refused_late: int = field(init=False, default=0)
     _suspects: set[str] = field(init=False, factory=set)
     """Companies that were refused since the service's gate closed."""
-    _accused: Share | None = field(init=False, default=None)
+    _accused: CompanyLimits | None = field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
         first = max(FIRST_WINDOW, float(self.per_company))
-        self.window = Window(self.limit, min(first, float(self.limit)))
+        self.window = AimdLimit(self.limit, min(first, float(self.limit)))
         self.pace = RatePacer(self.rate)
         self._stagger = Stagger(self._jitter)
         self._queue = FairQueue(self.limit, self.per_company)
@@ -294,9 +317,9 @@ class Throttle:
             share.gate = self.gate
             self._shut.add(share)
             self._accused = share
-        self.gate = Gate()
+        self.gate = RetryAfterGate()
 
-    def _shrink(self, share: Share, refusal: Refusal, sent_at: float, now: float) -> None:
+    def _shrink(self, share: CompanyLimits, refusal: Refusal, sent_at: float, now: float) -> None:
         share.window.refused(share.in_flight, sent_at, now)
         if not refusal.company_only:
             self.window.refused(self.in_flight, sent_at, now)
@@ -323,7 +346,7 @@ class Throttle:
         self._trust -= 1
         return True
 
-    def _close(self, share: Share, refusal: Refusal, sent_at: float, now: float) -> None:
+    def _close(self, share: CompanyLimits, refusal: Refusal, sent_at: float, now: float) -> None:
         if refusal.company_only:
             self._forget_shut(now)
             self._shut.add(share)
@@ -345,7 +368,7 @@ class Throttle:
         """Open the gates of companies that nobody has asked about for a while."""
         for share in [one for one in self._shut if one.is_unused]:
             if now > share.gate.opens_at + FORGOTTEN_AFTER:
-                share.gate = Gate()
+                share.gate = RetryAfterGate()
                 self._shut.discard(share)
 
     # Turns
@@ -363,7 +386,7 @@ class Throttle:
             return self._queue.next(now, least)
         return self._queue.volunteer(now, self._suspects)
 
-    def _go(self, ticket: Ticket, share: Share, now: float) -> None:
+    def _go(self, ticket: Ticket, share: CompanyLimits, now: float) -> None:
         ticket.sent_at = now
         ticket.used += 1
         self.in_flight += 1
@@ -373,7 +396,7 @@ class Throttle:
         self.pace.passed(now)
         self._stagger.passed(now)
 
-    def _leave(self, share: Share) -> None:
+    def _leave(self, share: CompanyLimits) -> None:
         self.in_flight -= 1
         share.in_flight -= 1
         if self._queue.waiting:

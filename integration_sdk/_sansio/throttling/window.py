@@ -21,7 +21,7 @@ SMALLEST_WITH_SPARE: Final = 4
 
 
 @define
-class Window:
+class AimdLimit:
     """A window of `places`, between 1 and *limit*.
 
     Attributes:
