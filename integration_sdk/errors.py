@@ -34,7 +34,8 @@
     │   ├── PushInDoubt             the answer was lost; the push may exist
     │   ├── PushFailed              Failed or TimedOut
     │   ├── WaitExpired             your wait ended; the push goes on
-    │   └── PollingStopped          the polling loop broke; you can wait again
+    │   ├── PollingStopped          the polling loop broke; you can wait again
+    │   └── PushingStopped          a task of the coordinator broke; open pushes go on
     └── JournalError                the journal cannot be opened, trusted or written
         └── JournalInUse            another process or coordinator has it open
 
@@ -356,6 +357,14 @@ class WaitExpired(PushError):
 
 class PollingStopped(PushError):
     """The shared polling loop broke; the cause is chained. Waiting again starts a new one."""
+
+
+class PushingStopped(PushError):
+    """A task of the coordinator broke; the cause is chained.
+
+    Nothing more is sent, and nobody waits any longer; what was sent goes on at the service. With a
+    journal, a new coordinator goes on where this one stopped.
+    """
 
 
 class JournalError(IntegrationError):

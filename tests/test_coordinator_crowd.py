@@ -163,7 +163,7 @@ async def test_nothing_is_left_of_a_crowd(
         *(tracker.references._by_reference, tracker.protocol.tasks, polls._schedule.pushes),
     )
     assert not any(left), left
-    assert tracker.tally.sending == 0
+    assert not tracker.sending | tracker.unsettled
     assert tracker.idle.is_set()
     assert pushes._places._value == max_open
     told = Counter((event.what, id(event.push)) for event in world.events)

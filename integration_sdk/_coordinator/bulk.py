@@ -107,6 +107,7 @@ class Bulk:
         self._ordered = ordered
         self._raise_on = raise_on
         self._pulled = 0  # requests taken from the input
+        self._under_way: set[Push] = set()  # pushes without an outcome
         self._handed_out = 0  # outcomes given to the caller
         self._home: asyncio.AbstractEventLoop | None = None  # set by the start
         self._input_ended = False  # exhausted, failed, or stopped
@@ -156,7 +157,7 @@ class Bulk:
     async def _some(self) -> bool:
         """Wait for an outcome; False when there will be none."""
         while not self._ready:
-            if self._handed_out == self._pulled and not self._working:
+            if not (self._under_way or self._working):
                 return False
             self._news.clear()
             await self._news.wait()
@@ -190,8 +191,8 @@ class Bulk:
             self._tracker.runs.discard(self.stop)
         if task.cancelled():
             self.stop(asyncio.CancelledError("a task of this run was cancelled"))
-        elif error := task.exception():
-            self._failure = self._failure or error
+        elif task.exception():  # the tracker has heard of it, stopped the run, and ended pushes
+            self._under_way.clear()
             self.stop()
         self._news.set()
 
@@ -221,10 +222,16 @@ class Bulk:
         place.give_to(request.company_id)
         number, self._pulled = self._pulled, self._pulled + 1
         push = Push(request, number=number, wait=self._wait, on_outcome=self._on_outcome)
+        self._under_way.add(push)
         self._work(self._send(push, place))
 
     async def _send(self, push: Push, place: Place) -> None:
-        await self._sender.push(push, place)
+        try:
+            await self._sender.push(push, place)
+        except Exception as error:  # of the caller's check, after which there is an outcome
+            self._failure = self._failure or error  # even if all has been pulled by now
+            self._under_way.discard(push)
+            self.stop()
         if is_cancelled():
             raise asyncio.CancelledError
 
@@ -248,6 +255,7 @@ class Bulk:
 
     def _outcome_arrived(self, push: Push) -> None:
         self._places.release()
+        self._under_way.discard(push)
         outcome = push.outcome
         if outcome is None or self._abandoned:
             return

@@ -146,7 +146,6 @@ class Coordinator:
             fetch_data=self._fetch_data,
             on_event=self._on_event,
         )
-        driver.on_recorded = tracker.intent_changed
         sender = Sender(tracker, protocol, self._sending, self._check)
         try:
             self.recovered = tuple(await recovery.recover(sender))
@@ -184,7 +183,7 @@ class Coordinator:
         if abandon:
             protocol.driver.cancel_unsent()
         try:
-            while working := tracker.tasks | protocol.tasks:
+            while working := {*tracker.tasks, *protocol.tasks}:
                 await asyncio.wait(working)
         finally:  # even if cancelled: give everything an outcome and close the journal
             if leave != "cancel":
@@ -244,6 +243,7 @@ class Coordinator:
             JournalError: The journal cannot be read or written; nothing more is sent.
             TooManyRequests, ServiceUnavailable: The service asks to wait for longer than
                 ``max_pause``; nothing more is sent.
+            PushingStopped: A bug has ended a task of the coordinator; nothing more is sent.
             ClientClosed: The block has been left, or the client is closed.
         """
         seconds("wait", wait)
@@ -298,6 +298,7 @@ class Coordinator:
             Unauthorized: Likewise, if the API key was refused three times in a row.
             JournalError: Likewise, if the journal cannot be read or written; what was sent
                 before is waited for.
+            PushingStopped: Likewise, if a bug has ended a task of the coordinator.
             ConfigurationError: *requests* gave something that is no `PushRequest`; raised
                 after the outcomes of those before.
             CancelledError: A task of the run was cancelled by somebody else; likewise.
@@ -326,7 +327,8 @@ class Coordinator:
     def progress(self) -> PushProgress:
         """How far the pushes have got; cheap enough to be read often."""
         tracker = self._tracker
-        return tracker.tally.progress(clock.now(), len(tracker.open))
+        now, sending, still_open = clock.now(), len(tracker.sending), len(tracker.open)
+        return tracker.tally.progress(now, sending=sending, still_open=still_open)
 
     def detach(self) -> tuple[str, ...]:
         """Stop following all open pushes and return their keys; they go on at the service."""

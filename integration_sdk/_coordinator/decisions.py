@@ -85,7 +85,7 @@ async def _resend(sender: Sender, before: Intent, again: Push) -> Push:
         again._wake()
         tracker.pass_on(again, outcomes.in_doubt(again.request, before))
         raise
-    tracker.enter()
+    tracker.enter(again)
     _forget(tracker, protocol.ledger.get(before.id) or before)
     again.intent = intent.id
     await sender.resume(again, intent)

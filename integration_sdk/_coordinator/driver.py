@@ -77,7 +77,7 @@ class ProtocolDriver:
 
     Attributes:
         on_recorded: Called with each intent once it is recorded, and with those in doubt after
-            each search for them. `Coordinator` sets it, to `PushTracker.intent_changed`.
+            each search for them. `PushTracker` sets it.
         closing: Set once nothing more is sent or searched for.
         sending: The pushes being sent, by intent.
     """

@@ -122,6 +122,9 @@ class PollRequests:
         elif answer.status in {400, 403, 405} or (answer.status == 404 and not newborn):
             self.poller.lose(poll.push, error)
             self.schedule.finish(poll, clock.now())
+        elif answer.status == 404:
+            self._note(poll, error)
+            self.schedule.not_shown(poll, clock.now())
         else:
             self._failed(poll, error, answer)
 
@@ -202,13 +205,16 @@ class PollRequests:
 
     def _failed(self, poll: Poll, error: IntegrationError, answer: Response | None = None) -> None:
         """Repeat the poll later: when the service says, or else with growing pauses."""
+        self._note(poll, error)
+        wait = seconds_until(error, answer.received_at if answer else clock.unix_time())
+        self.schedule.failed(poll, clock.now(), wait=wait or 0.0)
+
+    def _note(self, poll: Poll, error: IntegrationError) -> None:
         target = _target(poll)
         before, target.trouble = target.trouble, Trouble(poll.started, error)
         is_news = before is None or not isinstance(before.error, UNREADABLE)
         level = logging.WARNING if is_news and isinstance(error, UNREADABLE) else logging.DEBUG
         logger.log(level, "polling %s failed, and is repeated: %s", target, error)
-        wait = seconds_until(error, answer.received_at if answer else clock.unix_time())
-        self.schedule.failed(poll, clock.now(), wait=wait or 0.0)
 
     def _refused(self, poll: Poll, error: IntegrationError) -> None:
         """Give up all pushes, because of the account, the API key or the client."""

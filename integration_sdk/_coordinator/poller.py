@@ -104,6 +104,7 @@ class Poller:
         self.listeners: set[Listener] = set()
         self._usual: tuple[Follower, ...] = ()
         self._in_flight = 0
+        self._broken_off: list[Poll] = []
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._wake = asyncio.Event()
@@ -237,8 +238,13 @@ class Poller:
     def _open(self, company_id: str, key: str, cohort: Hashable) -> OpenPush:
         push = self._schedule.pushes.get(key)
         if push is None:
-            push = self._schedule.follow(key, company_id, cohort, clock.now())
-            self._start()
+            try:
+                push = self._schedule.follow(key, company_id, cohort, clock.now())
+                self._start()
+            except Exception as crash:  # else others would wait for a push that nobody polls
+                broken = _broken(crash)
+                self._give_up(broken)
+                raise broken from crash
         return push
 
     def _start(self) -> None:
@@ -263,6 +269,8 @@ class Poller:
         async with asyncio.TaskGroup() as polling:
             while self._schedule.pushes or self._in_flight:
                 self._wake.clear()
+                while self._broken_off:
+                    self._schedule.failed(self._broken_off.pop(), clock.now())
                 room = AT_ONCE - self._in_flight
                 for poll in self._schedule.due(clock.now(), room) if room > 0 else ():
                     self._in_flight += 1
@@ -287,19 +295,24 @@ class Poller:
         if loop.cancelled() and self._closed:
             self._give_up(ClientClosed("the client was closed while this push was Pending"))
         elif crash := None if loop.cancelled() else loop.exception():
-            logger.error("the polling loop broke; all who wait get PollingStopped", exc_info=crash)
             self._give_up(_broken(crash))
         elif self._schedule.pushes:  # added while the last poll ended, or a stranger cancelled it
             self._start()
 
     def _give_up(self, error: IntegrationError) -> None:
-        self.lose_all(error)
+        """Start anew with an empty schedule: the old one may be in any state."""
+        if isinstance(error, PollingStopped):
+            logger.error("%s", error, exc_info=error.__cause__)
         old = self._schedule
         self._schedule = self._requests.schedule = Schedule(old.chance, old.trust)
+        self._broken_off.clear()
+        self._wake.set()
+        for push in list(old.pushes.values()):
+            _tell_lost(push, error)
 
     def _returned(self, poll: Poll, task: asyncio.Task[None]) -> None:
         if task.cancelled():  # by a stranger, or with the loop
-            self._schedule.failed(poll, clock.now())
+            self._broken_off.append(poll)  # the loop deals with it, since it is supervised
         self._in_flight -= 1
         self._wake.set()
 
@@ -317,11 +330,13 @@ class Poller:
                 follower.changed(push.key, operation)
 
     def _end(self, push: OpenPush, operation: PushOperation) -> None:
-        self._schedule.ended(push, clock.now(), _took(operation))
-        self._check_notifications()
-        self.remember(operation)
-        for follower in push.followers:
-            follower.ended(push.key, operation)
+        try:
+            self._schedule.ended(push, clock.now(), _took(operation))
+            self._check_notifications()
+        finally:  # the end is known, even if a bug in the rules stops the loop
+            for follower in push.followers:
+                follower.ended(push.key, operation)
+            self.remember(operation)
 
     def _check_notifications(self) -> None:
         if self._expects_notifications and trust.is_lost(self._schedule.trust):
@@ -335,9 +350,10 @@ class Poller:
         """Stop following *push*, and give each follower a copy of *error*."""
         if not self._schedule.is_open(push):
             return
-        self._forget(push)
-        for follower in push.followers:
-            follower.lost(push.key, fresh_copy(error))
+        try:
+            self._forget(push)
+        finally:
+            _tell_lost(push, error)
 
     def lose_all(self, error: IntegrationError) -> None:
         """Stop following all pushes, and give each follower a copy of *error*."""
@@ -351,6 +367,11 @@ class Poller:
     def _tell_listeners(self, company_id: str | None) -> None:
         for listener in tuple(self.listeners):
             listener(company_id)
+
+
+def _tell_lost(push: OpenPush, error: IntegrationError) -> None:
+    for follower in push.followers:
+        follower.lost(push.key, fresh_copy(error))
 
 
 def _waiters_of(push: OpenPush) -> _Waiters:

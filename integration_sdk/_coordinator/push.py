@@ -168,18 +168,15 @@ class Push:
             if self.operation is not None:
                 twin._changed(self.operation)
 
-    def _settle(self, outcome: PushOutcome) -> bool:
-        """Set the outcome unless there is one; return whether it was set."""
-        if self.outcome is not None:
-            self._wake()  # it was found later, and somebody may have waited for its reference
-            return False
-        self.outcome = outcome
-        self.operation = outcome.operation or self.operation
-        told, self._on_outcome = self._on_outcome, None
+    def _settle(self, outcome: PushOutcome) -> None:
+        """Set the outcome unless there is one, and tell all who wait, for its reference too."""
+        if self.outcome is None:
+            self.outcome = outcome
+            self.operation = outcome.operation or self.operation
         self._wake()
-        if told:
-            told(self)
-        return True
+        if self._on_outcome:
+            self._on_outcome(self)
+            self._on_outcome = None
 
 
 @frozen

@@ -60,19 +60,24 @@ class Sender:
         """Check and send *push*, and see to it that it gets an outcome.
 
         *place* is the one that it has taken already, if any.
+
+        Raises:
+            Exception: Whatever ``check`` raised, but for an `IntegrationError`.
         """
         place = place or Place(self.places, push.request.company_id)
-        try:
-            await self._push(push, place)
-        finally:
-            place.leave()
+        broken: Exception | None = None
+        with self.tracker.in_hand(push):
+            try:
+                broken = await self._push(push, place)
+            finally:
+                place.leave()
+        if broken is not None:
+            raise broken
 
-    async def _push(self, push: Push, place: Place) -> None:
-        self.tracker.enter()
+    async def _push(self, push: Push, place: Place) -> Exception | None:
         if self.tracker.stopped:
             self.tracker.refused(push, self.tracker.stopped)
-            return
-        self.tracker.tally.sending += 1
+            return None
         try:
             intent_id, key = self.new_ids()
             call = submissions.to_request(
@@ -90,14 +95,13 @@ class Sender:
             self.tracker.settle(
                 push, outcomes.refused(push.request, NotSent(f"not sent: {error!r}"))
             )
-            raise
+            return error
         except asyncio.CancelledError:
             self.tracker.refused(push, NotSent(f"not sent: {CANCELLED}"))
         else:
             if current is not None and not self._has_begun(push, current):
                 await self._deliver(push, call, current, place)
-        finally:
-            self.tracker.tally.sending -= 1
+        return None
 
     def new_ids(self) -> tuple[str, str | None]:
         """Return a new intent id, and an idempotency key (the same) if the service has them."""
@@ -139,6 +143,10 @@ class Sender:
 
     async def resume(self, push: Push, intent: Intent) -> None:
         """Send an intent that has already been recorded."""
+        with self.tracker.in_hand(push):
+            await self._resume(push, intent)
+
+    async def _resume(self, push: Push, intent: Intent) -> None:
         try:
             call = submissions.to_request(
                 self.tracker.dialect, push.request, {}, intent.idempotency_key

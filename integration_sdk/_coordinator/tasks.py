@@ -1,4 +1,4 @@
-"""Background tasks, which the end of the block waits for.
+"""Background tasks, which the end of the block waits for, and whose crashes are heard of.
 
 A stranger may cancel them: a shutdown that cancels all tasks, a framework, a debugger. What a task
 does about that is its own affair (see `driver`), but it has to begin for that.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,7 +18,14 @@ T = TypeVar("T")
 
 
 class Tasks(set[asyncio.Task[Any]]):
-    """The running tasks; each removes itself when done."""
+    """The running tasks; each removes itself when done.
+
+    Attributes:
+        crashed: Called with the exception of a task that fails, to end what depends on it.
+            `PushTracker` sets it.
+    """
+
+    crashed: Callable[[BaseException], None]
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run *work* in a background task; in another one if that is cancelled unbegun."""
@@ -29,8 +36,12 @@ class Tasks(set[asyncio.Task[Any]]):
 
     def _ended(self, work: Coroutine[Any, Any, Any], task: asyncio.Task[Any]) -> None:
         self.discard(task)
-        if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
-            self.start(work)
+        if task.cancelled():
+            if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+                self.start(work)
+        elif crash := task.exception():
+            work.close()
+            self.crashed(crash)
 
     async def see_through(self, work: Coroutine[Any, Any, T]) -> T:
         """Await *work*, which runs to its end even if the caller is cancelled."""

@@ -15,7 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Concatenate, ParamSpec
 
 from attrs import Factory, define, evolve
 
@@ -30,10 +33,27 @@ from integration_sdk._sansio.pushing import outcomes, submissions
 from integration_sdk._sansio.pushing.intents import Intent, State
 from integration_sdk._sansio.pushing.progress import Tally
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import ClientClosed, IntegrationError, JournalError
+from integration_sdk.errors import ClientClosed, IntegrationError, JournalError, PushingStopped
 from integration_sdk.models import OutcomeStatus, PushOperation, PushOutcome, PushRequest
 
 logger = logging.getLogger("integration_sdk.pushes")
+P = ParamSpec("P")
+
+
+Callback = Callable[Concatenate["PushTracker", P], None]
+
+
+def supervised(callback: Callback[P]) -> Callback[P]:
+    """Return *callback*, whose crash ends what depends on the tracker, not whoever calls it."""
+
+    @wraps(callback)
+    def call(self: PushTracker, /, *args: P.args, **named: P.kwargs) -> None:
+        try:
+            callback(self, *args, **named)
+        except Exception as crash:
+            self.crashed(crash)
+
+    return call
 
 
 @define(eq=False)
@@ -41,6 +61,8 @@ class PushTracker:
     """Takes each push of a coordinator from the service's answer to its outcome.
 
     Attributes:
+        sending: Pushes on their way to the service, which have an outcome or a key soon.
+        unsettled: Pushes without an outcome, those among them.
         stopped: The error because of which nothing more is sent; None while sending.
         open: Followed pushes, by key.
         doubted: Pushes whose answer was lost, by intent.
@@ -56,6 +78,8 @@ class PushTracker:
     protocol: PushProtocol
     fetch_data: bool
     on_event: Callable[[PushEvent], None] | None
+    sending: set[Push] = Factory(set)
+    unsettled: set[Push] = Factory(set)
     stopped: IntegrationError | None = None
     tally: Tally = Factory(Tally)
     open: dict[str, Push] = Factory(dict)
@@ -71,11 +95,12 @@ class PushTracker:
     _taken_over: set[Push] = Factory(set)
     _finals: list[tuple[Push, PushOperation]] = Factory(list)
     _recording: bool = False
-    _busy: int = 0
     _like: PushOperation | None = None
 
     def __attrs_post_init__(self) -> None:
         self.idle.set()
+        self.tasks.crashed = self.protocol.tasks.crashed = self.crashed
+        self.protocol.driver.on_recorded = self.intent_changed
 
     # Following
 
@@ -104,19 +129,24 @@ class PushTracker:
             self.waits.start(twin)
         holder._add_twin(twin)
 
+    @supervised
     def changed(self, key: str, operation: PushOperation) -> None:
         """Called by the poller when it has seen a push; report a new status."""
         push = self.open[key]
         if push._changed(operation):
             self.tell("changed", push)
 
+    @supervised
     def ended(self, key: str, operation: PushOperation) -> None:
         """Called by the poller when a push is final."""
         self._conclude(self.open[key], operation)
 
+    @supervised
     def lost(self, key: str, error: IntegrationError) -> None:
         """Called by the poller when a push cannot be followed; its outcome is PENDING."""
-        push = self.open[key]
+        push = self.open.get(key)
+        if push is None:  # its end is known here, and the poller broke before noting it
+            return
         if outcomes.ends_all(error):
             self.stop(error)
         self.settle(push, outcomes.pending(push.request, push.operation, error))
@@ -127,8 +157,8 @@ class PushTracker:
             self.waits.forget(each)
         self._finals.append((push, operation))
         if not self._recording:
-            self._recording = True
             self.tasks.start(self._record())
+            self._recording = True
 
     async def _record(self) -> None:
         try:
@@ -152,6 +182,7 @@ class PushTracker:
             push.operation = operation
             self.tell("found", push)
 
+    @supervised
     def _expired(self, push: Push, waited: float) -> None:
         """End the wait for *push* alone; pushes that share its key or doubt wait on."""
         key, intent = push.key or "", push.intent or ""
@@ -180,6 +211,7 @@ class PushTracker:
         if now := self.protocol.ledger.get(intent.id):
             self.intent_changed(now)
 
+    @supervised
     def listed(self, company_id: str | None) -> None:
         """Search for pushes in doubt of a company that the poller has just listed.
 
@@ -188,6 +220,7 @@ class PushTracker:
         if self.doubted:
             self.protocol.search_again(company_id)
 
+    @supervised
     def intent_changed(self, intent: Intent) -> None:
         """Called when an intent is recorded; if it was in doubt, its push may have been found."""
         push = self.doubted.get(intent.id)
@@ -209,17 +242,30 @@ class PushTracker:
 
     # Beginning and ending
 
-    def enter(self) -> None:
-        """Count one more push without an outcome."""
-        self._busy += 1
+    def enter(self, push: Push) -> None:
+        """See to it that *push* gets an outcome."""
+        self.unsettled.add(push)
         self.idle.clear()
 
     def again(self, request: PushRequest) -> Push:
-        """Return a new push of *request*, counted as without an outcome."""
-        self.enter()
+        """Return a new push of *request*, which gets an outcome."""
         push = Push(request)
+        self.enter(push)
         self._taken_over.add(push)
         return push
+
+    @contextmanager
+    def in_hand(self, push: Push) -> Iterator[None]:
+        """While *push* is being sent: it is not given up; a crash ends it as it ends the rest."""
+        self.enter(push)
+        self.sending.add(push)
+        try:
+            yield
+        except Exception as crash:
+            self.sending.discard(push)
+            self.crashed(crash)
+        finally:
+            self.sending.discard(push)
 
     def settle(self, push: Push, outcome: PushOutcome) -> None:
         """Give *push*, and those that joined it, the outcome, unless it has one."""
@@ -228,9 +274,10 @@ class PushTracker:
             del self.open[key]
         self.references.let_go(push)
         self.waits.forget(push)
-        if push._settle(outcome):
-            self._busy -= 1
-            if not self._busy:
+        push._settle(outcome)
+        if push in self.unsettled:
+            self.unsettled.discard(push)
+            if not self.unsettled:
                 self.idle.set()
             if not (push.twins and push in self._taken_over):  # else its twins are counted
                 self.tally.ended(outcome.status, clock.now())
@@ -254,11 +301,37 @@ class PushTracker:
     def stop(self, error: IntegrationError) -> None:
         """Stop pulling and sending: the account, client, quota or disk allows no more."""
         if self.stopped is None:
-            logger.error("nothing more is pushed: %s", error)
+            logger.error("nothing more is pushed: %s", error, exc_info=error.__cause__)
             self.stopped = error
             self.end_runs(error)
             if not isinstance(error, JournalError):  # else what is open can still be polled
                 self.give_up(error)
+
+    def crashed(self, crash: BaseException) -> None:
+        """End every wait, since nobody knows what is left undone: a bug has ended a task.
+
+        Pushes that are being sent have their outcome once they are answered.
+        """
+        error = PushingStopped(
+            f"the coordinator broke ({crash!r}); nothing more is sent, and what was sent goes on "
+            "at the service"
+        )
+        error.__cause__ = crash
+        if self.stopped is None:
+            self.stop(error)
+        else:
+            logger.error("%s", error, exc_info=crash)
+        self.give_up(error)
+        for push in self.unsettled - self.sending:
+            self._leave(push, error)
+
+    def _leave(self, push: Push, error: IntegrationError) -> None:
+        """Give *push* the outcome of a push that nobody follows any more."""
+        doubted = None if push.key else self.protocol.ledger.get(push.intent or "")
+        if doubted is not None:
+            self._leave_in_doubt(push, doubted)
+        else:
+            self.settle(push, outcomes.pending(push.request, push.operation, error))
 
     def end_runs(self, error: IntegrationError) -> None:
         """End each run that still pulls with *error*."""
@@ -274,9 +347,10 @@ class PushTracker:
     def let_go(self) -> None:
         """Give every remaining push an outcome, also those whose sending ends late."""
         self.over = True
-        self.give_up(ClientClosed("the block was left while this push was Pending; it goes on"))
-        for intent_id, push in self.doubted.items():
-            self._leave_in_doubt(push, self.protocol.ledger.get(intent_id))
+        error = ClientClosed("the block was left while this push was Pending; it goes on")
+        self.give_up(error)
+        for push in {*self.doubted.values(), *(self.unsettled - self.sending)}:
+            self._leave(push, error)
 
     def tell(self, what: What, push: Push) -> None:
         """Tell the caller's ``on_event``."""

@@ -35,9 +35,9 @@ class Waits:
                 self._call_later(last_poll(seconds), self._ends_soon, each, seconds)
 
     def _ends_soon(self, push: Push, seconds: float) -> None:
+        self._call_later(seconds - last_poll(seconds), self.expired, push, seconds)
         if push.key:
             self.ending(push.key)
-        self._call_later(seconds - last_poll(seconds), self.expired, push, seconds)
 
     def _call_later(
         self, delay: float, call: Callable[[Push, float], None], push: Push, seconds: float

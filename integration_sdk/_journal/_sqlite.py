@@ -172,7 +172,10 @@ class SqliteJournal:
         if working.cancelled() or working.exception():
             errand.fail(None if working.cancelled() else working.exception())
         else:
-            errand.tell(working.result())
+            try:
+                errand.tell(working.result())
+            except Exception as crash:  # nobody hears of what a callback raises
+                errand.fail(crash)
         if self._waiting is not None:
             self._loop.call_soon(self._work)
 

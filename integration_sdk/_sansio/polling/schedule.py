@@ -15,8 +15,8 @@ pushes, or shows outdated states; until it has shown an end in time, a push is n
 singly as a check. Polls wait for notifications, if there are any, for a time that depends on
 `Schedule.trust`.
 
-`Schedule.due` returns polls, each to be answered with exactly one of `finish`, `failed` and
-`unlistable`. Time is an argument, in seconds of any monotonic clock.
+`Schedule.due` returns polls, each to be answered with exactly one of `finish`, `failed`,
+`not_shown` and `unlistable`. Time is an argument, in seconds of any monotonic clock.
 """
 
 from __future__ import annotations
@@ -325,6 +325,17 @@ class Schedule:
             self._timers.set(push, at)
         if not company.in_flight and company.count and company.list_after <= now:
             self._timers.set(company, at)
+
+    def not_shown(self, poll: SinglePoll, now: float) -> None:
+        """End *poll*: the service does not show its push yet, because its reads lag behind.
+
+        That is no trouble of the company's, so nothing else is delayed.
+        """
+        self._returned(poll)
+        poll.company.failures = 0
+        if self.is_open(poll.push):
+            self._timers.set(poll.push, worth.ask_again(poll.push, now, self.chance()))
+        self._next_round(poll.company, now)
 
     def unlistable(self, poll: ListPoll, now: float) -> None:
         """End *poll*: the list was refused, so read the company's pushes singly for a while."""

@@ -150,6 +150,14 @@ def next_poll(push: OpenPush, now: float, trust: float) -> float:
     return first_time(lambda at: _is_due(push, at), start, latest)
 
 
+def ask_again(push: OpenPush, now: float, chance: float) -> float:
+    """Return when to read *push* again, which the service does not show yet.
+
+    The pauses grow with its age, so a lag delays its outcome by half of itself at most.
+    """
+    return now + max(0.25, (0.3 + 0.2 * chance) * (now - push.born))
+
+
 def still_due(push: OpenPush, now: float, trust: float) -> bool:
     """Whether a push whose time has come still needs a poll; a list may have shown it."""
     if push.read_singly or push.notified:

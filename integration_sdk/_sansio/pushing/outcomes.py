@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, assert_never
 
 from integration_sdk._sansio.pushing.intents import Intent, RowRefused, State, push_name
 from integration_sdk.dialect import Dialect
@@ -23,11 +23,6 @@ from integration_sdk.models import (
     PushStatus,
 )
 
-_BY_STATUS: Final = {
-    PushStatus.SUCCESS: OutcomeStatus.SUCCESS,
-    PushStatus.FAILED: OutcomeStatus.FAILED,
-    PushStatus.TIMED_OUT: OutcomeStatus.TIMED_OUT,
-}
 LONGEST_REASON: Final = 2000
 """Characters of a failure's reasons that are reported and recorded."""
 _DECIDED: Final = {
@@ -45,8 +40,22 @@ def final(request: PushRequest, operation: PushOperation, dialect: Dialect) -> P
     if operation.status is not PushStatus.SUCCESS:
         error = PushFailed(f"{_name(request)} {_how(operation, dialect)}", operation=operation)
     return PushOutcome(
-        status=_BY_STATUS[operation.status], request=request, operation=operation, error=error
+        status=_ending(operation.status), request=request, operation=operation, error=error
     )
+
+
+def _ending(status: PushStatus) -> OutcomeStatus:
+    match status:
+        case PushStatus.SUCCESS:
+            return OutcomeStatus.SUCCESS
+        case PushStatus.FAILED:
+            return OutcomeStatus.FAILED
+        case PushStatus.TIMED_OUT:
+            return OutcomeStatus.TIMED_OUT
+        case PushStatus.PENDING | PushStatus.UNKNOWN:
+            raise ValueError(f"a push that is {status} has no outcome yet")
+        case _:
+            assert_never(status)
 
 
 def _how(operation: PushOperation, dialect: Dialect) -> str:

@@ -44,7 +44,6 @@ class PushProgress:
 class Tally:
     """Counts what happens, for `PushProgress`."""
 
-    sending: int = 0
     total: int | None = None
     outcomes: Counter[OutcomeStatus] = Factory(Counter)
     _rate: float = 0.0
@@ -63,14 +62,14 @@ class Tally:
         if now - self._since >= WINDOW:
             self._rate, self._since, self._count = self._count / (now - self._since), now, 0
 
-    def progress(self, now: float, still_open: int) -> PushProgress:
+    def progress(self, now: float, *, sending: int, still_open: int) -> PushProgress:
         """Return the current progress, with *still_open* pushes that are not final."""
         rate = self._current(now)
         ended = sum(self.outcomes.values())
         left = None if self.total is None else max(0, self.total - ended)
         eta = 0.0 if left == 0 else left / rate if left is not None and rate else None
         return PushProgress(
-            sending=self.sending,
+            sending=sending,
             open=still_open,
             outcomes=dict(self.outcomes),
             total=self.total,

@@ -1,0 +1,290 @@
+"""A bug anywhere in the coordinator or the poller: nobody waits for what cannot come."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count, repeat
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Final
+
+import pytest
+from attrs import Factory, define
+
+import integration_sdk
+from integration_sdk._coordinator.poller import Poller
+from integration_sdk._sansio.requests import Request
+from integration_sdk._sansio.responses import Response
+from integration_sdk.dialect import Dialect
+from integration_sdk.errors import AnswerLost, IntegrationError, PollingStopped, PushingStopped
+from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest, PushStatus
+from integration_sdk.testing import VirtualTimeLoop
+from tests.push_model import Model, error, request
+from tests.push_support import DOCUMENT, collect, coordinator, poller, requests
+
+
+class Bug(Exception):
+    """What the tests raise inside the SDK."""
+
+
+def once(at: int) -> Callable[[], float]:
+    """Return a source of chance that breaks at this call, and only then."""
+    calls = count(1)
+
+    def chance() -> float:
+        if next(calls) == at:
+            raise Bug("chance")
+        return 0.5
+
+    return chance
+
+
+def crashes(caplog: pytest.LogCaptureFixture) -> list[BaseException]:
+    """Return the exceptions that were logged as errors."""
+    logged = [one for one in caplog.records if one.levelno >= logging.ERROR and one.exc_info]
+    return [one.exc_info[1] for one in logged if one.exc_info and one.exc_info[1]]
+
+
+# Through what a user supplies
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("at", [1, 2, 3, 5])
+async def test_a_broken_poller_ends_waits_and_polls_again(
+    caplog: pytest.LogCaptureFixture, at: int
+) -> None:
+    """Outcomes and waiters name the cause, which is logged once; the next push is polled."""
+    model = Model(lambda _: 20.0)
+    polls = Poller(model.send, DOCUMENT, chance=once(at))
+    held = model.add("company-0", "connection-0", "invoices", {"number": 9})
+    async with asyncio.timeout(3600), coordinator(model, polls=polls) as pushes:
+        waiting = asyncio.create_task(polls.wait("company-0", held.key))
+        outcomes = await collect(pushes.run(requests(3)))
+        with pytest.raises(PollingStopped) as stopped:
+            await waiting
+        again = await (await pushes.submit(request(4)))
+
+    assert {type(one.error) for one in outcomes} == {PollingStopped}
+    assert {one.status for one in outcomes} == {OutcomeStatus.PENDING}
+    assert again.status is OutcomeStatus.SUCCESS
+    assert crashes(caplog) == [stopped.value.__cause__]
+
+
+class BrokenDialect(Dialect):
+    """Breaks where a push has timed out, so in a background task of the coordinator."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "timed_out_may_take_effect":
+            raise Bug(name)
+        return super().__getattribute__(name)
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("durable", [False, True])
+async def test_a_broken_coordinator_ends_every_wait(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, durable: bool
+) -> None:
+    """Everybody hears of the cause, which is logged once, and nothing more is sent."""
+    model = Model(lambda record: 2.0 + 20.0 * record["number"])
+    model.status = lambda record: "Success" if record["number"] else "TimedOut"
+    options = {
+        "dialect": BrokenDialect(name="broken"),
+        "journal": tmp_path / "pushes.db" if durable else None,
+    }
+    outcomes: list[PushOutcome] = []
+    async with asyncio.timeout(3600), coordinator(model, **options) as pushes:
+        alone = await pushes.submit(request(3))
+        with pytest.raises(PushingStopped, match="Bug") as stopped:
+            await collect(pushes.run(requests(3)), outcomes)
+        outcomes.append(await alone)
+        with pytest.raises(PushingStopped):
+            await pushes.submit(request(4))
+
+    assert [type(one.error) for one in outcomes] == [PushingStopped] * 4
+    assert {one.status for one in outcomes} == {OutcomeStatus.PENDING}
+    assert all(one.key for one in outcomes)
+    assert crashes(caplog) == [stopped.value.__cause__]
+    assert model.counts["push.create"] == 4
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("status", PushStatus)
+async def test_a_push_of_any_status_gets_an_outcome(status: PushStatus) -> None:
+    """A final status is its outcome; any other is waited for, as long as the caller wants."""
+    model = Model(lambda _: 2.0, status=lambda _: status.value)
+    async with asyncio.timeout(3600), coordinator(model) as pushes:
+        outcome = await (await pushes.submit(request(), wait=600.0))
+
+    not_final = {"PENDING": "PENDING", "UNKNOWN": "PENDING"}
+    assert outcome.status == not_final.get(status.name, status.name)
+
+
+# Anywhere: one call of one function is broken, while pushes of every fate are under way
+
+HOME: Final = Path(integration_sdk.__file__).parent
+ROOMS: Final = tuple(
+    str(HOME / room) for room in ("_coordinator", "_sansio/pushing", "_sansio/polling", "_journal")
+)
+EVER: Final = 1e6
+"""Virtual seconds after which a wait counts as one that never ends."""
+
+
+@define
+class Saboteur:
+    """Counts the calls of the SDK's functions, and breaks one of them.
+
+    breaks: The function, by file and line, and the number of its call; None breaks none.
+    """
+
+    breaks: tuple[str, int] | None = None
+    calls: Counter[str] = Factory(Counter)
+    broke: bool = False
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        if event != "call" or not frame.f_code.co_filename.startswith(ROOMS):
+            return
+        name = name_of(frame.f_code)
+        self.calls[name] += 1
+        if not self.broke and (name, self.calls[name]) == self.breaks:
+            self.broke = True
+            raise Bug(name)
+
+    @property
+    def breakable(self) -> list[str]:
+        """What was called, except for what hears of crashes itself."""
+        return [name for name in self.calls if not name.endswith(SUPERVISORS)]
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        before = sys.getprofile()
+        sys.setprofile(self)
+        try:
+            yield
+        finally:
+            sys.setprofile(before)
+
+
+def name_of(code: CodeType) -> str:
+    return f"{Path(code.co_filename).relative_to(HOME)}:{code.co_firstlineno} {code.co_qualname}"
+
+
+def odd_fates(asked: Request) -> Response | BaseException | None:
+    """Lose the answer to one push, and refuse two."""
+    fates: dict[int, Response | BaseException] = {
+        5: error(400),
+        6: AnswerLost("reset"),
+        7: error(503),
+    }
+    return fates.get(json.loads(asked.body)["number"]) if asked.body else None
+
+
+async def a_day(journal: Path | None) -> list[PushOutcome | IntegrationError]:
+    """Push, wait and decide in every way there is; return what each wait came to."""
+    model = Model(lambda record: 1.0 + record["number"] % 4, answer=odd_fates)
+    model.status = lambda record: "Failed" if record["number"] == 3 else "Success"
+    polls = poller(model)
+    ends: list[PushOutcome | IntegrationError] = []
+
+    async def see(waiting: Any) -> None:
+        try:
+            ends.append(await waiting)
+        except IntegrationError as problem:
+            ends.append(problem)
+
+    async def submit(asked: PushRequest, wait: float | None = None) -> None:
+        push = await pushes.submit(asked, wait=wait)
+        await push
+
+    async def run() -> None:
+        ends.extend([outcome async for outcome in pushes.run(named(range(10)))])
+
+    def named(numbers: Any) -> Iterator[PushRequest]:
+        return (request(number, companies=2, reference=f"r-{number}") for number in numbers)
+
+    async with coordinator(model, polls=polls, journal=journal, patience=2.0, max_open=8) as pushes:
+        held = model.add("company-0", "books", "invoices", {"number": 2})
+        twin, slow = named([20, 23])
+        await asyncio.gather(
+            *(see(run()), see(submit(twin)), see(submit(twin)), see(submit(slow, wait=0.5))),
+            *(see(polls.wait("company-0", held.key)), see(polls.wait("company-0", held.key))),
+        )
+    return ends
+
+
+def lived(breaks: tuple[str, int] | None, journal: Path | None) -> tuple[Saboteur, Any]:
+    """Live through a day with a bug; return what was called, and what the day came to."""
+    saboteur = Saboteur(breaks)
+
+    async def day() -> Any:
+        with saboteur.at_work():
+            async with asyncio.timeout(EVER):
+                return await a_day(journal)
+
+    try:
+        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+            ends = runner.run(day())
+    except (Bug, IntegrationError) as problem:
+        ends = problem
+    return saboteur, ends
+
+
+SUPERVISORS: Final = (
+    *("Tasks._ended", "_report", "_carry", "Bulk._task_ended", "supervised.<locals>.call"),
+    *("_Waiters.ended", "_Waiters.lost"),
+    *("SqliteJournal._work", "SqliteJournal._worked"),
+)
+"""What hears of crashes: nobody hears of theirs."""
+IN_MID_CALL: Final = pytest.mark.filterwarnings(
+    "ignore::RuntimeWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+"""A bug that strikes between a coroutine's creation and its first step leaves it unawaited."""
+
+
+def check_that_nobody_hangs(
+    caplog: pytest.LogCaptureFixture,
+    calls: list[tuple[str, int]],
+    journals: Iterator[Path | None],
+) -> None:
+    for call in calls:
+        caplog.clear()
+        saboteur, ends = lived(call, next(journals))
+        assert saboteur.broke or not isinstance(ends, Exception), call
+        assert isinstance(ends, Exception) or len(ends) >= 5, call  # five waits, and a run's
+        broke = [one for one in caplog.messages if "broke (" in one]
+        assert len(broke) <= 2, call  # of the poller, and of the coordinator
+
+
+@IN_MID_CALL
+@pytest.mark.parametrize("part", range(4))
+def test_a_bug_in_the_coordinator_leaves_nobody_waiting(
+    caplog: pytest.LogCaptureFixture, part: int
+) -> None:
+    """Whatever breaks, every wait ends: with an outcome, or an error that says what happened."""
+    usual, _ = lived(None, None)
+    names = [name for name in usual.breakable if name.startswith("_coordinator/")]
+    calls = [(name, -(-usual.calls[name] // 2)) for name in names[part::4]]
+    check_that_nobody_hangs(caplog, calls, repeat(None))
+
+
+@pytest.mark.long
+@IN_MID_CALL
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("part", range(8))
+def test_a_bug_anywhere_leaves_nobody_waiting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, part: int, durable: bool
+) -> None:
+    """The same in the rules and the journal, at the first, a middle and the last call of each."""
+    journals = (tmp_path / f"{n}.db" if durable else None for n in count())
+    usual, _ = lived(None, next(journals))
+    calls = [
+        (name, at)
+        for name in usual.breakable[part::8]
+        for at in sorted({1, -(-usual.calls[name] // 2), usual.calls[name]})
+    ]
+    check_that_nobody_hangs(caplog, calls, journals)
