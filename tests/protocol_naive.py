@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import structs
 
-from integration_sdk._sansio.pushing.agreement import decode, leaf, value_at
+from integration_sdk._sansio.pushing.agreement import as_written, decode, leaf, value_at
 from integration_sdk._sansio.pushing.evidence import (
     ListedPushes,
     Operation,
@@ -66,7 +66,9 @@ def match(intent: Intent, operation: Operation) -> bool | None:
         return None
     if intent.natural_key is not None:
         echoed = leaf(value_at(operation.data, intent.natural_key))
-        return None if echoed is None else echoed == intent.natural_value
+        return (
+            None if echoed is None else as_written(echoed) == as_written(str(intent.natural_value))
+        )
     sent = decode(intent.payload) if intent.payload else None
     if agrees(sent, operation.data):
         return True if has_leaves(sent) else None

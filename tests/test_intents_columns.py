@@ -123,7 +123,8 @@ def examined(
             case FindOwners():
                 report = owned & effect.keys
             case Commit():
-                report = committed.extend(effect.rows)
+                committed.extend(effect.rows)
+                report = None
             case ReadSingly():
                 report = ()
 

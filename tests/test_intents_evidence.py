@@ -210,6 +210,29 @@ def test_the_natural_key_alone_decides() -> None:
     assert match(doubt(), push("k", {})) == UNKNOWN
 
 
+@pytest.mark.parametrize(
+    ("sent", "echoed", "same"),
+    [
+        (1017, "1017", True),
+        ("1017", 1017, True),
+        (1010, Decimal("1010.0"), True),
+        (-1.5, "-1.5", True),
+        (" INV  1 ", "inv 1", True),
+        ("0017", 17, False),
+        ("17", "17.0", False),
+        ("INV-1", "PRE-INV-1", False),
+        (True, "true", False),
+    ],
+)
+def test_a_natural_key_is_known_as_platforms_write_it(
+    sent: object, echoed: object, same: bool
+) -> None:
+    """Number or text, outer spaces and case do not make another record of it; digits do."""
+    intent = doubt({"invoiceNumber": sent}, natural="invoiceNumber")
+
+    assert match(intent, push("k", {"invoiceNumber": echoed})) == (YES if same else NO)
+
+
 # What is new
 
 
