@@ -167,6 +167,9 @@ class History:
             cut=0.0,
             lag=0,
             breaks=0.0,
+            omits=0.0,
+            repeats=0.0,
+            shuffles=0.0,
         )
         self.weather = self.service.weather = fair
 

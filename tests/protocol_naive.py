@@ -9,13 +9,14 @@ from typing import Any
 
 from msgspec import structs
 
-from integration_sdk._sansio.pushing.agreement import decode, leaf, value_at
+from integration_sdk._sansio.pushing.agreement import as_written, decode, leaf, value_at
 from integration_sdk._sansio.pushing.evidence import (
     ListedPushes,
     Operation,
     Verdict,
     in_lane,
     new_since,
+    not_newer,
     reaches_back,
 )
 from integration_sdk._sansio.pushing.intents import DECIDABLE, DOUBTED, Evidence, Intent, State
@@ -65,7 +66,9 @@ def match(intent: Intent, operation: Operation) -> bool | None:
         return None
     if intent.natural_key is not None:
         echoed = leaf(value_at(operation.data, intent.natural_key))
-        return None if echoed is None else echoed == intent.natural_value
+        return (
+            None if echoed is None else as_written(echoed) == as_written(str(intent.natural_value))
+        )
     sent = decode(intent.payload) if intent.payload else None
     if agrees(sent, operation.data):
         return True if has_leaves(sent) else None
@@ -79,24 +82,23 @@ def judge(
     *,
     reaches: bool,
     exclusive: bool,
-    searched_enough: bool,
-) -> Verdict | None:
+    old: Collection[str],
+) -> Verdict:
     """Say what the new pushes prove."""
     agreeing = [one for one in fresh if match(intent, one) is True]
     silent = [one for one in fresh if match(intent, one) is None]
     proven = len(agreeing) == 1 and not (silent and intent.natural_key is None)
+    proven = proven and agreeing[0].push_operation_key not in old
     if reaches and proven and all(match(rival, agreeing[0]) is False for rival in rivals):
         return Verdict(State.RESOLVED, agreeing[0].push_operation_key, Evidence.AGREEING_ECHO)
-    if not searched_enough:
-        return None
     only = len(fresh) == 1 and (intent.natural_key is None or bool(agreeing or silent))
-    if reaches and exclusive and not rivals and only:
+    newer = all(one.push_operation_key not in old for one in fresh)
+    if reaches and exclusive and not rivals and only and newer:
         return Verdict(State.RESOLVED, fresh[0].push_operation_key, Evidence.ONLY_ONE_NEW)
     like = [*agreeing, *silent]
-    unexplained = fresh if exclusive or intent.natural_key is None else like
-    if reaches and not unexplained:
+    if reaches and not fresh:
         return Verdict(State.ABSENT)
-    named = [*like, *(one for one in unexplained if one not in like)]
+    named = [*like, *(one for one in fresh if one not in like)]
     return Verdict(State.UNRESOLVED, candidates=tuple(one.push_operation_key for one in named))
 
 
@@ -108,8 +110,12 @@ def examine(
     *,
     exclusive: bool,
     searched_enough: Collection[str],
+    before: dict[str, Verdict],
 ) -> list[Intent]:
-    """Judge those in doubt one after the other; return the rows that change."""
+    """Judge those in doubt one after the other; return the rows that change.
+
+    *before*: What the listing before suggested; it is replaced.
+    """
     known: dict[str, Intent] = {one.id: one for one in (*asked, *others)}
     changed = []
     for intent in asked:
@@ -131,9 +137,13 @@ def examine(
             rivals,
             reaches=reaches_back(intent.snapshot, listing),
             exclusive=exclusive,
-            searched_enough=intent.id in searched_enough or intent.state in DECIDABLE,
+            old=not_newer(intent.snapshot, listing),
         )
-        row = intent if verdict is None else _step(intent, verdict)
+        enough = intent.id in searched_enough or intent.state in DECIDABLE
+        same = verdict.state is State.UNRESOLVED or before.get(intent.id) == verdict
+        before[intent.id] = verdict
+        counts = verdict.evidence is Evidence.AGREEING_ECHO or (enough and same)
+        row = _step(intent, verdict) if counts else intent
         known[row.id] = row
         changed += [row] if row != intent else []
     return changed

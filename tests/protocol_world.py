@@ -8,6 +8,7 @@ steps. The disk is the journal that survives the process, and watches what is wr
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterator
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from random import Random
 from typing import Any, NamedTuple, TypeVar
@@ -29,6 +30,8 @@ KEPT_FOR = 90 * 60.0
 class Weather:
     """What one history is up against; chances are per effect.
 
+    omits, repeats: Chance of each row to be left out of a listing, or to be in it twice.
+    shuffles: Chance that a listing is in no order.
     breaks: The driver fails, and nothing else of the process: what it heard is lost.
     fileless: The caller wants no journal file: one process, of which nothing is left after it.
     """
@@ -49,6 +52,9 @@ class Weather:
     newest: int | None = None
     fileless: bool = False
     breaks: float = 0.0
+    omits: float = 0.0
+    repeats: float = 0.0
+    shuffles: float = 0.0
 
     @classmethod
     def roll(cls, dice: Random) -> "Weather":
@@ -92,6 +98,11 @@ class Push:
     @property
     def is_final(self) -> bool:
         return self.status != "Pending"
+
+    @cached_property
+    def requested_on_utc(self) -> datetime:
+        """By the service's own clock."""
+        return datetime(2024, 1, 31, tzinfo=UTC) + timedelta(seconds=self.order)
 
     @cached_property
     def key_alone(self) -> "Push":
@@ -259,9 +270,23 @@ class Service:
             one.key_alone if one.push_operation_key in old else one.at(now, with_data=with_data)
             for one in seen
         ]
+        shown = self._disorder(shown)
         if may_be_cut and self.dice.random() < self.weather.cut:
             return ListedPushes(shown[: self.dice.randrange(len(shown) + 1)], whole=False)
         return ListedPushes(shown, whole=True)
+
+    def _disorder(self, shown: list[Push]) -> list[Push]:
+        """The list as it is not documented: rows left out, twice, or anywhere."""
+        weather, dice = self.weather, self.dice
+        if weather.omits:
+            shown = [one for one in shown if dice.random() >= weather.omits]
+        if weather.repeats:
+            again = [one for one in shown if dice.random() < weather.repeats]
+            for one in again:
+                shown.insert(dice.randrange(len(shown) + 1), one)
+        if weather.shuffles and dice.random() < weather.shuffles:
+            dice.shuffle(shown)
+        return shown
 
     def read(self, key: str) -> Push | None:
         for one in self.pushes:

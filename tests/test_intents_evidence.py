@@ -2,10 +2,12 @@
 
 import json
 import time
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,8 +18,10 @@ from integration_sdk._sansio.pushing.evidence import (
     Verdict,
     View,
     in_lane,
+    is_proved,
     judge,
     new_since,
+    not_newer,
     reaches_back,
 )
 from integration_sdk._sansio.pushing.intents import (
@@ -65,10 +69,18 @@ def seen(*fresh: PushOperation, back: bool = True) -> View:
     return View(fresh, {}, back)
 
 
-def verdict(intent: Intent, view: View, *rivals: Intent, **facts: bool) -> Verdict | None:
+def verdict(
+    intent: Intent,
+    view: View,
+    *rivals: Intent,
+    exclusive: bool = False,
+    searched_enough: bool = True,
+) -> Verdict | None:
+    """What two listings prove that show the same."""
     rows = {one.id: one for one in (intent, *rivals)}
-    view = View(view.fresh, rows, view.reaches_back)
-    return judge(intent, view, **{"exclusive": False, "searched_enough": True, **facts})
+    view = View(view.fresh, rows, view.reaches_back, view.old)
+    found = judge(intent, view, exclusive=exclusive)
+    return found if is_proved(found, found, searched_enough=searched_enough) else None
 
 
 def agrees(sent: object, echo: object) -> bool:
@@ -198,6 +210,29 @@ def test_the_natural_key_alone_decides() -> None:
     assert match(doubt(), push("k", {})) == UNKNOWN
 
 
+@pytest.mark.parametrize(
+    ("sent", "echoed", "same"),
+    [
+        (1017, "1017", True),
+        ("1017", 1017, True),
+        (1010, Decimal("1010.0"), True),
+        (-1.5, "-1.5", True),
+        (" INV  1 ", "inv 1", True),
+        ("0017", 17, False),
+        ("17", "17.0", False),
+        ("INV-1", "PRE-INV-1", False),
+        (True, "true", False),
+    ],
+)
+def test_a_natural_key_is_known_as_platforms_write_it(
+    sent: object, echoed: object, same: bool
+) -> None:
+    """Number or text, outer spaces and case do not make another record of it; digits do."""
+    intent = doubt({"invoiceNumber": sent}, natural="invoiceNumber")
+
+    assert match(intent, push("k", {"invoiceNumber": echoed})) == (YES if same else NO)
+
+
 # What is new
 
 
@@ -230,14 +265,15 @@ def test_below_a_partial_snapshot_nothing_is_new() -> None:
         ("", "ab", False, False),
         ("cd", "abcd", False, True),
         ("cd", "abc", False, False),
-        ("cd", "abc", True, True),
+        ("cd", "abc", True, False),
+        ("cd", "abcdc", True, False),
         ("cd", "ab", True, False),
     ],
 )
 def test_a_listing_reaches_back_when_it_shows_the_snapshot(
     known: str, listed: str, whole: bool, proven: bool
 ) -> None:
-    """Read to the end, or every known key seen; a list that shares none proves nothing."""
+    """Every known key is seen, and none twice: a list with a key gone proves nothing."""
     listing = ListedPushes([push(key) for key in listed], whole=whole)
 
     assert reaches_back(Snapshot(frozenset(known)), listing) is proven
@@ -332,16 +368,78 @@ def test_the_only_new_push_of_an_exclusive_lane_is_ours() -> None:
         assert (other.state, other.key) == (State.UNRESOLVED, None)
 
 
-@pytest.mark.parametrize("fresh", [[], [push("a", OTHER)]])
-def test_absent_wants_a_proven_list_and_a_long_search(fresh: list[PushOperation]) -> None:
-    """Absent: nothing new but what is somebody else's, in a list that reaches back."""
+def test_absent_wants_a_proven_list_and_a_long_search() -> None:
+    """Absent: nothing new in the lane, in a list that reaches back."""
     one = doubt(natural="invoiceNumber")
 
-    assert verdict(one, seen(*fresh)) == Verdict(State.ABSENT)
-    assert verdict(one, seen(*fresh), searched_enough=False) is None
-    unproven = verdict(one, seen(*fresh, back=False))
+    assert verdict(one, seen()) == Verdict(State.ABSENT)
+    assert verdict(one, seen(), searched_enough=False) is None
+    unproven = verdict(one, seen(back=False))
     assert unproven is not None
     assert unproven.state is State.UNRESOLVED
+
+
+@given(st.booleans())
+def test_a_push_with_another_natural_key_is_named(exclusive: bool) -> None:
+    """A platform may have rewritten the key: nobody is told that no list shows the push."""
+    fresh = seen(push("a", {"invoiceNumber": "PRE-INV-1"}))
+
+    found = verdict(doubt(natural="invoiceNumber"), fresh, exclusive=exclusive)
+
+    assert found == Verdict(State.UNRESOLVED, candidates=("a",))
+
+
+@pytest.mark.parametrize("proof", [{"exclusive": True}, {}])
+def test_what_the_snapshot_may_have_left_out_is_only_a_candidate(proof: dict[str, bool]) -> None:
+    """A push that is not newer than the snapshot is neither ours for sure nor nobody's."""
+    echo = {} if proof else ECHO
+    recent, old = View([push("a", echo)], {}, True), View([push("a", echo)], {}, True, {"a"})
+
+    found = verdict(doubt(), recent, **proof)
+    assert found is not None
+    assert found.key == "a"
+    assert verdict(doubt(), old, **proof) == Verdict(State.UNRESOLVED, candidates=("a",))
+
+
+@given(st.sampled_from(["E1", "absent"]), st.sampled_from([None, "E1", "absent", "other"]))
+def test_what_rests_on_absence_needs_two_listings(now: str, before: str | None) -> None:
+    """One listing may have left out the rival, or our push."""
+    said = {
+        "E1": Verdict(State.RESOLVED, "a", Evidence.ONLY_ONE_NEW),
+        "absent": Verdict(State.ABSENT),
+        "other": Verdict(State.RESOLVED, "b", Evidence.ONLY_ONE_NEW),
+    }
+
+    assert is_proved(said[now], said.get(before or ""), searched_enough=True) is (now == before)
+
+
+def at(seconds: float | None, key: str) -> PushOperation:
+    """A push that the service dates so many seconds after the epoch."""
+    moment = None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    return evolve(push(key), requested_on_utc=moment)
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(0, 9)), max_size=8), st.sets(keys))
+def test_only_what_is_above_and_after_the_snapshot_is_newer(
+    times: list[int | None], known: set[str]
+) -> None:
+    """Whatever order the list is in, place and time must both say so."""
+    listing = ListedPushes([at(*one) for one in zip(times, "abcdefgh", strict=False)], whole=True)
+    old = not_newer(Snapshot(frozenset(known)), listing)
+
+    for place, one in enumerate(listing.operations):
+        below = known & set(listing.keys[:place])
+        told = [other for other in listing.operations if other.push_operation_key in known]
+        before = [
+            other.push_operation_key
+            for other in told
+            if one.requested_on_utc
+            and other.requested_on_utc
+            and one.requested_on_utc <= other.requested_on_utc
+        ]
+        assert (one.push_operation_key in old) is bool(below or before)
+    ordered = [time for time in times if time is not None]
+    assert listing.is_consistent is (ordered == sorted(ordered, reverse=True))
 
 
 def test_a_rewritten_record_is_a_candidate() -> None:

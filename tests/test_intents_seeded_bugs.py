@@ -7,6 +7,8 @@ the bug some history must show the violation named, without it none may.
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+import pytest
+
 from integration_sdk._sansio.pushing import (
     effects,
     evidence,
@@ -19,8 +21,9 @@ from integration_sdk._sansio.pushing.effects import Ledger, Machine
 from integration_sdk._sansio.pushing.evidence import ListedPushes, Operation, Verdict
 from integration_sdk._sansio.pushing.intents import Intent, SendResult, Snapshot, State
 from integration_sdk._sansio.requests import Phase
+from tests import protocol_simulator as simulator
 from tests.memory_journal import MemoryJournal
-from tests.seeded_bugs import Patch, assert_caught
+from tests.seeded_bugs import HISTORIES, Patch, assert_caught
 
 
 def misread(patch: Patch, condition: Callable[[SendResult], bool], state: State) -> None:
@@ -187,18 +190,27 @@ def test_no_snapshot_is_caught() -> None:
     def everything(snapshot: Snapshot | None, listing: ListedPushes) -> Sequence[Operation]:
         return listing.operations
 
+    def bug(patch: Patch) -> None:
+        patch.setattr(reconcile, "new_since", everything)
+        patch.setattr(reconcile, "not_newer", lambda *facts: frozenset())
+
     assert_caught(
         "wrong link",
-        lambda patch: patch.setattr(reconcile, "new_since", everything),
+        bug,
         exclusive=True,
     )
 
 
 def test_evidence_without_a_snapshot_is_caught() -> None:
     """Where the list was not to be had before the send, nothing can be told to be new."""
+
+    def bug(patch: Patch) -> None:
+        patch.setattr(reconcile, "reaches_back", lambda *facts: True)
+        patch.setattr(reconcile, "not_newer", lambda *facts: frozenset())
+
     assert_caught(
         "wrong link",
-        lambda patch: patch.setattr(reconcile, "reaches_back", lambda *facts: True),
+        bug,
         exclusive=True,
         unlisted=0.5,
     )
@@ -249,10 +261,10 @@ def test_a_rewritten_record_taken_for_another_is_caught() -> None:
     def bug(patch: Patch) -> None:
         right = evidence.judge
 
-        def wrong(intent: Intent, view: evidence.View, **facts: bool) -> Verdict | None:
+        def wrong(intent: Intent, view: evidence.View, **facts: bool) -> Verdict:
             agreeing, silent = view.said(intent)
             found = right(intent, view, **facts)
-            unlike = found is not None and found.key is None and not agreeing | silent
+            unlike = found.key is None and not agreeing | silent
             return Verdict(State.ABSENT) if unlike else found
 
         patch.setattr(reconcile, "judge", wrong)
@@ -290,3 +302,30 @@ def test_absence_of_what_is_to_be_sent_again_is_caught() -> None:
         patch.setattr(Ledger, "searched", searched)
 
     assert_caught("given up too early", bug)
+
+
+def test_a_push_left_out_of_the_snapshot_taken_for_new_is_caught() -> None:
+    """What one listing lacks may be old: place and time of the others tell."""
+
+    def bug(patch: Patch) -> None:
+        patch.setattr(reconcile, "not_newer", lambda *facts: frozenset())
+
+    assert_caught("wrong link", bug, omits=0.05, echo="none", exclusive=True)
+
+
+def test_a_list_that_contradicts_itself_believed_is_caught() -> None:
+    """A list in disorder, or with a push in it twice, proves nothing by what it lacks."""
+
+    def bug(patch: Patch) -> None:
+        patch.setattr(ListedPushes, "is_consistent", True)
+        patch.setattr(reconcile, "not_newer", lambda *facts: frozenset())
+
+    assert_caught("wrong link", bug, shuffles=0.5, exclusive=True)
+
+
+@pytest.mark.parametrize(
+    "weather", [{"omits": 0.002}, {"omits": 0.01}, {"repeats": 0.05}, {"shuffles": 0.3}]
+)
+def test_lists_that_are_not_as_documented_break_no_promise(weather: dict[str, Any]) -> None:
+    """Rows left out, twice or in disorder leave pushes in doubt: none is linked to another's."""
+    assert simulator.simulate(range(HISTORIES), **weather).violations == []

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from datetime import datetime
+from itertools import dropwhile
 from typing import ClassVar, Final, Protocol
 
 from attrs import evolve, frozen
@@ -65,6 +67,7 @@ class _KeyAlone:
     """A push that was there before, or whose row cannot be read: then it may be anybody's."""
 
     push_operation_key: str
+    requested_on_utc: datetime | None
     data_connection_id: ClassVar[str | None] = None
     data_type: ClassVar[str | None] = None
     status: ClassVar[str] = "Unknown"
@@ -84,20 +87,22 @@ class PushList:
 
         An exception from a middleware is logged and counts as a failure too.
         """
-        known, found = asked.known, dict[str, Operation]()
+        known, found, keys = asked.known, list[Operation](), set[str]()
         size, most = (SNAPSHOT, 1) if known is None else (PAGE, MOST_PAGES)
         for number in range(1, most + 1):
             page = await self._page(asked.company_id, number, size)
             if page is None:
                 return None
             full = {} if known is None else _in_full(page, asked.old)
-            for index, row in enumerate(page.rows):
-                found.setdefault(row.key, full.get(index) or _KeyAlone(row.key))
+            # New pushes shift the list: a page may begin with rows of the page before.
+            shown = dropwhile(lambda one: one[1].key in keys, enumerate(page.rows))
+            found += [full.get(at) or _KeyAlone(row.key, row.requested_on_utc) for at, row in shown]
+            keys.update(row.key for row in page.rows)
             if not page.more:
-                return ListedPushes(tuple(found.values()), whole=True)
-            if known and known <= found.keys():
+                return ListedPushes(tuple(found), whole=True)
+            if known and known <= keys:
                 break
-        return ListedPushes(tuple(found.values()), whole=False)
+        return ListedPushes(tuple(found), whole=False)
 
     async def _page(self, company_id: str, number: int, size: int) -> rows.Rows | None:
         request = page_request(self.dialect, company_id, number, size)

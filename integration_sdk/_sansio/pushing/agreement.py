@@ -20,6 +20,8 @@ Place = tuple[str | int, ...]
 AN_OBJECT: Final = "object"
 A_LIST: Final = "list of "
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_A_NUMBER = pattern(r"-?\d+(?:e-?\d\d?)?")
+"""Of those that anybody writes out."""
 _A_DATE = pattern(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d.*)?")
 
 
@@ -61,6 +63,19 @@ def leaf(value: object) -> str | None:
             return _moment(value) or f"text {value}"
         case _:
             return f"no leaf: {type(value).__name__}"
+
+
+def as_written(spelt: str) -> str:
+    """Return what is left of a `leaf` when a platform writes it down as a natural key.
+
+    Platforms turn numbers into text, trim it, and change its case; nothing else may differ.
+    """
+    kind, _, text = spelt.partition(" ")
+    if kind == "text":
+        return " ".join(text.split()).casefold()
+    if kind != "number" or not _A_NUMBER.fullmatch(text):
+        return spelt
+    return f"{Decimal(text):f}"
 
 
 def _exact(number: Decimal) -> str:

@@ -15,6 +15,7 @@ from integration_sdk._sansio.pushing.agreement import (
     A_LIST,
     AN_OBJECT,
     Place,
+    as_written,
     decode,
     leaf,
     places,
@@ -72,9 +73,9 @@ class Echoes:
             for push, echo in self._told():
                 held = leaf(value_at(echo, path))
                 if held is not None:
-                    column.add(held, push)
+                    column.add(as_written(held), push)
         column = self._by_key[path]
-        return Said(column.holding.get(value, 0), self._all & ~column.any)
+        return Said(column.holding.get(as_written(value), 0), self._all & ~column.any)
 
     def _compare_values(self, sent: object) -> Said:
         if not self._by_place:

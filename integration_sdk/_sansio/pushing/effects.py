@@ -34,7 +34,7 @@ from typing import TypeAlias, TypeVar
 
 from attrs import define, field, frozen
 
-from integration_sdk._sansio.pushing.evidence import ListedPushes, Operation
+from integration_sdk._sansio.pushing.evidence import ListedPushes, Operation, Verdict
 from integration_sdk._sansio.pushing.intents import DOUBTED, Intent, Lane, SendResult, State
 
 
@@ -143,6 +143,7 @@ class Ledger:
     unrecorded: Outcomes that could not be written to disk, by intent: `catch_up` tries again;
         after a crash they are found out again.
     read: Final pushes read one by one for their echo, by key; kept while anything is in doubt.
+    concluded: What the last listing suggested about each intent in doubt.
     to_repeat: AMBIGUOUS intents that `transmit` is about to send again. A listing may show their
         pushes, but cannot say that they have none.
     """
@@ -153,6 +154,7 @@ class Ledger:
     _claims: dict[str, str] = field(factory=dict)
     unrecorded: dict[str, Intent] = field(factory=dict)
     read: dict[str, Operation] = field(factory=dict)
+    concluded: dict[str, Verdict] = field(factory=dict)
     to_repeat: set[str] = field(factory=set)
 
     def note(self, intent: Intent) -> None:
@@ -175,6 +177,7 @@ class Ledger:
             del self._lanes[intent.lane]
         if not self._lanes:
             self.read.clear()
+            self.concluded.clear()
 
     def get(self, intent_id: str) -> Intent | None:
         """Return the current state of an intent; None if it is settled or unknown."""

@@ -1,17 +1,26 @@
 """Which of the listed pushes is ours? What a listing proves about an intent in doubt.
 
-"New" is a set difference, never a comparison of clocks: listed now, not listed in the
-snapshot taken before the send, not claimed by another intent. About the new pushes of the lane::
+"New" is a set difference: listed now, not listed in the snapshot taken before the send, not
+claimed by another intent. About the new pushes of the lane::
 
     E2          exactly one agrees with what we sent, on the natural key or on every leaf,
                 and it cannot be a rival's
     E1          there is exactly one; the journal is the lane's only writer, the search
                 has lasted long enough, and the lane has no rival
-    ABSENT      the search has lasted long enough and there is none, or the natural key of each
-                says that it is another record, in a lane that others write to
+    ABSENT      the search has lasted long enough and there is none
     UNRESOLVED  the search has lasted long enough and none of the above holds
 
-All but UNRESOLVED require a listing that reaches back past the snapshot. A rival is an intent of
+All but UNRESOLVED require a listing that reaches back past the snapshot and does not contradict
+itself or the snapshot. A list may leave rows out, show them late or in disorder, and what one
+answer lacks is no evidence alone:
+
+* The snapshot may have left out an old push, which then looks new. So a push proves nothing
+  unless it stands above every push of the snapshot, in a list whose times run downwards, and
+  its own time, if told, is later than all of theirs. Both times are the service's own.
+* A later listing may leave out a rival push, or ours. So E1 and ABSENT, which rest on what is
+  not there, require the listing before to have said the same.
+
+What remains possible: the snapshot left out the very newest push, alone. A rival is an intent of
 the lane that may own an unclaimed push: SENDING, AMBIGUOUS, ABSENT, UNRESOLVED, or given up by
 the caller without a key. Two intents with equal payloads cannot be told apart, so there is no
 guessing between them. Without a natural key, different values prove nothing: platforms rewrite
@@ -19,8 +28,9 @@ records, so a push that looks different may still be ours. No rule can detect a 
 of the very same record: declaring a natural key asserts that there is none.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, islice
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import chain, islice, pairwise
 from typing import Protocol
 
 from attrs import define, field, frozen
@@ -46,6 +56,8 @@ class Operation(Protocol):
     @property
     def is_final(self) -> bool: ...
     @property
+    def requested_on_utc(self) -> datetime | None: ...
+    @property
     def data(self) -> Mapping[str, object] | None: ...
 
 
@@ -65,6 +77,13 @@ class ListedPushes:
         """The keys, in the listing's order."""
         return [operation.push_operation_key for operation in self.operations]
 
+    @property
+    def is_consistent(self) -> bool:
+        """Whether each key is listed once, and the times run downwards."""
+        times = [one.requested_on_utc for one in self.operations if one.requested_on_utc]
+        ordered = all(upper >= lower for upper, lower in pairwise(times))
+        return ordered and len(set(self.keys)) == len(self.operations)
+
     def snapshot(self, newest: int | None = None) -> Snapshot | None:
         """Return a snapshot of all keys, or of the *newest*; None if it would prove nothing."""
         keys = self.keys
@@ -81,12 +100,15 @@ class View:
     rows: The lane's intents that may own an unclaimed push, by id; shared by all views of the
         lane.
     reaches_back: Whether only the service's own lag could hide a push newer than the snapshot.
+    old: Keys among *fresh* that the snapshot may have left out: they may be anything.
     """
 
     fresh: Sequence[Operation]
     rows: dict[str, Intent]
     reaches_back: bool
+    old: Collection[str] = ()
     open: int = field(init=False)
+    recent: int = field(init=False)
     _echoes: Echoes = field(init=False)
     _bits: dict[str, int] = field(init=False)
     _said: dict[str, Said] = field(init=False, factory=dict)
@@ -97,6 +119,7 @@ class View:
         self.open = (1 << len(self.fresh)) - 1
         self._echoes = Echoes([one.data for one in self.fresh])
         self._bits = {one.push_operation_key: 1 << at for at, one in enumerate(self.fresh)}
+        self.recent = sum(bit for key, bit in self._bits.items() if key not in self.old)
 
     def settle(self, intent_id: str, key: str) -> None:
         """Take the intent, and the push *key* that it owns, out of question."""
@@ -145,21 +168,32 @@ def new_since(snapshot: Snapshot | None, listing: ListedPushes) -> Sequence[Oper
         return listing.operations
     known = [at for at, key in enumerate(listing.keys) if key in snapshot.keys]
     below = None if snapshot.whole else max(known, default=-1) + 1
-    newer = listing.operations[:below]
-    return [one for one in newer if one.push_operation_key not in snapshot.keys]
+    newer = {one.push_operation_key: one for one in listing.operations[:below]}
+    return [one for key, one in newer.items() if key not in snapshot.keys]
+
+
+def not_newer(snapshot: Snapshot | None, listing: ListedPushes) -> frozenset[str]:
+    """Return the keys of new pushes that may be older than the snapshot, which left them out."""
+    if snapshot is None:
+        return frozenset(listing.keys)
+    known = [at for at, key in enumerate(listing.keys) if key in snapshot.keys]
+    times = [time for at in known if (time := listing.operations[at].requested_on_utc)]
+    first, latest = min(known, default=len(listing.keys)), max(times, default=None)
+    return frozenset(
+        one.push_operation_key
+        for at, one in enumerate(listing.operations)
+        if at > first or (latest and one.requested_on_utc and one.requested_on_utc <= latest)
+    )
 
 
 def reaches_back(snapshot: Snapshot | None, listing: ListedPushes) -> bool:
     """Whether the listing provably goes back past the snapshot.
 
-    A list that shares no key with it (cut off, or of another company) proves nothing.
+    A list that lacks one of its keys (cut off, or left out) or contradicts itself proves nothing.
     """
-    if snapshot is None:
+    if snapshot is None or not listing.is_consistent:
         return False
-    listed = snapshot.keys.intersection(listing.keys)
-    if not snapshot.keys:
-        return listing.whole
-    return bool(listed) and (listing.whole or listed == snapshot.keys)
+    return listing.whole if not snapshot.keys else snapshot.keys.issubset(listing.keys)
 
 
 def in_lane(operation: Operation, lane: Lane, path_names: Mapping[str, str]) -> bool:
@@ -188,40 +222,39 @@ class Verdict:
     candidates: tuple[str, ...] = ()
 
 
-def judge(intent: Intent, view: View, *, exclusive: bool, searched_enough: bool) -> Verdict | None:
-    """Return what the view proves; None if it is too early to say.
-
-    Args:
-        intent: An intent in doubt.
-        view: From a listing requested after the intent was sent.
-        exclusive: Whether the caller declared that nobody else writes to the lane.
-        searched_enough: Whether `Policy.search_patience` had passed when the listing was
-            requested.
-    """
+def judge(intent: Intent, view: View, *, exclusive: bool) -> Verdict:
+    """Return what the view of one listing suggests about an intent in doubt."""
     agreeing, silent = view.said(intent)
     if view.reaches_back and _echo_proves(intent, view, agreeing, silent):
         return Verdict(State.RESOLVED, next(view.keys(agreeing)), Evidence.AGREEING_ECHO)
-    if not searched_enough:
-        return None
-    if view.reaches_back and exclusive and _may_be_only(intent, view, agreeing | silent):
-        return Verdict(State.RESOLVED, next(view.keys(view.open)), Evidence.ONLY_ONE_NEW)
     like = agreeing | silent
-    unlike = view.open & ~like if exclusive or intent.natural_key is None else 0
-    if view.reaches_back and not like | unlike:
+    if view.reaches_back and exclusive and _may_be_only(intent, view, like):
+        return Verdict(State.RESOLVED, next(view.keys(view.open)), Evidence.ONLY_ONE_NEW)
+    if view.reaches_back and not view.open:
         return Verdict(State.ABSENT)
-    keys = chain.from_iterable(map(view.keys, (agreeing, silent, unlike)))
+    keys = chain.from_iterable(map(view.keys, (agreeing, silent, view.open & ~like)))
     return Verdict(State.UNRESOLVED, candidates=tuple(islice(keys, _MOST_CANDIDATES)))
+
+
+def is_proved(now: Verdict, before: Verdict | None, *, searched_enough: bool) -> bool:
+    """Whether a conclusion counts, given that of the listing *before*.
+
+    *searched_enough*: Whether `Policy.search_patience` had passed when the listing was requested.
+    """
+    if now.evidence is Evidence.AGREEING_ECHO:
+        return True
+    return searched_enough and (now.state is State.UNRESOLVED or now == before)
 
 
 def _echo_proves(intent: Intent, view: View, agreeing: int, silent: int) -> bool:
     """Rule E2. Without a natural key, a silent push might turn out to agree as well."""
     if agreeing.bit_count() != 1 or (silent and intent.natural_key is None):
         return False
-    return not view.is_contested(agreeing)
+    return bool(agreeing & view.recent) and not view.is_contested(agreeing)
 
 
 def _may_be_only(intent: Intent, view: View, like: int) -> bool:
     """Rule E1. A platform may rewrite leaves, but not the natural key."""
-    if view.open.bit_count() != 1 or view.has_rivals(intent):
+    if view.open.bit_count() != 1 or not view.open & view.recent or view.has_rivals(intent):
         return False
     return intent.natural_key is None or bool(like)

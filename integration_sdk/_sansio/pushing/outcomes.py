@@ -99,11 +99,12 @@ def in_doubt(request: PushRequest, intent: Intent) -> PushOutcome:
     decision any more.
     """
     some = ", ".join(intent.candidates[:3])
-    seen = (
-        f"It may be one of {len(intent.candidates)}: {some}"
-        if intent.candidates
-        else "No list shows it"
-    )
+    if intent.candidates:
+        seen = f"It may be one of {len(intent.candidates)}: {some}"
+    elif intent.state is State.ABSENT:
+        seen = "No list shows it"
+    else:
+        seen = "The lists could not tell whether it exists"
     cause = _cause(intent).rstrip(".")
     error = PushInDoubt(
         f"{_name(request)} may or may not have been pushed: {cause}. "

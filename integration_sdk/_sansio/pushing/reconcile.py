@@ -27,8 +27,10 @@ from integration_sdk._sansio.pushing.evidence import (
     Verdict,
     View,
     in_lane,
+    is_proved,
     judge,
     new_since,
+    not_newer,
     reaches_back,
 )
 from integration_sdk._sansio.pushing.intents import (
@@ -47,6 +49,7 @@ from integration_sdk._sansio.pushing.protocol import record, write
 from integration_sdk.errors import ConfigurationError, JournalError
 
 _NOT_YET = {State.SENDING: "still being sent", State.AMBIGUOUS: "still searched for"}
+_ABSENT_YET = (State.ABSENT, State.AMBIGUOUS)
 _READ_SINGLY = 20
 """Maximum number of pushes without ``data`` that are read one by one after a listing."""
 
@@ -92,8 +95,16 @@ def search_again(
     """List the company's pushes once, and judge all intents in doubt.
 
     *searched_enough*: AMBIGUOUS intents that were searched for as long as the policy wants; ABSENT
-    and UNRESOLVED ones always were.
+    and UNRESOLVED ones always were. A second listing follows if only that can confirm the first.
     """
+    if (yield from _look(ledger, company_id, policy, searched_enough)):
+        yield from _look(ledger, company_id, policy, searched_enough)
+
+
+def _look(
+    ledger: Ledger, company_id: str, policy: Policy, searched_enough: Collection[str]
+) -> Machine[bool]:
+    """List once and judge; return whether another listing could confirm what is suggested."""
     asked = ledger.doubted(company_id)  # the listing may lack what is sent from here on
     listing = yield _listing_for(company_id, asked)
     if not isinstance(listing, ListedPushes):
@@ -104,12 +115,20 @@ def search_again(
     rows = list(
         _judged(ledger, _views(ledger, listing, new, unowned), asked, policy, searched_enough)
     )
-    if not rows:
-        return
     try:
-        yield from record(ledger, *rows)
+        if rows:
+            yield from record(ledger, *rows)
     except KeyClaimed:
-        return  # another intent got one of the keys meanwhile; the next listing will tell
+        return False  # another intent got one of the keys meanwhile; the next listing will tell
+    return any(_awaits_another(ledger, one.id, searched_enough) for one in asked)
+
+
+def _awaits_another(ledger: Ledger, intent_id: str, searched_enough: Collection[str]) -> bool:
+    now, said = ledger.get(intent_id), ledger.concluded.get(intent_id)
+    if now is None or said is None or now.state not in DOUBTED:
+        return False
+    enough = intent_id in searched_enough or now.state in DECIDABLE
+    return enough and (said.key is not None or (said.state, now.state) == _ABSENT_YET)
 
 
 def _listing_for(company_id: str, asked: Collection[Intent]) -> ListPushes:
@@ -161,6 +180,7 @@ def _views(
             [free[key] for one in ones if (key := one.push_operation_key) in free],
             rows[lane],
             reaches_back(snapshot, listing),
+            not_newer(snapshot, listing),
         )
         for (snapshot, lane), ones in new.items()
     }
@@ -180,8 +200,9 @@ def _judged(
             continue
         enough = now.id in searched_enough or now.state in DECIDABLE
         view = views[intent.snapshot, intent.lane]
-        verdict = judge(now, view, exclusive=policy.exclusive, searched_enough=enough)
-        row = now if verdict is None else _step(now, verdict)
+        before, verdict = ledger.concluded.get(now.id), judge(now, view, exclusive=policy.exclusive)
+        ledger.concluded[now.id] = verdict
+        row = _step(now, verdict) if is_proved(verdict, before, searched_enough=enough) else now
         if row.key is not None:
             for one in views.values():
                 one.settle(row.id, row.key)

@@ -9,6 +9,7 @@ decoded by `shapes.read_operation`.
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
@@ -23,10 +24,19 @@ from integration_sdk.models import PushChange, PushOperation, PushStatus, Record
 
 
 class Row(msgspec.Struct, gc=False):
-    """The two fields that a poll looks at."""
+    """What a poll looks at, and the time by which a search tells old pushes from new ones."""
 
     key: str = msgspec.field(name="pushOperationKey")
     status: str | None = None
+    requested: str | None = msgspec.field(name="requestedOnUtc", default=None)
+
+    @property
+    def requested_on_utc(self) -> datetime | None:
+        """The service's time of the request; None if it is absent or unreadable."""
+        try:
+            return None if self.requested is None else parse_utc(self.requested)
+        except ValueError:
+            return None
 
 
 _NOTHING: Final = msgspec.Raw(b"null")
