@@ -138,6 +138,7 @@ class Caller:
             model=model,
             decode=decode,
             changes=changes,
+            timeout=self.settings.timeout,
             **options,
         )
 

@@ -134,6 +134,8 @@ class Pager(Generic[T_co]):
         order_by: The order that *request* asks for.
         decode: Reads the bytes of an item, instead of *model*.
         changes: The filter for ``changed_since=``; *request* has its text.
+        timeout: Seconds to wait for a page, in whatever sizes it is requested; None for no limit.
+            With ``page_size="auto"`` each size has the timeout of *fetch*.
         clock: Seconds, monotonic.
 
     The other arguments are described in `ListOptions`.
@@ -165,6 +167,7 @@ class Pager(Generic[T_co]):
         on_invalid: OnInvalid | None = None,
         numbers: Literal["float", "decimal"] = "float",
         changes: ChangesFilter | None = None,
+        timeout: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         _check_options(prefetch, max_bytes, limit, on_drift, numbers)
@@ -185,6 +188,7 @@ class Pager(Generic[T_co]):
         self._on_drift = on_drift
         self._keys = Keys.of(key, self._reader.value)
         self._order = Order.by(order_by)
+        self._timeout = None if self._auto else timeout
         self._clock = clock
         self._cursor = cursor
         self._start = self._starting_position()
@@ -261,6 +265,7 @@ class Pager(Generic[T_co]):
             watch=self._drift_watch() if watches else None,
             want_extra=want_extra,
             one_call=one_call,
+            timeout=self._timeout,
         )
         return self._stream
 
