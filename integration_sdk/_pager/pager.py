@@ -21,7 +21,7 @@ from collections.abc import Callable, Generator
 from datetime import datetime
 from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import Any, Generic, Literal, NoReturn, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypedDict, TypeVar
 
 from integration_sdk._pager.checkpoint import Checkpoint
 from integration_sdk._pager.readings import Chunks, Items, ListPage, Pages, save
@@ -199,8 +199,10 @@ class Pager(Generic[T_co]):
 
     # Reading
 
-    def __iter__(self) -> NoReturn:
-        raise TypeError("this list is read with 'async for', or with 'await pager.collect()'")
+    if not TYPE_CHECKING:  # type checkers refuse "for" by themselves
+
+        def __iter__(self) -> NoReturn:
+            raise TypeError("use 'async for' to read this list, or 'await' its collect()")
 
     def __aiter__(self) -> Items[T_co]:
         """Iterate over the items, from the start or the cursor."""
