@@ -47,12 +47,17 @@ class Page(Generic[T_co]):
     Source: "Page envelope (list responses)".
     """
 
-    results: Sequence[T_co]
+    results: Sequence[T_co] = field(repr=lambda results: f"[{len(results)} items]")
     page_number: int
     page_size: int
     total_results: int
-    links: Links = Links()
-    extra: Extra = Factory(dict)
+    links: Links = field(default=Links(), repr=False)
+    extra: Extra = field(factory=dict, repr=False)
+
+    @property
+    def total_pages(self) -> int:
+        """Number of pages of this size in the whole result set; 0 if it is empty."""
+        return -(-self.total_results // self.page_size) if self.page_size else 0
 
 
 # Validation, in error bodies and push operations

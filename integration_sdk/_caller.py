@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from attrs import Factory, frozen
 
@@ -13,11 +13,13 @@ from integration_sdk._pager.pager import ListOptions, Pager
 from integration_sdk._remembered_options import RememberedOptions
 from integration_sdk._sansio import requests, responses
 from integration_sdk._sansio.codec import Json
+from integration_sdk._sansio.paging.changes import MODIFIED, ChangesFilter
 from integration_sdk._sansio.paging.items import Decode
 from integration_sdk._sansio.requests import DEFAULT_PAGE_SIZE, Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk._session import BeforeSending, CallOptions, Session
 from integration_sdk.dialect import Dialect
+from integration_sdk.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from integration_sdk._sansio.options.options import Problem, PushOptions
@@ -112,11 +114,14 @@ class Caller:
         """
         of_items = {"model"} if decode is None else set[str]()
         refuse_unknown("list", options, ListOptions.__optional_keys__ | of_items)
-        size = options.get("page_size", DEFAULT_PAGE_SIZE)
+        _refuse_conflicts(options)
+        changes = self._changes(options)
+        page, size = options.pop("page", None), options.get("page_size", DEFAULT_PAGE_SIZE)
         order_by = options.pop("order_by", None)
         request = requests.list_page(
             self.dialect,
             operation,
+            page=1 if page is None else page,
             page_size=DEFAULT_PAGE_SIZE if size == "auto" else size,
             query=options.pop("query", None),
             order_by=order_by,
@@ -132,8 +137,37 @@ class Caller:
             order_by=order_by,
             model=model,
             decode=decode,
+            changes=changes,
+            timeout=self.settings.timeout,
             **options,
         )
+
+    def _changes(self, options: dict[str, Any]) -> ChangesFilter | None:
+        """Return the filter for ``changed_since``, if given, and put it into *options*."""
+        since, by = options.pop("changed_since", None), options.pop("changed_by", MODIFIED)
+        if since is None:
+            return None
+        changes = ChangesFilter.of(since, by, self.dialect.query_parameter, options.get("query"))
+        options |= {"query": changes.text, "order_by": changes.field}
+        return changes
+
+
+_CONFLICTS: Final = {
+    "changed_since": ("order_by", "on_drift", "page"),
+    "page": ("cursor", "checkpoint"),
+}
+"""Options of a list that each do without some others."""
+
+
+def _refuse_conflicts(options: Mapping[str, Any]) -> None:
+    given = {name for name, value in options.items() if value is not None}
+    for name, others in _CONFLICTS.items():
+        if name in given and (both := given.intersection(others)):
+            raise ConfigurationError(f"{name}= does not go with {min(both)}=; leave one out")
+    if "changed_by" in given and "changed_since" not in given:
+        raise ConfigurationError("changed_by= needs changed_since=; order_by= orders a list")
+    if "page" in given and options.get("page_size") == "auto":
+        raise ConfigurationError('page= counts pages of one size; page_size="auto" has several')
 
 
 def refuse_unknown(call: str, options: Iterable[str], known: Collection[str]) -> None:

@@ -131,7 +131,8 @@ class Pushes:
         """
         from integration_sdk._sansio.pushing.rows import read_full  # noqa: PLC0415 - for pushes only
 
-        options.setdefault("order_by", self._caller.dialect.newest_first)
+        if options.get("changed_since") is None:
+            options.setdefault("order_by", self._caller.dialect.newest_first)
         options.setdefault("key", "pushOperationKey")
         numbers = options.setdefault("numbers", self._caller.numbers)
         decode = partial(read_full, exact=numbers == "decimal")

@@ -209,7 +209,7 @@ async def test_the_order_of_a_call_is_the_order_that_is_watched() -> None:
         assert company is not None
         sandbox.faults.drift(insert=40, at="end")
         invoices = client.company(company["id"]).data("invoices")
-        pager = invoices.list(page_size=100, order_by="modifiedDate", prefetch=0)
+        pager = invoices.list(page_size=100, order_by="-modifiedDate", prefetch=0)
 
         await pager.collect()
 

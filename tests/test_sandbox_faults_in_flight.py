@@ -184,6 +184,18 @@ async def test_records_may_come_between_pages(at: Any, first: bool) -> None:
     assert (now[0] == was[0]) is first
 
 
+async def test_records_may_be_edited_between_pages() -> None:
+    """drift(edit=): each read finds records that were changed just now, by the sandbox's clock."""
+    async with serving(invoices=100) as http:
+        http.sandbox.faults.drift(insert=1, edit=3, at="end")
+        query = "modifiedDate>=2026-01-01"
+        path = f"{http.company}/data/invoices"
+        pages = [(await http.get(path, query=query)).body for _ in range(2)]
+
+    assert [page["totalResults"] for page in pages] == [4, 5]
+    assert all(row["modifiedDate"] == row["sourceModifiedDate"] for row in pages[1]["results"])
+
+
 async def test_records_may_go_between_pages() -> None:
     """drift(delete=): the first of the next page is never seen by who counts pages."""
     async with serving(invoices=100) as http:

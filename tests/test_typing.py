@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, assert_type
 
+import pytest
 from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 from attrs import frozen
 
@@ -64,3 +65,11 @@ async def test_items_have_the_type_of_their_model(integration_client: Client) ->
     assert_type([page async for page in pager.pages()], list[ListPage[Invoice]])
     assert_type([chunk async for chunk in pager.chunks(2)], list[list[Invoice]])
     assert isinstance(await pager.first(), Invoice)
+
+
+def test_a_plain_for_is_refused_by_type_checkers() -> None:
+    """A list is awaited; the unused-ignore warning of mypy keeps this promise."""
+    pager: Pager[dict[str, Any]] = Client("key", "https://api.example").companies.list()
+
+    with pytest.raises(TypeError, match="async for"):
+        iter(pager)  # type: ignore[call-overload]  # the promise

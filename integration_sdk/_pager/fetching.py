@@ -7,6 +7,7 @@ be awaited. Pages that are no longer needed are cancelled.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
@@ -50,14 +51,29 @@ class Fetching:
         fetch: Sends a request.
         clock: Seconds, monotonic.
         report: Counts requests and waits.
+        timeout: Seconds to wait for a page, in whatever sizes it is requested; None for no limit.
+        patient: Whether a page that is waited for is repeated until then.
     """
 
     walk: Walk
     fetch: Fetch
     clock: Callable[[], float]
     report: ListReport
+    timeout: float | None = None
+    patient: bool = True
+    _deadline: float = field(init=False, default=math.inf)
     _on_its_way: dict[PageRequest, _OnItsWay] = field(init=False, factory=dict)
     _loop: asyncio.AbstractEventLoop | None = field(init=False, default=None)
+
+    def begin_waiting(self) -> None:
+        """Note that the head is waited for from now on."""
+        timeout = math.inf if self.timeout is None else self.timeout
+        self._deadline = asyncio.get_running_loop().time() + timeout
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds for which the head may still be waited for."""
+        return self._deadline - asyncio.get_running_loop().time()
 
     def send(self, *, waiting: bool) -> None:
         """Request the pages that the walk wants now; all but an awaited one at low priority."""
@@ -71,6 +87,9 @@ class Fetching:
             request = evolve(
                 self.walk.request, params=wanted.params, raw_query=wanted.query, priority=priority
             )
+            if awaited:
+                left = None if self.timeout is None else max(self.seconds_left, 0.0)
+                request = evolve(request, patient=self.patient, seconds_left=left)
             task = loop.create_task(self._fetch_page(wanted, request))
             self._on_its_way[wanted] = _OnItsWay(task, ahead=not awaited)
 
@@ -113,7 +132,7 @@ class Fetching:
             return outcome
         # A page that was requested ahead, at low priority, may have failed only for that reason:
         # it is requested once more.
-        if recover(outcome) or sent.ahead:
+        if recover(outcome) or (sent.ahead and self.seconds_left > 0):
             return None
         raise outcome
 

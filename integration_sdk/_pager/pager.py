@@ -18,14 +18,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator
+from datetime import datetime
 from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import Any, Generic, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypedDict, TypeVar
 
 from integration_sdk._pager.checkpoint import Checkpoint
 from integration_sdk._pager.readings import Chunks, Items, ListPage, Pages, save
 from integration_sdk._pager.stream import OnDrift, OnInvalid, Stream
 from integration_sdk._sansio.arguments import one_of, sendable, whole_number
+from integration_sdk._sansio.paging.changes import (
+    ChangesFilter,
+    ChangeWalk,
+    write_moment,
+)
 from integration_sdk._sansio.paging.cursor import Position, is_numbered, read_cursor, write_cursor
 from integration_sdk._sansio.paging.drift import DriftWatch, Keys, Order
 from integration_sdk._sansio.paging.items import Decode, ItemReader
@@ -56,8 +62,17 @@ class ListOptions(TypedDict, total=False):
         page_size: Items per page, 1 to 5000, default 100. "auto" adapts it to the size and speed
             of the answers: a page that takes too long is requested again in smaller sizes, up
             to twice, each time with the client's timeout (not if you await a single page).
-        query: A filter, such as ``status=Paid&&modifiedDate>=2026-01-31T09:00:00Z``.
+        page: Number of the page to begin with, counted from 1 in pages of *page_size*.
+        query: A filter, such as ``status=Paid&&totalAmount>1000``.
         order_by: A field, or ``-field`` for descending order.
+        changed_since: A moment, as an aware datetime or as text such as an earlier
+            ``pager.watermark``. Only records that were changed then or later are read, in that
+            order. One that is changed meanwhile comes again; none is missed, whatever is changed
+            while you read. Deletions are not seen, nor records without the field. The service
+            must filter and order by it, its clock must not go back, and a record must appear at
+            the moment that it names, not later.
+        changed_by: The field that says when a record was changed, default ``modifiedDate``
+            (assumed: the document does not show it).
         prefetch: Pages to fetch ahead of the one being read, 0 to 256, default 4.
         max_bytes: How many bytes of pages to hold in memory, counting those being fetched;
             approximate, default 32 MiB.
@@ -87,8 +102,11 @@ class ListOptions(TypedDict, total=False):
     """
 
     page_size: int | Literal["auto"]
+    page: int | None
     query: str | None
     order_by: str | None
+    changed_since: datetime | str | None
+    changed_by: str
     prefetch: int
     max_bytes: int
     limit: int | None
@@ -115,6 +133,9 @@ class Pager(Generic[T_co]):
         model: Class of the items; None for plain values.
         order_by: The order that *request* asks for.
         decode: Reads the bytes of an item, instead of *model*.
+        changes: The filter for ``changed_since=``; *request* has its text.
+        timeout: Seconds to wait for a page, in whatever sizes it is requested; None for no limit.
+            With ``page_size="auto"`` each size has the timeout of *fetch*.
         clock: Seconds, monotonic.
 
     The other arguments are described in `ListOptions`.
@@ -145,6 +166,8 @@ class Pager(Generic[T_co]):
         order_by: str | None = None,
         on_invalid: OnInvalid | None = None,
         numbers: Literal["float", "decimal"] = "float",
+        changes: ChangesFilter | None = None,
+        timeout: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         _check_options(prefetch, max_bytes, limit, on_drift, numbers)
@@ -160,10 +183,12 @@ class Pager(Generic[T_co]):
         self._limit = limit
         self._max_empty = whole_number("max_empty_pages", max_empty_pages, 0, 2**63)
         self._checkpoint = _checkpoint(checkpoint)
+        self._changes = changes
         self._on_invalid = on_invalid
         self._on_drift = on_drift
         self._keys = Keys.of(key, self._reader.value)
         self._order = Order.by(order_by)
+        self._timeout = None if self._auto else timeout
         self._clock = clock
         self._cursor = cursor
         self._start = self._starting_position()
@@ -173,6 +198,11 @@ class Pager(Generic[T_co]):
         return f"<Pager of {self._request.path} at {self._position.done} items>"
 
     # Reading
+
+    if not TYPE_CHECKING:  # type checkers refuse "for" by themselves
+
+        def __iter__(self) -> NoReturn:
+            raise TypeError("use 'async for' to read this list, or 'await' its collect()")
 
     def __aiter__(self) -> Items[T_co]:
         """Iterate over the items, from the start or the cursor."""
@@ -225,18 +255,19 @@ class Pager(Generic[T_co]):
     ) -> Stream[T_co]:
         ahead = self._prefetch if prefetch is None else prefetch
         bound = _lower(limit, self._limit)
-        repairs = self._on_drift == "repair"
+        watches = self._on_drift != "repair" and self._changes is None
         self._start = self._starting_position()
         self._stream = Stream(
-            walk=self._walk(PageQueue(ahead, self._max_bytes), bound, repairs=repairs),
+            walk=self._walk(PageQueue(ahead, self._max_bytes), bound),
             reader=self._reader,
             fetch=self._fetch,
             clock=self._clock,
             on_invalid=self._on_invalid,
             on_drift=self._on_drift,
-            watch=None if repairs else self._drift_watch(),
+            watch=self._drift_watch() if watches else None,
             want_extra=want_extra,
             one_call=one_call,
+            timeout=self._timeout,
         )
         return self._stream
 
@@ -244,10 +275,13 @@ class Pager(Generic[T_co]):
         told = self._on_drift in {"warn", "raise"}
         return DriftWatch(self._keys, self._order, every_key=told)
 
-    def _walk(self, queue: PageQueue, limit: int | None, *, repairs: bool) -> Walk:
+    def _walk(self, queue: PageQueue, limit: int | None) -> Walk:
         facts: dict[str, Any] = {"request": self._request, "start": self._start, "queue": queue}
-        if repairs:
-            return RepairWalk(**facts, limit=limit, size=self._page_size, keys=self._keys)
+        keyed: dict[str, Any] = {"limit": limit, "size": self._page_size, "keys": self._keys}
+        if self._changes is not None:
+            return ChangeWalk(**facts, **keyed, changes=self._changes)
+        if self._on_drift == "repair":
+            return RepairWalk(**facts, **keyed)
         sizes = PageSize.automatic() if self._auto else PageSize(self._page_size)
         return PageWalk(
             **facts,
@@ -266,6 +300,21 @@ class Pager(Generic[T_co]):
         Pass it as ``list(cursor=...)`` to the same list, at any time and in any process.
         """
         return write_cursor(self._request, self._position)
+
+    @property
+    def watermark(self) -> str:
+        """The moment to pass to the next run as ``list(changed_since=...)``, as ISO 8601 in UTC.
+
+        All changes before it are among the items that you received. It can be taken at any time;
+        at the end of the list it is when the last item was changed. Records of just that moment
+        come again in the next run, so merge them by key.
+
+        Raises:
+            ConfigurationError: This list was made without ``changed_since=``.
+        """
+        if self._changes is None:
+            raise ConfigurationError("there is no watermark; use list(changed_since=...)")
+        return write_moment(self._changes.moment_in(self._position.params))
 
     @property
     def report(self) -> ListReport:
@@ -306,12 +355,19 @@ class Pager(Generic[T_co]):
         place = self._checkpoint
         saved = place.load() if place else None
         if place is None or saved is None:
-            return Position(params=self._request.params)
+            return self._beginning()
         try:
             return read_cursor(self._request, saved)
         except ConfigurationError as error:
             what = f"{error}; or remove the file to start over"
         raise ConfigurationError(f"checkpoint {place.path}: {what}")
+
+    def _beginning(self) -> Position:
+        if self._changes is not None:
+            since = self._changes.since
+            return Position(params=self._changes.params(self._request, since, self._page_size))
+        before = int(dict(self._request.params).get("page", 1)) - 1
+        return Position(params=self._request.params, done=before * self._page_size)
 
 
 def _checkpoint(given: str | Path | Checkpoint | None) -> Checkpoint | None:

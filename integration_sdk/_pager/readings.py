@@ -33,7 +33,7 @@ class ListPage(Page[T_co]):
         cursor: The place after this page, for ``list(cursor=...)``.
     """
 
-    cursor: str
+    cursor: str = field(repr=False)
     _checkpoint: Checkpoint | None = field(default=None, repr=False, eq=False)
 
     async def commit(self) -> None:

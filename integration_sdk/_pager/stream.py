@@ -66,6 +66,7 @@ class Stream(Generic[T]):
         want_extra: Whether to read a page's unknown fields.
         one_call: Whether a single page is wanted, within one timeout. A page that takes too
             long is then not requested again in smaller sizes.
+        timeout: Seconds to wait for a page, in whatever sizes it is requested; None for no limit.
         report: Statistics so far.
         items: The current page and its items; None before the first.
     """
@@ -79,6 +80,7 @@ class Stream(Generic[T]):
     watch: DriftWatch | None = None
     want_extra: bool = False
     one_call: bool = False
+    timeout: float | None = None
     report: ListReport = field(factory=ListReport)
 
     items: PageItems | None = field(init=False, default=None)
@@ -95,7 +97,14 @@ class Stream(Generic[T]):
     """Whether a shortfall at the end of the list has been reported."""
 
     def __attrs_post_init__(self) -> None:
-        self._fetching = Fetching(self.walk, self.fetch, self.clock, self.report)
+        self._fetching = Fetching(
+            self.walk,
+            self.fetch,
+            self.clock,
+            self.report,
+            timeout=self.timeout,
+            patient=not self.one_call,
+        )
         self._slices = Slices(self.clock)
         keep_large_blocks()
 
@@ -232,6 +241,7 @@ class Stream(Generic[T]):
 
     async def _open_next(self) -> bool:
         """Make the next page the current one; False at the end of the list."""
+        self._fetching.begin_waiting()
         while self._stopped_at is None:
             head = self.walk.head
             if head is None:
@@ -242,8 +252,10 @@ class Stream(Generic[T]):
             page = await self._read(answer.response) if answer else None
             if self._stopped_at is not None:
                 break
-            if answer and page and self._open(answer, page):
-                return True
+            if answer and page:
+                if self._open(answer, page):
+                    return True
+                self._fetching.begin_waiting()
         return False
 
     def _open(self, answer: Fetched, page: RawPage) -> bool:
@@ -288,7 +300,7 @@ class Stream(Generic[T]):
         gateway = isinstance(error, ApiError) and error.status in TOO_SLOW
         slow = gateway or isinstance(error, AnswerLost)
         if isinstance(error, ResponseTooLarge) or (slow and not self.one_call):
-            return self.walk.shrink_head()
+            return self._fetching.seconds_left > 0 and self.walk.shrink_head()
         return False
 
     def _at_the_end(self) -> bool:

@@ -77,6 +77,9 @@ class Request:
         safety: Whether the request can be repeated.
         company_id: The company whose limits it counts against; None for none.
         priority: Which calls it precedes when some have to wait.
+        patient: Whether it is repeated, where the service asks to come again later, for as long
+            as its timeout lasts.
+        seconds_left: Seconds that the call may take, if fewer than its timeout.
         body_limit: Maximum size of the answer in bytes, decompressed.
         replacement: Path that replaces this one when it is removed.
     """
@@ -93,6 +96,8 @@ class Request:
     safety: Safety = Safety.READ
     company_id: str | None = None
     priority: Priority = Priority.INTERACTIVE
+    patient: bool = False
+    seconds_left: float | None = None
     body_limit: int = 64 * MIB
     replacement: str | None = None
 

@@ -222,6 +222,8 @@ def _what_happened(
     request: Request, response: Response, body: ErrorBody | None, *, sent: bool
 ) -> str:
     said = f"{response.status}: {_reasons(body)}"
+    if sent and response.attempts > 1:
+        said += f", the last of {response.attempts} attempts"
     if sent:
         return f"{request} answered {said}"
     return f"{request} was not sent, because the service answered others {said}"

@@ -124,8 +124,9 @@ class Call:
 
     def __attrs_post_init__(self) -> None:
         timeout, priority = self.options.timeout, self.options.priority
-        own = self.request.priority
-        self.deadline = math.inf if timeout is None else self.began + timeout
+        own, left = self.request.priority, self.request.seconds_left
+        limits = [seconds for seconds in (timeout, left) if seconds is not None]
+        self.deadline = self.began + min(limits, default=math.inf)
         self.ticket = Ticket(
             self.request.company_id,
             own if priority is None or own is Priority.PREFETCH else priority,

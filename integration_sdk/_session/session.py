@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,7 @@ from integration_sdk._sansio.throttling.retry import (
     RetryBudget,
     answer_may_repeat,
     failure_may_repeat,
+    has_attempt_left,
     was_refused,
 )
 from integration_sdk._sansio.throttling.throttle import Throttle
@@ -327,7 +329,14 @@ class Session:
     ) -> float | None:
         """Return the seconds to wait before *call* is sent again; None to stop."""
         rotated = isinstance(last, Response) and await self._has_new_key(state, call, last)
-        if call.attempts >= call.options.retry.attempts:
+        status = last.status if isinstance(last, Response) else None
+        if not has_attempt_left(
+            call.request,
+            call.options.retry,
+            call.attempts,
+            status,
+            bounded=call.deadline < math.inf,
+        ):
             return None
         if rotated:
             return 0.0

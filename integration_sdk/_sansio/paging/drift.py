@@ -42,6 +42,9 @@ MARK_BYTES: Final = 6
 
 def field_reader(name: str) -> Callable[[Raw], Any]:
     """Return a function that reads the field *name* of an item's bytes; None if it has none."""
+    if msgspec.json.encode(name) != f'"{name}"'.encode():
+        # msgspec has no fields with names that JSON escapes
+        return lambda raw: msgspec.json.decode(raw).get(name)
     keyed = msgspec.defstruct(
         "Keyed", [("key", Any, msgspec.field(name=name, default=None))], gc=False
     )

@@ -38,6 +38,9 @@ NOT_NOW: Final = frozenset({429, 503})
 """Statuses that mean "not now" to everybody, not only to this request."""
 KEPT_REFUSAL: Final = 503
 """The one of them that a service repeats for the same idempotency key."""
+LATER: Final = frozenset({429, 500, 503})
+"""Statuses that ask to come again later. Source: "Status codes". After others, such as a proxy's
+504, a page may have to be smaller."""
 PASSING: Final = frozenset({429, 500, 502, 503, 504})
 """Temporary statuses, after which a read may be repeated."""
 SHORTEST_PAUSE: Final = 0.01
@@ -71,6 +74,23 @@ def was_refused(request: Request, answer: Response) -> bool:
     return request.safety is Safety.READ or read_error_body(answer.body) is not None
 
 
+def has_attempt_left(
+    request: Request, policy: RetryPolicy, attempts: int, status: int | None, *, bounded: bool
+) -> bool:
+    """Return whether *request* may be sent again after *attempts*, as far as their number goes.
+
+    Args:
+        request: The request.
+        policy: How it is retried.
+        attempts: Transmissions so far, at least 1.
+        status: The last answer's; None if there was none.
+        bounded: Whether the call has a timeout, which then is the bound of a patient request.
+    """
+    if request.patient and bounded and status in LATER:
+        return policy.attempts > 1
+    return attempts < policy.attempts
+
+
 # When
 
 
@@ -92,7 +112,9 @@ class RetryPolicy:
     """How one call is repeated.
 
     Attributes:
-        attempts: Maximum number of transmissions; 1 for no retries.
+        attempts: Maximum number of transmissions; 1 for no retries. While you iterate over a
+            list, a page is repeated after 429, 500 and 503 until its timeout, unless this is 1
+            or there is no timeout.
         base: Longest first pause, in seconds; the limit doubles with each further pause.
         throttled_base: The same after a 429, and after a 503 that holds all calls back.
         cap: Longest pause of all, unless the service asks for more.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterator, MutableSequence, Sequence
+from collections.abc import Iterator, Mapping, MutableSequence, Sequence
 from typing import Any
 
 from integration_sdk.sandbox._books.records import Source
@@ -81,6 +81,13 @@ class DataSet:
         if number is None:
             raise LookupError(f"there is no record {identifier}")
         self._written[number] = encode(record)
+        self._replaced = True
+        self._version += 1
+
+    def edit_at(self, position: int, changes: Mapping[str, Any]) -> None:
+        """Change some fields of the record at *position*."""
+        number = self._order[position]
+        self._written[number] = encode({**decode(self._row(number)), **changes})
         self._replaced = True
         self._version += 1
 

@@ -25,6 +25,7 @@ from integration_sdk.sandbox._call import (
     World,
     decode,
 )
+from integration_sdk.sandbox._clock import iso
 from integration_sdk.sandbox._companies import new_uuid
 from integration_sdk.sandbox._faults.rules import Proceed, Rule, Rules, Scope, Seconds
 
@@ -50,13 +51,18 @@ class WorldFaults(Rules):
         self,
         *,
         insert: Whole = 0,
+        edit: Whole = 0,
         delete: Whole = 0,
         at: Literal["front", "end", "anywhere"] = "front",
         **scope: Unpack[Scope],
     ) -> Rule:
-        """Records come (*insert*) and go (*delete*) in a data list before each read of it."""
-        if not insert and not delete:
-            raise ValueError("say insert= or delete=, at least 1")
+        """Records of a data list come, change and go before each read of it.
+
+        What comes or changes has its ``modifiedDate`` from the sandbox's clock, in whole seconds
+        as after a push.
+        """
+        if not insert and not edit and not delete:
+            raise ValueError("say insert=, edit= or delete=, at least 1")
         chance = random.Random(self._chance.random())
 
         def place(length: int) -> int:
@@ -64,11 +70,17 @@ class WorldFaults(Rules):
 
         async def act(call: Call, proceed: Proceed) -> Answer:
             records = call.service.data_set(call.segments[1], call.segments[3])
+            stamp = iso(call.now, digits=0)
+            stamps = {"modifiedDate": stamp, "sourceModifiedDate": stamp}
             for _ in range(min(delete, len(records))):
                 records.delete_at(min(place(len(records)), len(records) - 1))
+            edited = min(edit, len(records))
+            first = max(place(len(records)) - edited, 0)
+            for position in range(first, first + edited):
+                records.edit_at(position, stamps)
             for _ in range(insert):
                 like = decode(records.sample())
-                records.insert(place(len(records)), like | {"id": new_uuid(chance)})
+                records.insert(place(len(records)), like | stamps | {"id": new_uuid(chance)})
             return await proceed()
 
         return self._add(act, scope, only=DATA_LISTS)
