@@ -187,9 +187,18 @@ def _facts(request: Request, response: Response) -> dict[str, Any]:
 def _kind(request: Request, status: int, body: ErrorBody) -> type[ApiError]:
     if status == 402:
         return _kind_of_402(body)
-    if status == 404 and request.replacement is not None:
+    if status == 404 and request.replacement is not None and _says_removed(body):
         return EndpointRemoved
     return BY_STATUS.get(status, ApiError)
+
+
+def _says_removed(body: ErrorBody) -> bool:
+    """Return whether *body* is the one of a removed endpoint, not of an id that is not there.
+
+    Source: "Other rules", rule 4.
+    """
+    said = body.error, body.can_be_retried, body.detailed_error_code
+    return said == ("NotFound", "Unknown", 0)
 
 
 def _kind_of_402(body: ErrorBody) -> type[ApiError]:
