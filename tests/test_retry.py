@@ -57,7 +57,17 @@ def test_a_read_is_repeated_where_it_may_help(status: int, body: bytes) -> None:
     assert again == (status in {429, 500, 502, 503, 504})
 
 
-@given(STATUSES, st.sampled_from([b"", b"<html>", b"[]", b"null", b'{"statusCode": 429}']))
+GATEWAYS = [
+    b"",
+    b"<html>",
+    b"[]",
+    b"null",
+    b'{"statusCode": 429}',
+    b'{"statusCode": 1, "error": "x"}',
+]
+
+
+@given(STATUSES, st.sampled_from(GATEWAYS))
 def test_a_page_of_a_proxy_never_repeats_a_write(status: int, body: bytes) -> None:
     """Without a ``correlationId`` it is not the service that spoke."""
     answer = Response(status=status, body=body)
