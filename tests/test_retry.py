@@ -67,12 +67,12 @@ GATEWAYS = [
 ]
 
 
-@given(STATUSES, st.sampled_from(GATEWAYS))
-def test_a_page_of_a_proxy_never_repeats_a_write(status: int, body: bytes) -> None:
+@pytest.mark.parametrize("body", GATEWAYS)
+def test_a_page_of_a_proxy_never_repeats_a_write(body: bytes) -> None:
     """Without a ``correlationId`` it is not the service that spoke."""
-    answer = Response(status=status, body=body)
+    answers = [Response(status=status, body=body) for status in range(100, 600)]
 
-    assert not answer_may_repeat(write(), answer, refuses_with_503=True)
+    assert not any(answer_may_repeat(write(), one, refuses_with_503=True) for one in answers)
 
 
 def test_the_documented_refusals_repeat_a_write() -> None:
