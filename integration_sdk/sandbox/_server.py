@@ -159,7 +159,8 @@ class Server:
             target = urlsplit(target)._replace(scheme="", netloc="").geturl()
         path, _, query = target.partition("?")
         params = list(_params(query)) if query else []
-        segments = [unquote(part) for part in path.split("/")[1:]]
+        # A client of the public API ends its paths with a slash.
+        segments = [unquote(part) for part in path.removesuffix("/").split("/")[1:]]
         return self._make_call(
             method=request.method,
             path=path,
