@@ -124,7 +124,7 @@ class Sandbox:
         self._service = Service(self._settings, self.clock)
         make_call = partial(Call, self._service)
         page = Webpage(self._service)
-        self._server = Server(make_call, page.respond, self.clock, remember)
+        self._server = Server(make_call, page.respond, self._service.refuse, self.clock, remember)
         chance = random.Random(f"{seed}/notifications")
         self._notifier = Notifier(self.clock, self._service.ledger, chance, remember=remember)
         self._bound: int | None = None

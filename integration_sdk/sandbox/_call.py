@@ -230,3 +230,4 @@ def _is_deep(value: Any, body: bytes) -> bool:
 
 
 Handler = Callable[[Call], Awaitable[Answer]]
+Refuse = Callable[[Refused], Answer]

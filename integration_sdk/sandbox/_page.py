@@ -99,7 +99,7 @@ class Webpage:
         try:
             told = self._own(call)
         except Refused as refused:
-            told = refused.answer("none: this is the sandbox's page, not the service")
+            told = self._service.refuse(refused)
         return evolve(told, headers={**SAFE, **told.headers}, aside=True)
 
     def _own(self, call: Call) -> Answer:
