@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 
+from integration_sdk._printable import printable
 from integration_sdk._sansio.requests import Request
 
 
@@ -14,7 +15,7 @@ def warn(text: str, kind: type[Warning]) -> None:
     depth, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(package):
         depth, frame = depth + 1, frame.f_back
-    warnings.warn(text, kind, stacklevel=depth)
+    warnings.warn(printable(text), kind, stacklevel=depth)
 
 
 def warn_if_legacy(request: Request) -> None:
