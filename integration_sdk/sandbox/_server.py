@@ -13,6 +13,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
+from ipaddress import IPv6Address, ip_address
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -173,6 +174,7 @@ class Server:
             headers=request.headers,
             body=b"",
             segments=segments,
+            is_from_here=_is_from_here(request.transport),
         )
 
     def _note(self, call: Call, status: int, at: float) -> None:
@@ -282,6 +284,24 @@ async def _cut(
     if transport is not None:
         transport.close()
     return response
+
+
+def _is_from_here(transport: asyncio.BaseTransport | None) -> bool:
+    if transport is None:
+        return False
+    peer, here = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+    return bool(peer and here) and is_same_machine(peer[0], here[0])
+
+
+@lru_cache(maxsize=1024)
+def is_same_machine(peer: str | None, here: str | None) -> bool:
+    """Whether the address *peer* called *here*, an address of this machine, from this machine."""
+    try:
+        address = ip_address(peer or "")
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback or peer == here
 
 
 @lru_cache(maxsize=4096)
