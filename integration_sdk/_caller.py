@@ -18,6 +18,7 @@ from integration_sdk._sansio.paging.items import Decode
 from integration_sdk._sansio.requests import DEFAULT_PAGE_SIZE, Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk._session import BeforeSending, CallOptions, Session
+from integration_sdk._warnings import warn_if_legacy
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
 
@@ -76,7 +77,9 @@ class Caller:
 
     async def json(self, request: Request) -> Json:
         """Send *request* and return the decoded body."""
-        return responses.read_json(request, await self.send(request), exact=self.exact)
+        body = responses.read_json(request, await self.send(request), exact=self.exact)
+        warn_if_legacy(request)
+        return body
 
     async def push(self, request: Request) -> PushOperation:
         """Send *request* and return the push operation in the answer."""

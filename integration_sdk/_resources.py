@@ -74,7 +74,7 @@ class Company:
         """Records of one type that were read from the company's platform.
 
         Args:
-            data_type: For example ``invoices``. ``bankAccounts`` has been removed here; use
+            data_type: For example ``invoices``. ``bankAccounts`` is deprecated here; use
                 ``connection(id).bank_accounts``.
 
         Source: "Pagination", ``GET /companies/{companyId}/data/invoices``.
@@ -102,8 +102,8 @@ class Company:
     def legacy_bank_accounts(self) -> BankAccounts:
         """Deprecated: use ``connection(id).bank_accounts``.
 
-        Each call raises `EndpointRemoved` once the service has removed these endpoints.
-        Source: "Versioning".
+        Each call warns with a `DeprecationWarning`, and raises `EndpointRemoved` once the
+        service has removed these endpoints. Source: "Versioning".
         """
         return BankAccounts(self._caller, "legacy_bank_accounts.list", self._names)
 

@@ -42,7 +42,8 @@
 `DriftWarning` is a warning and not part of the tree.
 
 Errors hold plain data only (never a key, a header or a live object), so they
-survive ``pickle`` and ``copy`` and are safe to log.
+survive ``pickle`` and ``copy`` and are safe to log: a message is one line, with control
+characters of the service's texts escaped.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ from typing import Any, Final, TypeVar
 
 import integration_sdk
 from integration_sdk._answer_parts import ErrorBody
+from integration_sdk._printable import printable
 
 
 class IntegrationError(Exception):
@@ -76,7 +78,7 @@ class IntegrationError(Exception):
         attempts: int = 0,
         correlation_id: str | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(printable(message))
         self.method = method
         self.path = path
         self.attempts = attempts

@@ -6,6 +6,7 @@ import asyncio
 import shlex
 import signal
 import sys
+from base64 import b64encode
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -243,6 +244,57 @@ def test_sandbox_goes_wrong_as_a_file_says(tmp_path: Path, monkeypatch: pytest.M
     assert main(["sandbox", "--invoices", "1", *options]) == 0
 
     assert told == [504, "Pending", "Success"]
+
+
+async def first_answers(sandbox: Sandbox, *, key: str) -> list[object]:
+    """What a create, the sync settings, a legacy path and two reads are answered."""
+    legacy = f"/companies/{sandbox.companies[0].id}/data/bankAccounts"
+    calls: list[tuple[str, str, object]] = [
+        ("POST", "/companies", {"name": "A"}),
+        ("POST", "/profile/syncSettings", {"syncSchedule": 1}),
+        ("GET", legacy, None),
+        ("GET", "/companies/", None),
+        ("GET", "/companies", None),
+    ]
+    headers = {"Authorization": f"Basic {b64encode(key.encode()).decode()}"}
+    answered: list[object] = []
+    async with sandbox, aiohttp.ClientSession(sandbox.base_url, headers=headers) as session:
+        for method, path, body in calls:
+            async with session.request(method, path, json=body) as answer:
+                answered.append(answer.status)
+    return answered
+
+
+@pytest.mark.parametrize(
+    ("options", "statuses"),
+    [
+        ([], [200, 204, 404, 200, 200]),
+        (["--companies", "50"], [200, 204, 404, 200, 200]),
+        (["--companies", "50", "--free-plan"], [402, 402, 404, 200, 200]),
+        (["--free-plan", "--account-age-days", "364"], [200, 402, 404, 200, 200]),
+        (["--free-plan", "--account-age-days", "366"], [402] * 5),
+        (["--account-age-days", "366"], [200, 204, 404, 200, 200]),
+        (["--no-legacy-removed"], [200, 204, 200, 200, 200]),
+        (["--daily-quota", "3"], [200, 204, 404, 429, 429]),
+        (["--api-key", "another"], [401] * 5),
+    ],
+    ids=lambda one: " ".join(map(str, one)),
+)
+def test_the_account_of_the_command_is_as_its_options_say(
+    options: list[str], statuses: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs of any language meet the plans, quotas and times that Python's tests can."""
+    told: list[object] = []
+    key = Sandbox().api_key
+
+    async def look(sandbox: Sandbox) -> None:
+        told.extend(await first_answers(sandbox, key=key))
+
+    monkeypatch.setattr(cli, "serve", look)
+
+    assert main(["sandbox", "--invoices", "1", "--port", "0", *options]) == 0
+
+    assert told == statuses
 
 
 def test_a_sandbox_of_the_command_keeps_no_request(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -231,7 +231,6 @@ def test_every_field_of_an_error_body_is_read() -> None:
         b"{}",
         b'{"type": "about:blank", "title": "Bad Gateway", "status": 502}',
         b'{"correlationId": "x"}',
-        b'{"statusCode": 503, "error": "x"}',
         b'{"statusCode": 503, "correlationId": null}',
         b'{"statusCode": 503, "correlationId": ""}',
         b'{"statusCode": 503, "correlationId": 5}',
@@ -239,8 +238,20 @@ def test_every_field_of_an_error_body_is_read() -> None:
     ],
 )
 def test_proxy_pages_are_no_error_body(text: bytes) -> None:
-    """Only an object with a correlation id and an error or code is the service's own."""
+    """Only an object with a code and an error, or one of them and a correlation id, is one."""
     assert shapes.read_error_body(text) is None
+    assert not shapes.is_services_own(text)
+
+
+def test_an_error_body_without_correlation_id_is_read_but_proves_nothing() -> None:
+    """A gateway may have written it: it says what went wrong, not that nothing was done."""
+    text = b'{"statusCode": 503, "error": "Service unavailable"}'
+    body = shapes.read_error_body(text)
+
+    assert body is not None
+    assert (body.status_code, body.error, body.correlation_id) == (503, "Service unavailable", None)
+    assert not shapes.is_services_own(text)
+    assert shapes.is_services_own(codec.encode_value(ERROR))
 
 
 @pytest.mark.parametrize("odd", [{"canBeRetried": True}, {"statusCode": {"x": 1}}, {"service": 5}])

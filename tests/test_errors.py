@@ -209,6 +209,51 @@ def test_without_an_error_body_nobody_is_to_quote_from_it() -> None:
     assert "Quote the correlation id" in str(read_error(READ, answer(500)))
 
 
+SHORT = b'{"statusCode": 503, "error": "Service unavailable"}'
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+def test_a_failure_of_the_service_says_to_try_again_later(status: int) -> None:
+    """ "Internal server error: retry later"; of a write, to look first."""
+    for content in (None, SHORT, b"<html>"):
+        advice = str(read_error(READ, answer(status, content))).partition(". ")[2].lower()
+        assert "later" in advice
+        assert ("correlation id" in advice) == (content is None and status != 503)
+
+
+def test_a_short_error_body_is_no_proxys_page() -> None:
+    """It has a status and a text, and no correlation id to quote; a push may exist all the same."""
+    error = read_error(WRITE, answer(503, SHORT))
+
+    assert "answered 503: Service unavailable. " in str(error)
+    assert "proxy" not in str(error)
+    assert "correlation" not in str(error)
+    assert error.body == ErrorBody(status_code=503, error="Service unavailable")
+    assert "may have been carried out" in str(error)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize(
+    ("location", "shown"),
+    [
+        ("https://login.example/sso?key=s3cret#x", "to https://login.example/sso"),
+        ("https://user:s3cret@login.example/", "to https://login.example/"),
+        ("/v2/companies?s3cret", "to /v2/companies"),
+        ("http://[s3cret", "elsewhere"),
+        (None, "elsewhere"),
+    ],
+)
+def test_a_redirect_says_where_to_and_what_to_change(
+    status: int, location: str | None, shown: str
+) -> None:
+    """Redirects are not followed with the key: the address is usually wrong, not the service."""
+    headers = {} if location is None else {"Location": location}
+    error = read_error(READ, answer(status, b"", **headers))
+
+    assert f"answered {status}: a redirect {shown}. Check base_url=" in str(error)
+    assert "s3cret" not in str(error)
+
+
 def test_call_held_back_says_that_it_was_not_sent() -> None:
     """A gate closed by others' 429 gives the same error, with no attempt made."""
     error = read_error(READ, answer(429), sent=False)

@@ -167,7 +167,7 @@ async def test_the_largest_page_is_served() -> None:
     [
         ("GET", "/nowhere", 404),
         ("GET", "//companies", 404),
-        ("POST", "/companies/", 404),
+        ("POST", "/companies//", 404),
         ("GET", "/companies/unknown", 404),
         ("GET", "{company}/data/widgets", 404),
         ("GET", "{company}/data/invoices/unknown", 404),

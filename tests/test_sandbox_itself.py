@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import aiohttp
 import pytest
@@ -382,6 +382,53 @@ async def test_it_serves_until_cancelled() -> None:
     serving_task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await serving_task
+
+
+@pytest.mark.parametrize(
+    ("dialect", "last"), [("document", []), ("published", ["published", "--published"])]
+)
+async def test_what_it_prints_names_the_dialect_of_the_client(
+    dialect: Literal["document", "published"], last: list[str]
+) -> None:
+    """A client of another dialect would rely on what this service does not do."""
+    said: list[str] = []
+    task = asyncio.create_task(serve(Sandbox(invoices=1, dialect=dialect), said.append))
+    await until(lambda: said and said[-1].startswith("Client: ") and len(said) >= 5 + bool(last))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    clients = [line for line in said if line.startswith("Client: ")]
+    assert len(clients) == 1 + bool(last)
+    assert all(word in clients[-1] for word in last)
+    assert ("Client(dialect=Dialect.published())" in clients[-1]) == bool(last)
+
+
+SLASHED = ["/companies", "{company}", "{company}/data/invoices", "{company}/push", "{push}"]
+
+
+@pytest.mark.parametrize("path", SLASHED)
+async def test_a_slash_at_the_end_of_a_path_makes_no_difference(path: str) -> None:
+    """A generated client of the public API asks so, with the same faults in force."""
+    async with serving(push_seconds=(0, 0)) as http:
+        key = (await http.push())["pushOperationKey"]
+        path = path.format(company=http.company, push=f"{http.company}/push/{key}")
+        plain, slashed, twice = [await http.get(path + end) for end in ("", "/", "//")]
+        http.sandbox.faults.status(503, route=f"GET {path}", times=1)
+        broken = await http.get(path + "/")
+        sent = http.sandbox.requests[-1].path
+
+    assert (plain.status, slashed.status, twice.status, broken.status) == (200, 200, 404, 503)
+    assert {**slashed.body, "_links": None} == {**plain.body, "_links": None}
+    assert sent == f"{path}/"
+
+
+async def test_there_is_no_push_list_with_a_slash_either() -> None:
+    """A fault of one address is a fault of its other spelling."""
+    async with serving() as http:
+        http.sandbox.faults.no_push_list()
+
+        assert (await http.get(f"{http.company}/push/")).status == 404
 
 
 async def test_a_half_sent_push_is_no_push(caplog: pytest.LogCaptureFixture) -> None:

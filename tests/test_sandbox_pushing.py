@@ -338,3 +338,43 @@ async def test_an_unknown_push_is_not_found() -> None:
         ]
 
     assert [reply.status for reply in replies] == [404, 404]
+
+
+# ---------------------------------------------------------------------- What counts as given
+
+REQUIRED, LISTED, TYPED = "RequiredValidator", "OptionsValidator", "TypeValidator"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "anywhere", "strictly"),
+    [
+        ("currency", None, None, REQUIRED),  # Strictbooks requires it
+        ("currency", "", LISTED, REQUIRED),
+        ("currency", [], LISTED, REQUIRED),
+        ("currency", "XXX", LISTED, LISTED),
+        ("status", None, REQUIRED, REQUIRED),
+        ("status", "", REQUIRED, REQUIRED),
+        ("currencyRate", None, None, None),
+        ("currencyRate", "", None, TYPED),
+        ("currencyRate", [], None, TYPED),
+        ("dueDate", "", None, REQUIRED),
+        ("lineItems", "", REQUIRED, REQUIRED),
+        ("lineItems", [], REQUIRED, REQUIRED),
+        ("note", "", None, None),
+        ("note", [], None, TYPED),
+    ],
+)
+async def test_only_null_or_absent_is_not_given(
+    name: str, value: object, anywhere: str | None, strictly: str | None
+) -> None:
+    """ "A property with an options array accepts only one of the listed value entries": an empty
+    text is none of them, nor is it a Number.
+    """
+    record = {**DELIVERY, name: value}
+    async with serving() as http:
+        pushed = [(await http.post(f"{http.at(n)}/push/invoices", record)).body for n in (1, 3)]
+        http.sandbox.clock.advance(seconds=60)
+        ended = [await http.pushed(operation) for operation in pushed]
+
+    named = [[each["validatorName"] for each in op["validation"]["errors"]] for op in ended]
+    assert named == [[anywhere] if anywhere else [], [strictly] if strictly else []]

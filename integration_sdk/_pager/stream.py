@@ -11,8 +11,6 @@ when it is complete; until then the cursor stays at its beginning.
 
 from __future__ import annotations
 
-import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -28,6 +26,7 @@ from integration_sdk._sansio.paging.items import ItemReader, PageItems, RawPage,
 from integration_sdk._sansio.paging.report import ListProgress, ListReport
 from integration_sdk._sansio.paging.walk import Walk
 from integration_sdk._sansio.responses import Fetch, Response
+from integration_sdk._warnings import warn, warn_if_legacy
 from integration_sdk.errors import (
     AnswerLost,
     ApiError,
@@ -268,6 +267,8 @@ class Stream(Generic[T]):
             self.items = PageItems.of(self.walk.to_hand_out(page), self.reader, skip)
             self.report.pages += 1
             self._fetching.send(waiting=False)
+            if self.report.pages == 1:
+                warn_if_legacy(self.walk.request)
         looked_again = skip is None or 0 < page.count <= skip
         if self.watch is not None and not looked_again:
             self.walk.notes += self.watch.compare(before, page, total)
@@ -324,7 +325,7 @@ class Stream(Generic[T]):
         for drift in noted:
             text = f"{self.walk.request}, {drift}"
             if self.on_drift == "warn":
-                warnings.warn(text, DriftWarning, stacklevel=_depth_of_package())
+                warn(text, DriftWarning)
             if self.on_drift == "raise":
                 raise ResultSetChanged(
                     f"{text}; the list changed while it was read",
@@ -370,12 +371,3 @@ class Stream(Generic[T]):
             self.walk.dropped(self.items.left if self.items else 0)
             self.items = self._unfinished = None
             self._fetching.recall()
-
-
-def _depth_of_package() -> int:
-    """Return the ``stacklevel`` with which our caller's warning shows the user's own line."""
-    package = f"{__name__.partition('.')[0]}."
-    depth, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(package):
-        depth, frame = depth + 1, frame.f_back
-    return depth

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
@@ -173,10 +174,10 @@ def read_error(request: Request, response: Response, *, sent: bool = True) -> Ap
     if issubclass(kind, EndpointRemoved):
         facts["replacement"] = request.replacement
     what = _what_happened(request, response, body, sent=sent)
-    if sent and _may_exist(request, response.status, is_documented=body is not None):
-        todo = _LOOK
-    else:
-        todo = _what_to_do(kind, request, response.status, retry_at, is_documented=body is not None)
+    is_own = body is not None and body.correlation_id is not None
+    todo = _what_to_do(kind, request, response.status, retry_at, is_own=is_own)
+    if sent and _may_exist(request, response.status, is_own=is_own):
+        todo = f"{_LOOK} {todo}" if response.status in _REDIRECTS else _LOOK
     return kind(f"{what}. {todo}", **facts)
 
 
@@ -187,9 +188,18 @@ def _facts(request: Request, response: Response) -> dict[str, Any]:
 def _kind(request: Request, status: int, body: ErrorBody) -> type[ApiError]:
     if status == 402:
         return _kind_of_402(body)
-    if status == 404 and request.replacement is not None:
+    if status == 404 and request.replacement is not None and _says_removed(body):
         return EndpointRemoved
     return BY_STATUS.get(status, ApiError)
+
+
+def _says_removed(body: ErrorBody) -> bool:
+    """Return whether *body* is the one of a removed endpoint, not of an id that is not there.
+
+    Source: "Other rules", rule 4.
+    """
+    said = body.error, body.can_be_retried, body.detailed_error_code
+    return said == ("NotFound", "Unknown", 0)
 
 
 def _kind_of_402(body: ErrorBody) -> type[ApiError]:
@@ -221,7 +231,11 @@ def _retry_at(response: Response) -> datetime | None:
 def _what_happened(
     request: Request, response: Response, body: ErrorBody | None, *, sent: bool
 ) -> str:
-    said = f"{response.status}: {_reasons(body)}"
+    reasons = _reasons(body)
+    if response.status in _REDIRECTS:
+        redirect = _redirect(response.headers)
+        reasons = redirect if body is None else f"{redirect}; {reasons}"
+    said = f"{response.status}: {reasons}"
     if sent and response.attempts > 1:
         said += f", the last of {response.attempts} attempts"
     if sent:
@@ -229,12 +243,24 @@ def _what_happened(
     return f"{request} was not sent, because the service answered others {said}"
 
 
+def _redirect(headers: Mapping[str, str]) -> str:
+    """Say where a redirect leads, without what may be secret: user, query and fragment."""
+    try:
+        to = urlsplit(headers.get("Location", ""))
+    except ValueError:
+        to = urlsplit("")
+    host = to.netloc.rpartition("@")[2]
+    address = f"{to.scheme}://{host}{to.path}" if host else to.path
+    return f"a redirect to {address:.200}" if address else "a redirect elsewhere"
+
+
 def _reasons(body: ErrorBody | None) -> str:
     if body is None:
         return "no error body (perhaps a proxy's answer)"
     items = body.validation.errors if body.validation else ()
     reasons = "; ".join(part for part in (body.error, *map(str, items)) if part)
-    return f"{reasons or 'no reason given'} (correlation {body.correlation_id})"
+    quote = f" (correlation {body.correlation_id})" if body.correlation_id else ""
+    return f"{reasons or 'no reason given'}{quote}"
 
 
 _ADVICE: Final[Mapping[int, str]] = {
@@ -261,11 +287,13 @@ _ADVICE_OF_KIND: Final[Mapping[type[ApiError], str]] = {
 _LOOK: Final = "It may have been carried out; look before you repeat it."
 _QUOTE: Final = "Quote the correlation id to the service's support."
 _ASK: Final = "Try again later; if it stays so, look at what stands between you and the service."
+_MOVE: Final = "Check base_url=: redirects are not followed, since they would take the key along."
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
-def _may_exist(request: Request, status: int, *, is_documented: bool) -> bool:
+def _may_exist(request: Request, status: int, *, is_own: bool) -> bool:
     """Whether a write may have had an effect, as with a 503 from a proxy."""
-    unclear = status not in _ADVICE or (status == 503 and not is_documented)
+    unclear = status not in _ADVICE or (status == 503 and not is_own)
     return request.safety is Safety.WRITE and unclear
 
 
@@ -275,11 +303,18 @@ def _what_to_do(
     status: int,
     retry_at: datetime | None,
     *,
-    is_documented: bool,
+    is_own: bool,
 ) -> str:
     if kind is EndpointRemoved:
         return f"The legacy endpoint has been removed; use {request.method} {request.replacement}."
     if status == 404 and request.company_id is None:
         return "Check base_url= and the path."
-    advice = _ADVICE_OF_KIND.get(kind) or _ADVICE.get(status, _QUOTE if is_documented else _ASK)
+    advice = _ADVICE_OF_KIND.get(kind) or _ADVICE.get(status) or _unforeseen(status, is_own=is_own)
     return f"{advice} Not before {retry_at:%Y-%m-%d %H:%M:%S} UTC." if retry_at else advice
+
+
+def _unforeseen(status: int, *, is_own: bool) -> str:
+    if status in _REDIRECTS:
+        return _MOVE
+    # "Internal server error: retry later"
+    return (f"Try again later. {_QUOTE}" if status >= 500 else _QUOTE) if is_own else _ASK

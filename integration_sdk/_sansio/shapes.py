@@ -83,12 +83,29 @@ def _fits(value: Json, model: Any) -> bool:
 
 
 def read_error_body(body: bytes) -> ErrorBody | None:
-    """Return the error body; None if *body* is not the documented one."""
+    """Return the error body; None if *body* is none.
+
+    One with a code and an error but no correlationId is read too: it says what went wrong. It
+    does not prove who wrote it; see `is_services_own`.
+    """
+    value = _decoded(body)
+    if not isinstance(value, Mapping):
+        return None
+    is_short = value.get("statusCode") is not None and isinstance(value.get("error"), str)
+    is_some = is_error_body(value) or (is_short and "correlationId" not in value)
+    return _what_fits(value, ErrorBody, value.keys()) if is_some else None
+
+
+def is_services_own(body: bytes) -> bool:
+    """Whether *body* is an error body that the service itself wrote; see `is_error_body`."""
+    return is_error_body(_decoded(body))
+
+
+def _decoded(body: bytes) -> Json:
     try:
-        value = decode_json(without_halves(body))
+        return decode_json(without_halves(body))
     except MalformedResponse:
         return None
-    return _what_fits(value, ErrorBody, value.keys()) if is_error_body(value) else None
 
 
 def is_error_body(value: object) -> bool:

@@ -31,6 +31,7 @@ from integration_sdk.cli._service import Flag, Service
 from integration_sdk.cli._signals import hearing_signals
 from integration_sdk.errors import ConfigurationError, IntegrationError
 from integration_sdk.sandbox import Sandbox, serve
+from integration_sdk.sandbox._calls.data import REMOVAL
 from integration_sdk.sandbox._faults.named import add_listed
 
 app = App(
@@ -90,6 +91,11 @@ def sandbox(
     subscribe: list[str] | None = None,
     authorization: str | None = None,
     published: Flag = False,
+    api_key: str | None = None,
+    free_plan: Flag = False,
+    account_age_days: float = 0,
+    legacy_removed: bool = True,
+    daily_quota: int | None = None,
     verbose: Flag = False,
 ) -> None:
     """Serve a sandbox of the service until Ctrl-C or SIGTERM.
@@ -123,6 +129,16 @@ def sandbox(
         Value of the Authorization header that is sent to --subscribe.
     published
         Speak today's public API in place of the interface document.
+    api_key
+        The only key that is accepted; without it one is made from the seed.
+    free_plan
+        An account of the free plan: 50 companies, a sync a day, 365 days.
+    account_age_days
+        Age of the account at the start.
+    legacy_removed
+        Whether the legacy bank endpoints are gone.
+    daily_quota
+        Requests a day; without it none is refused.
     verbose
         Write every request and the status of its answer to stderr.
     """
@@ -141,6 +157,11 @@ def sandbox(
             host=host,
             port=port,
             dialect="published" if published else "document",
+            api_key=api_key,
+            free_plan=free_plan,
+            account_age_days=account_age_days,
+            legacy_removed=legacy_removed and REMOVAL,
+            daily_quota=daily_quota,
         )
         if faults:
             _add_faults(server, faults)

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 from rich.text import Text
 
+from integration_sdk._printable import printable
 from integration_sdk.errors import ConfigurationError, IntegrationError
 
 SECONDS_BETWEEN_LINES: Final = 2.0
@@ -111,13 +112,13 @@ def stdout() -> TextIO:
 
 
 def say(console: Console, text: str) -> None:
-    """Print a line as it is, without wrapping or markup.
+    """Print a line, without wrapping or markup; text of others is in it.
 
     Raises:
         IntegrationError: Stdout cannot be written. Errors of stderr are ignored.
     """
     try:
-        console.print(text, soft_wrap=True, markup=False, highlight=False)
+        console.print(printable(text), soft_wrap=True, markup=False, highlight=False)
     except OSError as error:
         discard(console.file)
         if not console.stderr:
@@ -143,7 +144,8 @@ def discard_unwritten(file: IO[Any]) -> None:
 def show_table(console: Console, title: str, rows: Iterable[tuple[str, ...]]) -> None:
     """Print rows of texts: a table on a terminal, aligned lines elsewhere."""
     say(console, title)
-    columns = [column for column in zip(*rows, strict=True) if any(column)]
+    safe = (tuple(map(printable, row)) for row in rows)
+    columns = [column for column in zip(*safe, strict=True) if any(column)]
     if console.is_terminal:
         _draw(console, columns)
         return

@@ -9,6 +9,7 @@ from typing import IO, Any, Final, Self
 from attrs import Factory, define
 
 from integration_sdk._coordinator.push import Push, PushEvent
+from integration_sdk._printable import printable
 from integration_sdk._sansio.codec import encode_value
 from integration_sdk.cli._display import discard, stdout
 from integration_sdk.cli._records import Line, NoRecord
@@ -126,7 +127,8 @@ class Results:
         if self._silent:
             return
         try:
-            self.file.write(encode_value(facts) + b"\n")
+            # On a terminal, too, it is shown as it stands.
+            self.file.write(printable(encode_value(facts).decode()).encode() + b"\n")
             self.file.flush()
         except OSError as error:
             self._silent = True

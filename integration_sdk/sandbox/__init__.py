@@ -124,7 +124,7 @@ class Sandbox:
         self._service = Service(self._settings, self.clock)
         make_call = partial(Call, self._service)
         page = Webpage(self._service)
-        self._server = Server(make_call, page.respond, self.clock, remember)
+        self._server = Server(make_call, page.respond, self._service.refuse, self.clock, remember)
         chance = random.Random(f"{seed}/notifications")
         self._notifier = Notifier(self.clock, self._service.ledger, chance, remember=remember)
         self._bound: int | None = None
@@ -291,4 +291,6 @@ async def serve(sandbox: Sandbox, say: Callable[[str], object] | None = None) ->
         say(f"Look: {sandbox.base_url}/ shows pushes as they go, a form to push, fault switches")
         url, key = quote(sandbox.base_url), quote(sandbox.api_key)
         say(f"Client: export INTEGRATION_SDK_BASE_URL={url} INTEGRATION_SDK_API_KEY={key}")
+        if sandbox.dialect == "published":
+            say("Client: say Client(dialect=Dialect.published()), or --published to a command")
         await asyncio.Event().wait()

@@ -167,6 +167,7 @@ class Call:
         path: As sent, without the query.
         params: Query parameters, decoded, in the order sent.
         names: Values of the route's ``{placeholders}``.
+        is_from_here: Whether a program of this machine sent it.
     """
 
     service: Service
@@ -178,6 +179,7 @@ class Call:
     segments: list[str]
     names: dict[str, str] = field(factory=dict)
     world: World = AS_IT_IS
+    is_from_here: bool = False
 
     @property
     def company_id(self) -> str | None:
@@ -230,3 +232,4 @@ def _is_deep(value: Any, body: bytes) -> bool:
 
 
 Handler = Callable[[Call], Awaitable[Answer]]
+Refuse = Callable[[Refused], Answer]

@@ -3,8 +3,9 @@
 It is not part of the service: its own calls need no key, meet no faults and are not remembered.
 What it shows of the service, it requests as any client does.
 
-The page contains the sandbox's key, so it is served only under an address of this machine, and
-changes are accepted only from the page itself: no other site can read it or use its buttons.
+The page contains the sandbox's key, so it is served only to programs of this machine, which are
+told by their address; only under an address of this machine, or a site whose name was made to lead
+here could read it in their browser; and changes are accepted only from the page itself.
 Programs that send the key may use its calls from anywhere, above all ``/_page/faults``.
 """
 
@@ -99,7 +100,7 @@ class Webpage:
         try:
             told = self._own(call)
         except Refused as refused:
-            told = refused.answer("none: this is the sandbox's page, not the service")
+            told = self._service.refuse(refused)
         return evolve(told, headers={**SAFE, **told.headers}, aside=True)
 
     def _own(self, call: Call) -> Answer:
@@ -121,8 +122,8 @@ class Webpage:
         if self._service.has_key(call):
             return
         host = call.headers.get("Host", "")
-        if not is_local(host, self._service.settings.host):
-            why = "open the page by an address of this machine, or send the API key"
+        if not (call.is_from_here and is_local(host, self._service.settings.host)):
+            why = "open the page at the sandbox's own machine, or send the API key"
             raise Refused(403, f"Forbidden: {why}")
         if call.method in {"GET", "HEAD"}:
             return

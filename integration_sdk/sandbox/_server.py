@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
+from ipaddress import IPv6Address, ip_address
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from aiohttp import web
 from attrs import evolve, field, frozen
 
-from integration_sdk.sandbox._call import Answer, Call, Handler, Refused, bad_request
+from integration_sdk.sandbox._call import Answer, Call, Handler, Refuse, Refused, bad_request
 from integration_sdk.sandbox._clock import Clock, http_date
 
 LARGEST_BODY = 64 * 2**20
@@ -28,7 +30,8 @@ CROWD = 4096
 PIECE = 2**18
 # Longer than any test: the server closes idle connections only if a fault asks for it.
 KEEP_ALIVE = 24 * 3600.0
-FAILURE = "00000000-0000-4000-8000-000000000000"
+ENCODINGS = {"", "identity", "gzip", "deflate", "br", "zstd"}
+_VERB = re.compile(r"Invalid method[^/]*b'[A-Za-z]+ /")
 logger = logging.getLogger("integration_sdk.sandbox")
 
 
@@ -60,10 +63,16 @@ class Server:
     """
 
     def __init__(
-        self, make_call: Callable[..., Call], respond: Handler, clock: Clock, remember: int
+        self,
+        make_call: Callable[..., Call],
+        respond: Handler,
+        refuse: Refuse,
+        clock: Clock,
+        remember: int,
     ) -> None:
         self._make_call = make_call
         self._respond = respond
+        self._refuse = refuse
         self._clock = clock
         self._remember = remember
         self._runner: web.ServerRunner | None = None
@@ -74,13 +83,7 @@ class Server:
 
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the port; 0 asks for a free one."""
-        server = web.Server(
-            self._handle,
-            request_factory=_request,
-            access_log=None,
-            keepalive_timeout=KEEP_ALIVE,
-            handler_cancellation=False,
-        )
+        server = _Listener(self._handle, self._refuse)
         self._runner = web.ServerRunner(server, shutdown_timeout=0.1)
         await self._runner.setup()
         try:
@@ -132,10 +135,10 @@ class Server:
             # The request broke off: there is nobody to answer, and no complete request.
             return web.Response()
         except web.HTTPRequestEntityTooLarge:
-            answer = Refused(413, "The body is too large").answer(FAILURE)
+            answer = self._refuse(Refused(413, "The body is too large"))
         except web.RequestPayloadError:
             request.content.feed_eof()  # or aiohttp would read on, and log the same error again
-            refusal = bad_request("body", "the body is not in its encoding").answer(FAILURE)
+            refusal = self._refuse(bad_request("body", "the body is not in its encoding"))
             answer = evolve(refusal, cut=len(refusal.body))  # what follows cannot be read either
         else:
             answer = await self._answered(call)
@@ -147,11 +150,14 @@ class Server:
         return await self._send(request, answer)
 
     async def _answered(self, call: Call) -> Answer:
+        encoding = call.headers.get("Content-Encoding", "").lower()
+        if call.body and encoding not in ENCODINGS:
+            return self._refuse(bad_request("body", "the body's encoding is unknown"))
         try:
             return await self._respond(call)
         except Exception:
             logger.exception("the sandbox failed on %s %s", call.method, call.path)
-            return Refused(500, "Internal server error").answer(FAILURE)
+            return self._refuse(Refused(500, "Internal server error"))
 
     def _call(self, request: web.BaseRequest) -> Call:
         target = request.raw_path
@@ -159,7 +165,8 @@ class Server:
             target = urlsplit(target)._replace(scheme="", netloc="").geturl()
         path, _, query = target.partition("?")
         params = list(_params(query)) if query else []
-        segments = [unquote(part) for part in path.split("/")[1:]]
+        # A client of the public API ends its paths with a slash.
+        segments = [unquote(part) for part in path.removesuffix("/").split("/")[1:]]
         return self._make_call(
             method=request.method,
             path=path,
@@ -167,6 +174,7 @@ class Server:
             headers=request.headers,
             body=b"",
             segments=segments,
+            is_from_here=_is_from_here(request.transport),
         )
 
     def _note(self, call: Call, status: int, at: float) -> None:
@@ -188,6 +196,59 @@ class Server:
         if len(answer.body) <= PIECE:
             return web.Response(status=answer.status, body=answer.body, headers=headers)
         return await _write(request, answer, headers)
+
+
+class _Listener(web.Server):
+    """Makes a `_Connection` for each client."""
+
+    def __init__(self, handle: Callable[..., Awaitable[web.StreamResponse]], refuse: Refuse):
+        super().__init__(handle, request_factory=_request, handler_cancellation=False)
+        self._refuse = refuse
+
+    def __call__(self) -> web.RequestHandler:
+        return _Connection(self, self._refuse)
+
+
+class _Connection(web.RequestHandler):
+    """Refuses what is no HTTP as the service would; aiohttp sends plain text, and logs it."""
+
+    __slots__ = ("_refuse",)
+
+    def __init__(self, listener: web.Server, refuse: Refuse) -> None:
+        # aiohttp's annotation of access_log does not know None, which its Server passes on.
+        options: dict[str, Any] = {"access_log": None, "keepalive_timeout": KEEP_ALIVE}
+        super().__init__(listener, loop=asyncio.get_running_loop(), **options)
+        self._refuse = refuse
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what could not be parsed as a request, and close the connection."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("the answer has begun, and cannot become another")
+        answer = self._refuse(_unreadable(status, message or ""))
+        response = web.Response(
+            status=answer.status,
+            body=answer.body,
+            headers={"Content-Type": answer.content_type, **answer.headers},
+        )
+        response.force_close()
+        return response
+
+
+def _unreadable(status: int, why: str) -> Refused:
+    # The parser knows HTTP's own verbs only, and quotes the line that has another.
+    if _VERB.search(why):
+        known = {"Allow": "DELETE, GET, PATCH, POST, PUT"}
+        return Refused(405, "Method not allowed: there is no such method", headers=known)
+    if status >= 500:
+        return Refused(status, "Internal server error")
+    first = why.strip().partition("\n")[0].rstrip(":")[:100]
+    return bad_request("request", f"this is no request that can be read ({first})")
 
 
 def _replaced(usual: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
@@ -223,6 +284,24 @@ async def _cut(
     if transport is not None:
         transport.close()
     return response
+
+
+def _is_from_here(transport: asyncio.BaseTransport | None) -> bool:
+    if transport is None:
+        return False
+    peer, here = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+    return bool(peer and here) and is_same_machine(peer[0], here[0])
+
+
+@lru_cache(maxsize=1024)
+def is_same_machine(peer: str | None, here: str | None) -> bool:
+    """Whether the address *peer* called *here*, an address of this machine, from this machine."""
+    try:
+        address = ip_address(peer or "")
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback or peer == here
 
 
 @lru_cache(maxsize=4096)

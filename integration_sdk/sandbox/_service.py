@@ -51,7 +51,7 @@ class Service:
         self.companies = {company.id: company for company in founded}
         self._router = Router(published=settings.published)
         chance = random.Random(f"{seed}/faults")
-        self.faults = Faults(clock, chance, self._refuse, self._router.samples)
+        self.faults = Faults(clock, chance, self.refuse, self._router.samples)
         self.ledger = Ledger(random.Random(f"{seed}/keys"), self._take_effect)
         self.plan = Plan(settings.free_plan, now - settings.account_age_days * 86_400)
         self.quota = Quota(settings.daily_quota, settings.quota_holds)
@@ -67,7 +67,8 @@ class Service:
         """Answer *call*; a refusal has the documented error body."""
         return await self.faults.through(call, self._counted, in_front=True)
 
-    def _refuse(self, refused: Refused) -> Answer:
+    def refuse(self, refused: Refused) -> Answer:
+        """Return the error body of *refused*, with a correlation id of its own."""
         return refused.answer(new_uuid(self.chance))
 
     async def _counted(self, call: Call) -> Answer:
@@ -79,7 +80,7 @@ class Service:
         try:
             answer = await self._admitted(call)
         except Refused as refused:
-            answer = self._refuse(refused)
+            answer = self.refuse(refused)
         return evolve(answer, headers={**told, **answer.headers}) if told else answer
 
     async def _admitted(self, call: Call) -> Answer:

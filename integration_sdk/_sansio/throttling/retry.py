@@ -28,7 +28,7 @@ from attrs import Attribute, Factory, define, field, frozen
 from integration_sdk._sansio.arguments import is_number
 from integration_sdk._sansio.requests import Phase, Request, Safety
 from integration_sdk._sansio.responses import Response
-from integration_sdk._sansio.shapes import read_error_body
+from integration_sdk._sansio.shapes import is_services_own
 from integration_sdk.errors import ConfigurationError
 
 Jitter = Callable[[float], float]
@@ -71,7 +71,7 @@ def was_refused(request: Request, answer: Response) -> bool:
 
     Of a write it does if the service itself wrote it.
     """
-    return request.safety is Safety.READ or read_error_body(answer.body) is not None
+    return request.safety is Safety.READ or is_services_own(answer.body)
 
 
 def has_attempt_left(

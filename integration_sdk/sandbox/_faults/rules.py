@@ -212,7 +212,7 @@ class Rules:
                     f"route {route!r} matches no call that this fault can concern; "
                     "for an address that the service does not have, give a compiled pattern"
                 )
-        return lambda call: fits(f"{call.method} {call.path}")
+        return lambda call: fits(f"{call.method} {call.path.removesuffix('/')}")
 
 
 def _pattern(route: str) -> str:

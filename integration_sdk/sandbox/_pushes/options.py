@@ -135,11 +135,12 @@ class _Check:
             return
         for name, child in shape.properties.items():
             where = f"{path}.{name}" if path else name
-            if record.get(name) in (None, "", []):
-                if child.required:
-                    yield Problem(where, f"{child.name} is required", "RequiredValidator")
-            else:
-                yield from self.value(child, record[name], where)
+            value = record.get(name)
+            # Assumed: "" and [] do not populate a required property. They are values for all that.
+            if child.required and value in (None, "", []):
+                yield Problem(where, f"{child.name} is required", "RequiredValidator")
+            elif value is not None:
+                yield from self.value(child, value, where)
 
 
 def _is_choice(shape: Shape, value: Any) -> bool:

@@ -1,0 +1,124 @@
+"""The legacy bank endpoints: a warning while they work, an error that says so once they do not.
+
+Source: "Versioning", rule 2; "Other rules", rule 4.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Awaitable, Callable
+from itertools import product
+from typing import Any
+
+import pytest
+
+from integration_sdk import Client, errors
+from integration_sdk._sansio.codec import encode_value
+from integration_sdk._sansio.requests import Request
+from integration_sdk._sansio.responses import Response, read_error
+from integration_sdk.sandbox import Sandbox
+
+pytestmark = pytest.mark.virtual_time
+
+LEGACY = Request(
+    operation="legacy_bank_accounts.list",
+    method="GET",
+    path="/companies/c/data/bankAccounts",
+    company_id="c",
+    replacement="/companies/c/connections/{connectionId}/data/bankAccounts",
+)
+DOCUMENTED: dict[str, Any] = {
+    "statusCode": 404,
+    "service": "ClientApi",
+    "error": "NotFound",
+    "correlationId": "7f3a",
+    "canBeRetried": "Unknown",
+    "detailedErrorCode": 0,
+}
+CALLS: dict[str, Callable[[Any, str], Awaitable[Any]]] = {
+    "list": lambda company, _: company.legacy_bank_accounts.list().collect(),
+    "page": lambda company, _: company.legacy_bank_accounts.list(),
+    "get": lambda company, account: company.legacy_bank_accounts.get(account),
+    "transactions": lambda company, account: (
+        company.legacy_bank_accounts.transactions(account).list().first()
+    ),
+    "data": lambda company, _: company.data("bankAccounts").list().first(),
+}
+
+
+async def account_of(client: Client, sandbox: Sandbox) -> str:
+    first = sandbox.companies[0]
+    books = client.company(first.id).connection(first.connections[0].id)
+    account = await books.bank_accounts.list().first()
+    assert account is not None
+    return str(account["id"])
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_a_legacy_call_that_still_works_names_its_replacement(name: str) -> None:
+    """It warns in the line that made the call, however many pages there are."""
+    async with (
+        Sandbox(invoices=10, legacy_removed=False) as sandbox,
+        Client(api_key=sandbox.api_key, base_url=sandbox.base_url) as client,
+    ):
+        account = await account_of(client, sandbox)
+        with pytest.warns(DeprecationWarning, match="is a legacy endpoint") as caught:
+            assert await CALLS[name](client.company(sandbox.companies[0].id), account)
+
+    end = f"bankAccounts/{account}/bankTransactions" if name == "transactions" else "bankAccounts"
+    assert [warning.filename for warning in caught] == [__file__]
+    assert f"/connections/{{connectionId}}/data/{end}" in str(caught[0].message)
+
+
+async def test_a_call_site_warns_once() -> None:
+    """As warnings do: a loop over a legacy path does not fill the log."""
+    async with (
+        Sandbox(invoices=10, legacy_removed=False) as sandbox,
+        Client(api_key=sandbox.api_key, base_url=sandbox.base_url) as client,
+    ):
+        legacy = client.company(sandbox.companies[0].id).legacy_bank_accounts
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("default")
+            for _ in range(3):
+                async for _account in legacy.list(page_size=1):
+                    pass
+
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_what_is_not_there_is_not_a_removed_endpoint(name: str) -> None:
+    """While the endpoints work, an unknown company or account is `NotFound`."""
+    async with (
+        Sandbox(invoices=10, legacy_removed=False) as sandbox,
+        Client(api_key=sandbox.api_key, base_url=sandbox.base_url) as client,
+    ):
+        company_id = "typo" if name in {"list", "page", "data"} else sandbox.companies[0].id
+        with pytest.raises(errors.NotFound) as caught:
+            await CALLS[name](client.company(company_id), "typo")
+
+    assert type(caught.value) is errors.NotFound
+    assert "Check the ids" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "retried", "detail", "legacy"),
+    list(product(("NotFound", "NotFound: no company", None), ("Unknown", None), (0, 7), "yn")),
+)
+def test_only_the_documented_body_on_a_legacy_path_means_removed(
+    error: str | None, retried: str | None, detail: int, legacy: str
+) -> None:
+    """ "The error body (error text NotFound, canBeRetried Unknown, detailedErrorCode 0)"."""
+    content = DOCUMENTED | {"error": error, "canBeRetried": retried, "detailedErrorCode": detail}
+    path = LEGACY if legacy == "y" else Request(operation="x", method="GET", path="/companies/c")
+
+    told = read_error(path, Response(status=404, body=encode_value(content)))
+
+    documented = content == DOCUMENTED and legacy == "y"
+    assert type(told) is (errors.EndpointRemoved if documented else errors.NotFound)
+
+
+@pytest.mark.parametrize("content", [b"", b"<html>404</html>", b"{}", b'{"error": "NotFound"}'])
+def test_a_proxys_404_is_not_a_removed_endpoint(content: bytes) -> None:
+    """Whoever wrote it did not know the endpoint; the service did not say that it is gone."""
+    assert type(read_error(LEGACY, Response(status=404, body=content))) is errors.NotFound
