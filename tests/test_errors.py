@@ -225,7 +225,7 @@ def test_a_short_error_body_is_no_proxys_page() -> None:
     """It has a status and a text, and no correlation id to quote; a push may exist all the same."""
     error = read_error(WRITE, answer(503, SHORT))
 
-    assert "answered 503: Service unavailable. " in str(error)
+    assert "answered 503: Service unavailable, the last of 3 attempts. " in str(error)
     assert "proxy" not in str(error)
     assert "correlation" not in str(error)
     assert error.body == ErrorBody(status_code=503, error="Service unavailable")
@@ -250,7 +250,8 @@ def test_a_redirect_says_where_to_and_what_to_change(
     headers = {} if location is None else {"Location": location}
     error = read_error(READ, answer(status, b"", **headers))
 
-    assert f"answered {status}: a redirect {shown}. Check base_url=" in str(error)
+    assert f"answered {status}: a redirect {shown}, the last of" in str(error)
+    assert "Check base_url=" in str(error)
     assert "s3cret" not in str(error)
 
 

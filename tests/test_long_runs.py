@@ -14,7 +14,7 @@ from attrs import define, field
 
 from integration_sdk._sansio.requests import Priority
 from integration_sdk._sansio.responses import Response
-from integration_sdk._sansio.throttling.fair_queue import Share, Ticket
+from integration_sdk._sansio.throttling.fair_queue import CompanyLimits, Ticket
 from integration_sdk._sansio.throttling.throttle import Throttle
 from integration_sdk._session import CallOptions, loop_state
 from integration_sdk._session.call import Call
@@ -34,7 +34,7 @@ def asks(company: str, **facts: Any) -> Ticket:
     return Ticket(company, Priority.INTERACTIVE, **{"deadline": 1e9, **facts})
 
 
-def held_by(throttle: Throttle) -> Iterator[Share | Ticket]:
+def held_by(throttle: Throttle) -> Iterator[CompanyLimits | Ticket]:
     """Yield all shares and tickets that *throttle* refers to."""
     seen, found = set[int](), [throttle]
     while found:
@@ -43,7 +43,7 @@ def held_by(throttle: Throttle) -> Iterator[Share | Ticket]:
         if id(one) in seen or isinstance(one, type | FunctionType):
             continue
         seen.add(id(one))
-        if isinstance(one, Share | Ticket):
+        if isinstance(one, CompanyLimits | Ticket):
             yield one
         found += gc.get_referents(one)
 

@@ -237,7 +237,7 @@ async def test_a_line_break_never_leaves() -> None:
     """Nothing that a caller or a service gives can add a header to a request."""
     in_a_header = write(headers={"Idempotency-Key": "a\nX-Evil: 1"})
     async with raw_server(always(answer())) as server, session_on(server) as session:
-        with pytest.raises(ValueError):  # aiohttp's own, whose words differ by release
+        with pytest.raises(ValueError, match=r"control character|injection"):  # aiohttp's words
             await session.send(in_a_header, ONE_CALL)
         await session.send(read(raw_query="page=2\r\nX-Evil: 1"), ONE_CALL)
     (sent,) = server.requests
