@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import sys
@@ -258,6 +259,7 @@ def check_that_nobody_hangs(
         assert isinstance(ends, Exception) or len(ends) >= 5, call  # five waits, and a run's
         broke = [one for one in caplog.messages if "broke (" in one]
         assert len(broke) <= 2, call  # of the poller, and of the coordinator
+    gc.collect()  # here, where what was left unawaited is expected
 
 
 @IN_MID_CALL
