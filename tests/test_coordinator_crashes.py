@@ -7,6 +7,7 @@ import gc
 import json
 import logging
 import sys
+import tracemalloc  # noqa: F401 - pytest would import it amid the first of many to tell of
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
