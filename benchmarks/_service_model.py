@@ -9,7 +9,8 @@ import asyncio
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from attrs import Factory, define
 
@@ -25,6 +26,15 @@ class Books:
 
     began: array[float] = Factory(lambda: array("d"))
     ends: array[float] = Factory(lambda: array("d"))
+
+
+@define
+class _Slot:
+    service: Service
+    request: Request
+
+    async def send(self) -> Response:
+        return await self.service.send(self.request)
 
 
 @define
@@ -44,15 +54,11 @@ class Service:
     polls: Counter[int] = Factory(Counter)
     kinds: Counter[str] = Factory(Counter)
 
-    async def send(
-        self,
-        request: Request,
-        *,
-        before_sending: Callable[[], Awaitable[None]] | None = None,
-        once: bool = False,
-    ) -> Response:
-        if before_sending:
-            await before_sending()
+    @asynccontextmanager
+    async def slot(self, request: Request) -> AsyncIterator[_Slot]:
+        yield _Slot(self, request)
+
+    async def send(self, request: Request) -> Response:
         now = asyncio.get_running_loop().time()
         self.hours[int(now // 3600)] += 1
         self.kinds[request.operation] += 1

@@ -40,7 +40,7 @@ async def _flow(count: int) -> Row:
     poller = Poller(service.send, dialect, chance=chance.random)
     memory: list[float] = []
     settled, began = 0, time.process_time()
-    async with Coordinator(service.send, poller, dialect, max_open=MAX_OPEN) as coordinator:
+    async with Coordinator(service, poller, dialect, max_open=MAX_OPEN) as coordinator:
         async for _ in coordinator.run(_requests(count)):
             settled += 1
             if settled % (count // 10) == 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from attrs import Factory, frozen
@@ -17,7 +18,7 @@ from integration_sdk._sansio.paging.changes import MODIFIED, ChangesFilter
 from integration_sdk._sansio.paging.items import Decode
 from integration_sdk._sansio.requests import DEFAULT_PAGE_SIZE, Request
 from integration_sdk._sansio.responses import Response
-from integration_sdk._session import BeforeSending, CallOptions, Session
+from integration_sdk._session import CallOptions, Session, Slot
 from integration_sdk._warnings import warn_if_legacy
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
@@ -61,19 +62,13 @@ class Caller:
         """Return a request for one of the dialect's operations, without body."""
         return requests.to_route(self.dialect, operation, **names)
 
-    async def send(
-        self,
-        request: Request,
-        *,
-        before_sending: BeforeSending | None = None,
-        once: bool = False,
-    ) -> Response:
-        """Send *request* and return the answer, whatever its status.
+    async def send(self, request: Request) -> Response:
+        """Send *request* and return the answer, whatever its status."""
+        return await self.session.send(request, self.settings)
 
-        *before_sending* is awaited before each transmission. With *once* there are no retries.
-        """
-        settings = self.settings.once() if once else self.settings
-        return await self.session.send(request, settings, before_sending=before_sending)
+    def slot(self, request: Request) -> AbstractAsyncContextManager[Slot]:
+        """Wait for *request*'s turn, to send it once; see `Session.slot`."""
+        return self.session.slot(request, self.settings)
 
     async def json(self, request: Request) -> Json:
         """Send *request* and return the decoded body."""

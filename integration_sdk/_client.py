@@ -306,7 +306,7 @@ class Client:
         if self._retry is not _NOT_GIVEN:
             given["retry"] = self._caller.settings.retry
         return coordinator.Coordinator(
-            self._caller.send,
+            self._caller,
             self._polling.poller,
             self.dialect,
             refusals=self._caller.session,

@@ -1,6 +1,6 @@
 """A service in virtual time, without sockets: it answers pushes, lists and reads, and counts.
 
-`Model.send` is what a client would be handed. Completion times come from a function; what
+A `Model` stands where a client has its caller. Completion times come from a function; what
 the service does wrong (no list, a lagging list, failures) is set by attributes.
 """
 
@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from integration_sdk._sansio.requests import Request
-from integration_sdk._sansio.responses import Response
+from integration_sdk._sansio.requests import Phase, Request
+from integration_sdk._sansio.responses import Failure, Reply, Response
+from integration_sdk.errors import ApiError, ClientClosed, IntegrationError, NotSent
 from integration_sdk.models import PushRequest
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -37,6 +39,19 @@ class Held:
 
     def status_at(self, now: float) -> str:
         return self.status if now >= self.ends else "Pending"
+
+
+@dataclass
+class _Slot:
+    model: Model
+    request: Request
+
+    async def send(self) -> Reply:
+        try:
+            return await self.model.send(self.request)
+        except IntegrationError as error:
+            never_left = isinstance(error, NotSent | ClientClosed | ApiError)
+            return Failure(Phase.NEVER_LEFT if never_left else Phase.MAY_HAVE_LEFT, error)
 
 
 @dataclass
@@ -64,15 +79,16 @@ class Model:
     rows: int = 0
     made: int = 0
 
-    async def send(
-        self,
-        request: Request,
-        *,
-        before_sending: Callable[[], Awaitable[None]] | None = None,
-        once: bool = False,
-    ) -> Response:
-        if before_sending:
-            await before_sending()
+    @asynccontextmanager
+    async def slot(self, request: Request) -> AsyncIterator[_Slot]:
+        """Yield a slot whose `send` is this model's, with failures as `Session.slot` has them."""
+        await self.turn(request)
+        yield _Slot(self, request)
+
+    async def turn(self, request: Request) -> None:
+        """Return when it is the turn of *request*; at once, unless a test has it wait."""
+
+    async def send(self, request: Request) -> Response:
         self.counts[request.operation] += 1
         if request.operation != "push.create":
             self.by_company[str(request.company_id)] += 1

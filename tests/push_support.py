@@ -25,7 +25,7 @@ async def coordinator(model: Model, **options: Any) -> AsyncIterator[Coordinator
     polls = options.pop("polls", None) or poller(model)
     try:
         async with Coordinator(
-            model.send,
+            model,
             polls,
             options.pop("dialect", DOCUMENT),
             chance=random.Random(8).random,

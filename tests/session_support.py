@@ -15,11 +15,11 @@ from typing import Any
 from attrs import define, field
 
 from integration_sdk._sansio.requests import Request, Safety
-from integration_sdk._sansio.responses import Response
+from integration_sdk._sansio.responses import Failure, Response
 from integration_sdk._sansio.throttling.gate import Refusal
 from integration_sdk._session import CallOptions, RetryPolicy, Session
-from integration_sdk._session.carrier import Transmission
-from integration_sdk._session.failures import Failure
+from integration_sdk._session.key import Hidden
+from integration_sdk._session.transport import Transmission
 
 KEY = "test-key-0123456789"
 QUICK = RetryPolicy(base=0.001, throttled_base=0.001)
@@ -210,7 +210,7 @@ class VirtualService:
     async def close(self) -> None:
         """Nothing to close."""
 
-    async def send(self, transmission: Transmission, authorization: object) -> Response | Failure:
+    async def send(self, transmission: Transmission, authorization: Hidden) -> Response | Failure:
         now = asyncio.get_running_loop().time()
         transmission.may_have_left = True
         self.in_flight += 1
@@ -244,6 +244,15 @@ def virtual_session(service: VirtualService, *, seed: int = 1, **settings: Any) 
         jitter=lambda most: most * chance.random(),
         **{"api_key": KEY, **settings},
     )
+
+
+async def send_once(session: Session, request: Request) -> Response:
+    """Send by a slot, and return the answer or raise."""
+    async with session.slot(request, ONE_CALL) as slot:
+        reply = await slot.send()
+    if isinstance(reply, Failure):
+        raise reply.error
+    return reply
 
 
 def errors_of(error: BaseException | None) -> Iterator[BaseException]:

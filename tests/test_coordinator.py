@@ -519,12 +519,12 @@ async def test_no_more_are_in_flight_than_allowed() -> None:
     flying = most = 0
     send = model.send
 
-    async def counting(call: Request, **options: Any) -> Response:
+    async def counting(call: Request) -> Response:
         nonlocal flying, most
         flying += call.operation == "push.create"
         most = max(most, flying)
         try:
-            return await send(call, **options)
+            return await send(call)
         finally:
             flying -= call.operation == "push.create"
 

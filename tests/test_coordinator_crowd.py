@@ -137,7 +137,7 @@ async def test_nothing_is_left_of_a_crowd(
     polls = poller(world.model)
     max_open = world.one_of(1, 2, 50)
     pushes = Coordinator(
-        world.model.send,
+        world.model,
         polls,
         DOCUMENT,
         journal=tmp_path / "pushes.db" if world.on_disk else None,

@@ -163,10 +163,8 @@ class Gated(Model):
 
     gate: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def send(self, request: Request, **named: Any) -> Response:
-        if request.operation == "push.create":
-            await self.gate.wait()
-        return await super().send(request, **named)
+    async def turn(self, request: Request) -> None:
+        await self.gate.wait()
 
 
 async def test_what_waits_at_the_gate_is_no_doubt_after_a_crash(journal: Path) -> None:
@@ -324,7 +322,7 @@ async def test_a_block_that_cannot_be_entered_leaves_nothing_behind(
     """Where recovery fails the journal is let go of, and the poller tells nobody of its lists."""
     refused = AsyncMock(side_effect=JournalError("unreadable"))
     polls = poller(Model())
-    pushes = Coordinator(Model().send, polls, Dialect.document(), journal=journal)
+    pushes = Coordinator(Model(), polls, Dialect.document(), journal=journal)
     with monkeypatch.context() as patch:
         patch.setattr(SqliteJournal, "unsettled", refused)
         with pytest.raises(JournalError, match="unreadable"):

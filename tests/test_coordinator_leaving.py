@@ -136,7 +136,7 @@ async def test_what_is_on_its_way_when_an_end_is_cancelled_has_an_outcome(is_los
     async def leave_in_a_hurry() -> None:
         async with (
             asyncio.timeout(25),
-            Coordinator(model.send, polls, DOCUMENT, leave="detach") as pushes,
+            Coordinator(model, polls, DOCUMENT, leave="detach") as pushes,
         ):
             submits.append(asyncio.create_task(pushes.submit(RECORD)))
             await asyncio.sleep(21)
@@ -162,7 +162,7 @@ async def test_an_exception_that_leaves_pushes_open_says_so(
 ) -> None:
     """Who presses Ctrl-C learns that pushes go on without this process, and where they are."""
     model = Model(lambda _: 1e6)
-    pushes = Coordinator(model.send, poller(model), DOCUMENT, journal=journal if on_disk else None)
+    pushes = Coordinator(model, poller(model), DOCUMENT, journal=journal if on_disk else None)
 
     async def is_interrupted() -> None:
         async with pushes:
@@ -187,7 +187,7 @@ async def test_a_search_that_outlives_the_block_finds_nothing_to_follow() -> Non
     async def leave_in_a_hurry() -> None:
         async with (
             asyncio.timeout(47),
-            Coordinator(model.send, polls, DOCUMENT, leave="detach") as pushes,
+            Coordinator(model, polls, DOCUMENT, leave="detach") as pushes,
         ):
             found.append(await pushes.submit(RECORD))
             model._create(calls[0])
@@ -209,7 +209,7 @@ async def test_a_push_found_late_is_let_go_of_with_the_block(journal: Path, on_d
     calls, polls = lost(model), poller(model)
     path = journal if on_disk else None
     async with Coordinator(
-        model.send, polls, DOCUMENT, journal=path, exclusive=True, patience=2.0
+        model, polls, DOCUMENT, journal=path, exclusive=True, patience=2.0
     ) as pushes:
         push = await pushes.submit(RECORD)
         assert (await push).status is OutcomeStatus.IN_DOUBT

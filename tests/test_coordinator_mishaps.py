@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -167,25 +167,19 @@ async def test_a_run_that_is_left_while_all_places_are_taken_ends() -> None:
 async def test_an_exception_that_leaves_the_block_sends_nothing_more() -> None:
     """What has not left stays here: told as NotSent, and no row says that it may exist."""
 
-    async def one_at_a_time(
-        request: Request,
-        *,
-        before_sending: Callable[[], Awaitable[None]] | None = None,
-        once: bool = False,
-    ) -> Response:
-        if request.operation == "push.create":
+    class OneAtATime(Model):
+        async def turn(self, request: Request) -> None:
             in_line.append(request)
             if len(in_line) > 1:
                 await asyncio.Event().wait()  # for a place that does not become free
-        return await model.send(request, before_sending=before_sending, once=once)
 
     async def left_by_an_exception() -> None:
-        async with Coordinator(one_at_a_time, polls, DOCUMENT, on_event=events.append) as pushes:
+        async with Coordinator(model, polls, DOCUMENT, on_event=events.append) as pushes:
             submitted.extend(asyncio.create_task(pushes.submit(one)) for one in requests(5))
             await asyncio.sleep(1)
             raise ZeroDivisionError
 
-    model = Model(takes=lambda _: 1000.0)
+    model = OneAtATime(takes=lambda _: 1000.0)
     polls = poller(model)
     in_line: list[Request] = []
     events: list[PushEvent] = []
@@ -504,15 +498,18 @@ async def test_a_middleware_that_breaks_a_push_leaves_no_wrong_word_about_it(
 ) -> None:
     """What it raises before the push leaves is no doubt; what it raises after that is."""
 
-    async def send(request: Request, *, before_sending: Any = None, once: bool = False) -> Response:
-        if request.operation == "push.create":
-            if has_left:
-                await before_sending()
-            raise ValueError("a bug of the caller's")
-        return await model.send(request, before_sending=before_sending, once=once)
+    class Broken(Model):
+        async def turn(self, request: Request) -> None:
+            if not has_left:
+                raise ValueError("a bug of the caller's")
 
-    model = Model()
-    async with Coordinator(send, poller(model), DOCUMENT, patience=5.0) as pushes:
+        async def send(self, request: Request) -> Response:
+            if request.operation == "push.create":
+                raise ValueError("a bug of the caller's")
+            return await super().send(request)
+
+    model = Broken()
+    async with Coordinator(model, poller(model), DOCUMENT, patience=5.0) as pushes:
         outcome = await (await pushes.submit(request(1)))
 
     assert outcome.status is (OutcomeStatus.IN_DOUBT if has_left else OutcomeStatus.REJECTED)
@@ -616,7 +613,7 @@ async def test_a_retry_that_breaks_off_was_refused_all_the_same(
     model = Model(answer=lambda r: error(429) if r.operation == "push.create" else None)
     async with (
         asyncio.timeout(100),
-        Coordinator(model.send, poller(model), DOCUMENT, chance=broken) as pushes,
+        Coordinator(model, poller(model), DOCUMENT, chance=broken) as pushes,
     ):
         outcome = await (await pushes.submit(request()))
 
@@ -675,10 +672,8 @@ async def test_an_end_that_is_cancelled_lets_go_of_everything(journal: Path) -> 
     gate = asyncio.Event()
 
     class Gated(Model):
-        async def send(self, request: Request, **named: object) -> Response:
-            if request.operation == "push.create":
-                await gate.wait()
-            return await super().send(request, **named)  # type: ignore[arg-type]  # passed on
+        async def turn(self, request: Request) -> None:
+            await gate.wait()
 
     model = Gated()
     submits: list[asyncio.Task[Push]] = []
@@ -722,7 +717,7 @@ async def test_a_block_that_is_open_is_not_entered_again() -> None:
     """The second entry would take the pushes of the first out of sight; afterwards it may."""
     model = Model()
     polls = poller(model)
-    pushes = Coordinator(model.send, polls, DOCUMENT)
+    pushes = Coordinator(model, polls, DOCUMENT)
     try:
         for _ in range(2):
             async with asyncio.timeout(1000), pushes:

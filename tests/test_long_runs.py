@@ -13,12 +13,10 @@ import pytest
 from attrs import define, field
 
 from integration_sdk._sansio.requests import Priority
-from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.throttling.fair_queue import CompanyLimits, Ticket
 from integration_sdk._sansio.throttling.throttle import Throttle
-from integration_sdk._session import CallOptions, loop_state
+from integration_sdk._session import CallOptions
 from integration_sdk._session.call import Call
-from integration_sdk._session.carrier import Transmission
 from integration_sdk.errors import AnswerLost, NotSent, ServiceUnavailable, TooManyRequests
 from tests.session_support import (
     VirtualService,
@@ -159,15 +157,6 @@ async def test_a_service_that_hangs_costs_little_for_each_call(
     await session.aclose()
 
 
-class Instant(VirtualService):
-    """Answers within one moment, yet not within one turn of the loop."""
-
-    async def send(self, transmission: Transmission, authorization: object) -> Response:
-        transmission.may_have_left = True
-        await asyncio.sleep(0)
-        return Response(status=200, body=b"{}")
-
-
 @pytest.mark.virtual_time
 async def test_a_call_that_has_ended_is_not_kept_for_its_deadline() -> None:
     """Neither its record nor its answer, which may be a large page: not for a moment."""
@@ -182,25 +171,4 @@ async def test_a_call_that_has_ended_is_not_kept_for_its_deadline() -> None:
         service.log.clear()
 
     assert not any(one() for one in kept)
-    assert session._state is not None
-    assert len(session._state._deadlines) <= loop_state.SPARE + 3
-    await session.aclose()
-
-
-@pytest.mark.virtual_time
-async def test_the_deadlines_of_calls_that_have_ended_are_not_kept() -> None:
-    """Not where all have the same, either: those without, or those of one moment."""
-    session = virtual_session(Instant(), per_company=50)
-    most = 0
-
-    async def calls() -> None:
-        nonlocal most
-        for _ in range(100):
-            await session.send(read(), CallOptions(timeout=None))
-            assert session._state is not None
-            most = max(most, len(session._state._deadlines))
-
-    await asyncio.gather(*(calls() for _ in range(50)))
-
-    assert most <= loop_state.SPARE + 2 * 50 + 1
     await session.aclose()

@@ -31,6 +31,7 @@ from tests.session_support import (
     error_body,
     raw_server,
     read,
+    send_once,
     session_on,
     write,
 )
@@ -140,7 +141,7 @@ async def test_odd_bodies_raise_documented_errors_only(body: str, status: int) -
         session_on(server) as session,
     ):
         for request in (read(), write()):
-            response = await session.send(request, ONE_CALL.once())
+            response = await send_once(session, request)
             outcome = read_or_error(request, response)
             if status == 200:
                 assert outcome is None or isinstance(outcome, dict | MalformedResponse)

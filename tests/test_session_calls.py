@@ -91,10 +91,9 @@ async def test_what_is_fetched_ahead_stays_behind_all_others() -> None:
     first = CallOptions(priority=Priority.INTERACTIVE)
     page = read(priority=Priority.PREFETCH)
 
-    assert Call(page, first, None, 0.0).ticket.priority is Priority.PREFETCH
-    assert Call(write(priority=Priority.PUSH), first, None, 0.0).ticket.priority is (
-        Priority.INTERACTIVE
-    )
+    assert Call(page, first, 0.0).ticket.priority is Priority.PREFETCH
+    push = write(priority=Priority.PUSH)
+    assert Call(push, first, 0.0).ticket.priority is Priority.INTERACTIVE
 
 
 async def test_the_base_url_may_have_a_path() -> None:
@@ -301,16 +300,14 @@ async def test_what_ends_a_call_from_inside_is_told_by_its_name() -> None:
     def vault_is_down() -> str:
         raise ValueError("the vault is down")
 
-    async def disk_is_full() -> None:
-        raise JournalError("the disk is full")
-
     async with raw_server(always(answer())) as server:
         async with session_on(server, api_key=vault_is_down) as session:
             with session.calls() as calls, pytest.raises(NotSent):
                 await session.send(read(), ONE_CALL)
         async with session_on(server) as session:
             with session.calls() as more, pytest.raises(JournalError):
-                await session.send(write(), ONE_CALL, before_sending=disk_is_full)
+                async with session.slot(write(), ONE_CALL):
+                    raise JournalError("the disk is full")
 
     assert [call.error for call in calls + more] == ["NotSent", "JournalError"]
 

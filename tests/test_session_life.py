@@ -13,6 +13,8 @@ import aiohttp
 import pytest
 from attrs import define
 
+from integration_sdk._sansio.requests import Phase
+from integration_sdk._sansio.responses import Response
 from integration_sdk._session import CallOptions, Session
 from integration_sdk._session import transport as transport_module
 from integration_sdk.errors import AnswerLost, ClientClosed, IntegrationError, NotSent
@@ -258,39 +260,57 @@ async def test_a_call_cancelled_in_line_leaves_the_line(ticks: int) -> None:
     await session.aclose()
 
 
-# Before sending
+# A slot
 
 
-async def test_before_sending_comes_right_before_each_transmission() -> None:
-    """The hook runs once for each transmission, when its turn has come."""
-    seen: list[int] = []
+async def test_a_slot_sends_once_when_its_turn_has_come() -> None:
+    """Nothing leaves before `send`; a refusal is returned, and a second `send` is a mistake."""
     async with (
         raw_server(always(answer(503, b'{"statusCode":503,"correlationId":"c"}'))) as server,
         session_on(server) as session,
     ):
+        async with session.slot(write(), ONE_CALL) as slot:
+            assert not server.requests
+            reply = await slot.send()
+            with pytest.raises(RuntimeError, match="sends once"):
+                await slot.send()
 
-        async def hook() -> None:
-            seen.append(len(server.requests))
-
-        await session.send(write(), ONE_CALL, before_sending=hook)
-
-    assert seen == [0, 1, 2]
+        assert (reply.phase, len(server.requests)) == (Phase.ANSWERED, 1)
+        assert isinstance(reply, Response)
+        assert reply.status == 503
 
 
-async def test_nothing_is_sent_if_before_sending_fails() -> None:
-    """Its exception goes to the caller, and the place is free for others."""
-
-    async def hook() -> None:
-        raise RuntimeError("the disk is full")
-
+async def test_a_slot_that_is_left_without_sending_is_free_for_others() -> None:
+    """Whether its block ends or raises; the exception is the caller's own."""
     async with (
         raw_server(always(answer())) as server,
         session_on(server, connections=1) as session,
     ):
+        async with session.slot(write(), ONE_CALL):
+            assert session.stats().in_flight == 1
         with pytest.raises(RuntimeError, match="disk is full"):
-            await session.send(write(), ONE_CALL, before_sending=hook)
+            async with session.slot(write(), ONE_CALL):
+                raise RuntimeError("the disk is full")
         assert not server.requests
         assert (await session.send(read(), ONE_CALL)).status == 200
+        assert session.stats().in_flight == 0
+
+
+@pytest.mark.virtual_time
+async def test_the_timeout_of_a_slot_stops_its_waiting_and_its_sending_only() -> None:
+    """What the block does between belongs to the caller, such as a commit that takes long."""
+    service = VirtualService(latency=5)
+    session = virtual_session(service, connections=1)
+    options = CallOptions(timeout=2)
+    async with session.slot(read(), options):
+        with pytest.raises(NotSent, match="timeout of 2 s expired while it waited for its turn"):
+            async with session.slot(read(), options):
+                pass
+        await asyncio.sleep(10)
+    async with session.slot(write(), options) as slot:
+        reply = await slot.send()
+    assert reply.phase is Phase.MAY_HAVE_LEFT
+    await session.aclose()
 
 
 # Loops and processes

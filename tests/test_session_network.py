@@ -15,9 +15,8 @@ from yarl import URL
 from integration_sdk import Client
 from integration_sdk._sansio.origin import check_proxy
 from integration_sdk._session import CallOptions, Session
-from integration_sdk._session.carrier import Transmission
-from integration_sdk._session.key import ApiKey
-from integration_sdk._session.transport import Transport
+from integration_sdk._session.key import ApiKey, Hidden
+from integration_sdk._session.transport import Transmission, Transport
 from integration_sdk.errors import (
     AnswerLost,
     ClientClosed,
@@ -332,7 +331,8 @@ async def test_there_are_as_many_connections_as_were_asked_for() -> None:
         transport.open()
         async with asyncio.TaskGroup() as tasks:
             for _ in range(101):
-                tasks.create_task(transport.send(Transmission(read(), 1), await key.ask(None)))
+                header = await key.ask(Hidden(""))
+                tasks.create_task(transport.send(Transmission(read(), 1), header))
             await until(lambda: len(server.requests) == 101)
             release.set()
         await transport.close()

@@ -10,7 +10,8 @@ import aiohttp
 import pytest
 from attrs import evolve
 
-from integration_sdk._sansio.requests import Request, Safety
+from integration_sdk._sansio.requests import Phase, Request, Safety
+from integration_sdk._sansio.responses import Failure
 from integration_sdk._session import CallOptions, RetryPolicy, Session
 from integration_sdk.errors import (
     AnswerLost,
@@ -31,6 +32,7 @@ from tests.session_support import (
     raw_server,
     read,
     reset,
+    send_once,
     session_on,
     unused_port,
     write,
@@ -104,6 +106,13 @@ async def reply_of(session: Session, request: Request, options: CallOptions = ON
         return error
 
 
+async def reply_of_slot(session: Session, request: Request) -> Any:
+    try:
+        return await send_once(session, request)
+    except IntegrationError as error:
+        return error
+
+
 @pytest.mark.parametrize("request_name", REQUESTS)
 @pytest.mark.parametrize("fault", BROKEN)
 async def test_only_reads_are_sent_again_once_they_may_have_left(
@@ -143,15 +152,35 @@ async def test_what_never_left_is_sent_again(request_name: str) -> None:
 
 @pytest.mark.parametrize("request_name", REQUESTS)
 async def test_with_never_there_is_exactly_one_transmission(request_name: str) -> None:
-    """`RetryPolicy.never` and `once` hold in every phase, before the first byte too."""
+    """`RetryPolicy.never` and a slot hold in every phase, before the first byte too."""
     never = CallOptions(timeout=10, retry=RetryPolicy.never())
     for serve in (always(answer(429, error_body(429))), breaks_after(b"")):
         async with raw_server(serve) as server, session_on(server) as session:
             reply = await reply_of(session, REQUESTS[request_name], never)
         assert len(server.requests) == reply.attempts == 1
     async with session_on(f"http://127.0.0.1:{unused_port()}") as session:
-        error = await reply_of(session, REQUESTS[request_name], ONE_CALL.once())
+        error = await reply_of_slot(session, REQUESTS[request_name])
     assert error.attempts == 1
+
+
+async def test_a_slot_keeps_how_far_a_request_got() -> None:
+    """What failed on the way is returned with its phase, for whoever must not send twice."""
+    async with (
+        session_on(f"http://127.0.0.1:{unused_port()}") as session,
+        session.slot(write(), ONE_CALL) as slot,
+    ):
+        unsent = await slot.send()
+    async with (
+        raw_server(breaks_after(b"HTTP/1.1 2")) as server,
+        session_on(server) as session,
+        session.slot(write(), ONE_CALL) as slot,
+    ):
+        lost = await slot.send()
+
+    assert isinstance(unsent, Failure)
+    assert isinstance(lost, Failure)
+    assert (unsent.phase, type(unsent.error)) == (Phase.NEVER_LEFT, NotSent)
+    assert (lost.phase, type(lost.error)) == (Phase.MAY_HAVE_LEFT, AnswerLost)
 
 
 READ_AGAIN = {429, 500, 502, 503, 504}
@@ -202,15 +231,14 @@ async def test_aiohttp_does_not_send_again_by_itself(method: str) -> None:
         writer.write(answer())
         await server.receive(reader)
 
-    once = ONE_CALL.once()
     async with (
         raw_server(one_answer_for_each_connection) as server,
         session_on(server) as session,
     ):
         request = write(method=method, body=None)
-        await session.send(request, once)
+        await send_once(session, request)
         with pytest.raises(AnswerLost):
-            await session.send(request, once)
+            await send_once(session, request)
 
     assert len(server.requests) == 2
 
@@ -241,7 +269,7 @@ async def test_what_came_unasked_answers_nothing(request_name: str, status: int)
             await asyncio.wait_for(written.wait(), 5)
             await asyncio.sleep(0.01)
             written.clear()
-        error = await reply_of(session, request, ONE_CALL.once())
+        error = await reply_of_slot(session, request)
 
     assert isinstance(error, NotSent)
     assert "unasked" in str(error)
@@ -307,7 +335,7 @@ async def test_an_unknown_host_and_a_failed_handshake_are_not_sent() -> None:
         raw_server(breaks_at_once) as server,
         session_on(server.base_url.replace("http:", "https:")) as session,
     ):
-        assert isinstance(await reply_of(session, write(), ONE_CALL.once()), NotSent)
+        assert isinstance(await reply_of_slot(session, write()), NotSent)
 
 
 async def test_errors_carry_nothing_of_aiohttp() -> None:

@@ -15,9 +15,8 @@ import pytest
 from attrs import define, field
 
 from integration_sdk._sansio.requests import Phase, Priority, Request
-from integration_sdk._sansio.responses import Response
+from integration_sdk._sansio.responses import Failure, Response
 from integration_sdk._session import CallOptions, RetryPolicy, Session
-from integration_sdk._session.failures import Failure
 from integration_sdk.errors import (
     AnswerLost,
     IntegrationError,

@@ -24,7 +24,7 @@ from integration_sdk._coordinator.options import CoordinatorOptions, Leave
 from integration_sdk._coordinator.places import Places, Refusals
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent
-from integration_sdk._coordinator.push_list import PushList, SendRequest
+from integration_sdk._coordinator.push_list import PushList, Service
 from integration_sdk._coordinator.push_protocol import PushProtocol
 from integration_sdk._coordinator.sender import CheckRecord, Sender
 from integration_sdk._coordinator.tracker import PushTracker
@@ -55,7 +55,7 @@ class Coordinator:
     """Pushes many records and tells how each ended. Use it as ``async with``.
 
     Args:
-        send: Carries requests; `Client.coordinator` supplies it.
+        service: Carries requests; `Client.coordinator` supplies it.
         poller: Polls for everybody; likewise.
         dialect: The version of the service; likewise.
         refusals: What the client's session knows of refusals; likewise.
@@ -74,7 +74,7 @@ class Coordinator:
 
     def __init__(
         self,
-        send: SendRequest,
+        service: Service,
         poller: Poller,
         dialect: Dialect,
         *,
@@ -108,7 +108,7 @@ class Coordinator:
             )
         if not (on_event is None or callable(on_event)):
             raise ConfigurationError(f"on_event must be callable, or None, not {on_event!r}")
-        self._send, self._poller, self._dialect = send, poller, dialect
+        self._service, self._poller, self._dialect = service, poller, dialect
         self._journal, self._store_payloads = journal, store_payloads
         self._policy = Policy(
             exclusive=exclusive,
@@ -136,8 +136,8 @@ class Coordinator:
         if self._sender is not None and not self._sender.tracker.over:
             raise ConfigurationError("this coordinator's block is open already: submit to it")
         journal = await self._open_journal()
-        pushes, exact = PushList(self._send, self._dialect), self._poller.exact
-        driver = ProtocolDriver(pushes, journal, exact=exact)
+        pushes, exact = PushList(self._service.send, self._dialect), self._poller.exact
+        driver = ProtocolDriver(self._service, pushes, journal, exact=exact)
         protocol = PushProtocol(driver, self._policy, self._chance)
         tracker = PushTracker(
             self._poller,

@@ -16,7 +16,7 @@ from attrs import Factory, define, field
 
 from integration_sdk._coordinator import clock
 from integration_sdk._coordinator.places import Place
-from integration_sdk._coordinator.push_list import PushList
+from integration_sdk._coordinator.push_list import PushList, Service
 from integration_sdk._coordinator.tasks import this_task
 from integration_sdk._journal import Journal
 from integration_sdk._sansio.pushing import replies
@@ -33,23 +33,21 @@ from integration_sdk._sansio.pushing.effects import (
 )
 from integration_sdk._sansio.pushing.intents import Intent, SendResult
 from integration_sdk._sansio.pushing.replies import ReadReply
-from integration_sdk._sansio.requests import Request
-from integration_sdk._sansio.responses import Reply
+from integration_sdk._sansio.requests import Phase, Request
+from integration_sdk._sansio.responses import Failure, Reply
 from integration_sdk._sansio.throttling.retry import NOT_NOW
 from integration_sdk._strays import is_cancelled
 from integration_sdk.errors import (
     AnswerLost,
-    ApiError,
-    ClientClosed,
+    IntegrationError,
     JournalError,
     NotSent,
-    TransportError,
 )
 
 logger = logging.getLogger("integration_sdk.pushes")
 T = TypeVar("T")
 
-LEFT_BEHIND: Final = "not sent: the coordinator's block was left before its turn came"
+LEFT_BEHIND: Final = "the coordinator's block was left before its turn came"
 CANCELLED: Final = "its task was cancelled by somebody else"
 
 
@@ -71,7 +69,8 @@ class ProtocolDriver:
     """Carries out the effects of the protocol's machines, and reports how each went.
 
     Args:
-        pushes: The service's lists of pushes, and how to send to it.
+        service: Where pushes are sent.
+        pushes: The service's lists of pushes.
         journal: Where intents are kept.
         exact: Whether fractions in answers become Decimal.
 
@@ -82,6 +81,7 @@ class ProtocolDriver:
         sending: The pushes being sent, by intent.
     """
 
+    service: Service
     pushes: PushList
     journal: Journal
     exact: bool = field(default=False, kw_only=True)
@@ -198,35 +198,38 @@ class ProtocolDriver:
         return sending.last.result
 
     async def _reply(self, row: Intent, call: Request) -> Reply:
-        task, left = this_task(), False
-
-        async def leave() -> None:
-            nonlocal left
-            self._in_line.discard(task)
-            if self.closing.is_set():
-                raise NotSent(LEFT_BEHIND)
-            await self._commit((row,))
-            left = True
-
+        """Wait for a turn, put on record that the push is sent, and send it."""
         if is_cancelled():
-            return NotSent(f"not sent: {CANCELLED}")
+            return _broken_off(Phase.NEVER_LEFT, CANCELLED)
+        task, phase = this_task(), Phase.NEVER_LEFT
         self._in_line.add(task)
         try:
-            return await self.pushes.send(call, before_sending=leave, once=True)
+            async with self.service.slot(call) as slot:
+                self._in_line.discard(task)
+                if self.closing.is_set():
+                    return _broken_off(phase, LEFT_BEHIND)
+                await self._commit((row,))
+                phase = Phase.MAY_HAVE_LEFT
+                return await slot.send()
         except asyncio.CancelledError:
             if task in self._in_line and self.closing.is_set():
                 task.uncancel()
-                return NotSent(LEFT_BEHIND)
-            lost = f"the answer was lost: {CANCELLED}"
-            return AnswerLost(lost) if left else NotSent(f"not sent: {CANCELLED}")
-        except (TransportError, ApiError, ClientClosed, JournalError) as error:
-            return error
+                return _broken_off(phase, LEFT_BEHIND)
+            return _broken_off(phase, CANCELLED)
+        except IntegrationError as error:
+            return Failure(phase, error)
         except Exception as error:
             logger.exception("sending %s failed in an unforeseen way", row)
-            kind = AnswerLost if left else NotSent
-            return kind(f"sending the push broke off: {error!r}")
+            return _broken_off(phase, f"sending the push broke off: {error!r}")
         finally:
             self._in_line.discard(task)
+
+
+def _broken_off(phase: Phase, why: str) -> Failure:
+    """Return the failure of a transmission that somebody or something here broke off."""
+    if phase is Phase.NEVER_LEFT:
+        return Failure(phase, NotSent(f"not sent: {why}"))
+    return Failure(phase, AnswerLost(f"the answer was lost: {why}"))
 
 
 def _cancelled(machine: Machine[Any], effect: Effect) -> tuple[Callable[[Any], Effect], object]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from attrs import Factory, define, evolve, field
 
 from integration_sdk._coordinator import clock
-from integration_sdk._coordinator.push_list import SendRequest, page_request
+from integration_sdk._coordinator.push_list import page_request
 from integration_sdk._sansio import requests, responses
 from integration_sdk._sansio.polling.open_pushes import (
     ListPoll,
@@ -26,7 +26,7 @@ from integration_sdk._sansio.polling.schedule import Schedule
 from integration_sdk._sansio.pushing import rows
 from integration_sdk._sansio.pushing.replies import seconds_until
 from integration_sdk._sansio.requests import Priority, Request
-from integration_sdk._sansio.responses import Response
+from integration_sdk._sansio.responses import Fetch, Response
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     ApiError,
@@ -63,7 +63,7 @@ class PollRequests:
             singly.
     """
 
-    send: SendRequest
+    send: Fetch
     dialect: Dialect
     schedule: Schedule
     poller: Poller

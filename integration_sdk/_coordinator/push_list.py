@@ -6,7 +6,8 @@ Fractions are always read exactly, since records are told apart by every digit.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from itertools import dropwhile
 from typing import ClassVar, Final, Protocol
@@ -18,7 +19,7 @@ from integration_sdk._sansio.pushing import rows
 from integration_sdk._sansio.pushing.effects import ListPushes
 from integration_sdk._sansio.pushing.evidence import ListedPushes, Operation
 from integration_sdk._sansio.requests import Priority, Request
-from integration_sdk._sansio.responses import Response
+from integration_sdk._sansio.responses import Fetch, Reply, Response
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import IntegrationError
 from integration_sdk.models import PushOperation
@@ -31,22 +32,28 @@ PAGE: Final = 500
 MOST_PAGES: Final = 200
 
 
-class SendRequest(Protocol):
-    """Carries one request; the client's session, retries and gate included."""
+class Slot(Protocol):
+    """A turn to send one request, once."""
 
-    async def __call__(
-        self,
-        request: Request,
-        *,
-        before_sending: Callable[[], Awaitable[None]] | None = None,
-        once: bool = False,
-    ) -> Response:
+    async def send(self) -> Reply:
+        """Send it, and return what came of it."""
+        ...
+
+
+class Service(Protocol):
+    """The service, reached by the client's session: gate, retries and key included."""
+
+    async def send(self, request: Request) -> Response:
         """Return the answer, whatever its status, or raise.
 
         Raises:
             TransportError: There is none.
             ApiError: Nothing was sent: an earlier answer asked for too long a pause.
         """
+        ...
+
+    def slot(self, request: Request) -> AbstractAsyncContextManager[Slot]:
+        """Wait for a turn to send *request*. Entering raises what `send` does; nothing has left."""
         ...
 
 
@@ -79,7 +86,7 @@ class _KeyAlone:
 class PushList:
     """The lists of pushes of a service."""
 
-    send: SendRequest
+    send: Fetch
     dialect: Dialect
 
     async def read(self, asked: ListPushes) -> ListedPushes | None:

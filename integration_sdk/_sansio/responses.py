@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
 from integration_sdk._answer_parts import ErrorBody
 from integration_sdk._sansio.codec import LATEST, Json, decode_json
-from integration_sdk._sansio.requests import Request, Safety
+from integration_sdk._sansio.requests import Phase, Request, Safety
 from integration_sdk._sansio.retry_after import retry_after, service_time
 from integration_sdk._sansio.shapes import read_error_body, structure
 from integration_sdk.errors import (
@@ -60,6 +60,8 @@ class Response:
     attempts: int = 1
     waited: float = 0.0
 
+    phase: ClassVar[Phase] = Phase.ANSWERED
+
     @property
     def body(self) -> bytes:
         """The whole body."""
@@ -76,8 +78,23 @@ class Response:
         return 200 <= self.status < 300
 
 
-Reply = Response | IntegrationError
-"""The result of a call: a complete answer, whatever its status, or the error that it raises."""
+@frozen
+class Failure:
+    """A transmission without a usable answer.
+
+    Attributes:
+        phase: How far it got.
+        error: Raised to the caller if the request is not sent again.
+        repeatable: Whether a retry could succeed.
+    """
+
+    phase: Phase
+    error: IntegrationError
+    repeatable: bool = True
+
+
+Reply = Response | Failure
+"""What came of a transmission: a complete answer, whatever its status, or a failure."""
 
 Fetch = Callable[[Request], Awaitable[Response]]
 """Sends a request and returns the answer, whatever its status. Raises a TransportError, or an

@@ -10,18 +10,19 @@ what ``carrier`` asks for. ``failures`` says what it means if that fails, ``key`
 from __future__ import annotations
 
 from integration_sdk._sansio.throttling.retry import RetryPolicy
-from integration_sdk._session.call import BeforeSending, CallOptions
+from integration_sdk._session.call import CallOptions
 from integration_sdk._session.call_log import CallInfo, SessionStats
 from integration_sdk._session.key import ApiKeySource, hide
 from integration_sdk._session.session import Session
+from integration_sdk._session.slot import Slot
 
 __all__ = [
     "ApiKeySource",
-    "BeforeSending",
     "CallInfo",
     "CallOptions",
     "RetryPolicy",
     "Session",
     "SessionStats",
+    "Slot",
     "hide",
 ]

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
 from functools import cached_property
 from typing import Any
 
-from attrs import Attribute, define, evolve, field, frozen
+from attrs import Attribute, define, field, frozen
 
 from integration_sdk._sansio.arguments import is_number
 from integration_sdk._sansio.requests import Priority, Request
-from integration_sdk._sansio.responses import Response
+from integration_sdk._sansio.responses import Reply
 from integration_sdk._sansio.throttling.fair_queue import Ticket
 from integration_sdk._sansio.throttling.retry import Pauses, RetryPolicy
-from integration_sdk._session.carrier import Transmission
-from integration_sdk._session.failures import Failure
 from integration_sdk._session.key import Hidden
+from integration_sdk._session.transport import Transmission
 from integration_sdk.errors import ConfigurationError
-
-BeforeSending = Callable[[], Awaitable[None]]
-"""Awaited right before a transmission; if it raises, nothing is sent."""
 
 
 @frozen(kw_only=True)
@@ -66,10 +61,6 @@ class CallOptions:
                 f"not {priority!r}"
             )
 
-    def once(self) -> CallOptions:
-        """Return the same options without retries."""
-        return self._once
-
     @cached_property
     def effective_read_timeout(self) -> float | None:
         """`read_timeout`; None if `timeout` ends the call before, which needs no second timer."""
@@ -77,49 +68,42 @@ class CallOptions:
             return self.read_timeout
         return self.read_timeout if self.read_timeout < self.timeout else None
 
-    @cached_property
-    def _once(self) -> CallOptions:  # made once, not with every push: 2.4 us
-        return evolve(self, retry=RetryPolicy.never())
-
 
 @define(eq=False)
 class Call:
     """The state of a call that has not ended.
 
     Attributes:
-        request, options, before_sending: The arguments of `Session.send`.
+        request, options: The arguments of `Session.send`.
         began: Start of the call, on the loop's clock.
         deadline: Latest end of the call, on the loop's clock.
         ticket: Its place in the throttle's queue.
-        number: What its `LoopState` calls it.
         attempts: Transmissions so far.
         paid_after: Transmissions after which the retry budget paid for another; -1 for none.
         waited: Seconds waited so far.
         waits_for: What it waits for while it is not being sent.
         sending: The current transmission; None between two.
         last: The result of the previous transmission.
-        authorization: The Authorization header it was last sent with.
+        ending: How the call ended; None if it has not, or nothing was sent.
+        authorization: The Authorization header it is sent with; empty before the first time.
         key_renewed: Whether it has asked for a new key after a 401.
-        timer: Stops the call when its `LoopState` says so: at the deadline, or when the client
-            closes.
     """
 
     request: Request
     options: CallOptions
-    before_sending: BeforeSending | None
     began: float
     deadline: float = field(init=False)
     ticket: Ticket = field(init=False)
-    number: int = field(init=False, default=0)
     attempts: int = field(init=False, default=0)
     paid_after: int = field(init=False, default=-1)
     waited: float = field(init=False, default=0.0)
     waits_for: str = field(init=False, default="its turn")
     sending: Transmission | None = field(init=False, default=None)
-    last: Response | Failure | None = field(init=False, default=None)
-    authorization: Hidden | None = field(init=False, default=None, repr=False)
+    last: Reply | None = field(init=False, default=None)
+    ending: Reply | None = field(init=False, default=None)
+    authorization: Hidden = field(init=False, default=Hidden(""), repr=False)
     key_renewed: bool = field(init=False, default=False)
-    timer: asyncio.Timeout = field(init=False, factory=lambda: asyncio.timeout(None))
+    _timer: asyncio.Timeout | None = field(init=False, default=None)
     _pauses: Pauses | None = field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
@@ -133,10 +117,21 @@ class Call:
             self.deadline,
         )
 
+    def stoppable(self) -> asyncio.Timeout:
+        """Return a block that the deadline stops, or `end`."""
+        self._timer = asyncio.timeout_at(None if self.deadline == math.inf else self.deadline)
+        return self._timer
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the last such block has been stopped."""
+        return self._timer is not None and self._timer.expired()
+
     def end(self) -> None:
         """Stop the call now, unless it has been stopped already."""
-        if not self.timer.expired():
-            self.timer.reschedule(self.began)
+        self.deadline = -math.inf
+        if self._timer is not None and not self._timer.expired():
+            self._timer.reschedule(self.began)
 
     @property
     def facts(self) -> dict[str, Any]:

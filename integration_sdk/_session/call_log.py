@@ -123,8 +123,8 @@ class CallLog:
         self.throttled += status == 429
         self.unavailable += status == 503
 
-    def over(self, call: Call, ending: Response | BaseException, elapsed: float) -> None:
-        """Report that *call* ended with *ending*, an answer or what was raised."""
+    def over(self, call: Call, ending: Response | BaseException | None, elapsed: float) -> None:
+        """Report that *call* ended with *ending*: an answer, an error, or None, unsent."""
         self.requests += 1
         collecting = [one.calls for one in _collecting.get() if one.log is self and one.is_open]
         if self._on_call is None and not collecting and not _log.isEnabledFor(logging.DEBUG):
@@ -177,7 +177,7 @@ class CallLog:
         )
 
 
-def _describe(call: Call, ending: Response | BaseException, elapsed: float) -> CallInfo:
+def _describe(call: Call, ending: Response | BaseException | None, elapsed: float) -> CallInfo:
     return CallInfo(
         operation=call.request.operation,
         method=call.request.method,
@@ -187,7 +187,7 @@ def _describe(call: Call, ending: Response | BaseException, elapsed: float) -> C
         waited=call.waited,
         elapsed=elapsed,
         correlation_id=_correlation_id(ending),
-        error=None if isinstance(ending, Response) else _name(ending),
+        error=_name(ending) if isinstance(ending, BaseException) else None,
     )
 
 
@@ -195,7 +195,7 @@ def _name(error: BaseException) -> str:
     return "cancelled" if isinstance(error, CancelledError) else type(error).__name__
 
 
-def _correlation_id(ending: Response | BaseException) -> str | None:
+def _correlation_id(ending: Response | BaseException | None) -> str | None:
     if isinstance(ending, IntegrationError):
         return ending.correlation_id
     if not isinstance(ending, Response) or ending.ok:

@@ -10,32 +10,16 @@ from typing import Final
 
 import aiohttp
 from aiohttp.http import HttpProcessingError
-from attrs import frozen
 from yarl import URL
 
 from integration_sdk._sansio.requests import Phase, Request, Safety
+from integration_sdk._sansio.responses import Failure
 from integration_sdk.errors import (
     AnswerLost,
     MalformedResponse,
     NotSent,
     ResponseTooLarge,
-    TransportError,
 )
-
-
-@frozen
-class Failure:
-    """A transmission without a usable answer.
-
-    Attributes:
-        phase: How far it got.
-        error: Raised to the caller if the request is not sent again.
-        repeatable: Whether a retry could succeed.
-    """
-
-    phase: Phase
-    error: TransportError
-    repeatable: bool = True
 
 
 class Lost(Exception):

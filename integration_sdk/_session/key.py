@@ -94,7 +94,7 @@ class ApiKey:
         """Whether the source can return a new key."""
         return callable(self._source)
 
-    async def ask(self, refused: Hidden | None) -> Hidden:
+    async def ask(self, refused: Hidden) -> Hidden:
         """Return `authorization`; call the source if there is none yet or it is *refused*.
 
         Raises:

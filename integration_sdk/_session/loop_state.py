@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
-from collections.abc import AsyncGenerator, Iterator
-from heapq import heapify, heappop, heappush
-from itertools import count
-from typing import Final, Self
+from collections.abc import AsyncGenerator
+from typing import Self
 
 from attrs import define, field
 
 from integration_sdk._sansio.throttling.throttle import Throttle
 from integration_sdk._session.call import Call
-from integration_sdk._session.carrier import Carrier
+from integration_sdk._session.transport import Carrier
 from integration_sdk._session.turnstile import Turnstile
 from integration_sdk.errors import ClientClosed
 
 _log = logging.getLogger("integration_sdk.session")
-
-SPARE: Final = 64
-"""Deadlines of ended calls that are kept before they are dropped."""
 
 
 async def _stay_open(transport: Carrier) -> AsyncGenerator[None]:
@@ -37,14 +31,9 @@ async def _stay_open(transport: Carrier) -> AsyncGenerator[None]:
 class LoopState:
     """The calls of one event loop, and what they share.
 
-    A single timer ends overdue calls. It is set to the earliest deadline, and set again when it
-    fires. (A timer for each call costs 6 us a call.) Deadlines are kept in a heap, so that it
-    costs little even if thousands of calls hang. The heap refers to calls by number, because it
-    keeps deadlines of ended calls for a while, whose answers may be large.
-
     Attributes:
         turnstile: Where calls wait for their turns.
-        calls: The calls that have not ended, by number.
+        calls: The calls that have not ended.
         asking: Held by the call that asks for a new key.
     """
 
@@ -52,13 +41,9 @@ class LoopState:
     turnstile: Turnstile
     _lifetime: AsyncGenerator[None]
     process: int = field(init=False, factory=os.getpid)
-    calls: dict[int, Call] = field(init=False, factory=dict)
+    calls: set[Call] = field(init=False, factory=set)
     asking: asyncio.Lock = field(init=False, factory=asyncio.Lock)
-    _numbers: Iterator[int] = field(init=False, factory=count)
-    _deadlines: list[tuple[float, int]] = field(init=False, factory=list)
     _empty: asyncio.Future[None] | None = field(init=False, default=None)
-    _alarm: asyncio.TimerHandle | None = field(init=False, default=None)
-    _alarm_at: float = field(init=False, default=math.inf)
 
     @classmethod
     async def open(cls, transport: Carrier, throttle: Throttle) -> Self:
@@ -85,37 +70,9 @@ class LoopState:
                 "for each loop, or close it there first"
             )
 
-    def enter(self, call: Call) -> None:
-        """Add *call*, which will be ended at its deadline."""
-        call.number = next(self._numbers)
-        self.calls[call.number] = call
-        if len(self._deadlines) > SPARE + 2 * len(self.calls):
-            self._deadlines = [one for one in self._deadlines if one[1] in self.calls]
-            heapify(self._deadlines)
-        heappush(self._deadlines, (call.deadline, call.number))
-        if call.deadline < self._alarm_at:
-            self._set_alarm(call.deadline)
-
-    def _set_alarm(self, when: float) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm_at = when
-        self._alarm = None if when == math.inf else self.loop.call_at(when, self._end_overdue)
-
-    def _end_overdue(self) -> None:
-        """End the calls whose deadline has passed, and set the timer to the next deadline."""
-        while self._deadlines:
-            call = self.calls.get(self._deadlines[0][1])
-            if call is not None:
-                if call.deadline > self._alarm_at:
-                    break
-                call.end()
-            heappop(self._deadlines)
-        self._set_alarm(self._deadlines[0][0] if self._deadlines else math.inf)
-
     def leave(self, call: Call) -> None:
         """Remove *call*, which has ended."""
-        self.calls.pop(call.number, None)
+        self.calls.discard(call)
         if not self.calls and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
 
@@ -131,12 +88,11 @@ class LoopState:
             await self._end()
 
     async def _end(self) -> None:
-        for call in self.calls.values():
+        for call in self.calls:
             call.end()
         try:
             await self._wait_until_empty()
         finally:
-            self._set_alarm(math.inf)
             await self._lifetime.aclose()
 
     async def _wait_until_empty(self) -> None:

@@ -17,9 +17,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 import backoff
@@ -27,7 +28,7 @@ import backoff
 from integration_sdk._answer_parts import Quota
 from integration_sdk._sansio.origin import check_base_url, check_proxy
 from integration_sdk._sansio.requests import Request, Safety
-from integration_sdk._sansio.responses import Reply, Response
+from integration_sdk._sansio.responses import Failure, Reply, Response
 from integration_sdk._sansio.throttling.gate import Refusal
 from integration_sdk._sansio.throttling.quota import read_quota
 from integration_sdk._sansio.throttling.retry import (
@@ -41,14 +42,13 @@ from integration_sdk._sansio.throttling.retry import (
     was_refused,
 )
 from integration_sdk._sansio.throttling.throttle import Throttle
-from integration_sdk._session.call import BeforeSending, Call, CallOptions
+from integration_sdk._session.call import Call, CallOptions
 from integration_sdk._session.call_log import CallInfo, CallLog, SessionStats
-from integration_sdk._session.carrier import Carrier, Transmission
 from integration_sdk._session.endings import ended, too_late, turned_away
-from integration_sdk._session.failures import Failure
 from integration_sdk._session.key import ApiKey, ApiKeySource, Hidden, hide
 from integration_sdk._session.loop_state import LoopState
-from integration_sdk._session.transport import CONNECTIONS, Transport
+from integration_sdk._session.slot import Slot
+from integration_sdk._session.transport import CONNECTIONS, Carrier, Transmission, Transport
 from integration_sdk._session.turnstile import GateClosed
 from integration_sdk.errors import ClientClosed, NotSent
 
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger("integration_sdk.session")
+T = TypeVar("T")
 
 
 class Session:
@@ -187,19 +188,8 @@ class Session:
 
     # One call
 
-    async def send(
-        self,
-        request: Request,
-        options: CallOptions,
-        *,
-        before_sending: BeforeSending | None = None,
-    ) -> Response:
-        """Send *request* and return its answer, whatever the status.
-
-        Args:
-            request: What to send.
-            options: Timeout, retries and priority.
-            before_sending: Awaited right before each transmission, after waiting for a turn.
+    async def send(self, request: Request, options: CallOptions) -> Response:
+        """Send *request*, again if need be, and return its answer, whatever the status.
 
         Raises:
             NotSent: The request was not sent.
@@ -211,40 +201,76 @@ class Session:
             ClientClosed: The client is closed, or belongs to another loop or process.
         """
         state = self._state_of_this_loop() or await self._open()
-        call = Call(request, options, before_sending, state.loop.time())
-        state.enter(call)
+        with self._calling(state, request, options) as call:
+            call.ending = await self._in_time(state, call, self._carry)
+        if isinstance(call.ending, Response):
+            return call.ending
+        raise call.ending.error  # here, so that no exception of aiohttp is chained to it
+
+    @asynccontextmanager
+    async def slot(self, request: Request, options: CallOptions) -> AsyncGenerator[Slot]:
+        """Wait for *request*'s turn; in the block, `Slot.send` sends it once.
+
+        So whatever must be on record before the request leaves is recorded in the block, when
+        nothing else is waited for. Leaving the block without sending gives the turn back. The
+        timeout stops the wait and the sending, not what else is done in the block.
+
+        Raises:
+            NotSent: Its turn did not come in time, or there is no API key.
+            TooManyRequests, ServiceUnavailable: The service has asked for a pause that ends after
+                the deadline; ``attempts`` is 0.
+            ClientClosed: The client is closed, or belongs to another loop or process.
+        """
+        state = self._state_of_this_loop() or await self._open()
+        with self._calling(state, request, options) as call:
+            held_up = await self._in_time(state, call, self._take_turn)
+            if isinstance(held_up, Failure):
+                raise held_up.error
+            try:
+                yield Slot(call, partial(self._in_time, state, call, self._send_once))
+            finally:
+                if not call.attempts:
+                    state.turnstile.unused(call.ticket)
+
+    @contextmanager
+    def _calling(self, state: LoopState, request: Request, options: CallOptions) -> Iterator[Call]:
+        """Report a call when it is over, with its ``ending`` or what was raised."""
+        call = Call(request, options, state.loop.time())
+        state.calls.add(call)
         try:
-            reply = await self._within_deadline(state, call)
+            yield call
         except BaseException as error:
             self._over(state, call, error)
             raise
-        self._over(state, call, reply)
-        if isinstance(reply, Response):
-            return reply
-        raise reply  # outside of any handler, so that no exception of aiohttp is chained to it
+        self._over(state, call, call.ending)
 
-    def _over(self, state: LoopState, call: Call, ending: Response | BaseException) -> None:
+    def _over(self, state: LoopState, call: Call, ending: Reply | BaseException | None) -> None:
         state.leave(call)
         if call.paid_after == call.attempts:  # for a repetition that was never sent
             self._budget.refund()
+        if isinstance(ending, Failure):
+            ending = ending.error
         self._call_log.over(call, ending, state.loop.time() - call.began)
 
-    async def _within_deadline(self, state: LoopState, call: Call) -> Reply:
-        try:
-            async with call.timer:
-                return await self._carry(state, call)
-        except TimeoutError:
-            if not call.timer.expired():
-                raise
+    async def _in_time(
+        self, state: LoopState, call: Call, work: Callable[[LoopState, Call], Awaitable[T]]
+    ) -> T | Reply:
+        """Return the result of *work*, which is stopped by the deadline and the client's end."""
+        if state.loop.time() < call.deadline:
+            try:
+                async with call.stoppable():
+                    return await work(state, call)
+            except TimeoutError:
+                if not call.is_stopped:
+                    raise
         closed_by = self._throttle.closed_by(call.ticket)
         return too_late(call, closed_by, client_is_closed=self._closed)
 
     async def _carry(self, state: LoopState, call: Call) -> Reply:
         while True:
-            if not state.turnstile.passes(call.ticket):
-                closed_by = await self._wait_for_turn(state, call)
-                if closed_by is not None:
-                    return turned_away(call, closed_by)
+            held_up = await self._take_turn(state, call)
+            if held_up is not None:
+                return held_up
             call.last = last = await self._transmit(state, call)
             if isinstance(last, Response) and last.ok:
                 return ended(call, last)
@@ -256,15 +282,22 @@ class Session:
             _log.info("%s is sent again %s", call.request, _said(call, last, pause))
             await self._sleep(state, call, pause)
 
-    async def _wait_for_turn(self, state: LoopState, call: Call) -> Response | None:
-        """Wait for a turn. If it would come too late, return the answer that closed the gate."""
-        began = state.loop.time()
+    async def _take_turn(self, state: LoopState, call: Call) -> Reply | None:
+        """Wait for a turn, and for the API key. If it would come too late, return how it ends."""
+        if not state.turnstile.passes(call.ticket):
+            began = state.loop.time()
+            try:
+                await state.turnstile.wait(call.ticket)
+            except GateClosed as closed:
+                return turned_away(call, closed.answer)
+            finally:
+                self._call_log.waited_for(call, state.loop.time() - began)
         try:
-            await state.turnstile.wait(call.ticket)
-        except GateClosed as closed:
-            return closed.answer
-        finally:
-            self._call_log.waited_for(call, state.loop.time() - began)
+            known = self._api_key.authorization
+            call.authorization = known or await self._ask_for_authorization(state, call)
+        except BaseException:
+            state.turnstile.unused(call.ticket)
+            raise
         return None
 
     async def _sleep(self, state: LoopState, call: Call, pause: float) -> None:
@@ -276,22 +309,23 @@ class Session:
         finally:
             self._call_log.waited_for(call, state.loop.time() - began)
 
-    async def _transmit(self, state: LoopState, call: Call) -> Response | Failure:
+    async def _send_once(self, state: LoopState, call: Call) -> Reply:
+        call.last = last = await self._transmit(state, call)
+        if isinstance(last, Response):
+            await self._has_new_key(state, call, last)  # for whoever sends it again
+        return ended(call, last)
+
+    async def _transmit(self, state: LoopState, call: Call) -> Reply:
         """Send once, and always give the turn back."""
+        call.attempts += 1
+        self._call_log.attempts += 1
+        timeout = call.options.effective_read_timeout
+        call.sending = Transmission(call.request, call.attempts, timeout)
         try:
-            known = self._api_key.authorization
-            call.authorization = known or await self._ask_for_authorization(state, call)
-            if call.before_sending is not None:
-                await call.before_sending()
-            call.attempts += 1
-            self._call_log.attempts += 1
-            call.sending = Transmission(
-                call.request, call.attempts, call.options.effective_read_timeout
-            )
             result = await self._transport.send(call.sending, call.authorization)
         except BaseException as error:
             if call.may_have_left:
-                given_up = isinstance(error, asyncio.CancelledError) and not call.timer.expired()
+                given_up = isinstance(error, asyncio.CancelledError) and not call.is_stopped
                 self._call_log.lost += not given_up
                 state.turnstile.unanswered(call.ticket)
             else:
@@ -301,7 +335,7 @@ class Session:
         self._learn(state, call, result)
         return result
 
-    def _learn(self, state: LoopState, call: Call, result: Response | Failure) -> None:
+    def _learn(self, state: LoopState, call: Call, result: Reply) -> None:
         """Give the turn back, and adapt to what the answer says about rate limits."""
         if isinstance(result, Failure):
             self._call_log.lost += 1
@@ -324,9 +358,7 @@ class Session:
 
     # Again, or not
 
-    async def _pause_before_next(
-        self, state: LoopState, call: Call, last: Response | Failure
-    ) -> float | None:
+    async def _pause_before_next(self, state: LoopState, call: Call, last: Reply) -> float | None:
         """Return the seconds to wait before *call* is sent again; None to stop."""
         rotated = isinstance(last, Response) and await self._has_new_key(state, call, last)
         status = last.status if isinstance(last, Response) else None
@@ -346,9 +378,7 @@ class Session:
             again = answer_may_repeat(call.request, last, refuses_with_503=self._refuses_with_503)
         return self._affordable_pause(state, call, last) if again else None
 
-    def _affordable_pause(
-        self, state: LoopState, call: Call, last: Response | Failure
-    ) -> float | None:
+    def _affordable_pause(self, state: LoopState, call: Call, last: Reply) -> float | None:
         """Return the pause before a retry; None if there is no time or retry budget for it.
 
         A call that was answered 429 or 503 costs no budget, and pauses at the gate if that is
@@ -391,7 +421,7 @@ class Session:
         return authorization
 
 
-def _said(call: Call, last: Response | Failure, pause: float) -> str:
+def _said(call: Call, last: Reply, pause: float) -> str:
     when = f"after {pause:.2f} s" if pause else "when its turn comes"
     if isinstance(last, Response):
         return f"{when}: it got {last.status}"

@@ -22,7 +22,7 @@ from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from functools import lru_cache
 from io import BytesIO
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -32,11 +32,9 @@ from attrs import define, field
 from yarl import URL
 
 from integration_sdk._sansio.requests import Request, Safety
-from integration_sdk._sansio.responses import Response
-from integration_sdk._session.carrier import Transmission
+from integration_sdk._sansio.responses import Failure, Reply, Response
 from integration_sdk._session.failures import (
     ERRORS,
-    Failure,
     Lost,
     Unasked,
     failure,
@@ -63,6 +61,41 @@ READ_IDLE: Final = 30.0
 WRITE_IDLE: Final = 1.0
 """The same for writes: shorter than any server's own limit that we know of."""
 NOT_INHERITED: Final = frozenset({"authorization", "proxy-authorization", "cookie", "host"})
+
+
+@define
+class Transmission:
+    """The state of one transmission, which trace configs get as ``trace_request_ctx``.
+
+    Attributes:
+        request: The request being sent.
+        attempt: Counted from 1.
+        read_timeout: Seconds without a byte of the answer after which it counts as lost; None if
+            the call ends before.
+        may_have_left: Whether any byte of it may have been sent.
+    """
+
+    request: Request
+    attempt: int
+    read_timeout: float | None = None
+    may_have_left: bool = False
+
+    def may_leave(self) -> None:
+        """Note that its first byte is about to be written."""
+        self.may_have_left = True
+
+
+class Carrier(Protocol):
+    """Sends requests once."""
+
+    def open(self) -> None:
+        """Prepare for sending on the running loop."""
+
+    async def send(self, transmission: Transmission, authorization: Hidden) -> Reply:
+        """Send once, with the header *authorization*."""
+
+    async def close(self) -> None:
+        """Close all connections."""
 
 
 # What aiohttp must not do
@@ -239,7 +272,7 @@ class Transport:
 
     # One transmission
 
-    async def send(self, transmission: Transmission, authorization: Hidden) -> Response | Failure:
+    async def send(self, transmission: Transmission, authorization: Hidden) -> Reply:
         """Send once. An exception of aiohttp is returned as a `Failure` without headers."""
         request = transmission.request
         session = self._sessions[request.safety]

@@ -12,13 +12,11 @@ from integration_sdk._sansio.codec import decode_json
 from integration_sdk._sansio.pushing import rows
 from integration_sdk._sansio.pushing.intents import ACKNOWLEDGED, Intent, SendResult
 from integration_sdk._sansio.requests import Phase, Request
-from integration_sdk._sansio.responses import Reply, Response
+from integration_sdk._sansio.responses import Failure, Reply, Response
 from integration_sdk._sansio.retry_after import retry_after, service_time
 from integration_sdk.errors import (
     ApiError,
-    ClientClosed,
     IntegrationError,
-    JournalError,
     MalformedResponse,
     NotSent,
 )
@@ -39,11 +37,7 @@ class ReadReply:
 
 
 def read(reply: Reply, *, began: float, unix_time: float, exact: bool = False) -> ReadReply:
-    """Interpret *reply*; *exact* reads fractions as Decimal.
-
-    A raised `ApiError` means that the gate was closed and nothing left. A client that is closed
-    while a push may have left raises `AnswerLost`.
-    """
+    """Interpret *reply*; *exact* reads fractions as Decimal."""
     if isinstance(reply, Response):
         operation = _acknowledged(reply, exact=exact)
         result = SendResult(
@@ -54,11 +48,9 @@ def read(reply: Reply, *, began: float, unix_time: float, exact: bool = False) -
             retry_after=_wanted_wait(reply),
         )
         return ReadReply(result, reply, operation)
-    turned_away = isinstance(reply, ApiError) and not reply.attempts
-    unsent = turned_away or isinstance(reply, NotSent | ClientClosed | JournalError)
-    phase = Phase.NEVER_LEFT if unsent else Phase.MAY_HAVE_LEFT
-    wait = seconds_until(reply, unix_time)
-    return ReadReply(SendResult(phase, at=began, cause=str(reply), retry_after=wait), reply)
+    wait = seconds_until(reply.error, unix_time)
+    result = SendResult(reply.phase, at=began, cause=str(reply.error), retry_after=wait)
+    return ReadReply(result, reply)
 
 
 def _wanted_wait(reply: Response) -> float | None:
@@ -103,8 +95,8 @@ def seconds_until(error: IntegrationError, unix_time: float) -> float | None:
 def error(call: Request, intent: Intent, last: ReadReply | None) -> IntegrationError:
     """Return the error that says why there is no push, or no known push."""
     reply = last.reply if last else None
-    if isinstance(reply, IntegrationError):
-        return reply
+    if isinstance(reply, Failure):
+        return reply.error
     if reply is None:
         return NotSent(intent.error or f"{call.method} {call.path} was not sent")
     if not reply.ok:
