@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 from attrs import Factory, define
 
 from integration_sdk._sansio.cache import Cache
+from integration_sdk._sansio.judgement import About, Meaning, about, row
 from integration_sdk.errors import ApiError, fresh_copy
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ OPTIONS_TTL = 300.0
 """Seconds for which push options are remembered."""
 REFUSAL_TTL = 30.0
 """Seconds for which it is remembered that there are no push options."""
-NO_OPTIONS = frozenset({400, 403, 404, 405})
-"""Statuses that mean that there are no push options."""
 
 
 @define
@@ -55,7 +54,9 @@ class RememberedOptions:
         try:
             options: PushOptions = await ask()
         except ApiError as error:
-            if error.status in NO_OPTIONS:
+            # A key or an account is refused everything, and will be asked for options again.
+            of_account = about(error.status) in {About.KEY, About.ACCOUNT}
+            if row(error.status).read is Meaning.REFUSED and not of_account:
                 self._refusals.put(target, fresh_copy(error), _now())
             raise
         self._options.put(target, options, _now())

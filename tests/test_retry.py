@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from email.utils import format_datetime
-from itertools import product
 from typing import Any
 
 import pytest
@@ -12,82 +11,18 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._sansio.requests import Phase, Safety
-from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.retry_after import UNIX_TIMES_BEGIN, retry_after
 from integration_sdk._sansio.throttling.quota import read_quota
 from integration_sdk._sansio.throttling.retry import (
     Pauses,
     RetryBudget,
     RetryPolicy,
-    answer_may_repeat,
-    failure_may_repeat,
 )
 from integration_sdk.errors import ConfigurationError
-from tests.session_support import error_body, read, write
 
 NOW = 1_700_000_000.0
 STATUSES = st.integers(100, 599)
 JITTERS = st.floats(0, 1, exclude_max=True)
-
-
-# The table
-
-
-def test_what_had_no_answer_is_repeated_where_that_does_no_harm() -> None:
-    """A read always, a write only if it never left."""
-    again = {
-        (request.safety, phase)
-        for request, phase in product((read(), write()), (Phase.NEVER_LEFT, Phase.MAY_HAVE_LEFT))
-        if failure_may_repeat(request, phase)
-    }
-
-    assert again == {
-        (Safety.READ, Phase.NEVER_LEFT),
-        (Safety.READ, Phase.MAY_HAVE_LEFT),
-        (Safety.WRITE, Phase.NEVER_LEFT),
-    }
-
-
-@given(STATUSES, st.sampled_from([b"", b"<html>", error_body(500)]))
-def test_a_read_is_repeated_where_it_may_help(status: int, body: bytes) -> None:
-    """Reads outlive the five passing statuses, whatever their body."""
-    again = answer_may_repeat(read(), Response(status=status, body=body), refuses_with_503=False)
-
-    assert again == (status in {429, 500, 502, 503, 504})
-
-
-GATEWAYS = [
-    b"",
-    b"<html>",
-    b"[]",
-    b"null",
-    b'{"statusCode": 429}',
-    b'{"statusCode": 1, "error": "x"}',
-]
-
-
-@pytest.mark.parametrize("body", GATEWAYS)
-def test_a_page_of_a_proxy_never_repeats_a_write(body: bytes) -> None:
-    """Without a ``correlationId`` it is not the service that spoke."""
-    answers = [Response(status=status, body=body) for status in range(100, 600)]
-
-    assert not any(answer_may_repeat(write(), one, refuses_with_503=True) for one in answers)
-
-
-def test_the_documented_refusals_repeat_a_write() -> None:
-    """429 always, 503 as the dialect says, nothing else."""
-    again = {
-        (status, refuses_with_503)
-        for status, refuses_with_503 in product(range(200, 600), (True, False))
-        if answer_may_repeat(
-            write(),
-            Response(status=status, body=error_body(status)),
-            refuses_with_503=refuses_with_503,
-        )
-    }
-
-    assert again == {(429, True), (429, False), (503, True)}
 
 
 # Policy and pauses

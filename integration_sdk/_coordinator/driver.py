@@ -19,6 +19,8 @@ from integration_sdk._coordinator.places import Place
 from integration_sdk._coordinator.push_list import PushList, Service
 from integration_sdk._coordinator.tasks import this_task
 from integration_sdk._journal import Journal
+from integration_sdk._sansio import judgement
+from integration_sdk._sansio.judgement import About
 from integration_sdk._sansio.pushing import replies
 from integration_sdk._sansio.pushing.effects import (
     Commit,
@@ -35,7 +37,6 @@ from integration_sdk._sansio.pushing.intents import Intent, SendResult
 from integration_sdk._sansio.pushing.replies import ReadReply
 from integration_sdk._sansio.requests import Phase, Request
 from integration_sdk._sansio.responses import Failure, Reply
-from integration_sdk._sansio.throttling.retry import NOT_NOW
 from integration_sdk._strays import is_cancelled
 from integration_sdk.errors import (
     AnswerLost,
@@ -160,7 +161,8 @@ class ProtocolDriver:
 
     async def _pause(self, seconds: float, sending: Sending | None) -> float | None:
         """Sleep; a push that the service has refused leaves its place to others meanwhile."""
-        if sending is None or sending.last is None or sending.last.result.status not in NOT_NOW:
+        last = sending.last.result.status if sending and sending.last else None
+        if sending is None or judgement.about(last) is not About.LOAD:
             return await self.sleep(seconds)
         sending.place.leave()
         if await self.sleep(seconds) is None:

@@ -14,6 +14,7 @@ from attrs import Factory, define, evolve, field
 from integration_sdk._coordinator import clock
 from integration_sdk._coordinator.push_list import page_request
 from integration_sdk._sansio import requests, responses
+from integration_sdk._sansio.judgement import About, Meaning, Row, row
 from integration_sdk._sansio.polling.open_pushes import (
     ListPoll,
     OpenPush,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from integration_sdk._coordinator.poller import Poller
 
 logger = logging.getLogger("integration_sdk.pushes")
+NOT_FOUND: Final = 404
 NEWBORN: Final = 60.0
 """Seconds for which a push that was acknowledged may be answered with 404."""
 UNREADABLE: Final = (MalformedResponse, ResponseTooLarge)
@@ -117,16 +119,17 @@ class PollRequests:
     def _not_read(self, poll: SinglePoll, request: Request, answer: Response) -> None:
         error = responses.read_error(request, answer)
         newborn = poll.push.exists and clock.now() - poll.push.born < NEWBORN
-        if answer.status in {401, 402}:
-            self._refused(poll, error)
-        elif answer.status in {400, 403, 405} or (answer.status == 404 and not newborn):
-            self.poller.lose(poll.push, error)
-            self.schedule.finish(poll, clock.now())
-        elif answer.status == 404:
-            self._note(poll, error)
-            self.schedule.not_shown(poll, clock.now())
-        else:
-            self._failed(poll, error, answer)
+        match row(answer.status):
+            case Row(about=About.KEY | About.ACCOUNT):
+                self._refused(poll, error)
+            case Row(read=Meaning.REFUSED) if answer.status == NOT_FOUND and newborn:
+                self._note(poll, error)
+                self.schedule.not_shown(poll, clock.now())
+            case Row(read=Meaning.REFUSED):
+                self.poller.lose(poll.push, error)
+                self.schedule.finish(poll, clock.now())
+            case _:
+                self._failed(poll, error, answer)
 
     # A list
 
@@ -171,13 +174,14 @@ class PollRequests:
 
     def _not_listed(self, poll: ListPoll, request: Request, answer: Response) -> None:
         error = responses.read_error(request, answer)
-        if answer.status in {401, 402}:
-            self._refused(poll, error)
-        elif answer.status in {400, 403, 404, 405}:
-            logger.info("%s The company's pushes are polled singly.", error)
-            self.schedule.unlistable(poll, clock.now())
-        else:
-            self._failed(poll, error, answer)
+        match row(answer.status):
+            case Row(about=About.KEY | About.ACCOUNT):
+                self._refused(poll, error)
+            case Row(read=Meaning.REFUSED):
+                logger.info("%s The company's pushes are polled singly.", error)
+                self.schedule.unlistable(poll, clock.now())
+            case _:
+                self._failed(poll, error, answer)
 
     def _not_readable(self, poll: ListPoll, error: MalformedResponse) -> None:
         """Repeat the poll; if the list was unreadable before, one of its pushes is: do without."""

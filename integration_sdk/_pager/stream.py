@@ -20,6 +20,7 @@ from attrs import define, evolve, field
 
 from integration_sdk._pager.fetching import Fetched, Fetching, keep_large_blocks
 from integration_sdk._pager.slices import Slices
+from integration_sdk._sansio.judgement import About, about
 from integration_sdk._sansio.paging.cursor import Position, write_cursor
 from integration_sdk._sansio.paging.drift import DriftWatch, shortfall
 from integration_sdk._sansio.paging.items import ItemReader, PageItems, RawPage, collector_paused
@@ -46,7 +47,6 @@ MOST_DRIFT = 100
 """Maximum number of signs of drift in a report."""
 OnDrift = Literal["report", "warn", "raise", "repair"]
 OnInvalid = Callable[[InvalidItem], object]
-TOO_SLOW = frozenset({502, 504})
 """Statuses that mean that a page took too long, for the service or a proxy in front of it."""
 
 
@@ -298,7 +298,7 @@ class Stream(Generic[T]):
         """Let the walk go on after *error*, the answer to its head; False if it cannot."""
         if isinstance(error, NotFound | BadRequest):
             return self.walk.skip_head()
-        gateway = isinstance(error, ApiError) and error.status in TOO_SLOW
+        gateway = isinstance(error, ApiError) and about(error.status) is About.GATEWAY
         slow = gateway or isinstance(error, AnswerLost)
         if isinstance(error, ResponseTooLarge) or (slow and not self.one_call):
             return self._fetching.seconds_left > 0 and self.walk.shrink_head()

@@ -14,7 +14,9 @@ from urllib.parse import urlsplit
 from attrs import field, frozen
 
 from integration_sdk._answer_parts import ErrorBody
+from integration_sdk._sansio import judgement
 from integration_sdk._sansio.codec import LATEST, Json, decode_json
+from integration_sdk._sansio.judgement import Meaning
 from integration_sdk._sansio.requests import Phase, Request, Safety
 from integration_sdk._sansio.retry_after import retry_after, service_time
 from integration_sdk._sansio.shapes import read_error_body, structure
@@ -193,7 +195,8 @@ def read_error(request: Request, response: Response, *, sent: bool = True) -> Ap
     what = _what_happened(request, response, body, sent=sent)
     is_own = body is not None and body.correlation_id is not None
     todo = _what_to_do(kind, request, response.status, retry_at, is_own=is_own)
-    if sent and _may_exist(request, response.status, is_own=is_own):
+    meaning = judgement.of_answer(request.safety, response.status, is_own=is_own)
+    if sent and meaning is Meaning.IN_DOUBT:
         todo = f"{_LOOK} {todo}" if response.status in _REDIRECTS else _LOOK
     return kind(f"{what}. {todo}", **facts)
 
@@ -306,12 +309,6 @@ _QUOTE: Final = "Quote the correlation id to the service's support."
 _ASK: Final = "Try again later; if it stays so, look at what stands between you and the service."
 _MOVE: Final = "Check base_url=: redirects are not followed, since they would take the key along."
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-
-
-def _may_exist(request: Request, status: int, *, is_own: bool) -> bool:
-    """Whether a write may have had an effect, as with a 503 from a proxy."""
-    unclear = status not in _ADVICE or (status == 503 and not is_own)
-    return request.safety is Safety.WRITE and unclear
 
 
 def _what_to_do(

@@ -20,26 +20,24 @@ import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 from uuid import uuid4
 
 import backoff
 
 from integration_sdk._answer_parts import Quota
+from integration_sdk._sansio import judgement
+from integration_sdk._sansio.judgement import OFFLINE, About, Meaning
 from integration_sdk._sansio.origin import check_base_url, check_proxy
 from integration_sdk._sansio.requests import Request, Safety
 from integration_sdk._sansio.responses import Failure, Reply, Response
+from integration_sdk._sansio.shapes import is_services_own
 from integration_sdk._sansio.throttling.gate import Refusal
 from integration_sdk._sansio.throttling.quota import read_quota
 from integration_sdk._sansio.throttling.retry import (
-    KEPT_REFUSAL,
-    NOT_NOW,
     Jitter,
     RetryBudget,
-    answer_may_repeat,
-    failure_may_repeat,
     has_attempt_left,
-    was_refused,
 )
 from integration_sdk._sansio.throttling.throttle import Throttle
 from integration_sdk._session.call import Call, CallOptions
@@ -277,7 +275,7 @@ class Session:
             pause = await self._pause_before_next(state, call, last)
             if pause is None:
                 return ended(call, last)
-            if isinstance(last, Response) and last.status == KEPT_REFUSAL:
+            if isinstance(last, Response) and last.status == OFFLINE:
                 call.request = call.request.with_idempotency_key(str(uuid4()))
             _log.info("%s is sent again %s", call.request, _said(call, last, pause))
             await self._sleep(state, call, pause)
@@ -344,7 +342,7 @@ class Session:
         quota = read_quota(result.headers, result.received_at)
         self.quota = quota or self.quota
         self._call_log.answered(result.status)
-        if result.status in NOT_NOW:
+        if judgement.about(result.status) is About.LOAD:
             of_company = call.request.company_id is not None
             base = call.options.retry.throttled_base
             refusal = Refusal.of(result, quota, of_company=of_company, base=base)
@@ -372,11 +370,27 @@ class Session:
             return None
         if rotated:
             return 0.0
+        match self._meaning(call, last):
+            case Meaning.AGAIN:
+                return self._affordable_pause(state, call, last)
+            case Meaning.DONE | Meaning.REFUSED | Meaning.IN_DOUBT | Meaning.GIVE_UP:
+                return None
+            case other:
+                assert_never(other)
+
+    def _meaning(self, call: Call, last: Reply) -> Meaning:
+        safety = call.request.safety
         if isinstance(last, Failure):
-            again = last.repeatable and failure_may_repeat(call.request, last.phase)
-        else:
-            again = answer_may_repeat(call.request, last, refuses_with_503=self._refuses_with_503)
-        return self._affordable_pause(state, call, last) if again else None
+            again = judgement.of_failure(safety, last.phase)
+            return again if last.repeatable else Meaning.GIVE_UP
+        if call.request.keeps_key and last.status == OFFLINE:
+            return Meaning.REFUSED  # which the service repeats for as long as the key is the same
+        return judgement.of_answer(
+            safety,
+            last.status,
+            is_own=safety is Safety.READ or is_services_own(last.body),
+            refuses_with_503=self._refuses_with_503,
+        )
 
     def _affordable_pause(self, state: LoopState, call: Call, last: Reply) -> float | None:
         """Return the pause before a retry; None if there is no time or retry budget for it.
@@ -385,7 +399,7 @@ class Session:
         closed for it.
         """
         status = last.status if isinstance(last, Response) else None
-        refused = status in NOT_NOW
+        refused = judgement.about(status) is About.LOAD
         if refused and self._throttle.closed_by(call.ticket) is not None:
             return 0.0
         pause = call.pauses.draw(self._jitter, throttled=status == 429)
@@ -399,9 +413,11 @@ class Session:
 
     async def _has_new_key(self, state: LoopState, call: Call, answer: Response) -> bool:
         """Ask for a new key on the first 401 of *call*; return whether there is one."""
-        if answer.status != 401 or call.key_renewed or not self._api_key.rotates:
+        if judgement.about(answer.status) is not About.KEY:
             return False
-        if not was_refused(call.request, answer):
+        if call.key_renewed or not self._api_key.rotates:
+            return False
+        if self._meaning(call, answer) is not Meaning.REFUSED:
             return False
         call.key_renewed = True
         try:

@@ -30,14 +30,16 @@ import json
 from collections.abc import Collection, Mapping
 from enum import StrEnum
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 import msgspec
 from attrs import field, frozen
 from msgspec import structs
 
+from integration_sdk._sansio import judgement
+from integration_sdk._sansio.judgement import Meaning
 from integration_sdk._sansio.pushing.agreement import natural_value
-from integration_sdk._sansio.requests import Phase
+from integration_sdk._sansio.requests import Phase, Safety
 from integration_sdk._sansio.shapes import is_error_body
 from integration_sdk.errors import JournalError
 
@@ -299,7 +301,6 @@ class SendResult:
 
 
 ACKNOWLEDGED = frozenset({200, 202})
-_NOTHING_DONE = frozenset({400, 401, 402, 403, 404, 405, 409, 413, 415, 422, 429})
 
 
 def classify(
@@ -317,10 +318,11 @@ def classify(
     never left                                                    NOT_SENT
     may have left                                                 AMBIGUOUS
     answered       200 202         an object with an unseen key   ACKED
-    answered       4xx of the list the documented error body      REJECTED
-    answered       503             the documented error body      REJECTED
+    answered       a refusal       the documented error body      REJECTED
     answered       anything else, or any other body               AMBIGUOUS
     ============== =============== ============================== =========
+
+    Which statuses are refusals `judgement.TABLE` says.
 
     Args:
         result: What the transport saw.
@@ -331,16 +333,21 @@ def classify(
 
     Source: "Status codes", "Error body"; which of them exclude an effect is PUSH-PROTOCOL.
     """
-    state = _classify_once(result, key_is_known, refuses_with_503)
-    return State.AMBIGUOUS if replay and state is not State.ACKED else state
+    match _meaning(result, refuses_with_503=refuses_with_503):
+        case Meaning.DONE if result.status in ACKNOWLEDGED and result.key and not key_is_known:
+            return State.ACKED
+        case Meaning.REFUSED | Meaning.AGAIN if not replay:
+            return State.NOT_SENT if result.phase is Phase.NEVER_LEFT else State.REJECTED
+        case Meaning.DONE | Meaning.REFUSED | Meaning.AGAIN | Meaning.IN_DOUBT | Meaning.GIVE_UP:
+            return State.AMBIGUOUS
+        case other:
+            assert_never(other)
 
 
-def _classify_once(result: SendResult, key_is_known: bool, refuses_with_503: bool) -> State:
-    if result.phase is Phase.NEVER_LEFT:
-        return State.NOT_SENT
-    if result.phase is Phase.MAY_HAVE_LEFT:
-        return State.AMBIGUOUS
-    if result.status in ACKNOWLEDGED:
-        return State.ACKED if result.key and not key_is_known else State.AMBIGUOUS
-    refusal = result.status in _NOTHING_DONE or (result.status == 503 and refuses_with_503)
-    return State.REJECTED if refusal and is_error_body(result.body) else State.AMBIGUOUS
+def _meaning(result: SendResult, *, refuses_with_503: bool) -> Meaning:
+    if result.phase is not Phase.ANSWERED or result.status is None:
+        return judgement.of_failure(Safety.WRITE, result.phase)
+    is_own = is_error_body(result.body)
+    return judgement.of_answer(
+        Safety.WRITE, result.status, is_own=is_own, refuses_with_503=refuses_with_503
+    )

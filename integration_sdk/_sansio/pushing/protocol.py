@@ -16,6 +16,7 @@ from itertools import count
 
 from msgspec import structs
 
+from integration_sdk._sansio.judgement import OFFLINE, About, about
 from integration_sdk._sansio.pushing.effects import (
     Commit,
     FindOwners,
@@ -37,7 +38,6 @@ from integration_sdk._sansio.pushing.intents import (
     State,
     classify,
 )
-from integration_sdk._sansio.throttling.retry import KEPT_REFUSAL, NOT_NOW
 from integration_sdk.errors import JournalError
 
 
@@ -95,7 +95,7 @@ def transmit(
 
 
 def _rekeyed(intent: Intent, new_key: Callable[[], str]) -> Intent:
-    refused = intent.state is State.REJECTED and intent.http_status == KEPT_REFUSAL
+    refused = intent.state is State.REJECTED and intent.http_status == OFFLINE
     if not refused or intent.idempotency_key is None:
         return intent
     return structs.replace(intent, idempotency_key=new_key())
@@ -146,7 +146,7 @@ def _outcome(sending: Intent, state: State, result: SendResult) -> Intent:
     if state is State.ACKED:
         known = {"key": result.key, "evidence": Evidence.OWN_ANSWER}
         return sending.to(state, **known, **said)
-    refused_for_now = state is State.REJECTED and result.status in NOT_NOW
+    refused_for_now = state is State.REJECTED and about(result.status) is About.LOAD
     return sending.to(state, retry=state is State.NOT_SENT or refused_for_now, **said)
 
 

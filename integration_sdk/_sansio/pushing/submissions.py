@@ -8,6 +8,7 @@ from typing import Any
 
 from integration_sdk._sansio import requests
 from integration_sdk._sansio.codec import decode_json
+from integration_sdk._sansio.judgement import About, about
 from integration_sdk._sansio.pushing import outcomes
 from integration_sdk._sansio.pushing.intents import Intent, Lane, State, new_intent
 from integration_sdk._sansio.requests import Request
@@ -15,7 +16,6 @@ from integration_sdk.dialect import Dialect
 from integration_sdk.errors import BY_STATUS, ApiError, ConfigurationError, InvalidRecord
 from integration_sdk.models import PushOperation, PushOutcome, PushRequest, PushStatus
 
-OF_THE_CONTENT = frozenset({400, 413, 415, 422})
 """Statuses of refusals that the same record would meet again. Causes of others may be gone: a
 wrong key, an expired account, a missing connection."""
 _NO_PUSH = frozenset({State.INTENT, State.NOT_SENT, State.REJECTED})
@@ -94,7 +94,7 @@ def take_up(before: Intent, intent: Intent) -> Intent | None:
 
 
 def _is_of_the_content(intent: Intent) -> bool:
-    return intent.state is State.REJECTED and intent.http_status in OF_THE_CONTENT
+    return intent.state is State.REJECTED and about(intent.http_status) is About.RECORD
 
 
 def another_record(reference: str | None) -> ConfigurationError:

@@ -1,20 +1,7 @@
-"""Whether a request may be sent again, and when.
-
-One table decides, by the kind of request (`Safety`), how far it got (`Phase`) and the answer::
-
-    phase            READ                        WRITE
-    NEVER_LEFT       again                       again
-    MAY_HAVE_LEFT    again                       never: it may have been carried out
-    ANSWERED         429 500 502 503 504         429, and 503 where the dialect says that
-                                                 a 503 does nothing; both only with the
-                                                 documented error body, since a proxy's
-                                                 page proves nothing about the service
+"""How often a request may be sent again, and when; whether at all, `judgement` says.
 
 Again means within the call's `RetryPolicy`, its deadline and, for failures that no gate
 holds back, the `RetryBudget` that all calls share.
-
-Source: "Status codes" (retry later: 429, 500, 503). Assumed: 502 and 504 are a
-proxy's way of saying the same.
 """
 
 from __future__ import annotations
@@ -25,24 +12,15 @@ from typing import Any, Final
 import backoff
 from attrs import Attribute, Factory, define, field, frozen
 
+from integration_sdk._sansio import judgement
 from integration_sdk._sansio.arguments import is_number
-from integration_sdk._sansio.requests import Phase, Request, Safety
-from integration_sdk._sansio.responses import Response
-from integration_sdk._sansio.shapes import is_services_own
+from integration_sdk._sansio.judgement import About, Meaning
+from integration_sdk._sansio.requests import Request
 from integration_sdk.errors import ConfigurationError
 
 Jitter = Callable[[float], float]
 """Returns a random number between 0 and its argument; `backoff.full_jitter` is one."""
 
-NOT_NOW: Final = frozenset({429, 503})
-"""Statuses that mean "not now" to everybody, not only to this request."""
-KEPT_REFUSAL: Final = 503
-"""The one of them that a service repeats for the same idempotency key."""
-LATER: Final = frozenset({429, 500, 503})
-"""Statuses that ask to come again later. Source: "Status codes". After others, such as a proxy's
-504, a page may have to be smaller."""
-PASSING: Final = frozenset({429, 500, 502, 503, 504})
-"""Temporary statuses, after which a read may be repeated."""
 SHORTEST_PAUSE: Final = 0.01
 LARGEST_STEP: Final = 2**20
 FULL_BUDGET: Final = 500.0
@@ -50,28 +28,6 @@ REPETITION: Final = 5.0
 """Tokens that a repetition takes from the budget."""
 SUCCESS: Final = 0.5
 """Tokens that a success gives back."""
-
-
-def failure_may_repeat(request: Request, phase: Phase) -> bool:
-    """Return whether a transmission that got as far as *phase*, unanswered, may be repeated."""
-    return phase is Phase.NEVER_LEFT or request.safety is Safety.READ
-
-
-def answer_may_repeat(request: Request, answer: Response, *, refuses_with_503: bool) -> bool:
-    """Return whether an error *answer* allows a repetition; *refuses_with_503*: the dialect's."""
-    if request.safety is Safety.READ:
-        return answer.status in PASSING
-    if answer.status == KEPT_REFUSAL and (request.keeps_key or not refuses_with_503):
-        return False
-    return answer.status in NOT_NOW and was_refused(request, answer)
-
-
-def was_refused(request: Request, answer: Response) -> bool:
-    """Return whether an error *answer* proves that the service did nothing.
-
-    Of a write it does if the service itself wrote it.
-    """
-    return request.safety is Safety.READ or is_services_own(answer.body)
 
 
 def has_attempt_left(
@@ -86,9 +42,15 @@ def has_attempt_left(
         status: The last answer's; None if there was none.
         bounded: Whether the call has a timeout, which then is the bound of a patient request.
     """
-    if request.patient and bounded and status in LATER:
+    if request.patient and bounded and status is not None and _asks_to_wait(status):
         return policy.attempts > 1
     return attempts < policy.attempts
+
+
+def _asks_to_wait(status: int) -> bool:
+    """Whether a page may be had later; after a gateway's 504, say, it may have to be smaller."""
+    row = judgement.row(status)
+    return row.read is Meaning.AGAIN and row.about is not About.GATEWAY
 
 
 # When
