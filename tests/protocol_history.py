@@ -39,6 +39,7 @@ from integration_sdk._sansio.pushing.intents import (
     new_intent,
 )
 from integration_sdk._sansio.requests import Phase
+from integration_sdk._sansio.throttling.retry import RetryPolicy
 from integration_sdk.errors import JournalError
 from tests.protocol_world import Disk, Push, Service, Weather, done
 
@@ -83,7 +84,9 @@ class History:
         self.service = Service(self.dice, weather)
         self.disk = Disk(KeyJournal() if weather.fileless else None)
         self.ledger = self._new_ledger()
-        self.policy = Policy(exclusive=weather.exclusive, search_patience=30.0, tries=4)
+        self.policy = Policy(
+            exclusive=weather.exclusive, search_patience=30.0, retry=RetryPolicy(attempts=4)
+        )
         lanes = [Lane(COMPANY, "books", "invoices"), Lane(COMPANY, "books", "bills")]
         for number in range(self.dice.randrange(1, 6)):
             twin = self.records and self.dice.random() < weather.twins

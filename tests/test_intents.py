@@ -21,6 +21,7 @@ from integration_sdk._sansio.pushing.intents import (
     new_intent,
 )
 from integration_sdk._sansio.requests import Phase
+from integration_sdk._sansio.throttling.retry import RetryPolicy
 from integration_sdk.errors import JournalError
 from integration_sdk.models import PushOperation, PushStatus
 from tests import protocol_simulator as simulator
@@ -245,10 +246,10 @@ def test_a_push_that_is_sent_again_has_no_answer_yet() -> None:
 
 
 def test_tries_are_bounded() -> None:
-    """A service that always throttles is asked `tries` times, then the refusal stands."""
+    """A service that always throttles is asked as often as the policy says."""
     reports = [THROTTLED, None, 100.0] * 2 + [THROTTLED, None, None]
 
-    asked, sent = transmit(*reports, policy=Policy(tries=3))
+    asked, sent = transmit(*reports, policy=Policy(retry=RetryPolicy(attempts=3)))
 
     assert sum(isinstance(one, Send) for one in asked) == 3
     assert (sent.state, sent.retry, sent.is_settled) == (State.REJECTED, False, True)

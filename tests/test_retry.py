@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from integration_sdk._sansio.retry_after import UNIX_TIMES_BEGIN, retry_after
 from integration_sdk._sansio.throttling.quota import read_quota
 from integration_sdk._sansio.throttling.retry import (
-    Pauses,
     RetryBudget,
     RetryPolicy,
+    pause,
 )
 from integration_sdk.errors import ConfigurationError
 
@@ -59,12 +59,23 @@ def test_pauses_are_drawn_below_a_doubling_limit(
 ) -> None:
     """Full jitter: between 0 and the limit, which doubles up to the cap; never a hot loop."""
     policy = RetryPolicy(base=base, throttled_base=throttled_base, cap=cap)
-    pauses = Pauses(policy)
     for number, draw in enumerate(draws):
         throttled = number % 2 == 1
         limit = min(cap, (throttled_base if throttled else base) * 2**number)
-        pause = pauses.draw(draw.__mul__, throttled=throttled)
+        pause = policy.pause(number, draw.__mul__, throttled=throttled)
         assert pause == pytest.approx(max(0.01, limit * draw))
+
+
+@given(
+    st.integers(0, 10**6), st.floats(0, 10), st.floats(0, 60), st.floats(0, 100), st.floats(0, 1)
+)
+def test_a_pause_is_never_below_its_floor(
+    number: int, first: float, cap: float, floor: float, draw: float
+) -> None:
+    """``Retry-After`` counts however little chance draws, and growth has an end."""
+    drawn = pause(number, first=first, cap=cap, jitter=draw.__mul__, floor=floor)
+
+    assert floor <= drawn <= max(floor, cap)
 
 
 # The budget

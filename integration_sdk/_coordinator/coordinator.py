@@ -115,9 +115,7 @@ class Coordinator:
             refuses_with_503=dialect.refuses_with_503,
             path_names=dialect.path_names,
             replays=dialect.idempotency_header is not None,
-            tries=retry.attempts,
-            first_wait=retry.throttled_base,
-            longest_wait=retry.cap,
+            retry=retry,
             longest_pause=math.inf if max_pause is None else max_pause,
             search_patience=patience,
         )

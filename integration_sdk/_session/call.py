@@ -13,7 +13,7 @@ from integration_sdk._sansio.arguments import is_number
 from integration_sdk._sansio.requests import Priority, Request
 from integration_sdk._sansio.responses import Reply
 from integration_sdk._sansio.throttling.fair_queue import Ticket
-from integration_sdk._sansio.throttling.retry import Pauses, RetryPolicy
+from integration_sdk._sansio.throttling.retry import RetryPolicy
 from integration_sdk._session.key import Hidden
 from integration_sdk._session.transport import Transmission
 from integration_sdk.errors import ConfigurationError
@@ -79,6 +79,7 @@ class Call:
         deadline: Latest end of the call, on the loop's clock.
         ticket: Its place in the throttle's queue.
         attempts: Transmissions so far.
+        pauses: Pauses so far that were drawn, not named by the service.
         paid_after: Transmissions after which the retry budget paid for another; -1 for none.
         waited: Seconds waited so far.
         waits_for: What it waits for while it is not being sent.
@@ -95,6 +96,7 @@ class Call:
     deadline: float = field(init=False)
     ticket: Ticket = field(init=False)
     attempts: int = field(init=False, default=0)
+    pauses: int = field(init=False, default=0)
     paid_after: int = field(init=False, default=-1)
     waited: float = field(init=False, default=0.0)
     waits_for: str = field(init=False, default="its turn")
@@ -104,7 +106,6 @@ class Call:
     authorization: Hidden = field(init=False, default=Hidden(""), repr=False)
     key_renewed: bool = field(init=False, default=False)
     _timer: asyncio.Timeout | None = field(init=False, default=None)
-    _pauses: Pauses | None = field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
         timeout, priority = self.options.timeout, self.options.priority
@@ -142,10 +143,3 @@ class Call:
     def may_have_left(self) -> bool:
         """Whether the current transmission may have reached the service."""
         return self.sending is not None and self.sending.may_have_left
-
-    @property
-    def pauses(self) -> Pauses:
-        """Its pauses between transmissions."""
-        if self._pauses is None:
-            self._pauses = Pauses(self.options.retry)
-        return self._pauses

@@ -402,7 +402,8 @@ class Session:
         refused = judgement.about(status) is About.LOAD
         if refused and self._throttle.closed_by(call.ticket) is not None:
             return 0.0
-        pause = call.pauses.draw(self._jitter, throttled=status == 429)
+        pause = call.options.retry.pause(call.pauses, self._jitter, throttled=status == 429)
+        call.pauses += 1
         if state.loop.time() + pause >= call.deadline:
             return None
         if not refused:

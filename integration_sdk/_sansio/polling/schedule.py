@@ -45,9 +45,12 @@ from integration_sdk._sansio.polling.open_pushes import (
 from integration_sdk._sansio.polling.trust import after_end, notification_wait_ends
 from integration_sdk._sansio.polling.worth import ROWS_PER_REQUEST
 from integration_sdk._sansio.requests import LARGEST_PAGE
+from integration_sdk._sansio.throttling.retry import pause
 
 SINGLY: Final = 4
 """Single polls that a company gets per turn."""
+LONGEST_PAUSE: Final = 64.0
+"""Seconds of the longest pause after polls that failed, if the service names none."""
 LONGEST_IN_ROUNDS: Final = 600.0
 """Age in seconds at which a push leaves the rounds if the usual age is not known."""
 NO_LIST: Final = 600.0
@@ -313,12 +316,16 @@ class Schedule:
             self._after_listing(poll, now)
         self._next_round(poll.company, now)
 
+    def _upper_half(self, limit: float) -> float:
+        return limit * (0.5 + 0.5 * self.chance())
+
     def failed(self, poll: Poll, now: float, *, wait: float = 0.0) -> None:
         """End *poll*, which had no answer; *wait* is how long the service asked to wait."""
         self._returned(poll)
         company = poll.company
-        company.failures = min(company.failures + 1, 7)
-        at = now + max(wait, (0.5 + 0.5 * self.chance()) * 2 ** (company.failures - 1))
+        company.failures += 1
+        number = company.failures - 1
+        at = now + pause(number, first=1.0, cap=LONGEST_PAUSE, jitter=self._upper_half, floor=wait)
         if isinstance(poll, SinglePoll) and self.is_open(poll.push):
             self._timers.set(poll.push, at)
         for push in self._take_wanted(company):

@@ -36,6 +36,7 @@ from attrs import define, field, frozen
 
 from integration_sdk._sansio.pushing.evidence import ListedPushes, Operation, Verdict
 from integration_sdk._sansio.pushing.intents import DOUBTED, Intent, Lane, SendResult, State
+from integration_sdk._sansio.throttling.retry import RetryPolicy
 
 
 @frozen
@@ -108,8 +109,8 @@ class Policy:
     replays: From the dialect: the service carries out only once what it receives under one
         idempotency key, so a create in doubt may be sent again. A journal may hold keys of
         another dialect.
-    tries: Maximum transmissions of one intent: after NOT_SENT, 429 and 503, and replays.
-    first_wait, longest_wait: Full jitter grows from one to the other; Retry-After is a floor.
+    retry: Transmissions of one intent, after NOT_SENT, 429 and 503, and replays; all pauses
+        begin at its ``throttled_base``.
     longest_pause: If the service asks for a longer pause, the intent is given up.
     replay_window: How long an idempotency key is relied upon. Assumed: answers are kept for
         90 minutes; a third is left for waits that turn out longer.
@@ -121,9 +122,7 @@ class Policy:
     refuses_with_503: bool = True
     path_names: Mapping[str, str] = field(factory=dict)
     replays: bool = True
-    tries: int = 5
-    first_wait: float = 1.0
-    longest_wait: float = 20.0
+    retry: RetryPolicy = field(factory=lambda: RetryPolicy(attempts=5))
     longest_pause: float = inf
     replay_window: float = 3600.0
     first_search: float = 0.5

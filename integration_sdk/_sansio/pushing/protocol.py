@@ -80,7 +80,7 @@ def transmit(
         intent, result = yield from _attempt(ledger, _rekeyed(intent, new_key), policy)
         began = result.at if began is None else began
         again = _may_go_again(intent, policy) and policy.waits_for(result)
-        if attempt + 1 >= policy.tries or not again:
+        if attempt + 1 >= policy.retry.attempts or not again:
             break
         ledger.to_repeat.add(intent.id)
         try:
@@ -236,8 +236,11 @@ def _may_go_again(intent: Intent, policy: Policy) -> bool:
 
 
 def _wait(attempt: int, result: SendResult, policy: Policy, chance: Callable[[], float]) -> float:
-    grown: float = min(policy.longest_wait, policy.first_wait * 2.0 ** min(attempt, 30))
-    return max(chance() * grown, result.retry_after or 0.0)
+    def jitter(limit: float) -> float:
+        return chance() * limit
+
+    floor = result.retry_after or 0.0
+    return policy.retry.pause(attempt, jitter, throttled=True, floor=floor)
 
 
 def _too_old(intent: Intent, began: float, now: float, policy: Policy) -> bool:

@@ -7,6 +7,7 @@ lists may lag. Nothing here sends a push again. After a crash, `recover` says ho
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import count
 
 from attrs import frozen
 from msgspec import structs
@@ -46,6 +47,7 @@ from integration_sdk._sansio.pushing.intents import (
     State,
 )
 from integration_sdk._sansio.pushing.protocol import record, write
+from integration_sdk._sansio.throttling.retry import pause
 from integration_sdk.errors import ConfigurationError, JournalError
 
 _NOT_YET = {State.SENDING: "still being sent", State.AMBIGUOUS: "still searched for"}
@@ -83,10 +85,10 @@ def break_off(ledger: Ledger, company_id: str, why: str) -> Machine[None]:
 
 
 def _search_pauses(policy: Policy) -> Iterator[float]:
-    wait = policy.first_search
-    while True:
-        yield wait
-        wait = max(policy.first_search, min(wait * 2, policy.search_patience / 2))
+    first = policy.first_search
+    cap = max(first, policy.search_patience / 2)
+    for number in count():
+        yield pause(number, first=first, cap=cap, jitter=lambda limit: limit)
 
 
 def search_again(

@@ -17,15 +17,14 @@ next pause longer; they can only name a later time.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from attrs import define, field, frozen
 
 from integration_sdk._answer_parts import Quota
 from integration_sdk._sansio.responses import Response
 from integration_sdk._sansio.retry_after import retry_after, service_time
-from integration_sdk._sansio.throttling.retry import Jitter, doubling
+from integration_sdk._sansio.throttling.retry import Jitter, pause
 
 LONGEST_PROBE_INTERVAL: Final = 4.0
 """Maximum seconds between probes if the service names no time."""
@@ -92,7 +91,7 @@ class RetryAfterGate:
     closed_at: float = field(default=0.0, init=False)
     _named: float = field(default=0.0, init=False)
     """The latest time that the service named."""
-    _steps: Generator[float, Any, None] | None = field(default=None, init=False)
+    _pauses: int = field(default=0, init=False)
 
     @property
     def is_open(self) -> bool:
@@ -130,7 +129,7 @@ class RetryAfterGate:
         """Note an answer; if it was the probe's, open the gate and return True."""
         if self.closed_by is None or sent_at <= self.closed_at:
             return False
-        self.closed_by, self._steps, self.opens_at, self._named = None, None, 0.0, 0.0
+        self.closed_by, self._pauses, self.opens_at, self._named = None, 0, 0.0, 0.0
         return True
 
     def unanswered(self, sent_at: float, now: float, jitter: Jitter) -> None:
@@ -144,7 +143,13 @@ class RetryAfterGate:
             self.opens_at = max(now, self._named)
 
     def _close(self, base: float, now: float, jitter: Jitter) -> None:
-        self._steps = self._steps or doubling()
-        pause = jitter(min(LONGEST_PROBE_INTERVAL, base * next(self._steps)))
+        closed_for = pause(
+            self._pauses,
+            first=base,
+            cap=LONGEST_PROBE_INTERVAL,
+            jitter=jitter,
+            floor=SHORTEST_PROBE_INTERVAL,
+        )
+        self._pauses += 1
         self.closed_at = now
-        self.opens_at = max(self._named, now + max(SHORTEST_PROBE_INTERVAL, pause))
+        self.opens_at = max(self._named, now + closed_for)

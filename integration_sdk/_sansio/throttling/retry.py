@@ -6,11 +6,11 @@ holds back, the `RetryBudget` that all calls share.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any, Final
 
 import backoff
-from attrs import Attribute, Factory, define, field, frozen
+from attrs import Attribute, define, field, frozen
 
 from integration_sdk._sansio import judgement
 from integration_sdk._sansio.arguments import is_number
@@ -22,7 +22,7 @@ Jitter = Callable[[float], float]
 """Returns a random number between 0 and its argument; `backoff.full_jitter` is one."""
 
 SHORTEST_PAUSE: Final = 0.01
-LARGEST_STEP: Final = 2**20
+MOST_DOUBLINGS: Final = 30
 FULL_BUDGET: Final = 500.0
 REPETITION: Final = 5.0
 """Tokens that a repetition takes from the budget."""
@@ -54,6 +54,23 @@ def _asks_to_wait(status: int) -> bool:
 
 
 # When
+
+
+def pause(
+    number: int,
+    *,
+    first: float,
+    cap: float,
+    jitter: Jitter = backoff.full_jitter,
+    floor: float = 0.0,
+) -> float:
+    """Return the seconds of a pause in a row of pauses that grow; *number* 0 is the first.
+
+    It is drawn by *jitter* from 0 to a limit, which is *first* at first and doubles with each
+    pause up to *cap*. It is never below *floor*, such as what ``Retry-After`` says.
+    """
+    limit = min(cap, first * 2.0 ** min(number, MOST_DOUBLINGS))
+    return max(floor, jitter(limit))
 
 
 def _at_least(low: float) -> Callable[[object, Attribute[Any], float], None]:
@@ -95,28 +112,13 @@ class RetryPolicy:
         """A policy without retries."""
         return cls(attempts=1)
 
-
-def doubling() -> Generator[float, Any, None]:
-    """Return 1, 2, 4 and so on: backoff's sequence without its empty first value.
-
-    It stops growing at `LARGEST_STEP`: after 1,024 doublings no float would hold it.
-    """
-    steps = backoff.expo(max_value=LARGEST_STEP)
-    steps.send(None)
-    return steps
-
-
-@define
-class Pauses:
-    """The pauses of one call, each drawn from twice the range of the previous one."""
-
-    policy: RetryPolicy
-    _steps: Generator[float, Any, None] = Factory(doubling)
-
-    def draw(self, jitter: Jitter, *, throttled: bool = False) -> float:
-        """Return how many seconds to wait before the next transmission."""
-        first = self.policy.throttled_base if throttled else self.policy.base
-        return max(SHORTEST_PAUSE, jitter(min(self.policy.cap, first * next(self._steps))))
+    def pause(
+        self, number: int, jitter: Jitter, *, throttled: bool = False, floor: float = 0.0
+    ) -> float:
+        """Return how many seconds to wait before another transmission; see `pause`."""
+        first = self.throttled_base if throttled else self.base
+        floor = max(SHORTEST_PAUSE, floor)
+        return pause(number, first=first, cap=self.cap, jitter=jitter, floor=floor)
 
 
 @define
