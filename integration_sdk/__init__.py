@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from integration_sdk._sansio.throttling.retry import RetryPolicy as RetryPolicy
     from integration_sdk._session import CallInfo as CallInfo
     from integration_sdk._session import SessionStats as SessionStats
+    from integration_sdk._session import SharedRate as SharedRate
     from integration_sdk._version import __version__ as __version__
     from integration_sdk.dialect import Dialect as Dialect
     from integration_sdk.dialect import Route as Route
@@ -126,7 +127,7 @@ _HOMES = {
         "_sansio.pushing.progress": "PushProgress",
         "_sansio.requests": "Priority",
         "_sansio.throttling.retry": "RetryPolicy",
-        "_session": "CallInfo SessionStats",
+        "_session": "CallInfo SessionStats SharedRate",
         "_version": "__version__",
         "dialect": "Dialect Route",
         "errors": (

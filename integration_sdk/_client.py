@@ -29,6 +29,7 @@ from integration_sdk._session import (
     RetryPolicy,
     Session,
     SessionStats,
+    SharedRate,
     hide,
 )
 from integration_sdk._shared_poller import SharedPoller
@@ -70,8 +71,8 @@ class Client:
             effect where *timeout* is longer.
         retry: How to retry reads, and writes that had no effect; None disables retries.
             By default a call is sent up to three times, a coordinator's push up to five.
-        rate: Maximum number of calls per second. By default the client slows down only
-            when the service asks it to.
+        rate: Maximum number of calls per second, or a `SharedRate` that several processes keep
+            together. By default the client slows down only when the service asks it to.
         per_company: Maximum number of concurrent calls for one company.
         connections: Maximum number of concurrent calls. Reads and writes use connections of
             their own, up to this many each.
@@ -114,7 +115,7 @@ class Client:
         timeout: float | None = 60.0,
         read_timeout: float | None = 60.0,
         retry: RetryPolicy | None = _NOT_GIVEN,
-        rate: float | None = None,
+        rate: float | SharedRate | None = None,
         per_company: int = 10,
         connections: int = 100,
         proxy: str | URL | None = None,
@@ -132,8 +133,11 @@ class Client:
         )
         if base_url is None:
             base_url = _from_environment("base_url", ENVIRONMENT_URL)
-        if rate is not None and not (arguments.is_number(rate) and rate > 0):
-            raise ConfigurationError(f"rate must be more than 0 calls per second, not {rate!r}")
+        is_rate = isinstance(rate, SharedRate | None) or (arguments.is_number(rate) and rate > 0)
+        if not is_rate:
+            raise ConfigurationError(
+                f"rate must be more than 0 calls per second, or a SharedRate, not {rate!r}"
+            )
         arguments.whole_number("per_company", per_company, 1, 10**6)
         arguments.whole_number("connections", connections, 1, 10**6)
         arguments.one_of("numbers", numbers, ("float", "decimal"))

@@ -13,6 +13,7 @@ from integration_sdk._sansio.throttling.retry import RetryPolicy
 from integration_sdk._session.call import CallOptions
 from integration_sdk._session.call_log import CallInfo, SessionStats
 from integration_sdk._session.key import ApiKeySource, hide
+from integration_sdk._session.rate import SharedRate
 from integration_sdk._session.session import Session
 from integration_sdk._session.slot import Slot
 
@@ -23,6 +24,7 @@ __all__ = [
     "RetryPolicy",
     "Session",
     "SessionStats",
+    "SharedRate",
     "Slot",
     "hide",
 ]

@@ -45,6 +45,7 @@ from integration_sdk._session.call_log import CallInfo, CallLog, SessionStats
 from integration_sdk._session.endings import ended, too_late, turned_away
 from integration_sdk._session.key import ApiKey, ApiKeySource, Hidden, hide
 from integration_sdk._session.loop_state import LoopState
+from integration_sdk._session.rate import SharedRate
 from integration_sdk._session.slot import Slot
 from integration_sdk._session.transport import CONNECTIONS, Carrier, Transmission, Transport
 from integration_sdk._session.turnstile import GateClosed
@@ -68,7 +69,8 @@ class Session:
         base_url: The service's URL; ``https://`` unless it runs on this machine.
         api_key: The key, or a callable, async or not, that returns it: called before the first
             call, and again when the service answers 401.
-        rate: Maximum number of requests per second; None slows down only when the service asks.
+        rate: Maximum number of requests per second, or a limit shared with others; None slows
+            down only when the service asks.
         per_company: Maximum number of concurrent requests for one company.
         connections: Maximum number of concurrent requests, and of connections for reads and
             for writes each.
@@ -96,7 +98,7 @@ class Session:
         *,
         base_url: str,
         api_key: ApiKeySource,
-        rate: float | None = None,
+        rate: float | SharedRate | None = None,
         per_company: int = 10,
         connections: int = CONNECTIONS,
         refuses_with_503: bool = True,
@@ -127,8 +129,9 @@ class Session:
         self._limits: dict[str, Any] = {
             "limit": connections,
             "per_company": per_company,
-            "rate": rate,
+            "rate": None if isinstance(rate, SharedRate) else rate,
         }
+        self._shared_rate = rate if isinstance(rate, SharedRate) else None
         self._jitter = jitter
         self._refuses_with_503 = refuses_with_503
         self._budget = RetryBudget()
@@ -293,10 +296,21 @@ class Session:
         try:
             known = self._api_key.authorization
             call.authorization = known or await self._ask_for_authorization(state, call)
+            if self._shared_rate is not None:
+                await self._share_rate(state, call, self._shared_rate)
         except BaseException:
             state.turnstile.unused(call.ticket)
             raise
         return None
+
+    async def _share_rate(self, state: LoopState, call: Call, rate: SharedRate) -> None:
+        began = state.loop.time()
+        before, call.waits_for = call.waits_for, "the shared rate"
+        try:
+            await rate.acquire()
+            call.waits_for = before
+        finally:
+            self._call_log.waited_for(call, state.loop.time() - began)
 
     async def _sleep(self, state: LoopState, call: Call, pause: float) -> None:
         if pause <= 0:
@@ -347,6 +361,8 @@ class Session:
             base = call.options.retry.throttled_base
             refusal = Refusal.of(result, quota, of_company=of_company, base=base)
             state.turnstile.refused(call.ticket, refusal)
+            if self._shared_rate is not None and not self._throttle.gate.is_open:
+                self._shared_rate.paused(self._throttle.gate.opens_at - state.loop.time())
             for told in self.on_refusal:
                 told()
             return
