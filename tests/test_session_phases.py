@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
+import threading
 from typing import Any
 
 import aiohttp
@@ -241,6 +243,29 @@ async def test_aiohttp_does_not_send_again_by_itself(method: str) -> None:
             await send_once(session, request)
 
     assert len(server.requests) == 2
+
+
+@pytest.mark.skipif(not hasattr(select, "POLLRDHUP"), reason="only the event loop hears of it")
+async def test_a_connection_that_was_closed_meanwhile_is_not_written_to() -> None:
+    """Not even by a program that has kept the event loop from hearing of it."""
+    served, closed = list[bytes](), threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        for _ in range(2):
+            connection, _ = listener.accept()
+            with connection:
+                served.append(connection.recv(65536))
+                connection.sendall(answer())
+            closed.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+        async with session_on(f"http://127.0.0.1:{listener.getsockname()[1]}") as session:
+            await send_once(session, write())
+            assert closed.wait(5)  # and not `await`: the loop stands still
+            assert isinstance(await reply_of_slot(session, write()), NotSent)
+            assert (await session.send(write(), ONE_CALL)).status == 200
+    assert len(served) == 2
 
 
 @pytest.mark.parametrize("request_name", REQUESTS)

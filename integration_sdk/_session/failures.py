@@ -26,16 +26,16 @@ class Lost(Exception):
     """A lost connection; aiohttp does not retry after this exception."""
 
 
-class Unasked(aiohttp.ClientConnectionError):
-    """An idle connection on which something arrived that answers no request of ours."""
+class Unusable(aiohttp.ClientConnectionError):
+    """An idle connection that was closed, or on which something arrived that answers nothing."""
 
     def __str__(self) -> str:
-        return "it had sent something unasked"
+        return "it had closed the connection, or sent something unasked"
 
 
 ERRORS: Final = (aiohttp.ClientError, Lost, HttpProcessingError, OSError)
 """What aiohttp raises when a transmission fails. Timeouts are OSErrors; bugs are neither."""
-_NEVER_LEFT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, Unasked)
+_NEVER_LEFT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, Unusable)
 _UNKNOWN_ISSUER: Final = frozenset({2, 18, 19, 20, 21})
 """OpenSSL's codes for it; a certificate may also have expired, or be for another host."""
 _MALFORMED: Final = (aiohttp.ClientResponseError, HttpProcessingError)
@@ -45,7 +45,7 @@ def failure(
     request: Request, error: BaseException, *, may_have_left: bool, service: URL, proxy: URL | None
 ) -> Failure:
     """Return what *error*, raised by aiohttp, says about a transmission of *request*."""
-    why = str(error) if isinstance(error, Lost | Unasked) else reason(error)
+    why = str(error) if isinstance(error, Lost | Unusable) else reason(error)
     # Until then only the proxy was spoken to, and its refusal may be any of these errors.
     if not may_have_left and (proxy or isinstance(error, _NEVER_LEFT)):
         where = _no_way(error, why, service, proxy)

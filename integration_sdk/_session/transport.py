@@ -15,6 +15,7 @@ again, a push is in doubt, so pushes use only connections that are new or were u
 from __future__ import annotations
 
 import asyncio
+import select
 import ssl
 import time
 from collections.abc import Collection, Sequence
@@ -36,7 +37,7 @@ from integration_sdk._sansio.responses import Failure, Reply, Response
 from integration_sdk._session.failures import (
     ERRORS,
     Lost,
-    Unasked,
+    Unusable,
     failure,
     reason,
     too_large,
@@ -119,6 +120,7 @@ def _has_proxy(lender: aiohttp.ClientSession, url: URL) -> bool:
     return lender.trust_env and url.scheme in getproxies() and not proxy_bypass(str(url.host))
 
 
+_CLOSED: Final = getattr(select, "POLLRDHUP", 0)  # where the system has it, as Linux does
 _under_way: ContextVar[Transmission] = ContextVar("integration_sdk_transmission")
 
 
@@ -126,14 +128,25 @@ class _NotedRequest(aiohttp.ClientRequest):
     """Sets ``may_have_left`` before writing: it has a connection, and no byte is sent yet.
 
     If anything has arrived on an idle connection, such as a load balancer's 408, aiohttp would
-    take it for the answer to this request, and the answer for that to the next.
+    take it for the answer to this request, and the answer for that to the next. One that the
+    service has closed is not used either, even if the event loop has not heard of it yet.
     """
 
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-        if conn.protocol is None or conn.protocol.should_close:
-            raise Unasked
+        if conn.protocol is None or conn.protocol.should_close or _is_closed(conn.transport):
+            raise Unusable
         _under_way.get().may_leave()
         return await super().send(conn)
+
+
+def _is_closed(transport: asyncio.Transport | None) -> bool:
+    """Whether the peer has closed the connection, as the operating system knows before asyncio."""
+    socket = transport.get_extra_info("socket") if transport is not None else None
+    if socket is None or not _CLOSED:
+        return False
+    poll = select.poll()
+    poll.register(socket.fileno(), _CLOSED)
+    return bool(poll.poll(0))
 
 
 @define(eq=False)
