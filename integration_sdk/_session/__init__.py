@@ -1,10 +1,9 @@
 """The session layer: sends each `Request`, with rate limits and retries, and returns a `Response`.
 
-``session`` joins the parts, ``call`` holds the options and state of one call, ``turnstile`` makes
-calls wait by the rules of ``_sansio.throttling``, ``transport`` sends once, with aiohttp, behind
-what ``carrier`` asks for. ``failures`` says what it means if that fails, ``key`` hides the API key,
-``loop_state`` holds what belongs to one event loop, ``endings`` says how a call ends, and
-``call_log`` counts and reports calls.
+``session`` joins the parts. ``call`` holds the options of a call, its state, and how it ends;
+``loop_state`` the calls of one event loop, which wait there for their turns by the rules of
+``_sansio.throttling``. ``transport`` sends once, with aiohttp, and ``failures`` says what it means
+if that fails. ``key`` hides the API key, and ``call_log`` counts and reports calls.
 """
 
 from __future__ import annotations

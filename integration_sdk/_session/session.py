@@ -40,15 +40,13 @@ from integration_sdk._sansio.throttling.retry import (
     has_attempt_left,
 )
 from integration_sdk._sansio.throttling.throttle import Throttle
-from integration_sdk._session.call import Call, CallOptions
+from integration_sdk._session.call import Call, CallOptions, ended, too_late, turned_away
 from integration_sdk._session.call_log import CallInfo, CallLog, SessionStats
-from integration_sdk._session.endings import ended, too_late, turned_away
 from integration_sdk._session.key import ApiKey, ApiKeySource, Hidden, hide
-from integration_sdk._session.loop_state import LoopState
+from integration_sdk._session.loop_state import GateClosed, LoopState
 from integration_sdk._session.rate import SharedRate
 from integration_sdk._session.slot import Slot
 from integration_sdk._session.transport import CONNECTIONS, Carrier, Transmission, Transport
-from integration_sdk._session.turnstile import GateClosed
 from integration_sdk.errors import ClientClosed, NotSent
 
 if TYPE_CHECKING:
