@@ -516,6 +516,25 @@ async def test_a_middleware_that_breaks_a_push_leaves_no_wrong_word_about_it(
     assert "a bug of the caller's" in caplog.text
 
 
+async def test_an_answer_of_a_cache_is_no_outcome() -> None:
+    """A SUCCESS of somebody else's push: the list is asked, and it shows none of ours."""
+
+    def answer(call: Request) -> Response | None:
+        if call.operation != "push.create":
+            return None
+        return model.ok(
+            model.shown(model.add("company-0", "connection-0", "invoices", {"number": 99}))
+        )
+
+    model = Model(takes=lambda _: 0.0, answer=answer)
+    async with asyncio.timeout(1000), coordinator(model, patience=5.0) as pushes:
+        outcome = await (await pushes.submit(request(1)))
+
+    assert outcome.status is OutcomeStatus.IN_DOUBT
+    assert outcome.key is None
+    assert "answered 200 with another push" in str(outcome.error)
+
+
 # What breaks within
 
 

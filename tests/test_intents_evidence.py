@@ -17,6 +17,7 @@ from integration_sdk._sansio.pushing.evidence import (
     ListedPushes,
     Verdict,
     View,
+    answers_another,
     in_lane,
     is_proved,
     judge,
@@ -489,3 +490,52 @@ def test_no_verdict_links_on_less_than_the_evidence(
         assert len(agreeing) == 1 or (all(promised.values()) and len(fresh) == 1)
     if found is None:
         assert not promised["searched_enough"]
+
+
+# An answer that is another's
+
+
+def answered(data: Any, **lane: str) -> PushOperation:
+    names = {"company_id": "company", "data_connection_id": "books", "data_type": "invoices"}
+    facts: dict[str, Any] = {**names, **lane}
+    return PushOperation(push_operation_key="k", status=PushStatus.SUCCESS, data=data, **facts)
+
+
+@given(st.dictionaries(st.text(max_size=3), leaves, max_size=4), records)
+def test_a_push_is_not_anothers_for_what_its_platform_adds(
+    record: dict[str, Any], added: Any
+) -> None:
+    """Its own echo, or none, with more fields, or with one of two values rewritten."""
+    sent = json.loads(json.dumps(record, default=str))
+    for data in (None, {}, sent, {"id": "1", "added": str(added), **sent}):
+        assert not answers_another(answered(data), doubt(sent), {})
+    kept = {**sent, "kept": "as it was", "taken": "A 1"}
+    assert not answers_another(answered({**kept, "taken": "rewritten"}), doubt(kept), {})
+    spelt = {"number": 7, "name": " ACME  Ltd"}
+    assert not answers_another(answered({"number": "7", "name": "Acme ltd"}), doubt(spelt), {})
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        answered({"invoiceNumber": "INV-2", "amount": 11, "lines": [{"net": 2}]}),
+        answered(RECORD, company_id="other"),
+        answered(RECORD, data_connection_id="other"),
+        answered(RECORD, data_type="bills"),
+    ],
+    ids=["another record", "company", "connection", "data type"],
+)
+@pytest.mark.parametrize("natural", [None, "invoiceNumber"])
+def test_an_answer_that_shows_another_push_is_anothers(
+    operation: PushOperation, natural: str | None
+) -> None:
+    """As a cache's may: a record of which nothing agrees, or another lane."""
+    assert answers_another(operation, doubt(natural=natural), {})
+
+
+def test_a_natural_key_alone_tells_whose_a_push_is() -> None:
+    """Also where all else is the same."""
+    other = answered({**RECORD, "invoiceNumber": "INV-2"})
+
+    assert answers_another(other, doubt(natural="invoiceNumber"), {})
+    assert not answers_another(other, doubt(), {})

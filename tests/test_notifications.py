@@ -206,6 +206,15 @@ def test_a_delivery_without_an_id_is_not_believed() -> None:
     assert not is_signed(headers, b"{}", [signer()], now=1000, tolerance=300)
 
 
+def test_an_id_with_a_dot_is_not_believed() -> None:
+    """The signed text is ``id.timestamp.body``: a dot in the id shifts its parts."""
+    genuine = signed(b"2000.{}", message_id="m", at=1000)
+    shifted = {**genuine, "webhook-id": "m.1000", "webhook-timestamp": "2000"}
+
+    assert is_signed(genuine, b"2000.{}", [signer()], now=1000, tolerance=300)
+    assert not is_signed(shifted, b"{}", [signer()], now=2000, tolerance=300)
+
+
 @given(st.binary().filter(lambda body: body != VECTOR_BODY))
 def test_no_other_body_is_believed(body: bytes) -> None:
     """A signature holds for the bytes it was made for and no others."""

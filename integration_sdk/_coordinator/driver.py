@@ -12,7 +12,7 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
-from attrs import Factory, define, field
+from attrs import Factory, define, evolve, field
 
 from integration_sdk._coordinator import clock
 from integration_sdk._coordinator.places import Place
@@ -33,6 +33,7 @@ from integration_sdk._sansio.pushing.effects import (
     Send,
     Sleep,
 )
+from integration_sdk._sansio.pushing.evidence import answers_another
 from integration_sdk._sansio.pushing.intents import Intent, SendResult
 from integration_sdk._sansio.pushing.replies import ReadReply
 from integration_sdk._sansio.requests import Phase, Request
@@ -49,6 +50,7 @@ logger = logging.getLogger("integration_sdk.pushes")
 T = TypeVar("T")
 
 LEFT_BEHIND: Final = "the coordinator's block was left before its turn came"
+ANOTHERS: Final = "with another push, as a cache does"
 CANCELLED: Final = "its task was cancelled by somebody else"
 
 
@@ -194,10 +196,12 @@ class ProtocolDriver:
         sending = self.sending[row.id]
         began = self._now()
         reply = await self._reply(row, sending.call.with_idempotency_key(row.idempotency_key))
-        sending.last = replies.read(
-            reply, began=began, unix_time=clock.unix_time(), exact=self.exact
-        )
-        return sending.last.result
+        read = replies.read(reply, began=began, unix_time=clock.unix_time(), exact=self.exact)
+        names = self.pushes.dialect.path_names
+        if read.operation is not None and answers_another(read.operation, row, names):
+            read = ReadReply(evolve(read.result, body=None, cause=ANOTHERS), reply)
+        sending.last = read
+        return read.result
 
     async def _reply(self, row: Intent, call: Request) -> Reply:
         """Wait for a turn, put on record that the push is sent, and send it."""

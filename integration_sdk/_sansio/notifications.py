@@ -151,7 +151,8 @@ def is_signed(
     theirs = _signatures(headers.get("webhook-signature", ""))
     message_id = headers.get("webhook-id", "")
     sent = _timestamp(headers.get("webhook-timestamp", ""))
-    if not theirs or not message_id or not message_id.isascii():
+    # A dot in the id would let one signed text be read as another: it is ``id.timestamp.body``.
+    if not theirs or not message_id or not message_id.isascii() or "." in message_id:
         return False
     if sent is None or abs(now - sent) > tolerance:
         return False

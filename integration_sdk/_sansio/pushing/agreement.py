@@ -116,6 +116,20 @@ def value_at(record: object, path: str) -> object:
     return record
 
 
+def says_other(sent: Mapping[str, object], echo: Mapping[str, object]) -> bool:
+    """Whether *echo* has values where a record that was sent has some, and not one of them agrees.
+
+    Platforms change single values as they like; all of them differ in another record's echo only.
+    """
+    told = dict(places(echo))
+    pairs = [
+        (as_written(value), as_written(told[place]))
+        for place, value in places(sent)
+        if place in told and not value.startswith((AN_OBJECT, A_LIST))
+    ]
+    return bool(pairs) and all(ours != theirs for ours, theirs in pairs)
+
+
 def natural_value(payload: bytes | None, path: str | None) -> str | None:
     """Return the `leaf` of the natural key's value; None if no natural key is declared.
 

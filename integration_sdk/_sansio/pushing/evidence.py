@@ -35,8 +35,16 @@ from typing import Protocol
 
 from attrs import define, field, frozen
 
+from integration_sdk._sansio.pushing.agreement import (
+    as_written,
+    decode,
+    leaf,
+    says_other,
+    value_at,
+)
 from integration_sdk._sansio.pushing.echoes import Echoes, Said
 from integration_sdk._sansio.pushing.intents import Evidence, Intent, Lane, Snapshot, State
+from integration_sdk.models import PushOperation
 
 _MOST_CANDIDATES = 100
 """Candidates kept, the newest; without a snapshot every listed push may be one."""
@@ -204,6 +212,25 @@ def in_lane(operation: Operation, lane: Lane, path_names: Mapping[str, str]) -> 
     return _is_name(operation.data_connection_id, lane.connection_id, path_names) and _is_name(
         operation.data_type, lane.data_type, path_names
     )
+
+
+def answers_another(
+    operation: PushOperation, intent: Intent, path_names: Mapping[str, str]
+) -> bool:
+    """Whether the service answered *intent* with another's push, as a cache or a proxy does.
+
+    *path_names*: From the dialect, as for `in_lane`.
+    """
+    is_companys = operation.company_id == intent.lane.company_id
+    if not is_companys or not in_lane(operation, intent.lane, path_names):
+        return True
+    echo, sent = operation.data, decode(intent.payload) if intent.payload else None
+    if not echo or not isinstance(sent, Mapping):
+        return False
+    if intent.natural_key is None:
+        return says_other(sent, echo)
+    held = leaf(value_at(echo, intent.natural_key))
+    return held is not None and as_written(held) != as_written(str(intent.natural_value))
 
 
 def _is_name(name: str | None, own: str, path_names: Mapping[str, str]) -> bool:
