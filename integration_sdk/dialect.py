@@ -90,6 +90,7 @@ _DOCUMENT_ROUTES: Final[Mapping[str, Route]] = {
     "pushes.get": Route("GET", _COMPANY + "/push/{pushOperationKey}"),
 }
 
+_CONNECTION_NAMES: Final = ("dataConnectionId", "dataConnectionKey")
 _PUBLISHED_OPTIONS: Final = Route("GET", _CONNECTION + "/options/{dataType}")
 
 
@@ -113,6 +114,8 @@ class Dialect:
         newest_first: Value of *order_by_parameter* that lists the latest pushes first.
         idempotency_header: Header with the idempotency key of a push; None if the service
             has no such keys, as in the document.
+        connection_name: What a push's connection is called in answers, as a sign of the dialect;
+            None for any name. Document: ``dataConnectionId``; published: ``dataConnectionKey``.
         refuses_with_503: Whether a 503 with the documented error body means that
             nothing was done. Document, "Status codes": "temporarily offline".
         timed_out_may_take_effect: Whether a TimedOut push can still reach the
@@ -129,6 +132,7 @@ class Dialect:
     force_update_parameter: str = "forceUpdate"
     newest_first: str = "-requestedOnUtc"
     idempotency_header: str | None = None
+    connection_name: str | None = None
     refuses_with_503: bool = True
     timed_out_may_take_effect: bool = False
 
@@ -149,9 +153,21 @@ class Dialect:
             },
             option_names={"accounts": "chartOfAccounts"},
             idempotency_header="Idempotency-Key",
+            connection_name="dataConnectionKey",
             timed_out_may_take_effect=True,
         )
+
+    def is_contradicted(self, answer: bytes) -> bool:
+        """Return whether an *answer* that shows pushes gives their connection another name."""
+        own = self.connection_name
+        if own is None or _quoted(own) in answer:
+            return False
+        return any(_quoted(name) in answer for name in _CONNECTION_NAMES)
 
     def with_routes(self, routes: Mapping[str, Route]) -> Dialect:
         """Return a dialect in which *routes* replace those of the same name."""
         return evolve(self, routes={**self.routes, **routes})
+
+
+def _quoted(name: str) -> bytes:
+    return f'"{name}"'.encode()

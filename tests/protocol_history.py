@@ -219,6 +219,7 @@ class History:
             policy=self.policy,
             chance=self.dice.random,
             new_key=lambda: f"idem-{self.dice.getrandbits(64):x}",
+            search=self._search,
         )
         try:
             sent = yield from transmission
@@ -230,6 +231,10 @@ class History:
             self.disk.violations.append(f"given up too early: {sent.id} was still to be sent again")
         if sent.state is State.AMBIGUOUS:
             self._reconcile_soon()
+
+    def _search(self, company_id: str) -> Machine[bool]:
+        yield from reconcile.search_again(self.ledger, company_id, policy=self.policy)
+        return True
 
     def _reconcile_soon(self) -> None:
         if "reconcile" not in self._busy:

@@ -70,6 +70,7 @@ class Model:
     list_lag: float = 0.0
     state_lag: float = 0.0
     list_has_data: bool = True
+    connection_name: str | None = None
     largest_page: int = 5000
     answer: Callable[[Request], Response | BaseException | None] | None = None
     pushes: dict[str, list[Held]] = field(default_factory=lambda: defaultdict(list))
@@ -161,7 +162,7 @@ class Model:
         shown: dict[str, Any] = {
             "pushOperationKey": held.key,
             "companyId": held.company,
-            "dataConnectionId": held.connection,
+            self.connection_name or "dataConnectionId": held.connection,
             "dataType": held.data_type,
             "status": status,
             "requestedOnUtc": stamp(held.began),

@@ -23,11 +23,13 @@ def poller(model: Model, **options: Any) -> Poller:
 @asynccontextmanager
 async def coordinator(model: Model, **options: Any) -> AsyncIterator[Coordinator]:
     polls = options.pop("polls", None) or poller(model)
+    dialect = options.pop("dialect", DOCUMENT)
+    model.connection_name = model.connection_name or dialect.connection_name
     try:
         async with Coordinator(
             model,
             polls,
-            options.pop("dialect", DOCUMENT),
+            dialect,
             chance=random.Random(8).random,
             **options,
         ) as pushes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from unittest.mock import Mock
 
@@ -11,8 +12,8 @@ from integration_sdk._sansio.pushing import reconcile
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import AnswerLost
-from integration_sdk.models import OutcomeStatus
+from integration_sdk.errors import AnswerLost, ConfigurationError
+from integration_sdk.models import OutcomeStatus, PushOutcome
 from tests.push_model import Model
 from tests.push_support import collect, coordinator, numbers, requests
 
@@ -53,11 +54,38 @@ async def test_what_will_be_sent_again_outlives_a_search_that_breaks_off(
 ) -> None:
     """A failed search says nothing about a push that is not searched for yet."""
     model = Maintenance()
-    monkeypatch.setattr(reconcile, "search_again", Mock(side_effect=RuntimeError("no")))
+    monkeypatch.setattr(reconcile, "reconcile", Mock(side_effect=RuntimeError("no")))
     async with coordinator(model, dialect=PUBLISHED) as pushes:
         outcomes = await collect(pushes.run(requests(2)))
 
     assert Counter(one.status for one in outcomes) == {
         OutcomeStatus.IN_DOUBT: 1,
         OutcomeStatus.SUCCESS: 1,
+    }
+
+
+async def test_a_service_of_another_dialect_ends_the_run() -> None:
+    """Idempotency keys that it does not know make no push twice: the error names the dialect."""
+
+    def lose_some(call: Request) -> BaseException | None:
+        if call.operation != "push.create":
+            return None
+        number = json.loads(call.body or b"{}")["number"]
+        if number % 3 == 0:
+            model.add("company-0", "connection-0", "invoices", {"number": number})
+            return AnswerLost("reset")
+        return None
+
+    model = Model(lambda _: 0.0, answer=lose_some, connection_name="dataConnectionId")
+    outcomes: list[PushOutcome] = []
+    async with coordinator(model, dialect=Dialect.published()) as pushes:
+        with pytest.raises(ConfigurationError, match=r"Dialect\.document"):
+            await collect(pushes.run(requests(60)), into=outcomes)
+
+    made = Counter(held.record["number"] for held in model.by_key.values())
+    assert set(made.values()) == {1}
+    assert {one.status for one in outcomes} <= {
+        OutcomeStatus.SUCCESS,
+        OutcomeStatus.PENDING,
+        OutcomeStatus.IN_DOUBT,
     }

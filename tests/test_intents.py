@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from integration_sdk._sansio.pushing import effects, protocol
-from integration_sdk._sansio.pushing.effects import Commit, Ledger, Machine, Policy, Send, Sleep
+from integration_sdk._sansio.pushing.effects import (
+    Commit,
+    Ledger,
+    ListPushes,
+    Machine,
+    Policy,
+    Send,
+    Sleep,
+)
 from integration_sdk._sansio.pushing.intents import (
     TRANSITIONS,
     IllegalTransition,
@@ -76,8 +84,14 @@ def drive(machine: Machine[Any], *reports: Any) -> tuple[list[effects.Effect], A
     return asked, None
 
 
+def finds_nothing(_: str) -> Machine[bool]:
+    """Search for nothing, at once, where keys are known."""
+    yield from ()
+    return True
+
+
 def transmit(*reports: Any, ledger: Ledger | None = None, **facts: Any) -> Any:
-    policy = facts.pop("policy", Policy())
+    policy, search = facts.pop("policy", Policy()), facts.pop("search", finds_nothing)
     machine = protocol.transmit(
         ledger or Ledger(),
         intent(**facts),
@@ -85,6 +99,7 @@ def transmit(*reports: Any, ledger: Ledger | None = None, **facts: Any) -> Any:
         policy=policy,
         chance=lambda: 0.5,
         new_key=lambda: "another",
+        search=search,
     )
     return drive(machine, *reports)
 
@@ -259,7 +274,13 @@ def test_a_known_key_is_not_ours() -> None:
     """An answer with a key that was listed before the send is a cache's."""
     snapshot = Snapshot(frozenset({"key-1"}))
     machine = protocol.transmit(
-        Ledger(), intent(), snapshot, policy=Policy(), chance=float, new_key=str
+        Ledger(),
+        intent(),
+        snapshot,
+        policy=Policy(),
+        chance=float,
+        new_key=str,
+        search=finds_nothing,
     )
 
     _, sent = drive(machine, ACKED, None)
@@ -301,7 +322,13 @@ def test_what_a_listing_settled_is_not_replayed(has_file: bool) -> None:
     """A doubt that a listing ends between two replays stays ended."""
     ledger = Ledger(keeps_acknowledged=has_file)
     machine = protocol.transmit(
-        ledger, intent(idempotency_key="k"), None, policy=Policy(), chance=float, new_key=str
+        ledger,
+        intent(idempotency_key="k"),
+        None,
+        policy=Policy(),
+        chance=float,
+        new_key=str,
+        search=finds_nothing,
     )
     drive(machine, LOST, None)
     ledger.note(ledger.doubted()[0].to(State.RESOLVED, key="key-1"))
@@ -312,10 +339,27 @@ def test_what_a_listing_settled_is_not_replayed(has_file: bool) -> None:
     assert ended.value.value.state is State.RESOLVED
 
 
+def test_what_the_list_shows_is_not_sent_again() -> None:
+    """A service that does not know the dialect's idempotency keys would make it twice."""
+    ledger = Ledger()
+
+    def search(company: str) -> Machine[bool]:
+        yield ListPushes(company)
+        ledger.note(ledger.doubted()[0].to(State.RESOLVED, key="key-1"))
+        return True
+
+    asked, sent = transmit(LOST, None, 2.0, None, ledger=ledger, idempotency_key="k", search=search)
+
+    assert [type(one) for one in asked] == [Send, Commit, Sleep, ListPushes]
+    assert (sent.state, sent.key) == (State.RESOLVED, "key-1")
+
+
 def test_a_doubt_of_an_earlier_process_cannot_be_transmitted() -> None:
     """Nobody knows how old its idempotency key is."""
     doubt = Intent(id="i", lane=LANE, state=State.AMBIGUOUS, idempotency_key="k")
-    machine = protocol.transmit(Ledger(), doubt, None, policy=Policy(), chance=float, new_key=str)
+    machine = protocol.transmit(
+        Ledger(), doubt, None, policy=Policy(), chance=float, new_key=str, search=finds_nothing
+    )
 
     with pytest.raises(IllegalTransition, match="reconciled instead"):
         next(machine)

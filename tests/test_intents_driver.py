@@ -106,9 +106,20 @@ def records(count: int) -> list[Intent]:
 
 async def push_all(journal: Journal, books: Books, ledger: Ledger) -> None:
     snapshot = await drive(protocol.take_snapshot(LANE.company_id), journal, books)
+
+    def search(company_id: str) -> Machine[bool]:
+        yield from reconcile.search_again(ledger, company_id, policy=POLICY)
+        return True
+
     machines = [
         protocol.transmit(
-            ledger, one, snapshot, policy=POLICY, chance=lambda: 0.5, new_key=lambda: "new"
+            ledger,
+            one,
+            snapshot,
+            policy=POLICY,
+            chance=lambda: 0.5,
+            new_key=lambda: "new",
+            search=search,
         )
         for one in records(60)
     ]

@@ -37,7 +37,7 @@ from integration_sdk._sansio.pushing.evidence import answers_another
 from integration_sdk._sansio.pushing.intents import Intent, SendResult
 from integration_sdk._sansio.pushing.replies import ReadReply
 from integration_sdk._sansio.requests import Phase, Request
-from integration_sdk._sansio.responses import Failure, Reply
+from integration_sdk._sansio.responses import Failure, Reply, Response
 from integration_sdk._strays import is_cancelled
 from integration_sdk.errors import (
     AnswerLost,
@@ -197,6 +197,8 @@ class ProtocolDriver:
         began = self._now()
         reply = await self._reply(row, sending.call.with_idempotency_key(row.idempotency_key))
         read = replies.read(reply, began=began, unix_time=clock.unix_time(), exact=self.exact)
+        if isinstance(reply, Response) and reply.ok:
+            self.pushes.hear(reply.body)
         names = self.pushes.dialect.path_names
         if read.operation is not None and answers_another(read.operation, row, names):
             read = ReadReply(evolve(read.result, body=None, cause=ANOTHERS), reply)

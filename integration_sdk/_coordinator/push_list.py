@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import dropwhile
 from typing import ClassVar, Final, Protocol
 
-from attrs import evolve, frozen
+from attrs import define, evolve, field, frozen
 
 from integration_sdk._sansio import requests, responses
 from integration_sdk._sansio.pushing import rows
@@ -82,12 +82,21 @@ class _KeyAlone:
     data: ClassVar[Mapping[str, object] | None] = None
 
 
-@frozen
+@define
 class PushList:
-    """The lists of pushes of a service."""
+    """The lists of pushes of a service.
+
+    Attributes:
+        speaks_another: Whether the service has answered in another dialect.
+    """
 
     send: Fetch
     dialect: Dialect
+    speaks_another: bool = field(init=False, default=False)
+
+    def hear(self, answer: bytes) -> None:
+        """Note which dialect an *answer* with pushes is of."""
+        self.speaks_another = self.speaks_another or self.dialect.is_contradicted(answer)
 
     async def read(self, asked: ListPushes) -> ListedPushes | None:
         """List a company's pushes as *asked*; None if that fails.
@@ -115,7 +124,9 @@ class PushList:
         request = page_request(self.dialect, company_id, number, size)
         try:
             answer = await self.send(evolve(request, priority=Priority.PUSH))
-            return rows.read_rows(responses.check(request, answer).body)
+            body = responses.check(request, answer).body
+            self.hear(body)
+            return rows.read_rows(body)
         except IntegrationError:
             return None
         except Exception:

@@ -21,7 +21,7 @@ from integration_sdk._coordinator.push_list import SNAPSHOT
 from integration_sdk._coordinator.snapshots import Snapshots
 from integration_sdk._coordinator.tasks import Tasks
 from integration_sdk._sansio.pushing import outcomes, protocol, reconcile, replies, submissions
-from integration_sdk._sansio.pushing.effects import Ledger, Policy
+from integration_sdk._sansio.pushing.effects import Ledger, Machine, Policy
 from integration_sdk._sansio.pushing.intents import Intent, Snapshot, State
 from integration_sdk._sansio.pushing.searches import Searches
 from integration_sdk._sansio.requests import Request
@@ -113,8 +113,13 @@ class PushProtocol:
             policy=self.policy,
             chance=self.chance,
             new_key=lambda: str(uuid4()),
+            search=self._look,
         )
         return await self.driver.drive(machine, sending=sending)
+
+    def _look(self, company_id: str) -> Machine[bool]:
+        yield from reconcile.search_again(self.ledger, company_id, policy=self.policy)
+        return not self.driver.pushes.speaks_another
 
     async def _snapshot(self, company_id: str) -> Snapshot | None:
         try:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import count
+from typing import Final
 from uuid import uuid4
 
 from attrs import Factory, define, evolve
@@ -32,6 +33,11 @@ from integration_sdk.errors import (
 )
 from integration_sdk.models import PushRequest
 
+WRONG_DIALECT: Final = (
+    "the service answers in another dialect than the client's: it calls a push's connection by "
+    "another name, and so knows no idempotency keys that could be relied on. Pass the right "
+    "dialect=, such as Dialect.document(), to Client"
+)
 logger = logging.getLogger("integration_sdk.pushes")
 
 CheckRecord = Callable[[PushRequest], Awaitable[None]]
@@ -193,6 +199,8 @@ class Sender:
             lost = "the answer to %s was lost; the company's pushes are searched for it: %s"
             logger.warning(lost, done.intent, done.error)
             self.tracker.doubt(push, done.intent)
+        if self.protocol.driver.pushes.speaks_another:
+            self.tracker.stop(ConfigurationError(WRONG_DIALECT))
         if self.tracker.over:
             self.tracker.let_go()
 

@@ -59,12 +59,16 @@ def transmit(
     policy: Policy,
     chance: Callable[[], float],
     new_key: Callable[[], str],
+    search: Callable[[str], Machine[bool]],
 ) -> Machine[Intent]:
     """Send an intent, repeating that only if it is safe, and return the resulting intent.
 
     The result is NOT_SENT, REJECTED, ACKED or AMBIGUOUS (then `reconcile` the company). A SENDING
     row of its own is on disk right before each transmission begins, so an intent without one
     never left and may be submitted again.
+
+    *search* looks for a company's pushes in doubt, and returns whether the service knows keys: a
+    push that the list shows is not sent again, nor any where keys mean nothing.
 
     *new_key* makes an idempotency key. An intent keeps its key until a 503 refuses it: under the
     same key the service would only repeat that answer.
@@ -85,9 +89,12 @@ def transmit(
         ledger.to_repeat.add(intent.id)
         try:
             now = yield Sleep(_wait(attempt, result, policy, chance))
+            if intent.state is State.AMBIGUOUS and now is not None:
+                company = intent.lane.company_id
+                now = now if (yield from search(company)) else None
         finally:
             ledger.to_repeat.discard(intent.id)
-        if ledger.get(intent.id) is not intent:  # a listing settled it meanwhile
+        if ledger.get(intent.id) is not intent:  # a listing has settled it
             return ledger.get(intent.id) or intent
         if not isinstance(now, float) or _too_old(intent, began, now, policy):
             break
