@@ -188,11 +188,12 @@ class PushRequest:
     Attributes:
         company_id, connection_id, data_type: Where to push the record.
         record: A mapping, or an instance of an attrs class, dataclass, pydantic model or
-            msgspec Struct. Mappings are sent as they are. Instances are sent with the names
-            that ``list(model=...)`` reads them with, so ``due_date`` becomes ``dueDate``.
+            msgspec Struct. Mappings are sent as they are, but where a journal has to know a
+            record again by its reference, their members are ordered. Instances are sent with
+            the names that ``list(model=...)`` reads them with, so ``due_date`` becomes ``dueDate``.
         reference: Your own name for this push. With a journal, a reference is pushed once,
-            however often the program runs. Repeat it with the same record, written alike: a
-            journal may keep a hash alone, to which another order of the fields is another record.
+            however often the program runs. Repeat it with the same record, its fields in any
+            order; with another it is a `ReferenceConflict`.
         record_id: Set for an update of this record, None for a create.
         timeout_minutes: Minutes after which the service gives up on a Pending push.
         natural_key: Path of a field that identifies the record, in the service's

@@ -236,6 +236,7 @@ class Coordinator:
 
         Raises:
             InvalidRecord: The record cannot be right; nothing was sent.
+            ReferenceConflict: The reference stands for another record; nothing was sent.
             ConfigurationError: *request* is no `PushRequest`, its ids or its reference cannot
                 be right, or *wait* is no number of seconds; nothing was sent.
             AccountExpired: The account has expired; nothing more is sent.

@@ -81,7 +81,11 @@ class Sender:
         try:
             intent_id, key = self.new_ids()
             call = submissions.to_request(
-                self.tracker.dialect, push.request, push.request.record, key
+                self.tracker.dialect,
+                push.request,
+                push.request.record,
+                key,
+                comparable=self.protocol.durable and push.request.reference is not None,
             )
             intent = submissions.intend(
                 push.request, call, intent_id, key, durable=self.protocol.durable

@@ -6,13 +6,21 @@ import re
 from functools import lru_cache
 from typing import Any
 
+from attrs import evolve
+
 from integration_sdk._sansio import requests
-from integration_sdk._sansio.codec import decode_json
+from integration_sdk._sansio.codec import canonical, decode_json
 from integration_sdk._sansio.pushing import outcomes
 from integration_sdk._sansio.pushing.intents import Intent, Lane, State, new_intent
 from integration_sdk._sansio.requests import Request
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import BY_STATUS, ApiError, ConfigurationError, InvalidRecord
+from integration_sdk.errors import (
+    BY_STATUS,
+    ApiError,
+    ConfigurationError,
+    InvalidRecord,
+    ReferenceConflict,
+)
 from integration_sdk.models import PushOperation, PushOutcome, PushRequest, PushStatus
 
 OF_THE_CONTENT = frozenset({400, 413, 415, 422})
@@ -24,9 +32,20 @@ _lane = lru_cache(1024)(Lane)
 """There are few lanes and many pushes, so lanes are shared."""
 
 
-def to_request(dialect: Dialect, request: PushRequest, record: Any, key: str | None) -> Request:
-    """Return the call that pushes *record*. Raises as `requests.push` does."""
-    return requests.push(
+def to_request(
+    dialect: Dialect,
+    request: PushRequest,
+    record: Any,
+    key: str | None,
+    *,
+    comparable: bool = False,
+) -> Request:
+    """Return the call that pushes *record*. Raises as `requests.push` does.
+
+    *comparable*: Order the record's members, so that a journal, which may keep a hash of the body
+    alone, knows the record again.
+    """
+    call = requests.push(
         dialect,
         request.company_id,
         request.connection_id,
@@ -36,6 +55,7 @@ def to_request(dialect: Dialect, request: PushRequest, record: Any, key: str | N
         timeout_minutes=request.timeout_minutes,
         idempotency_key=key,
     )
+    return evolve(call, body=canonical(call.body or b"{}")) if comparable else call
 
 
 def intend(
@@ -83,7 +103,7 @@ def take_up(before: Intent, intent: Intent) -> Intent | None:
     refusal was not about its content, the same record is pushed once more.
 
     Raises:
-        ConfigurationError: The reference belongs to another record, which was pushed.
+        ReferenceConflict: The reference belongs to another record, which was pushed.
     """
     same = before.identity == intent.identity
     if before.state in _NO_PUSH:
@@ -97,11 +117,12 @@ def _is_of_the_content(intent: Intent) -> bool:
     return intent.state is State.REJECTED and intent.http_status in OF_THE_CONTENT
 
 
-def another_record(reference: str | None) -> ConfigurationError:
+def another_record(reference: str | None) -> ReferenceConflict:
     """Return the error for a reference that belongs to another record."""
-    return ConfigurationError(
-        f"reference {reference!r} was used for another record, to do something else with it, or "
-        "for the same with its fields in another order; give this one its own"
+    return ReferenceConflict(
+        f"reference {reference!r} was used for another record, or to do something else with it; "
+        "give this one its own",
+        reference=reference,
     )
 
 
