@@ -193,7 +193,8 @@ class PushRequest:
             the names that ``list(model=...)`` reads them with, so ``due_date`` becomes ``dueDate``.
         reference: Your own name for this push. With a journal, a reference is pushed once,
             however often the program runs. Repeat it with the same record, its fields in any
-            order; with another it is a `ReferenceConflict`.
+            order. Another record is a `ReferenceConflict`, unless the push FAILED or was
+            REJECTED: then it is pushed, in place of the one that was wrong.
         record_id: Set for an update of this record, None for a create.
         timeout_minutes: Minutes after which the service gives up on a Pending push.
         natural_key: Path of a field that identifies the record, in the service's

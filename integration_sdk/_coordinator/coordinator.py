@@ -15,7 +15,9 @@ import random
 from collections.abc import AsyncIterable, Callable, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal, Self, get_args
+from typing import Any, Final, Literal, Self, get_args
+
+from attrs import evolve
 
 from integration_sdk._coordinator import clock, decisions, recovery
 from integration_sdk._coordinator.bulk import Bulk, PushRun, RaiseOn, checked
@@ -352,8 +354,9 @@ class Coordinator:
         decision: Literal["resend", "abandon"] | None = None,
         *,
         bind: str | None = None,
+        record: Any = None,
     ) -> Push | None:
-        """Decide what becomes of a push that is IN_DOUBT, and put that on record.
+        """Decide what becomes of a push that is IN_DOUBT or TIMED_OUT, and put that on record.
 
         Args:
             intent: `PushInDoubt.intent`, or `Push.intent`.
@@ -361,18 +364,26 @@ class Coordinator:
                 "abandon" gives it up: its reference stays IN_DOUBT for good, so if the
                 record turns out to be missing, push it under a new reference.
             bind: The key of the push, if you have found it; in place of *decision*.
+            record: With "resend", for a push that TIMED_OUT, of which the journal has no
+                record any more: what to push under its reference, as it was or corrected.
 
         Returns:
             The push that goes on; None after "abandon".
 
         Raises:
-            ConfigurationError: It is not in doubt, or *decision* makes no sense.
+            ConfigurationError: It is not in doubt, or *decision* makes no sense; with *record*
+                also whatever `submit` raises, once the decision is on record.
             JournalError: The decision could not be recorded, and does not count.
             ClientClosed: The block has been left.
         """
         if (decision in {"resend", "abandon"}) == (bind is not None):
             raise ConfigurationError('decide "resend" or "abandon", or give bind= a push key')
+        if record is not None and decision != "resend":
+            raise ConfigurationError('record= is for "resend"')
         sender = self._require_sender()
+        if record is not None:
+            timed_out = await decisions.give_back(sender.tracker, sender.protocol, intent)
+            return await self.submit(evolve(timed_out, record=record))
         if bind is not None:
             return await decisions.bind(sender.tracker, sender.protocol, intent, bind)
         if decision == "abandon":

@@ -40,8 +40,10 @@ class Journal(Protocol):
             JournalError: The rows were not written; what they describe must not be sent.
         """
 
-    async def rows(self, *, reference: str | None = None) -> list[Intent]:
-        """Return all rows, or those of a reference, in the order they were accepted."""
+    async def rows(
+        self, *, reference: str | None = None, intent: str | None = None
+    ) -> list[Intent]:
+        """Return all rows, or those of a reference or an intent, in the order of acceptance."""
 
     async def unsettled(self) -> list[Intent]:
         """Return what `recover` takes over: every row that is not settled."""

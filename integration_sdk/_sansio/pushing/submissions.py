@@ -100,17 +100,40 @@ def take_up(before: Intent, intent: Intent) -> Intent | None:
     """Return *before* if it stands for the reference; None if *intent* has to be sent.
 
     A push that was refused or not sent does not exist: its record may be corrected, and if the
-    refusal was not about its content, the same record is pushed once more.
+    refusal was not about its content, the same record is pushed once more. The record of a push
+    that Failed may be corrected too. One that TimedOut may still take effect, so only the
+    caller's decision gives its reference back.
 
     Raises:
         ReferenceConflict: The reference belongs to another record, which was pushed.
     """
+    if before.is_superseded:
+        return None
     same = before.identity == intent.identity
     if before.state in _NO_PUSH:
         return before if same and _is_of_the_content(before) else None
-    if not same:
-        raise another_record(intent.reference)
+    if same:
+        return before
+    if _has_ended(before, PushStatus.FAILED):
+        return None
+    raise another_record(intent.reference)
+
+
+def check_given_back(before: Intent | None, intent_id: str) -> Intent:
+    """Return *before* if the caller may decide that its reference takes a record again.
+
+    Raises:
+        ConfigurationError: It has not timed out.
+    """
+    if before is None or not _has_ended(before, PushStatus.TIMED_OUT):
+        raise ConfigurationError(
+            f"record= is for a push that timed out, and intent {intent_id} is none in this journal"
+        )
     return before
+
+
+def _has_ended(intent: Intent, status: PushStatus) -> bool:
+    return intent.state is State.FINAL and intent.status == status
 
 
 def _is_of_the_content(intent: Intent) -> bool:
