@@ -321,6 +321,23 @@ class Coordinator:
 
     # Watching
 
+    async def find(self, reference: str) -> Push | None:
+        """Return the push that stands for *reference*; None if it is free. Needs a journal.
+
+        Asks the service nothing. A push that this coordinator follows is that push, which you
+        can await. Any other has its ``outcome``, as far as the journal knows it: PENDING if
+        nobody follows it any more; ``intent`` is its id for `decide`. Of a push that has ended,
+        the journal keeps the status and key, but neither the record nor the platform's data.
+
+        Raises:
+            ConfigurationError: There is no journal, or *reference* is no str.
+            JournalError: The journal cannot be read.
+            ClientClosed: The block has been left.
+        """
+        if not isinstance(reference, str):
+            raise ConfigurationError(f"reference must be a str, not {reference!r}")
+        return await self._require_sender().find(reference)
+
     def notify(self, key: str) -> None:
         """Poll push *key* now; the same as `Client.notify`."""
         self._require_sender()

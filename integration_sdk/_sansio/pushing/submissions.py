@@ -11,15 +11,18 @@ from attrs import evolve
 from integration_sdk._sansio import requests
 from integration_sdk._sansio.codec import canonical, decode_json
 from integration_sdk._sansio.pushing import outcomes
-from integration_sdk._sansio.pushing.intents import Intent, Lane, State, new_intent
+from integration_sdk._sansio.pushing.intents import NOT_THERE, Intent, Lane, State, new_intent
 from integration_sdk._sansio.requests import Request
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     BY_STATUS,
     ApiError,
     ConfigurationError,
+    IntegrationError,
     InvalidRecord,
+    NotSent,
     ReferenceConflict,
+    WaitExpired,
 )
 from integration_sdk.models import PushOperation, PushOutcome, PushRequest, PushStatus
 
@@ -151,16 +154,32 @@ def another_record(reference: str | None) -> ReferenceConflict:
 
 def recorded_outcome(request: PushRequest, intent: Intent, dialect: Dialect) -> PushOutcome | None:
     """Return the recorded outcome; None if there is none yet."""
+    undecided = intent.state in {State.ABSENT, State.UNRESOLVED, State.DECIDED}
+    in_doubt = undecided and intent.key is None
+    if intent.state is State.FINAL or in_doubt or _is_of_the_content(intent):
+        return standing(request, intent, dialect)
+    return None
+
+
+def standing(request: PushRequest, intent: Intent, dialect: Dialect) -> PushOutcome:
+    """Return how a push stands that nobody follows, as far as it is recorded."""
     if intent.state is State.FINAL:
         return outcomes.final(request, recorded_operation(intent), dialect)
-    undecided = intent.state in {State.ABSENT, State.UNRESOLVED, State.DECIDED}
-    if undecided and intent.key is None:
-        return outcomes.in_doubt(request, intent)
-    if _is_of_the_content(intent):
-        status = intent.http_status or 0
-        kind = BY_STATUS.get(status, ApiError)
-        return outcomes.refused(request, kind(f"refused before: {intent.error}", status=status))
-    return None
+    if intent.state in NOT_THERE and not intent.retry:
+        return outcomes.refused(request, _refusal(intent))
+    if intent.key is not None:
+        goes_on = WaitExpired("the push was Pending when it was last seen; it goes on")
+        return outcomes.pending(request, recorded_operation(intent), goes_on)
+    if intent.retry or intent.state is State.INTENT:
+        return outcomes.pending(request, None, NotSent("not sent yet; a later run sends it"))
+    return outcomes.in_doubt(request, intent)
+
+
+def _refusal(intent: Intent) -> IntegrationError:
+    if intent.state is State.NOT_SENT:
+        return NotSent(f"not sent: {intent.error or 'it never left'}")
+    status = intent.http_status or 0
+    return BY_STATUS.get(status, ApiError)(f"refused before: {intent.error}", status=status)
 
 
 def from_record(intent: Intent, *, exact: bool) -> PushRequest:
