@@ -276,6 +276,7 @@ class Coordinator:
         ordered: bool = False,
         raise_on: RaiseOn = "none",
         wait: float | None = None,
+        total: int | None = None,
     ) -> PushRun:
         """Push many records and yield the outcome of each, as they come.
 
@@ -292,6 +293,7 @@ class Coordinator:
             raise_on: "first" raises the error of the first outcome other than SUCCESS and
                 stops taking, "end" raises it after the last outcome, "none" never raises it.
             wait: As for `submit`, for each push.
+            total: How many *requests* will give, for `progress`, where it has no ``len()``.
 
         Raises:
             AccountExpired: The account has expired. What was taken has been yielded with its
@@ -309,6 +311,8 @@ class Coordinator:
         """
         one_of("raise_on", raise_on, get_args(RaiseOn))
         seconds("wait", wait)
+        if total is not None:
+            whole_number("total", total, 0, 10**12)
         bulk = Bulk(
             self._require_sender(),
             self._places,
@@ -316,6 +320,7 @@ class Coordinator:
             wait=wait,
             ordered=ordered,
             raise_on=raise_on,
+            total=total,
         )
         return PushRun(bulk, requests)
 
