@@ -118,7 +118,10 @@ class JournalReader:
             raise self._unusable(verdict)
 
     def _check_contents(self, db: sqlite3.Connection, *, least: int) -> int:
-        ((commits, *counts),) = db.execute("SELECT commits, intents, payloads FROM tally")
+        tallies = db.execute("SELECT commits, intents, payloads FROM tally").fetchall()
+        if [list(map(type, one)) for one in tallies] != [[int, int, int]]:
+            raise _schema.Damaged("its tally is missing or damaged")
+        ((commits, *counts),) = tallies
         if commits < least:
             raise self._unusable(
                 f"it holds {commits} commits and had {least} (a journal restored "
