@@ -380,6 +380,14 @@ class Coordinator:
     ) -> Push | None:
         """Decide what becomes of a push that is IN_DOUBT or TIMED_OUT, and put that on record.
 
+        Example::
+
+            for push in pushes.in_doubt:
+                error = (await push).error  # a push that is still searched for may be found
+                if isinstance(error, PushInDoubt) and error.intent:
+                    print(error, error.candidates)  # look for it at the platform, then:
+                    await pushes.decide(error.intent, "resend")
+
         Args:
             intent: `PushInDoubt.intent`, or `Push.intent`.
             decision: "resend" pushes the record once more; you may end up with it twice.
