@@ -126,7 +126,7 @@ async def test_a_push_that_timed_out_is_pushed_again_by_decision(
     async with coordinator(model, journal=journal) as pushes:
         push = await pushes.submit(WRONG)
         assert (await push).status is OutcomeStatus.TIMED_OUT
-        with pytest.raises(ReferenceConflict):
+        with pytest.raises(ReferenceConflict, match=f"decide.'{push.intent}', \"resend\""):
             await pushes.submit(RIGHT)
     async with coordinator(model, journal=journal) as pushes:
         again = await pushes.decide(str(push.intent), "resend", record=record)

@@ -119,6 +119,9 @@ def take_up(before: Intent, intent: Intent) -> Intent | None:
         return before
     if _has_ended(before, PushStatus.FAILED):
         return None
+    if _has_ended(before, PushStatus.TIMED_OUT):
+        way = f'it timed out: look for it, then decide({before.id!r}, "resend", record=...)'
+        raise another_record(intent.reference, way)
     raise another_record(intent.reference)
 
 
@@ -143,11 +146,11 @@ def _is_of_the_content(intent: Intent) -> bool:
     return intent.state is State.REJECTED and intent.http_status in OF_THE_CONTENT
 
 
-def another_record(reference: str | None) -> ReferenceConflict:
-    """Return the error for a reference that belongs to another record."""
+def another_record(reference: str | None, way: str = "give this one its own") -> ReferenceConflict:
+    """Return the error for a reference that belongs to another record; *way*: what to do."""
     return ReferenceConflict(
         f"reference {reference!r} was used for another record, or to do something else with it; "
-        "give this one its own",
+        f"{way}",
         reference=reference,
     )
 
