@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from integration_sdk.errors import PushFailed as PushFailed
     from integration_sdk.errors import PushInDoubt as PushInDoubt
     from integration_sdk.errors import PushingStopped as PushingStopped
+    from integration_sdk.errors import ReferenceConflict as ReferenceConflict
     from integration_sdk.errors import ResponseTooLarge as ResponseTooLarge
     from integration_sdk.errors import ResultSetChanged as ResultSetChanged
     from integration_sdk.errors import ServiceUnavailable as ServiceUnavailable
@@ -135,9 +136,9 @@ _HOMES = {
             "ConfigurationError Conflict DriftWarning EndpointRemoved Forbidden IntegrationError "
             "InternalServerError InvalidItem InvalidRecord JournalError JournalInUse "
             "MalformedResponse MethodNotAllowed NotFound NotSent PaginationError PaymentRequired "
-            "PollingStopped PushError PushFailed PushInDoubt PushingStopped ResponseTooLarge "
-            "ResultSetChanged ServiceUnavailable SyncScheduleNotAllowed TooManyRequests "
-            "TransportError Unauthorized UnsafeLink WaitExpired"
+            "PollingStopped PushError PushFailed PushInDoubt PushingStopped ReferenceConflict "
+            "ResponseTooLarge ResultSetChanged ServiceUnavailable SyncScheduleNotAllowed "
+            "TooManyRequests TransportError Unauthorized UnsafeLink WaitExpired"
         ),
         "models": (
             "ErrorBody Links OptionEntry OptionRule OptionRules OutcomeStatus Page "

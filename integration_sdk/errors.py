@@ -4,6 +4,7 @@
 
     IntegrationError
     ├── ConfigurationError          a wrong setting or argument (also a ValueError)
+    │   └── ReferenceConflict       the reference belongs to another record
     ├── ClientClosed                the client is closed, or belongs to another loop or process
     ├── TransportError              no usable answer; so a time-out ends
     │   ├── NotSent                 nothing left this process; safe to repeat
@@ -101,6 +102,20 @@ class IntegrationError(Exception):
 
 class ConfigurationError(IntegrationError, ValueError):
     """A setting or argument is wrong; the message says what would be right."""
+
+
+class ReferenceConflict(ConfigurationError):
+    """The reference stands for another record, which was pushed or may have been.
+
+    Nothing was sent. A web service answers it with 409, where other wrong arguments are a 400.
+
+    Attributes:
+        reference: The reference.
+    """
+
+    def __init__(self, message: str, *, reference: str | None = None, **facts: Any) -> None:
+        super().__init__(message, **facts)
+        self.reference = reference
 
 
 class ClientClosed(IntegrationError):

@@ -188,11 +188,13 @@ class PushRequest:
     Attributes:
         company_id, connection_id, data_type: Where to push the record.
         record: A mapping, or an instance of an attrs class, dataclass, pydantic model or
-            msgspec Struct. Mappings are sent as they are. Instances are sent with the names
-            that ``list(model=...)`` reads them with, so ``due_date`` becomes ``dueDate``.
+            msgspec Struct. Mappings are sent as they are, but where a journal has to know a
+            record again by its reference, their members are ordered. Instances are sent with
+            the names that ``list(model=...)`` reads them with, so ``due_date`` becomes ``dueDate``.
         reference: Your own name for this push. With a journal, a reference is pushed once,
-            however often the program runs. Repeat it with the same record, written alike: a
-            journal may keep a hash alone, to which another order of the fields is another record.
+            however often the program runs. Repeat it with the same record, its fields in any
+            order. Another record is a `ReferenceConflict`, unless the push FAILED or was
+            REJECTED: then it is pushed, in place of the one that was wrong.
         record_id: Set for an update of this record, None for a create.
         timeout_minutes: Minutes after which the service gives up on a Pending push.
         natural_key: Path of a field that identifies the record, in the service's
@@ -211,22 +213,37 @@ class PushRequest:
 
 
 class OutcomeStatus(StrEnum):
-    """How a coordinator's push ended."""
+    """How a coordinator's push ended.
+
+    Who said no? INVALID: this side, before anything was sent. REJECTED: the service, when it was
+    asked, so there is no push and no key. FAILED: the platform behind it, later, so there is a
+    push, with a key and an operation. Of all three the record is not there.
+
+    Attributes:
+        SUCCESS: The platform has the record; ``outcome.key`` and ``outcome.operation`` say more.
+        FAILED: The platform refused the record; ``outcome.reasons`` and
+            ``operation.validation`` say why. A corrected one may go under the same reference.
+        TIMED_OUT: The service's deadline (``timeout_minutes``) passed. With some services the
+            push may still take effect: look before you push it again, with ``decide``.
+        REJECTED: The service refused the request, or it never left; ``outcome.error`` says why.
+            If its cause is gone (a limit, a wrong key), push it once more.
+        INVALID: The record or an argument cannot be right, or the reference is that of another
+            record; nothing was sent. Correct it and push it again.
+        IN_DOUBT: The answer was lost, and the list of pushes does not settle whether the push
+            exists. It is not sent again; ``decide`` is how you settle it.
+        PENDING: You stopped waiting before the push ended. It goes on, and is neither success
+            nor failure yet.
+
+    Source: "States and transitions" for FAILED and TIMED_OUT; the others are this SDK's own.
+    """
 
     SUCCESS = "SUCCESS"
     FAILED = "FAILED"
-    """The platform rejected the record; ``operation.validation`` says why."""
     TIMED_OUT = "TIMED_OUT"
-    """The service's deadline (``timeout_minutes``) passed."""
     REJECTED = "REJECTED"
-    """The service refused the request; ``error`` holds its answer. No push exists."""
     INVALID = "INVALID"
-    """The record is invalid; nothing was sent."""
     IN_DOUBT = "IN_DOUBT"
-    """The answer was lost, and the list of pushes does not settle whether the push exists. It is
-    not sent again."""
     PENDING = "PENDING"
-    """The caller stopped waiting before the push ended; the push goes on."""
 
 
 @frozen(kw_only=True)

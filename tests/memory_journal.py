@@ -59,8 +59,12 @@ class MemoryJournal:
             ids = self._references.get(row.reference, ())
             self._references[row.reference] = ids if row.id in ids else (*ids, row.id)
 
-    async def rows(self, *, reference: str | None = None) -> list[Intent]:
-        """Return all rows, or those of a reference, in the order they were accepted."""
+    async def rows(
+        self, *, reference: str | None = None, intent: str | None = None
+    ) -> list[Intent]:
+        """Return all rows, or those of a reference or an intent, in the order of acceptance."""
+        if intent is not None:
+            return [row for row in self._rows.values() if row.id == intent]
         if reference is None:
             return list(self._rows.values())
         return [self._rows[one] for one in self._references.get(reference, ())]

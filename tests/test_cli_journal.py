@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -230,3 +232,84 @@ def test_a_key_of_another_push_cannot_be_bound(
     assert asyncio.run(read(journal))["aa1"].state is State.UNRESOLVED
     refusal = f"{key} is the key of another push already, that of intent {owner}"
     assert refusal in capsys.readouterr().err
+
+
+def test_list_reads_a_journal_that_a_program_holds(
+    journal: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It shows what is committed by then, and disturbs neither the program nor one that starts."""
+
+    async def held() -> None:
+        kept = await SqliteJournal.open(journal)
+        try:
+            for number in range(2):
+                await kept.commit([intent(f"ee{number}", State.SENDING)])
+                assert await asyncio.to_thread(main, ["pushes", "list", journal, "--json"]) == 0
+                told = [json.loads(line)["intent"] for line in capsys.readouterr().out.splitlines()]
+                assert told[6:] == [f"ee{one}" for one in range(number + 1)]
+        finally:
+            await kept.close()
+
+    asyncio.run(held())
+    assert len(asyncio.run(read(journal))) == 8
+
+
+async def test_list_reads_the_journal_of_another_process_while_it_writes(tmp_path: Path) -> None:
+    """Rows come whole and in order, however the reading falls between the commits."""
+    path = tmp_path / "j.db"
+    kept = await SqliteJournal.open(path)
+    seen = 0
+    try:
+        writing = asyncio.create_task(_many(kept, 300))
+        while not writing.done():
+            done = await run("pushes", "list", str(path), "--json")
+            assert (done.code, done.stderr) == (0, "")
+            rows = [json.loads(line)["intent"] for line in done.stdout.splitlines()]
+            assert rows == [f"i{number}" for number in range(len(rows))]
+            seen = max(seen, len(rows))
+        await writing
+    finally:
+        await kept.close()
+    assert seen
+
+
+async def _many(kept: SqliteJournal, count: int) -> None:
+    for number in range(count):
+        await kept.commit([intent(f"i{number}", State.SENDING)])
+        await asyncio.sleep(0.005)
+
+
+def test_list_leaves_the_journal_as_it_is(journal: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """No lock, no file beside it, not a byte changed: also where it may only be read."""
+    folder = Path(journal).parent
+    before = {one.name: (one.read_bytes(), one.stat().st_mtime_ns) for one in folder.iterdir()}
+    folder.chmod(0o500)
+    try:
+        assert main(["pushes", "list", journal]) == 0
+    finally:
+        folder.chmod(0o700)
+
+    assert "6 pushes in" in capsys.readouterr().out
+    after = {one.name: (one.read_bytes(), one.stat().st_mtime_ns) for one in folder.iterdir()}
+    assert after == before
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["left", "held"])
+def test_list_shows_nothing_of_a_damaged_journal(
+    journal: str, held: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A changed value, or a commit that is gone, is said instead of half a list."""
+    held_by = sqlite3.connect(journal) if held else None
+    with closing(sqlite3.connect(journal)) as db:
+        db.execute("UPDATE intents SET error = 'x' WHERE id = 'aa1'")
+        db.commit()
+    assert main(["pushes", "list", journal]) == 1
+    assert "cannot be trusted" in capsys.readouterr().err
+    with closing(sqlite3.connect(journal)) as db:
+        db.execute("UPDATE intents SET error = NULL WHERE id = 'aa1'")
+        db.execute("UPDATE tally SET commits = 0")
+        db.commit()
+    assert main(["pushes", "list", journal]) == 1
+    assert "0 commits" in capsys.readouterr().err
+    if held_by:
+        held_by.close()

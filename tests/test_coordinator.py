@@ -799,6 +799,19 @@ async def test_progress_counts_by_state_and_says_how_long() -> None:
     assert done.eta == 0
 
 
+async def test_progress_of_a_generator_has_the_total_that_it_was_given() -> None:
+    """Its length is unknown to the run, but often not to the caller; several runs add up."""
+    async with coordinator(Model()) as pushes:
+        unknown = pushes.run(iter(requests(1)))
+        assert len(await collect(unknown)) == 1
+        assert pushes.progress.total is None
+        await collect(pushes.run(iter(requests(2)), total=2))
+        await collect(pushes.run(requests(3), total=4))
+        assert pushes.progress.total == 6
+        with pytest.raises(ConfigurationError, match="total must be a whole number"):
+            pushes.run(iter([]), total=-1)
+
+
 @pytest.mark.parametrize("bug", [RuntimeError("a listener's bug"), asyncio.CancelledError()])
 async def test_events_tell_of_each_push_and_may_fail(bug: BaseException) -> None:
     """on_event hears "sent" and "ended" of every push; its errors stop nothing.

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from integration_sdk._sansio.pushing.intents import Intent
 from integration_sdk._sansio.requests import Request
 from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import AnswerLost, ConfigurationError, JournalError
+from integration_sdk.errors import AnswerLost, ConfigurationError, JournalError, ReferenceConflict
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
 from tests.push_model import Model, error, request
 from tests.push_support import collect, coordinator, poller, requests
@@ -83,17 +84,30 @@ async def test_a_refusal_is_remembered_and_a_corrected_record_is_sent(journal: P
 
 
 async def test_a_reference_stands_for_one_record(journal: Path) -> None:
-    """A reference that was pushed with another record is refused, not taken for the same."""
+    """A reference that was pushed with another record is a conflict, not taken for the same."""
     model = Model()
     async with coordinator(model, journal=journal) as pushes:
-        record = {"number": 1, "note": "x"}
-        await (await pushes.submit(evolve(request(), record=record, reference="INV-1")))
-        with pytest.raises(ConfigurationError, match="another record"):
+        await (await pushes.submit(evolve(request(1), reference="INV-1")))
+        with pytest.raises(ReferenceConflict, match="another record") as caught:
             await pushes.submit(evolve(request(2), reference="INV-1"))
-        turned = dict(reversed(record.items()))
-        with pytest.raises(ConfigurationError, match="fields in another order"):
-            await pushes.submit(evolve(request(), record=turned, reference="INV-1"))
+        (outcome,) = await collect(pushes.run([evolve(request(2), reference="INV-1")]))
+    assert caught.value.reference == "INV-1"
+    assert isinstance(outcome.error, ReferenceConflict)
     assert posts(model) == 1
+
+
+async def test_a_record_is_the_same_in_any_order_of_its_fields(journal: Path) -> None:
+    """A service that builds its records anew may order them otherwise, at any depth."""
+    model = Model()
+    first = {"number": 1, "lines": [{"sku": "a", "price": Decimal("1.10")}], "note": "x"}
+    second = {"note": "x", "lines": [{"price": Decimal("1.10"), "sku": "a"}], "number": 1}
+    outcomes = []
+    for record in (first, second):
+        async with coordinator(model, journal=journal) as pushes:
+            named = evolve(request(), record=record, reference="INV-1")
+            outcomes.append(await (await pushes.submit(named)))
+    assert posts(model) == 1
+    assert outcomes[0].key == outcomes[1].key
 
 
 async def test_who_is_refused_a_reference_takes_it_from_nobody(journal: Path) -> None:

@@ -407,3 +407,25 @@ async def test_a_push_in_doubt_can_be_named(journal: Path) -> None:
         assert named
         assert (await named).key == key
     assert {row.state for row in await rows(journal)} == {State.FINAL}
+
+
+async def test_doubts_of_earlier_runs_are_one_line_in_the_log(
+    journal: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However many there are, at every start: how many, and where to look. New ones are named."""
+    model = answering(lambda: AnswerLost("reset"))
+    async with coordinator(model, journal=journal) as pushes:
+        for number in range(5):
+            named = evolve(RECORD, record={"number": number}, reference=f"INV-{number}")
+            await (await pushes.submit(named))
+    assert len([one for one in caplog.messages if "may or may not have been pushed" in one]) == 5
+
+    for _ in range(2):
+        caplog.clear()
+        async with asyncio.timeout(1000), coordinator(model, journal=journal) as pushes:
+            for push in pushes.recovered:
+                assert (await push).status is OutcomeStatus.IN_DOUBT
+            assert len(pushes.in_doubt) == 5
+        (line,) = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+        assert line.startswith("pushes that earlier runs left in doubt: 5;")
+        assert len(line) < 200

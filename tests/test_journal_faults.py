@@ -15,7 +15,8 @@ from msgspec import structs
 
 from integration_sdk._journal import _place, _schema
 from integration_sdk._journal._file import JournalFile
-from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, State
+from integration_sdk._journal._reading import JournalReader
+from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, Snapshot, State
 from integration_sdk.errors import JournalError
 from tests.journal_child import sending
 
@@ -360,6 +361,35 @@ def test_a_row_that_is_missing_is_noticed(path: Path) -> None:
 
     with pytest.raises(JournalError, match="does not hold the 2 intents and 1 payloads"):
         JournalFile(path)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DELETE FROM tally",
+        "INSERT INTO tally SELECT * FROM tally",
+        "UPDATE tally SET commits = 'many'",
+        "UPDATE tally SET intents = x'00'",
+        "UPDATE snapshots SET keys = x'00'",
+        "UPDATE snapshots SET whole = 0",
+        "UPDATE snapshots SET digest = x'00'",
+        "DELETE FROM snapshots",
+    ],
+)
+def test_a_table_that_is_empty_or_holds_odd_values_is_damage(path: Path, damage: str) -> None:
+    """It is said as any other damage, and not with an error of Python's own."""
+    with closing(JournalFile(path)) as file:
+        row = sending("a")
+        error_of(file, structs.replace(row, snapshot=Snapshot(frozenset({"k"}))))
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA foreign_keys = OFF")
+        db.execute(damage)
+        db.commit()
+
+    with pytest.raises(JournalError, match="cannot be trusted"):
+        JournalFile(path)
+    with pytest.raises(JournalError, match="cannot be trusted"):
+        JournalReader(path).read_all()
 
 
 def test_a_file_that_is_no_journal_is_left_alone(path: Path) -> None:

@@ -19,7 +19,7 @@ from msgspec import structs
 
 from integration_sdk import Client, OutcomeStatus, PushOutcome, PushRequest
 from integration_sdk._journal import SqliteJournal
-from integration_sdk._sansio.codec import encode_record
+from integration_sdk._sansio.codec import canonical, encode_record
 from integration_sdk._sansio.pushing.intents import Intent, Lane, Snapshot, State, new_intent
 from integration_sdk.sandbox import Sandbox
 from tests.proof_child import invoice
@@ -49,7 +49,7 @@ def left_behind(request: PushRequest, state: State, **facts: Any) -> Intent:
     """Return the row of a process that died."""
     intent = new_intent(
         Lane(request.company_id, request.connection_id, request.data_type),
-        encode_record(request.record),
+        canonical(encode_record(request.record)),
         id=f"intent of {request.reference}",
         natural_key=request.natural_key,
         reference=request.reference,

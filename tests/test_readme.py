@@ -28,7 +28,7 @@ SAYS = (
     r"",
     r"",
     r"",
-    r"[0-9a-f-]{36} SUCCESS\n",
+    r"([0-9a-f-]{36} SUCCESS\n)\1",
     r"",
 )
 """What each block prints; what goes wrong would be printed too."""

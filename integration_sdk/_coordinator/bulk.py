@@ -98,6 +98,7 @@ class Bulk:
         wait: float | None,
         ordered: bool,
         raise_on: RaiseOn,
+        total: int | None = None,
     ) -> None:
         self._sender, self._tracker = sender, sender.tracker
         self._places = places
@@ -106,6 +107,7 @@ class Bulk:
         self._wait = wait
         self._ordered = ordered
         self._raise_on = raise_on
+        self._total = total
         self._pulled = 0  # requests taken from the input
         self._under_way: set[Push] = set()  # pushes without an outcome
         self._handed_out = 0  # outcomes given to the caller
@@ -124,8 +126,11 @@ class Bulk:
         if self._tracker.stopped:
             raise self._tracker.stopped
         first: Exception | None = None
-        if isinstance(requests, Sized):
-            self._tracker.tally.expect(len(requests))
+        total = (
+            len(requests) if self._total is None and isinstance(requests, Sized) else self._total
+        )
+        if total is not None:
+            self._tracker.tally.expect(total)
         self._start(_pull(requests))
         try:
             while await self._some():

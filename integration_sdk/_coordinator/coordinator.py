@@ -15,7 +15,9 @@ import random
 from collections.abc import AsyncIterable, Callable, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal, Self, get_args
+from typing import Any, Final, Literal, Self, get_args
+
+from attrs import evolve
 
 from integration_sdk._coordinator import clock, decisions, recovery
 from integration_sdk._coordinator.bulk import Bulk, PushRun, RaiseOn, checked
@@ -234,6 +236,7 @@ class Coordinator:
 
         Raises:
             InvalidRecord: The record cannot be right; nothing was sent.
+            ReferenceConflict: The reference stands for another record; nothing was sent.
             ConfigurationError: *request* is no `PushRequest`, its ids or its reference cannot
                 be right, or *wait* is no number of seconds; nothing was sent.
             AccountExpired: The account has expired; nothing more is sent.
@@ -271,6 +274,7 @@ class Coordinator:
         ordered: bool = False,
         raise_on: RaiseOn = "none",
         wait: float | None = None,
+        total: int | None = None,
     ) -> PushRun:
         """Push many records and yield the outcome of each, as they come.
 
@@ -287,6 +291,7 @@ class Coordinator:
             raise_on: "first" raises the error of the first outcome other than SUCCESS and
                 stops taking, "end" raises it after the last outcome, "none" never raises it.
             wait: As for `submit`, for each push.
+            total: How many *requests* will give, for `progress`, where it has no ``len()``.
 
         Raises:
             AccountExpired: The account has expired. What was taken has been yielded with its
@@ -304,6 +309,8 @@ class Coordinator:
         """
         one_of("raise_on", raise_on, get_args(RaiseOn))
         seconds("wait", wait)
+        if total is not None:
+            whole_number("total", total, 0, 10**12)
         bulk = Bulk(
             self._require_sender(),
             self._places,
@@ -311,10 +318,28 @@ class Coordinator:
             wait=wait,
             ordered=ordered,
             raise_on=raise_on,
+            total=total,
         )
         return PushRun(bulk, requests)
 
     # Watching
+
+    async def find(self, reference: str) -> Push | None:
+        """Return the push that stands for *reference*; None if it is free. Needs a journal.
+
+        Asks the service nothing. A push that this coordinator follows is that push, which you
+        can await. Any other has its ``outcome``, as far as the journal knows it: PENDING if
+        nobody follows it any more; ``intent`` is its id for `decide`. Of a push that has ended,
+        the journal keeps the status and key, but neither the record nor the platform's data.
+
+        Raises:
+            ConfigurationError: There is no journal, or *reference* is no str.
+            JournalError: The journal cannot be read.
+            ClientClosed: The block has been left.
+        """
+        if not isinstance(reference, str):
+            raise ConfigurationError(f"reference must be a str, not {reference!r}")
+        return await self._require_sender().find(reference)
 
     def notify(self, key: str) -> None:
         """Poll push *key* now; the same as `Client.notify`."""
@@ -349,8 +374,17 @@ class Coordinator:
         decision: Literal["resend", "abandon"] | None = None,
         *,
         bind: str | None = None,
+        record: Any = None,
     ) -> Push | None:
-        """Decide what becomes of a push that is IN_DOUBT, and put that on record.
+        """Decide what becomes of a push that is IN_DOUBT or TIMED_OUT, and put that on record.
+
+        Example::
+
+            for push in pushes.in_doubt:
+                error = (await push).error  # a push that is still searched for may be found
+                if isinstance(error, PushInDoubt) and error.intent:
+                    print(error, error.candidates)  # look for it at the platform, then:
+                    await pushes.decide(error.intent, "resend")
 
         Args:
             intent: `PushInDoubt.intent`, or `Push.intent`.
@@ -358,18 +392,26 @@ class Coordinator:
                 "abandon" gives it up: its reference stays IN_DOUBT for good, so if the
                 record turns out to be missing, push it under a new reference.
             bind: The key of the push, if you have found it; in place of *decision*.
+            record: With "resend", for a push that TIMED_OUT, of which the journal has no
+                record any more: what to push under its reference, as it was or corrected.
 
         Returns:
             The push that goes on; None after "abandon".
 
         Raises:
-            ConfigurationError: It is not in doubt, or *decision* makes no sense.
+            ConfigurationError: It is not in doubt, or *decision* makes no sense; with *record*
+                also whatever `submit` raises, once the decision is on record.
             JournalError: The decision could not be recorded, and does not count.
             ClientClosed: The block has been left.
         """
         if (decision in {"resend", "abandon"}) == (bind is not None):
             raise ConfigurationError('decide "resend" or "abandon", or give bind= a push key')
+        if record is not None and decision != "resend":
+            raise ConfigurationError('record= is for "resend"')
         sender = self._require_sender()
+        if record is not None:
+            timed_out = await decisions.give_back(sender.tracker, sender.protocol, intent)
+            return await self.submit(evolve(timed_out, record=record))
         if bind is not None:
             return await decisions.bind(sender.tracker, sender.protocol, intent, bind)
         if decision == "abandon":

@@ -15,6 +15,7 @@ from integration_sdk._sansio.pushing import outcomes, submissions
 from integration_sdk._sansio.pushing.evidence import in_lane
 from integration_sdk._sansio.pushing.intents import Intent
 from integration_sdk.errors import ClientClosed, ConfigurationError
+from integration_sdk.models import PushRequest
 
 
 async def bind(tracker: PushTracker, protocol: PushProtocol, intent_id: str, key: str) -> Push:
@@ -59,6 +60,12 @@ async def abandon(tracker: PushTracker, protocol: PushProtocol, intent_id: str) 
 async def _abandon(tracker: PushTracker, protocol: PushProtocol, intent_id: str) -> None:
     _check_open(protocol)
     _forget(tracker, await protocol.abandon(intent_id))
+
+
+async def give_back(tracker: PushTracker, protocol: PushProtocol, intent_id: str) -> PushRequest:
+    """Free the reference of a push that timed out, and return its request."""
+    _check_open(protocol)
+    return await tracker.tasks.see_through(protocol.give_back(intent_id))
 
 
 async def resend(sender: Sender, intent_id: str) -> Push:

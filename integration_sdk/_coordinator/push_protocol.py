@@ -148,10 +148,13 @@ class PushProtocol:
         return found
 
     async def recorded(self, reference: str) -> Intent | None:
-        """Return the push recorded under *reference*, if any."""
+        """Return the push recorded last under *reference*, if any."""
+        # A superseded row comes before the one that superseded it, or is the last by decision.
         found = await self.driver.journal.rows(reference=reference)
-        row = next((row for row in found if not row.is_superseded), None)
-        return row and (self.ledger.get(row.id) or self.ledger.unrecorded.get(row.id) or row)
+        return self._latest(found[-1]) if found else None
+
+    def _latest(self, row: Intent) -> Intent:
+        return self.ledger.get(row.id) or self.ledger.unrecorded.get(row.id) or row
 
     def request(self, intent: Intent) -> PushRequest:
         """Return the push request of *intent*, as far as it is recorded."""
@@ -182,6 +185,13 @@ class PushProtocol:
             self.ledger, intent_id, new_id=new_id, idempotency_key=idempotency_key
         )
         return await self.driver.drive(machine)
+
+    async def give_back(self, intent_id: str) -> PushRequest:
+        """Record that the reference of a push that timed out is free; return its request."""
+        found = await self.driver.journal.rows(intent=intent_id)
+        before = submissions.check_given_back(self._latest(found[0]) if found else None, intent_id)
+        await self.driver.drive(protocol.give_back(self.ledger, before))
+        return self.request(before)
 
     async def close(self) -> None:
         """Stop searching for pushes in doubt, and close the journal."""

@@ -6,10 +6,14 @@ holds its reference from the start.
 
 from __future__ import annotations
 
+import logging
+
 from integration_sdk._coordinator.push import Push
 from integration_sdk._coordinator.sender import Sender
 from integration_sdk._sansio.pushing import submissions
 from integration_sdk._sansio.pushing.intents import Intent
+
+logger = logging.getLogger("integration_sdk.pushes")
 
 
 async def recover(sender: Sender) -> list[Push]:
@@ -18,6 +22,11 @@ async def recover(sender: Sender) -> list[Push]:
     found = await protocol.recover()
     for intent in protocol.ledger.doubted():
         tracker.doubted[intent.id] = _revived(sender, intent)
+    if tracker.doubted:
+        logger.warning(
+            "pushes that earlier runs left in doubt: %d; they are searched for, see `in_doubt`",
+            len(tracker.doubted),
+        )
     polled = [_revived(sender, intent) for intent in found.poll]
     for push, intent in zip(polled, found.poll, strict=True):
         tracker.follow(push, intent, submissions.recorded_operation(intent))

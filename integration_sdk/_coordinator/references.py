@@ -63,7 +63,7 @@ class References:
         If the holder pushes another record, wait until it is clear whether that one exists.
 
         Raises:
-            ConfigurationError: The reference belongs to another record, which may exist.
+            ReferenceConflict: The reference belongs to another record, which may exist.
         """
         while holder := self.holder(intent.reference):
             if holder.identity == intent.identity:

@@ -25,6 +25,7 @@ from integration_sdk._sansio.pushing import outcomes, submissions
 from integration_sdk._sansio.pushing.intents import NOT_THERE, Intent, State
 from integration_sdk._sansio.requests import Request
 from integration_sdk.errors import (
+    ClientClosed,
     ConfigurationError,
     IntegrationError,
     InvalidRecord,
@@ -87,7 +88,11 @@ class Sender:
         try:
             intent_id, key = self.new_ids()
             call = submissions.to_request(
-                self.tracker.dialect, push.request, push.request.record, key
+                self.tracker.dialect,
+                push.request,
+                push.request.record,
+                key,
+                comparable=self.protocol.durable and push.request.reference is not None,
             )
             intent = submissions.intend(
                 push.request, call, intent_id, key, durable=self.protocol.durable
@@ -146,6 +151,21 @@ class Sender:
         else:
             self.tracker.doubt(push, intent)
         return True
+
+    async def find(self, reference: str) -> Push | None:
+        """Return the push that stands for *reference*; sends and polls nothing."""
+        if not self.protocol.durable:
+            raise ConfigurationError("find() looks into a journal: open one with journal=")
+        if self.tracker.over:
+            raise ClientClosed("this coordinator's block has been left")
+        row = await self.protocol.recorded(reference)
+        if holder := self.tracker.references.holder(reference):
+            return holder.push
+        if row is None:
+            return None
+        push = Push(self.protocol.request(row), intent=row.id)
+        push._settle(submissions.standing(push.request, row, self.tracker.dialect))
+        return push
 
     async def resume(self, push: Push, intent: Intent) -> None:
         """Send an intent that has already been recorded."""

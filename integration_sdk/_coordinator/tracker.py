@@ -237,7 +237,9 @@ class PushTracker:
         """Give *push* the outcome IN_DOUBT; it may still be found later."""
         if intent is not None and push.outcome is None:
             outcome = outcomes.in_doubt(push.request, intent)
-            logger.warning("%s", outcome.error)
+            # `recovery` has told how many an earlier run left: not each of them at every start.
+            level = logging.DEBUG if push in self._taken_over else logging.WARNING
+            logger.log(level, "%s", outcome.error)
             self.settle(push, outcome)
 
     # Beginning and ending

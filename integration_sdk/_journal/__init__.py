@@ -6,7 +6,8 @@ stands for one push, and neither a final row nor what an intent sends ever chang
 every row for good; it refuses to delete one.
 
 * ``_sqlite``: the asyncio interface of a journal file; one thread, commits in groups.
-* ``_file``: the file itself: opening, writing, reading, detecting damage; ``_place``: whose it is.
+* ``_file``: the file itself: opening and writing; ``_place``: whose it is.
+* ``_reading``: reading it, and detecting damage; also while another program writes.
 * ``_schema``: its tables, and how a row is stored.
 * ``_keys``: used if the caller names no file; keeps only the owner of each push key.
 """
@@ -15,10 +16,11 @@ from collections.abc import Collection, Sequence
 from typing import ClassVar, Protocol
 
 from integration_sdk._journal._keys import KeyJournal
+from integration_sdk._journal._reading import JournalReader
 from integration_sdk._journal._sqlite import SqliteJournal
 from integration_sdk._sansio.pushing.intents import Intent
 
-__all__ = ["Journal", "KeyJournal", "SqliteJournal"]
+__all__ = ["Journal", "JournalReader", "KeyJournal", "SqliteJournal"]
 
 
 class Journal(Protocol):
@@ -40,8 +42,10 @@ class Journal(Protocol):
             JournalError: The rows were not written; what they describe must not be sent.
         """
 
-    async def rows(self, *, reference: str | None = None) -> list[Intent]:
-        """Return all rows, or those of a reference, in the order they were accepted."""
+    async def rows(
+        self, *, reference: str | None = None, intent: str | None = None
+    ) -> list[Intent]:
+        """Return all rows, or those of a reference or an intent, in the order of acceptance."""
 
     async def unsettled(self) -> list[Intent]:
         """Return what `recover` takes over: every row that is not settled."""

@@ -1,4 +1,4 @@
-"""A journal file: opening, writing, reading, detecting damage. Synchronous.
+"""A journal file: opening and writing. Synchronous.
 
 SQLite in WAL mode with ``synchronous=FULL``: a commit returns once it is on stable storage.
 What SQLite does not promise is added here:
@@ -14,36 +14,21 @@ What SQLite does not promise is added here:
 import json
 import os
 import sqlite3
-import struct
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing, suppress
 from itertools import chain
 from pathlib import Path
 
 from integration_sdk._disk import sync_directory
 from integration_sdk._journal import _place, _schema
-from integration_sdk._journal._filter import Filter
+from integration_sdk._journal._reading import UNUSABLE, JournalReader, code, is_empty
 from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, RowRefused, Snapshot
 from integration_sdk.errors import JournalError
 
-_LAST_COMMIT = struct.Struct(">QI")
-# Messages of sqlite3's errors may contain damaged text that cannot be decoded.
-_UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
 _UNCERTAIN = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-_NO_DAMAGE = {
-    sqlite3.SQLITE_BUSY,
-    sqlite3.SQLITE_CANTOPEN,
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_NOMEM,
-    sqlite3.SQLITE_PERM,
-    sqlite3.SQLITE_READONLY,
-}
-"""Errors of the disk, the system or another program, which say nothing about the file."""
 _AT_ONCE = 64
 """Rows per statement: after each, this thread may wait up to 5 ms for the GIL."""
-_READ = "SELECT * FROM intents LEFT JOIN payloads USING (number)"
 _SNAPSHOTS = 256
 """Number of snapshots at which unused ones are dropped, from memory and from disk."""
 _DROP_SNAPSHOTS = (
@@ -53,7 +38,7 @@ _DROP_SNAPSHOTS = (
 UNSETTLED = "NOT (state = 'FINAL' OR (state IN ('NOT_SENT', 'REJECTED') AND NOT retry))"
 
 
-class JournalFile:
+class JournalFile(JournalReader):
     """An open journal file; belongs to the thread that opened it.
 
     Attributes:
@@ -65,10 +50,8 @@ class JournalFile:
     """
 
     def __init__(self, path: Path, *, store_payloads: bool = True) -> None:
-        self._path = path
+        super().__init__(path)
         self._store_payloads = store_payloads
-        self.references = Filter()
-        self._snapshots: dict[str, Snapshot] = {}
         self._broken: str | None = None
         try:
             self._lock = _place.take(path)
@@ -89,20 +72,17 @@ class JournalFile:
                 self._make()
             self._commits = self._checked()
             return self._ready(self._path)
-        except (*_UNREADABLE, _schema.Damaged) as error:
+        except UNUSABLE as error:
             raise self._unreadable(error) from error
 
     def _is_blank(self) -> bool:
         """Whether there is nothing in the file: it is empty, or holds only a database header."""
-        wal = self._path.with_name(self._path.name + "-wal")
-        if wal.exists() and wal.stat().st_size:
+        if self._wal.exists() and self._wal.stat().st_size:
             return False
         if not self._path.stat().st_size:
             return True
         with closing(self._connect(self._path, "ro")) as db:
-            (application,) = db.execute("PRAGMA application_id").fetchone()
-            (things,) = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        return not (application or things)
+            return is_empty(db)
 
     def _make(self) -> None:
         """Create the tables in a second file, which then replaces the blank one.
@@ -130,29 +110,6 @@ class JournalFile:
             raise
         return db
 
-    def _connect(self, file: Path, mode: str) -> sqlite3.Connection:
-        path = str(file.absolute())
-        for special in "%?#":
-            path = path.replace(special, f"%{ord(special):x}")
-        db = sqlite3.connect(f"file:{path}?mode={mode}", uri=True, isolation_level=None)
-        db.execute("PRAGMA trusted_schema = OFF")
-        db.execute("PRAGMA cell_size_check = ON")
-        return db
-
-    def _unreadable(self, error: Exception) -> JournalError:
-        if _code(error) not in _NO_DAMAGE:
-            return self._unusable(str(error))
-        return JournalError(
-            f"The journal {self._path} cannot be used: {error}. See whether its disk is full, "
-            "read-only or failing, or another program has the file locked."
-        )
-
-    def _unusable(self, why: str) -> JournalError:
-        return JournalError(
-            f"The journal {self._path} cannot be trusted: {why}. Nothing was sent and the file "
-            "is as it was: restore it from a copy, or look into it with sqlite3."
-        )
-
     def _gone(self) -> JournalError:
         """Return the error for a file that had commits and is empty now."""
         return JournalError(
@@ -169,51 +126,7 @@ class JournalFile:
         """
         with closing(self._connect(self._path, "ro")) as db:
             self._check_structure(db)
-            return self._check_contents(db)
-
-    def _check_structure(self, db: sqlite3.Connection) -> None:
-        (application,) = db.execute("PRAGMA application_id").fetchone()
-        if application != _schema.APPLICATION_ID:
-            raise self._unusable("it is not a journal of this SDK")
-        _schema.check_tables(db)
-        (verdict,) = db.execute("PRAGMA integrity_check(1)").fetchone()
-        if verdict != "ok":
-            raise self._unusable(verdict)
-
-    def _check_contents(self, db: sqlite3.Connection) -> int:
-        ((commits, *counts),) = db.execute("SELECT commits, intents, payloads FROM tally")
-        if commits < self._last_commit():
-            raise self._unusable(
-                f"it holds {commits} commits and had {self._last_commit()} (a journal restored "
-                f"from an older copy is accepted once {self._path.name}-lock is removed)"
-            )
-        if self._check_rows(db) != counts:
-            intents, payloads = counts
-            raise self._unusable(
-                f"it does not hold the {intents} intents and {payloads} payloads it had"
-            )
-        return int(commits)
-
-    def _check_rows(self, db: sqlite3.Connection) -> list[int]:
-        """Check all rows and their snapshots; return counts of rows and of rows with a payload."""
-        snapshot = self._snapshot_of(db)
-        rows = payloads = 0
-        for row in _named(db.execute(_READ)):
-            _schema.check(row)
-            if row["snapshot"] is not None:
-                snapshot(str(row["snapshot"]))
-            if row["reference"] is not None:
-                self.references.add(str(row["reference"]))
-            rows += 1
-            payloads += row["payload"] is not None
-        return [rows, payloads]
-
-    def _last_commit(self) -> int:
-        record = os.pread(self._lock, _LAST_COMMIT.size, 0)
-        if len(record) < _LAST_COMMIT.size:
-            return 0
-        number, checksum = _LAST_COMMIT.unpack(record)
-        return number if zlib.crc32(record[:8]) == checksum else 0
+            return self._check_contents(db, least=self._last_commit())
 
     def write(self, commits: Sequence[Sequence[Intent]]) -> list[JournalError | None]:
         """Write the commits in one transaction; return for each its error, or None.
@@ -235,7 +148,7 @@ class JournalFile:
         except sqlite3.Error as error:
             # After a full disk or a lock, nothing was written. A failed write or sync may have
             # worked, so nothing more is written until the journal is opened and read again.
-            if _code(error) in _UNCERTAIN:
+            if code(error) in _UNCERTAIN:
                 self._broken = str(error)
             self._roll_back()
             return [self._not_written(str(error)) for _ in commits]
@@ -299,30 +212,17 @@ class JournalFile:
 
     def read(self, which: str = "TRUE", *values: str) -> list[Intent]:
         """Return the rows that meet a condition, in the order they were accepted."""
-        query = f"{_READ} WHERE {which} ORDER BY number"
-        snapshot = self._snapshot_of(self._db)
         try:
-            rows = _named(self._db.execute(query, values))
-            return [_schema.from_row(row, snapshot) for row in rows]
-        except (*_UNREADABLE, _schema.Damaged) as error:
+            return self._rows(self._db, which, *values)
+        except UNUSABLE as error:
             raise self._unreadable(error) from error
-
-    def _snapshot_of(self, db: sqlite3.Connection) -> Callable[[str], Snapshot]:
-        def snapshot(digest: str) -> Snapshot:
-            if digest not in self._snapshots:
-                query = "SELECT whole, keys FROM snapshots WHERE digest = ?"
-                row = db.execute(query, (digest,)).fetchone()
-                self._snapshots[digest] = _schema.read_snapshot(digest, row)
-            return self._snapshots[digest]
-
-        return snapshot
 
     def owners(self, keys: Collection[str]) -> dict[str, str]:
         """Return the ids of the intents that own these push keys, by key."""
         query = "SELECT key, id FROM intents WHERE key IN (SELECT value FROM json_each(?))"
         try:
             return dict(self._db.execute(query, (json.dumps(list(keys)),)).fetchall())
-        except _UNREADABLE as error:
+        except UNUSABLE as error:
             raise self._unreadable(error) from error
 
     def close(self) -> None:
@@ -335,13 +235,3 @@ class JournalFile:
             raise self._not_written(str(error)) from error
         finally:
             os.close(self._lock)
-
-
-def _named(cursor: sqlite3.Cursor) -> Iterator[dict[str, object]]:
-    names = [column[0] for column in cursor.description]
-    return (dict(zip(names, values, strict=True)) for values in cursor)
-
-
-def _code(error: Exception) -> int:
-    """Return SQLite's code of *error*, without its details; 0 if it has none."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF

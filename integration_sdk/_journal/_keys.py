@@ -60,7 +60,9 @@ class KeyJournal:
         elif row.key:
             self._open[row.key] = row.id
 
-    async def rows(self, *, reference: str | None = None) -> list[Intent]:
+    async def rows(
+        self, *, reference: str | None = None, intent: str | None = None
+    ) -> list[Intent]:
         """Return an empty list: no rows are kept."""
         return []
 

@@ -24,20 +24,20 @@ def take(path: Path) -> int:
         JournalError: It is somebody else's, or no database.
         OSError: A file cannot be opened.
     """
-    _refuse_others(path)
-    lock = own_file(_lock_of(path))
+    refuse_others(path)
+    lock = own_file(lock_of(path))
     try:
         _lock_for_us(lock, path)
         os.close(own_file(path))
         for suffix in ("-wal", "-shm"):
-            _refuse_strangers(path.with_name(path.name + suffix))
+            refuse_strangers(path.with_name(path.name + suffix))
     except BaseException:
         os.close(lock)
         raise
     return lock
 
 
-def _lock_of(path: Path) -> Path:
+def lock_of(path: Path) -> Path:
     return path.with_name(path.name + "-lock")
 
 
@@ -46,7 +46,7 @@ class Names:
 
     def __init__(self, path: Path) -> None:
         real = path.resolve()  # a directory's link that is set anew moves nothing
-        self._files = [(one, one.stat()) for one in (real, _lock_of(real))]
+        self._files = [(one, one.stat()) for one in (real, lock_of(real))]
 
     def are_kept(self) -> bool:
         """Return whether both names stand for the same files as before."""
@@ -64,7 +64,7 @@ def _is_still(path: Path, file: os.stat_result) -> bool:
 
 def own_file(path: Path) -> int:
     """Open or create a file that only its owner can access; return its descriptor."""
-    _refuse_strangers(path)
+    refuse_strangers(path)
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o600)
     try:
@@ -75,7 +75,7 @@ def own_file(path: Path) -> int:
     return descriptor
 
 
-def _refuse_strangers(path: Path) -> None:
+def refuse_strangers(path: Path) -> None:
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -91,9 +91,9 @@ def _refuse_strangers(path: Path) -> None:
         raise JournalError(f"{path} belongs to user {found.st_uid}: use a journal of your own.")
 
 
-def _refuse_others(path: Path) -> None:
+def refuse_others(path: Path) -> None:
     """Refuse a file that is not a database, before anything of it is changed, even its mode."""
-    _refuse_strangers(path)
+    refuse_strangers(path)
     try:
         with path.open("rb") as file:
             head = file.read(len(_MAGIC))

@@ -243,7 +243,7 @@ def read_snapshot(digest: str, columns: tuple[int, str] | None) -> Snapshot:
     whole, keys = columns or (0, "")
     try:
         snapshot = Snapshot(frozenset(_lines(keys)), whole=bool(whole))
-    except ValueError:
+    except (ValueError, TypeError):  # the last for a value that is no text
         snapshot = None
     if snapshot is None or snapshot.digest != digest:
         raise Damaged(f"the snapshot {digest[:12]} is damaged")

@@ -179,8 +179,12 @@ class SqliteJournal:
         if self._waiting is not None:
             self._loop.call_soon(self._work)
 
-    async def rows(self, *, reference: str | None = None) -> list[Intent]:
-        """Return all rows, or those of a reference, in the order they were accepted."""
+    async def rows(
+        self, *, reference: str | None = None, intent: str | None = None
+    ) -> list[Intent]:
+        """Return all rows, or those of a reference or an intent, in the order of acceptance."""
+        if intent is not None:
+            return await self._ask(self._file.read, "id = ?", intent)
         if reference is None:
             return await self._ask(self._file.read)
         self._check_usable()

@@ -24,6 +24,8 @@ _ESCAPE: Final = rb"(?s)\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>u[dD][89a
 """Matches an escape in a JSON string: a surrogate pair, half of one, or any other."""
 _UNWRITABLE: Final = (TypeError, ValueError, ArithmeticError, msgspec.MsgspecError)
 _encode: Final = msgspec.json.Encoder(decimal_format="number").encode
+encode_sorted: Final = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
+"""Writes plain values, the members of each object in the order of their names."""
 
 
 def decode_json(body: bytes, *, exact: bool = False) -> Json:
@@ -103,6 +105,11 @@ def encode_record(record: Any) -> bytes:
             f"Struct), not {type(record).__name__}"
         )
     return body
+
+
+def canonical(body: bytes) -> bytes:
+    """Return the JSON text that every order of the members in *body* has in common."""
+    return encode_sorted(_decode_exact(body))
 
 
 def _refuse_nan(value: Any, path: str) -> None:

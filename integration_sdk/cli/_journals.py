@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from rich.console import Console
 
-from integration_sdk._journal import SqliteJournal
+from integration_sdk._journal import JournalReader, SqliteJournal
 from integration_sdk._sansio import requests
 from integration_sdk._sansio.pushing import reconcile
 from integration_sdk._sansio.pushing.effects import Commit, Ledger, Machine
@@ -46,12 +46,14 @@ _DECIDED: Final = {
 async def show(journal: str, out: Console, *, as_json: bool) -> None:
     """Print how many pushes of a journal are in each state, and which are in doubt.
 
+    Takes no lock: a program may have it open, and another may open it meanwhile.
+
     Raises:
         ConfigurationError: There is no such journal.
-        JournalError: It is in use or damaged.
+        JournalError: It is damaged, or cannot be read.
     """
-    async with _opened(journal) as kept:
-        rows = await kept.rows()
+    check_exists(Path(journal))
+    rows = JournalReader(Path(journal)).read_all()
     if as_json:
         for row in rows:
             say(out, json.dumps(_facts(row)))  # ASCII, which any terminal can write

@@ -1,8 +1,7 @@
 """Reads pushes from the lines of an NDJSON file or pipe, no faster than they are pushed.
 
 A thread reads, since reading a pipe may block for any time, and passes lines to the loop. Records
-are sent as they are, with exact fractions. Only if a record is named after its content, its
-members are sent in the order of their names, since the journal compares bytes.
+are sent with exact fractions.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from typing import Any, BinaryIO, Final, Self
 import msgspec
 from attrs import Factory, define, frozen
 
+from integration_sdk._sansio.codec import encode_sorted
 from integration_sdk._sansio.pushing.agreement import value_at
 from integration_sdk.errors import ConfigurationError, InvalidRecord
 from integration_sdk.models import PushRequest
@@ -37,7 +37,6 @@ FORMAT: Final = (
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _OBJECT: Final = re.compile(rb"\s*\{")
 _decode: Final = msgspec.json.Decoder(float_hook=Decimal).decode
-_encode_sorted: Final = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
 
 
 @frozen
@@ -189,7 +188,7 @@ class Plan:
         Raises:
             InvalidRecord: The line holds no record, or the record has no value at a given path.
         """
-        record = decode(line) if self.reference else _in_order(decode(line))
+        record = decode(line)
         record_id = self.update_id and _name(record, self.update_id, "--update-id")
         named = self.reference and _name(record, self.reference, "--reference")
         return PushRequest(
@@ -205,7 +204,7 @@ class Plan:
 
     def _content_name(self, record: dict[str, Any], record_id: str | None) -> str:
         lane = (self.company_id, self.connection_id, self.data_type)
-        digest = hashlib.sha256(_encode_sorted((lane, record_id, record))).digest()
+        digest = hashlib.sha256(encode_sorted((lane, record_id, record))).digest()
         short = int.from_bytes(digest[:8])
         self._seen[short] += 1
         again = f".{self._seen[short]}" if self._seen[short] > 1 else ""
@@ -227,11 +226,6 @@ def decode(line: Line) -> dict[str, Any]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ArithmeticError) as error:
         raise NoRecord(f"line {line.number} is no JSON: {error}") from None
     return record
-
-
-def _in_order(record: dict[str, Any]) -> dict[str, Any]:
-    ordered: dict[str, Any] = _decode(_encode_sorted(record))
-    return ordered
 
 
 def _name(record: dict[str, Any], path: str, option: str) -> str:

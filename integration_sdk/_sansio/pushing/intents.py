@@ -227,7 +227,7 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_superseded(self) -> bool:
-        """Whether another intent was sent in its place, and has its reference."""
+        """Whether another intent has its reference, or may take it by decision."""
         return self.decision == "resend"
 
     @property

@@ -22,7 +22,7 @@ class PushProgress:
         sending: Pushes being sent to the service.
         open: Pushes accepted by the service and not final.
         outcomes: Number of pushes that have ended, by outcome.
-        total: Number of pushes expected; None if not known.
+        total: Number of pushes expected, by the ``len()`` or ``total=`` of runs; None if not known.
         rate: Recent outcomes per second.
         eta: Seconds until all have ended; None if not known.
     """

@@ -292,19 +292,34 @@ def withdraw(ledger: Ledger, intent: Intent) -> Machine[None]:
 
 
 def replace(ledger: Ledger, before: Intent, intent: Intent) -> Machine[Intent]:
-    """Record *intent* in place of *before*, which was refused or never left.
+    """Record *intent* in place of *before*, which was refused, never left, or ended.
 
     It then has the reference. Both rows are written, or neither.
 
     Raises:
         JournalError: The rows were not written; *intent* must not be sent.
     """
-    done = _refused(before, decision="resend")
+    done = _superseded(before)
     again = structs.replace(intent, parent=before.id)
     yield from write(ledger, done, again)
     ledger.note(done)
     ledger.note(again)
     return again
+
+
+def give_back(ledger: Ledger, before: Intent) -> Machine[None]:
+    """Record the caller's decision that the reference of *before*, which ended, is free.
+
+    Raises:
+        JournalError: The decision was not recorded and does not count.
+    """
+    yield from write(ledger, _superseded(before))
+
+
+def _superseded(before: Intent) -> Intent:
+    if before.state is State.FINAL:  # which stays, with its end
+        return structs.replace(before, decision="resend")
+    return _refused(before, decision="resend")
 
 
 def settle(

@@ -6,27 +6,47 @@ import re
 from functools import lru_cache
 from typing import Any
 
+from attrs import evolve
+
 from integration_sdk._sansio import requests
-from integration_sdk._sansio.codec import decode_json
+from integration_sdk._sansio.codec import canonical, decode_json
 from integration_sdk._sansio.judgement import About, about
 from integration_sdk._sansio.pushing import outcomes
-from integration_sdk._sansio.pushing.intents import Intent, Lane, State, new_intent
+from integration_sdk._sansio.pushing.intents import NOT_THERE, Intent, Lane, State, new_intent
 from integration_sdk._sansio.requests import Request
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import BY_STATUS, ApiError, ConfigurationError, InvalidRecord
+from integration_sdk.errors import (
+    BY_STATUS,
+    ApiError,
+    ConfigurationError,
+    IntegrationError,
+    InvalidRecord,
+    NotSent,
+    ReferenceConflict,
+    WaitExpired,
+)
 from integration_sdk.models import PushOperation, PushOutcome, PushRequest, PushStatus
 
-"""Statuses of refusals that the same record would meet again. Causes of others may be gone: a
-wrong key, an expired account, a missing connection."""
 _NO_PUSH = frozenset({State.INTENT, State.NOT_SENT, State.REJECTED})
 _UNKEEPABLE = re.compile("[\0\ud800-\udfff]")
 _lane = lru_cache(1024)(Lane)
 """There are few lanes and many pushes, so lanes are shared."""
 
 
-def to_request(dialect: Dialect, request: PushRequest, record: Any, key: str | None) -> Request:
-    """Return the call that pushes *record*. Raises as `requests.push` does."""
-    return requests.push(
+def to_request(
+    dialect: Dialect,
+    request: PushRequest,
+    record: Any,
+    key: str | None,
+    *,
+    comparable: bool = False,
+) -> Request:
+    """Return the call that pushes *record*. Raises as `requests.push` does.
+
+    *comparable*: Order the record's members, so that a journal, which may keep a hash of the body
+    alone, knows the record again.
+    """
+    call = requests.push(
         dialect,
         request.company_id,
         request.connection_id,
@@ -36,6 +56,7 @@ def to_request(dialect: Dialect, request: PushRequest, record: Any, key: str | N
         timeout_minutes=request.timeout_minutes,
         idempotency_key=key,
     )
+    return evolve(call, body=canonical(call.body or b"{}")) if comparable else call
 
 
 def intend(
@@ -80,43 +101,87 @@ def take_up(before: Intent, intent: Intent) -> Intent | None:
     """Return *before* if it stands for the reference; None if *intent* has to be sent.
 
     A push that was refused or not sent does not exist: its record may be corrected, and if the
-    refusal was not about its content, the same record is pushed once more.
+    refusal was not about its content, the same record is pushed once more. The record of a push
+    that Failed may be corrected too. One that TimedOut may still take effect, so only the
+    caller's decision gives its reference back.
 
     Raises:
-        ConfigurationError: The reference belongs to another record, which was pushed.
+        ReferenceConflict: The reference belongs to another record, which was pushed.
     """
+    if before.is_superseded:
+        return None
     same = before.identity == intent.identity
     if before.state in _NO_PUSH:
         return before if same and _is_of_the_content(before) else None
-    if not same:
-        raise another_record(intent.reference)
+    if same:
+        return before
+    if _has_ended(before, PushStatus.FAILED):
+        return None
+    if _has_ended(before, PushStatus.TIMED_OUT):
+        way = f'it timed out: look for it, then decide({before.id!r}, "resend", record=...)'
+        raise another_record(intent.reference, way)
+    raise another_record(intent.reference)
+
+
+def check_given_back(before: Intent | None, intent_id: str) -> Intent:
+    """Return *before* if the caller may decide that its reference takes a record again.
+
+    Raises:
+        ConfigurationError: It has not timed out.
+    """
+    if before is None or not _has_ended(before, PushStatus.TIMED_OUT):
+        raise ConfigurationError(
+            f"record= is for a push that timed out, and intent {intent_id} is none in this journal"
+        )
     return before
 
 
+def _has_ended(intent: Intent, status: PushStatus) -> bool:
+    return intent.state is State.FINAL and intent.status == status
+
+
 def _is_of_the_content(intent: Intent) -> bool:
+    # The same record would meet it again; causes of others may be gone, such as a wrong key.
     return intent.state is State.REJECTED and about(intent.http_status) is About.RECORD
 
 
-def another_record(reference: str | None) -> ConfigurationError:
-    """Return the error for a reference that belongs to another record."""
-    return ConfigurationError(
-        f"reference {reference!r} was used for another record, to do something else with it, or "
-        "for the same with its fields in another order; give this one its own"
+def another_record(reference: str | None, way: str = "give this one its own") -> ReferenceConflict:
+    """Return the error for a reference that belongs to another record; *way*: what to do."""
+    return ReferenceConflict(
+        f"reference {reference!r} was used for another record, or to do something else with it; "
+        f"{way}",
+        reference=reference,
     )
 
 
 def recorded_outcome(request: PushRequest, intent: Intent, dialect: Dialect) -> PushOutcome | None:
     """Return the recorded outcome; None if there is none yet."""
+    undecided = intent.state in {State.ABSENT, State.UNRESOLVED, State.DECIDED}
+    in_doubt = undecided and intent.key is None
+    if intent.state is State.FINAL or in_doubt or _is_of_the_content(intent):
+        return standing(request, intent, dialect)
+    return None
+
+
+def standing(request: PushRequest, intent: Intent, dialect: Dialect) -> PushOutcome:
+    """Return how a push stands that nobody follows, as far as it is recorded."""
     if intent.state is State.FINAL:
         return outcomes.final(request, recorded_operation(intent), dialect)
-    undecided = intent.state in {State.ABSENT, State.UNRESOLVED, State.DECIDED}
-    if undecided and intent.key is None:
-        return outcomes.in_doubt(request, intent)
-    if _is_of_the_content(intent):
-        status = intent.http_status or 0
-        kind = BY_STATUS.get(status, ApiError)
-        return outcomes.refused(request, kind(f"refused before: {intent.error}", status=status))
-    return None
+    if intent.state in NOT_THERE and not intent.retry:
+        return outcomes.refused(request, _refusal(intent))
+    if intent.key is not None:
+        goes_on = WaitExpired("the push was Pending when it was last seen; it goes on")
+        return outcomes.pending(request, recorded_operation(intent), goes_on)
+    if intent.retry or intent.state is State.INTENT:
+        return outcomes.pending(request, None, NotSent("not sent yet; a later run sends it"))
+    return outcomes.in_doubt(request, intent)
+
+
+def _refusal(intent: Intent) -> IntegrationError:
+    if intent.state is State.NOT_SENT:
+        return NotSent(f"not sent: {intent.error or 'it never left'}")
+    status = intent.http_status or 0
+    return BY_STATUS.get(status, ApiError)(f"refused before: {intent.error}", status=status)
 
 
 def from_record(intent: Intent, *, exact: bool) -> PushRequest:

@@ -1,0 +1,58 @@
+"""What `help()` says about outcomes and doubts is complete, and its example runs."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import pydoc
+import re
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from integration_sdk._coordinator.coordinator import Coordinator
+from integration_sdk.errors import AnswerLost, PushInDoubt
+from integration_sdk.models import OutcomeStatus
+from tests.push_model import Model, request
+from tests.push_support import coordinator
+
+
+@pytest.mark.parametrize("status", OutcomeStatus)
+def test_help_explains_each_outcome(status: OutcomeStatus) -> None:
+    """A sentence for each value, where people look: help() shows no comments of members."""
+    told = " ".join(pydoc.plain(pydoc.render_doc(OutcomeStatus)).replace("|", " ").split())
+
+    assert re.search(rf"\b{status}: \w+ [^:]{{20,}}", told)
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("found_later", [False, True])
+async def test_the_example_of_decide_runs(tmp_path: Path, found_later: bool) -> None:
+    """As it stands: over pushes that are still searched for, and over those that are decided."""
+    told = inspect.getdoc(Coordinator.decide) or ""
+    (block,) = re.findall(r"Example::\n\n((?:    .*\n|\n)+)", told)
+    code = compile(dedent(block), "decide", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    model = Model()
+    lost = iter([AnswerLost("reset")] * 3)
+
+    def answer(call: Any) -> BaseException | None:
+        if call.operation != "push.create" or (error := next(lost, None)) is None:
+            return None
+        if found_later:
+            model._create(call)
+        return error
+
+    model.answer = answer
+    async with coordinator(model, journal=tmp_path / "pushes.db") as pushes:
+        submitted = [await pushes.submit(request(number)) for number in range(3)]
+        assert len(pushes.in_doubt) == 3
+        running = eval(code, {"pushes": pushes, "PushInDoubt": PushInDoubt})  # noqa: S307 (our own docstring)
+        assert inspect.isawaitable(running)
+        await running
+        assert not pushes.in_doubt
+        expected = OutcomeStatus.SUCCESS if found_later else OutcomeStatus.IN_DOUBT
+        assert {(await one).status for one in submitted} == {expected}
+    assert model.made == 3
+    assert {held.record["number"] for held in model.by_key.values()} == {0, 1, 2}

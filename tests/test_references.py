@@ -1,0 +1,168 @@
+"""Promises about references: what a record may be pushed under one that was used before."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+from msgspec import structs
+
+from integration_sdk._journal import SqliteJournal
+from integration_sdk._sansio.pushing import submissions
+from integration_sdk._sansio.pushing.intents import Intent, Lane, State, new_intent
+from integration_sdk.errors import ConfigurationError, InvalidRecord, ReferenceConflict
+from integration_sdk.models import OutcomeStatus
+from tests.push_model import Model, error, request
+from tests.push_support import coordinator
+
+LANE = Lane("company", "connection", "invoices")
+STATES = sorted(set(State) - {State.FINAL})
+FINALS = ("Success", "Failed", "TimedOut")
+WRONG, RIGHT = evolve(request(1), reference="INV-1"), evolve(request(2), reference="INV-1")
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    return tmp_path / "pushes.db"
+
+
+def recorded(state: State, *, status: str | None = None, http: int | None = None) -> Intent:
+    made = new_intent(LANE, b'{"number":1}', id="before", reference="INV-1")
+    return structs.replace(made, state=state, status=status, http_status=http)
+
+
+def taken(before: Intent, *, same: bool) -> str:
+    """Return what becomes of a second push of the reference."""
+    payload = b'{"number":1}' if same else b'{"number":2}'
+    try:
+        found = submissions.take_up(before, new_intent(LANE, payload, id="i", reference="INV-1"))
+    except ReferenceConflict:
+        return "conflict"
+    return "sent" if found is None else "joined"
+
+
+@pytest.mark.parametrize("status", FINALS)
+def test_only_what_failed_for_sure_gives_its_reference_to_another_record(status: str) -> None:
+    """Failed: the record is not there and never will be. TimedOut: it might be."""
+    before = recorded(State.FINAL, status=status)
+
+    assert taken(before, same=True) == "joined"
+    assert taken(before, same=False) == ("sent" if status == "Failed" else "conflict")
+
+
+@pytest.mark.parametrize(("state", "http"), list(product(STATES, (None, 400, 403, 422, 503))))
+def test_what_may_exist_keeps_its_reference(state: State, http: int | None) -> None:
+    """Another record is sent only if there is no push; the same one if it may fare better now."""
+    before = recorded(state, http=http)
+    no_push = state in {State.INTENT, State.NOT_SENT, State.REJECTED}
+    hopeless = state is State.REJECTED and http in {400, 422}
+
+    assert taken(before, same=False) == ("sent" if no_push else "conflict")
+    assert taken(before, same=True) == ("sent" if no_push and not hopeless else "joined")
+
+
+def test_what_was_given_up_by_decision_takes_any_record() -> None:
+    """After a crash between the decision and the next push, the decision still counts."""
+    decided = structs.replace(recorded(State.FINAL, status="TimedOut"), decision="resend")
+
+    assert [taken(decided, same=same) for same in (True, False)] == ["sent", "sent"]
+
+
+# In a journal
+
+
+async def rows(journal: Path) -> list[Intent]:
+    kept = await SqliteJournal.open(journal)
+    try:
+        return await kept.rows()
+    finally:
+        await kept.close()
+
+
+def ending(status: str) -> Model:
+    """A service that ends the wrong record with *status*, and any other with Success."""
+    return Model(status=lambda record: status if record["number"] == 1 else "Success")
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("later", [False, True], ids=["same run", "later run"])
+@pytest.mark.parametrize("how", ["failed", "rejected"])
+async def test_a_corrected_record_goes_under_the_reference_of_the_wrong_one(
+    journal: Path, how: str, later: bool
+) -> None:
+    """The row of the wrong one stays, as parent of the other; each is pushed once."""
+    model = ending("Failed")
+    if how == "rejected":
+        model.answer = lambda call: (
+            error(400, "bad") if call.body and b'"number":1' in call.body else None
+        )
+    seen: list[OutcomeStatus] = []
+    plan = [[WRONG, WRONG, RIGHT, RIGHT]] if not later else [[WRONG], [WRONG], [RIGHT], [RIGHT]]
+    for run in plan:
+        async with coordinator(model, journal=journal) as pushes:
+            seen += [(await (await pushes.submit(one))).status for one in run]
+
+    first = OutcomeStatus.FAILED if how == "failed" else OutcomeStatus.REJECTED
+    assert seen == [first, first, OutcomeStatus.SUCCESS, OutcomeStatus.SUCCESS]
+    assert model.counts["push.create"] == 2
+    wrong, right = await rows(journal)
+    assert (wrong.state, right.state) == (
+        State.FINAL if how == "failed" else State.REJECTED,
+        State.FINAL,
+    )
+    assert right.parent == wrong.id
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("record", [{"number": 1}, {"number": 2}], ids=["same", "corrected"])
+async def test_a_push_that_timed_out_is_pushed_again_by_decision(
+    journal: Path, record: dict[str, int]
+) -> None:
+    """It may still take effect, so that is for you to say; the old row becomes the parent."""
+    statuses = iter(["TimedOut", "Success"])
+    model = Model(status=lambda _: next(statuses))
+    async with coordinator(model, journal=journal) as pushes:
+        push = await pushes.submit(WRONG)
+        assert (await push).status is OutcomeStatus.TIMED_OUT
+        with pytest.raises(ReferenceConflict, match=f"decide.'{push.intent}', \"resend\""):
+            await pushes.submit(RIGHT)
+    async with coordinator(model, journal=journal) as pushes:
+        again = await pushes.decide(str(push.intent), "resend", record=record)
+        assert again
+        assert (await again).status is OutcomeStatus.SUCCESS
+        assert again.request == evolve(WRONG, record=record)
+
+    old, new = await rows(journal)
+    assert (old.state, old.status, new.parent) == (State.FINAL, "TimedOut", old.id)
+
+
+@pytest.mark.virtual_time
+async def test_a_decision_outlives_a_record_that_was_wrong_again(journal: Path) -> None:
+    """The decision is on record before the next record is looked at."""
+    statuses = iter(["TimedOut", "Success"])
+    model = Model(status=lambda _: next(statuses))
+    async with coordinator(model, journal=journal) as pushes:
+        push = await pushes.submit(WRONG)
+        await push
+        with pytest.raises(InvalidRecord):
+            await pushes.decide(str(push.intent), "resend", record=[])
+    async with coordinator(model, journal=journal) as pushes:
+        assert (await (await pushes.submit(RIGHT))).status is OutcomeStatus.SUCCESS
+    old, new = await rows(journal)
+    assert new.parent == old.id
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("status", ["Success", "Failed"])
+async def test_only_what_timed_out_takes_a_record_by_decision(journal: Path, status: str) -> None:
+    """There is nothing to decide about a push whose end is known."""
+    async with coordinator(ending(status), journal=journal) as pushes:
+        push = await pushes.submit(WRONG)
+        await push
+        for intent in (str(push.intent), "unknown"):
+            with pytest.raises(ConfigurationError, match="timed out"):
+                await pushes.decide(intent, "resend", record={"number": 2})
+        with pytest.raises(ConfigurationError, match="resend"):
+            await pushes.decide(str(push.intent), "abandon", record={"number": 2})
