@@ -14,8 +14,8 @@ from contextlib import asynccontextmanager
 
 from attrs import Factory, define
 
-from integration_sdk._sansio.requests import Request
-from integration_sdk._sansio.responses import Response
+from integration_sdk._http.requests import Request
+from integration_sdk._http.responses import Response
 
 LATENCY = 0.08
 

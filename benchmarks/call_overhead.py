@@ -21,8 +21,8 @@ from benchmarks._goals import GOALS
 from benchmarks._question import Question, Row, Rows
 from benchmarks._servers import in_own_process
 from benchmarks._turns import interleaved
-from integration_sdk._sansio.requests import Request, Safety
-from integration_sdk._session import CallOptions, Session
+from integration_sdk._http import CallOptions, Session
+from integration_sdk._http.requests import Request, Safety
 
 ANSWER = b'{"results": [], "pageNumber": 1, "pageSize": 100, "totalResults": 0, "_links": {}}'
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"

@@ -27,8 +27,8 @@ from attrs import define, frozen
 from benchmarks._goals import GOALS
 from benchmarks._question import Question, Row, Rows, row
 from benchmarks._servers import in_own_process
-from integration_sdk._sansio.requests import Request
-from integration_sdk._session import CallOptions, Session
+from integration_sdk._http import CallOptions, Session
+from integration_sdk._http.requests import Request
 
 RATE = 100.0
 CALLS = 1000

@@ -18,7 +18,7 @@ from attrs import Factory, define
 
 from benchmarks._question import Question, Row, Rows, row
 from integration_sdk import Client, errors
-from integration_sdk._session import CallInfo
+from integration_sdk._http import CallInfo
 from integration_sdk.sandbox import Sandbox
 from integration_sdk.testing import run_virtual
 

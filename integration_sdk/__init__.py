@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from integration_sdk._coordinator.options import CoordinatorOptions as CoordinatorOptions
     from integration_sdk._coordinator.push import Push as Push
     from integration_sdk._coordinator.push import PushEvent as PushEvent
+    from integration_sdk._http import CallInfo as CallInfo
+    from integration_sdk._http import SessionStats as SessionStats
+    from integration_sdk._http import SharedRate as SharedRate
+    from integration_sdk._http.requests import Priority as Priority
+    from integration_sdk._http.retry import RetryPolicy as RetryPolicy
     from integration_sdk._lists import BankAccounts as BankAccounts
     from integration_sdk._lists import Listing as Listing
     from integration_sdk._pager.checkpoint import Checkpoint as Checkpoint
@@ -44,11 +49,6 @@ if TYPE_CHECKING:
     from integration_sdk._sansio.paging.report import ListProgress as ListProgress
     from integration_sdk._sansio.paging.report import ListReport as ListReport
     from integration_sdk._sansio.pushing.progress import PushProgress as PushProgress
-    from integration_sdk._sansio.requests import Priority as Priority
-    from integration_sdk._sansio.throttling.retry import RetryPolicy as RetryPolicy
-    from integration_sdk._session import CallInfo as CallInfo
-    from integration_sdk._session import SessionStats as SessionStats
-    from integration_sdk._session import SharedRate as SharedRate
     from integration_sdk._version import __version__ as __version__
     from integration_sdk.dialect import Dialect as Dialect
     from integration_sdk.dialect import Route as Route
@@ -126,9 +126,9 @@ _HOMES = {
         "_sansio.options.options": "Problem ProblemCode PushOptions Severity",
         "_sansio.paging.report": "Drift ListProgress ListReport",
         "_sansio.pushing.progress": "PushProgress",
-        "_sansio.requests": "Priority",
-        "_sansio.throttling.retry": "RetryPolicy",
-        "_session": "CallInfo SessionStats SharedRate",
+        "_http.requests": "Priority",
+        "_http.retry": "RetryPolicy",
+        "_http": "CallInfo SessionStats SharedRate",
         "_version": "__version__",
         "dialect": "Dialect Route",
         "errors": (

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from attrs import Factory, frozen
 
+from integration_sdk._http import CallOptions, Session, Slot, requests, responses
+from integration_sdk._http.requests import DEFAULT_PAGE_SIZE, Request
+from integration_sdk._http.responses import Response
 from integration_sdk._pager.pager import ListOptions, Pager
 from integration_sdk._remembered_options import RememberedOptions
-from integration_sdk._sansio import requests, responses
 from integration_sdk._sansio.codec import Json
 from integration_sdk._sansio.paging.changes import MODIFIED, ChangesFilter
 from integration_sdk._sansio.paging.items import Decode
-from integration_sdk._sansio.requests import DEFAULT_PAGE_SIZE, Request
-from integration_sdk._sansio.responses import Response
-from integration_sdk._session import CallOptions, Session, Slot
+from integration_sdk._sansio.shapes import structure
 from integration_sdk._warnings import warn_if_legacy
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import ConfigurationError
+from integration_sdk.errors import ConfigurationError, MalformedResponse
 
 if TYPE_CHECKING:
     from integration_sdk._sansio.options.options import Problem, PushOptions
@@ -78,13 +78,13 @@ class Caller:
 
     async def push(self, request: Request) -> PushOperation:
         """Send *request* and return the push operation in the answer."""
-        return responses.read_push(request, await self.send(request), exact=self.exact)
+        return read_push(request, await self.send(request), exact=self.exact)
 
     async def options(self, request: Request, *, refresh: bool = False) -> PushOptions:
         """Return push options, remembered for some minutes."""
 
         async def ask() -> PushOptions:
-            return responses.read_options(request, await self.send(request))
+            return read_options(request, await self.send(request))
 
         return await self.remembered.get(request.target, ask, refresh=refresh)
 
@@ -148,6 +148,38 @@ class Caller:
         changes = ChangesFilter.of(since, by, self.dialect.query_parameter, options.get("query"))
         options |= {"query": changes.text, "order_by": changes.field}
         return changes
+
+
+def read_push(request: Request, response: Response, *, exact: bool = False) -> PushOperation:
+    """Return the push operation in the answer to a push, an update or a poll.
+
+    One that cannot be read in full has its key, company and status; see `rows.read_brief`.
+    """
+    responses.check(request, response)
+    operation: PushOperation = responses.placed(
+        request, response, _read_push, response.body, exact=exact
+    )
+    return operation
+
+
+def _read_push(body: bytes, *, exact: bool) -> PushOperation:
+    from integration_sdk._sansio.pushing import rows  # noqa: PLC0415 - for pushes only
+
+    try:
+        return rows.read_full(body, exact=exact)
+    except MalformedResponse as problem:
+        return rows.read_brief(body, problem)
+
+
+def read_options(request: Request, response: Response) -> PushOptions:
+    """Return the push options description."""
+    from integration_sdk._sansio.options.options import PushOptions  # noqa: PLC0415 - for pushes only
+    from integration_sdk.models import PropertyDescription  # noqa: PLC0415 - for pushes only
+
+    value = responses.read_json(request, response)
+    return PushOptions.of(
+        responses.placed(request, response, structure, value, PropertyDescription)
+    )
 
 
 _CONFLICTS: Final = {

@@ -19,10 +19,7 @@ import integration_sdk
 from integration_sdk._answer_parts import Quota
 from integration_sdk._caller import Caller, refuse_unknown
 from integration_sdk._connections import Check, refuse_wrong, wants_check
-from integration_sdk._resources import Companies, Company, Profile
-from integration_sdk._sansio import arguments, custom, requests
-from integration_sdk._sansio.routes import check_dialect
-from integration_sdk._session import (
+from integration_sdk._http import (
     ApiKeySource,
     CallInfo,
     CallOptions,
@@ -30,8 +27,13 @@ from integration_sdk._session import (
     Session,
     SessionStats,
     SharedRate,
+    custom,
     hide,
+    requests,
 )
+from integration_sdk._http.routes import check_dialect
+from integration_sdk._resources import Companies, Company, Profile
+from integration_sdk._sansio import arguments
 from integration_sdk._shared_poller import SharedPoller
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError

@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import integration_sdk
 from integration_sdk._caller import Caller
+from integration_sdk._http import requests
 from integration_sdk._lists import BankAccounts, Record
-from integration_sdk._sansio import requests
 from integration_sdk.errors import ConfigurationError
 
 Check = Literal["options"] | None

@@ -9,8 +9,8 @@ from weakref import WeakValueDictionary
 
 from attrs import Factory, define
 
+from integration_sdk._http.judgement import About, Meaning, about, row
 from integration_sdk._sansio.cache import Cache
-from integration_sdk._sansio.judgement import About, Meaning, about, row
 from integration_sdk.errors import ApiError, fresh_copy
 
 if TYPE_CHECKING:

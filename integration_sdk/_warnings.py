@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import warnings
 
+from integration_sdk._http.requests import Request
 from integration_sdk._printable import printable
-from integration_sdk._sansio.requests import Request
 
 
 def warn(text: str, kind: type[Warning]) -> None:

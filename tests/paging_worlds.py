@@ -10,7 +10,7 @@ import msgspec
 from attrs import Factory, frozen
 from hypothesis import strategies as st
 
-from integration_sdk._sansio.requests import Params, Request, list_page
+from integration_sdk._http.requests import Params, Request, list_page
 from integration_sdk.dialect import Dialect
 
 PATH = "/companies"

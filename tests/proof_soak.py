@@ -28,7 +28,7 @@ from integration_sdk import (
     PushRequest,
     errors,
 )
-from integration_sdk._session.transport import Transport
+from integration_sdk._http.transport import Transport
 from integration_sdk.sandbox import Company, Operation, Rule, Sandbox
 
 FAULTS: Sequence[tuple[str, Mapping[str, Any]]] = (

@@ -15,6 +15,8 @@ from typing import Any
 
 from attrs import Factory, define, evolve, field
 
+from integration_sdk._http.requests import Phase
+from integration_sdk._http.retry import RetryPolicy
 from integration_sdk._journal import KeyJournal
 from integration_sdk._sansio.pushing import effects, protocol, reconcile
 from integration_sdk._sansio.pushing.effects import (
@@ -38,8 +40,6 @@ from integration_sdk._sansio.pushing.intents import (
     State,
     new_intent,
 )
-from integration_sdk._sansio.requests import Phase
-from integration_sdk._sansio.throttling.retry import RetryPolicy
 from integration_sdk.errors import JournalError
 from tests.protocol_world import Disk, Push, Service, Weather, done
 

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from attrs import Factory, define, evolve, frozen
 
+from integration_sdk._http.requests import Phase
 from integration_sdk._journal import KeyJournal
 from integration_sdk._sansio.pushing.evidence import ListedPushes
 from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, Lane, SendResult, State
-from integration_sdk._sansio.requests import Phase
 from tests.memory_journal import MemoryJournal
 
 T = TypeVar("T")

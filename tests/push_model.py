@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from integration_sdk._sansio.requests import Phase, Request
-from integration_sdk._sansio.responses import Failure, Reply, Response
+from integration_sdk._http.requests import Phase, Request
+from integration_sdk._http.responses import Failure, Reply, Response
 from integration_sdk.errors import ApiError, ClientClosed, IntegrationError, NotSent
 from integration_sdk.models import PushRequest
 

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 import msgspec
 from attrs import define, field
 
+from integration_sdk._http.requests import MIB, Params
 from integration_sdk._sansio.paging.cursor import Position
 from integration_sdk._sansio.paging.drift import Keys
 from integration_sdk._sansio.paging.items import ItemReader
@@ -18,7 +19,6 @@ from integration_sdk._sansio.paging.page_size import PageSize
 from integration_sdk._sansio.paging.page_walk import PageWalk
 from integration_sdk._sansio.paging.repair import RepairWalk
 from integration_sdk._sansio.paging.walk import Walk
-from integration_sdk._sansio.requests import MIB, Params
 from tests.pager_support import open_page
 from tests.paging_worlds import first_request
 

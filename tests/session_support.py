@@ -14,12 +14,12 @@ from typing import Any
 
 from attrs import define, field
 
-from integration_sdk._sansio.requests import Request, Safety
-from integration_sdk._sansio.responses import Failure, Response
-from integration_sdk._sansio.throttling.gate import Refusal
-from integration_sdk._session import CallOptions, RetryPolicy, Session
-from integration_sdk._session.key import Hidden
-from integration_sdk._session.transport import Transmission
+from integration_sdk._http import CallOptions, RetryPolicy, Session
+from integration_sdk._http.gate import Refusal
+from integration_sdk._http.key import Hidden
+from integration_sdk._http.requests import Request, Safety
+from integration_sdk._http.responses import Failure, Response
+from integration_sdk._http.transport import Transmission
 
 KEY = "test-key-0123456789"
 QUICK = RetryPolicy(base=0.001, throttled_base=0.001)

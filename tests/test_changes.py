@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from integration_sdk import Client
+from integration_sdk._http.requests import MIB, Params, Request, list_page
 from integration_sdk._lists import Listing
 from integration_sdk._sansio.paging.changes import (
     ChangesFilter,
@@ -28,7 +29,6 @@ from integration_sdk._sansio.paging.cursor import Position, read_cursor, write_c
 from integration_sdk._sansio.paging.drift import Keys
 from integration_sdk._sansio.paging.items import ItemReader
 from integration_sdk._sansio.paging.page_queue import PageQueue
-from integration_sdk._sansio.requests import MIB, Params, Request, list_page
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import BadRequest, ConfigurationError, PaginationError
 from integration_sdk.sandbox import Sandbox

@@ -26,8 +26,8 @@ from integration_sdk import (
     Route,
     errors,
 )
+from integration_sdk._http import custom
 from integration_sdk._remembered_options import RememberedOptions
-from integration_sdk._sansio import custom
 from integration_sdk.sandbox import Sandbox
 
 pytestmark = pytest.mark.virtual_time

@@ -19,10 +19,10 @@ from attrs import Factory, define
 from integration_sdk._coordinator.coordinator import Coordinator
 from integration_sdk._coordinator.options import Leave
 from integration_sdk._coordinator.push import PushEvent
+from integration_sdk._http.requests import Request
+from integration_sdk._http.responses import Response
 from integration_sdk._journal import SqliteJournal
 from integration_sdk._sansio.pushing.intents import Intent
-from integration_sdk._sansio.requests import Request
-from integration_sdk._sansio.responses import Response
 from integration_sdk.errors import AnswerLost, ClientClosed, IntegrationError, JournalError, NotSent
 from integration_sdk.models import OutcomeStatus, PushRequest
 from tests.push_model import Model, error, request

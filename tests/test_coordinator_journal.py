@@ -16,10 +16,10 @@ import pytest
 from attrs import evolve
 
 from integration_sdk._coordinator.coordinator import Coordinator
+from integration_sdk._http.requests import Request
+from integration_sdk._http.responses import Response
 from integration_sdk._journal import SqliteJournal
 from integration_sdk._sansio.pushing.intents import Intent
-from integration_sdk._sansio.requests import Request
-from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import AnswerLost, ConfigurationError, JournalError, ReferenceConflict
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from integration_sdk._sansio.requests import Request
-from integration_sdk._sansio.responses import Response
+from integration_sdk._http.requests import Request
+from integration_sdk._http.responses import Response
 from integration_sdk.errors import Unauthorized
 from integration_sdk.models import OutcomeStatus, PushOutcome
 from tests.push_model import Model, error

@@ -14,9 +14,9 @@ import pytest
 from integration_sdk._coordinator.bulk import PushRun
 from integration_sdk._coordinator.coordinator import Coordinator
 from integration_sdk._coordinator.push import Push, PushEvent
+from integration_sdk._http.requests import Request
+from integration_sdk._http.responses import Response
 from integration_sdk._journal import SqliteJournal
-from integration_sdk._sansio.requests import Request
-from integration_sdk._sansio.responses import Response
 from integration_sdk.errors import (
     AccountExpired,
     AnswerLost,

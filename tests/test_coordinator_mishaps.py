@@ -18,11 +18,11 @@ from integration_sdk._coordinator.coordinator import FIVE_TIMES, Coordinator
 from integration_sdk._coordinator.push import Push, PushEvent
 from integration_sdk._coordinator.push_protocol import PushProtocol
 from integration_sdk._coordinator.snapshots import SNAPSHOT_PUSHES
+from integration_sdk._http.requests import Request
+from integration_sdk._http.responses import Response
 from integration_sdk._journal import KeyJournal, SqliteJournal
 from integration_sdk._sansio.pushing import reconcile, replies
 from integration_sdk._sansio.pushing.intents import Intent, State
-from integration_sdk._sansio.requests import Request
-from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     AccountExpired,

@@ -8,9 +8,9 @@ from unittest.mock import Mock
 
 import pytest
 
+from integration_sdk._http.requests import Request
+from integration_sdk._http.responses import Response
 from integration_sdk._sansio.pushing import reconcile
-from integration_sdk._sansio.requests import Request
-from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import AnswerLost, ConfigurationError
 from integration_sdk.models import OutcomeStatus, PushOutcome

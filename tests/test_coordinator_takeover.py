@@ -15,11 +15,11 @@ from msgspec import structs
 
 from integration_sdk._coordinator.coordinator import Coordinator
 from integration_sdk._coordinator.push import PushEvent
+from integration_sdk._http.requests import Request
+from integration_sdk._http.responses import Response
 from integration_sdk._journal import SqliteJournal
 from integration_sdk._sansio.pushing import submissions
 from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, Lane, State, new_intent
-from integration_sdk._sansio.requests import Request
-from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import AnswerLost, ClientClosed, ConfigurationError, JournalError
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest

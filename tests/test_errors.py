@@ -12,16 +12,16 @@ import pytest
 from attrs import evolve
 
 from integration_sdk import errors
-from integration_sdk._sansio.codec import encode_value
-from integration_sdk._sansio.options.options import Problem, ProblemCode
-from integration_sdk._sansio.requests import Request, Safety
-from integration_sdk._sansio.responses import (
+from integration_sdk._caller import read_push
+from integration_sdk._http.requests import Request, Safety
+from integration_sdk._http.responses import (
     Response,
     check,
     read_error,
     read_json,
-    read_push,
 )
+from integration_sdk._sansio.codec import encode_value
+from integration_sdk._sansio.options.options import Problem, ProblemCode
 from integration_sdk.models import (
     ErrorBody,
     OutcomeStatus,

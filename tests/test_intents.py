@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from integration_sdk._http.requests import Phase
+from integration_sdk._http.retry import RetryPolicy
 from integration_sdk._sansio.pushing import effects, protocol
 from integration_sdk._sansio.pushing.effects import (
     Commit,
@@ -28,8 +30,6 @@ from integration_sdk._sansio.pushing.intents import (
     classify,
     new_intent,
 )
-from integration_sdk._sansio.requests import Phase
-from integration_sdk._sansio.throttling.retry import RetryPolicy
 from integration_sdk.errors import JournalError
 from integration_sdk.models import PushOperation, PushStatus
 from tests import protocol_simulator as simulator

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from attrs import Factory, define
 
+from integration_sdk._http.requests import Phase
 from integration_sdk._journal import Journal, SqliteJournal
 from integration_sdk._sansio.pushing import protocol, reconcile
 from integration_sdk._sansio.pushing.effects import (
@@ -23,7 +24,6 @@ from integration_sdk._sansio.pushing.effects import (
 )
 from integration_sdk._sansio.pushing.evidence import ListedPushes
 from integration_sdk._sansio.pushing.intents import Intent, Lane, SendResult, State, new_intent
-from integration_sdk._sansio.requests import Phase
 from integration_sdk.errors import JournalError
 from integration_sdk.models import PushOperation, PushStatus
 from tests.memory_journal import MemoryJournal

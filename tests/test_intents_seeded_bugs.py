@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from integration_sdk._http.requests import Phase
 from integration_sdk._sansio.pushing import (
     effects,
     evidence,
@@ -20,7 +21,6 @@ from integration_sdk._sansio.pushing.echoes import Echoes, Said
 from integration_sdk._sansio.pushing.effects import Ledger, Machine
 from integration_sdk._sansio.pushing.evidence import ListedPushes, Operation, Verdict
 from integration_sdk._sansio.pushing.intents import Intent, SendResult, Snapshot, State
-from integration_sdk._sansio.requests import Phase
 from tests import protocol_simulator as simulator
 from tests.memory_journal import MemoryJournal
 from tests.seeded_bugs import HISTORIES, Patch, assert_caught

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from integration_sdk import Client, RetryPolicy
-from integration_sdk._sansio.throttling.retry import has_attempt_left
+from integration_sdk._http.retry import has_attempt_left
 from integration_sdk.errors import (
     AnswerLost,
     IntegrationError,

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from attrs import define, field
 
-from integration_sdk._sansio.requests import Priority
-from integration_sdk._sansio.throttling.fair_queue import CompanyLimits, Ticket
-from integration_sdk._sansio.throttling.throttle import Throttle
-from integration_sdk._session import CallOptions
-from integration_sdk._session.call import Call
+from integration_sdk._http import CallOptions
+from integration_sdk._http.call import Call
+from integration_sdk._http.fair_queue import CompanyLimits, Ticket
+from integration_sdk._http.requests import Priority
+from integration_sdk._http.throttle import Throttle
 from integration_sdk.errors import AnswerLost, NotSent, ServiceUnavailable, TooManyRequests
 from tests.session_support import (
     VirtualService,
@@ -139,7 +139,7 @@ async def test_a_service_that_hangs_costs_little_for_each_call(
     """A call is not looked at again and again whenever one of thousands reaches its deadline."""
     looks = list[None]()
     monkeypatch.setattr(
-        "integration_sdk._session.session.Call", lambda *facts: Counted(*facts, looks=looks)
+        "integration_sdk._http.session.Call", lambda *facts: Counted(*facts, looks=looks)
     )
     session = virtual_session(VirtualService(latency=10_000))
     ended = []

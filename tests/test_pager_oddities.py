@@ -10,9 +10,9 @@ import attrs
 import msgspec
 import pytest
 
+from integration_sdk._http.requests import Request, list_page
+from integration_sdk._http.responses import Response
 from integration_sdk._pager.pager import Pager
-from integration_sdk._sansio.requests import Request, list_page
-from integration_sdk._sansio.responses import Response
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     AnswerLost,

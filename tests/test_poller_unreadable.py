@@ -8,9 +8,9 @@ import pytest
 from attrs import evolve
 
 from integration_sdk._coordinator.push_list import PushList
+from integration_sdk._http.requests import Request
+from integration_sdk._http.responses import Response
 from integration_sdk._sansio.pushing import rows
-from integration_sdk._sansio.requests import Request
-from integration_sdk._sansio.responses import Response
 from integration_sdk.errors import MalformedResponse
 from integration_sdk.models import OutcomeStatus
 from tests.push_model import Model

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from attrs import frozen
 
-from integration_sdk._sansio.requests import Request
-from integration_sdk._sansio.responses import Response
+from integration_sdk._http.requests import Request
+from integration_sdk._http.responses import Response
 from integration_sdk.models import PushRequest
 from integration_sdk.testing import run_virtual
 from tests.push_model import Model, error, request

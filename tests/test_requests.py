@@ -10,9 +10,10 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._sansio import arguments, custom, requests
+from integration_sdk._http import custom, requests
+from integration_sdk._http.requests import Priority, Safety
+from integration_sdk._sansio import arguments
 from integration_sdk._sansio.paging.links import LinkReader
-from integration_sdk._sansio.requests import Priority, Safety
 from integration_sdk.dialect import Dialect, Route
 from integration_sdk.errors import ConfigurationError
 

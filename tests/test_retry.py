@@ -11,13 +11,13 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._sansio.retry_after import UNIX_TIMES_BEGIN, retry_after
-from integration_sdk._sansio.throttling.quota import read_quota
-from integration_sdk._sansio.throttling.retry import (
+from integration_sdk._http.quota import read_quota
+from integration_sdk._http.retry import (
     RetryBudget,
     RetryPolicy,
     pause,
 )
+from integration_sdk._http.retry_after import UNIX_TIMES_BEGIN, retry_after
 from integration_sdk.errors import ConfigurationError
 
 NOW = 1_700_000_000.0

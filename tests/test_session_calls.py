@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._sansio.origin import check_base_url
-from integration_sdk._sansio.requests import Priority, Safety
-from integration_sdk._session import CallInfo, CallOptions, RetryPolicy
-from integration_sdk._session.call import Call
-from integration_sdk._session.call_log import _collecting
+from integration_sdk._http import CallInfo, CallOptions, RetryPolicy
+from integration_sdk._http.call import Call
+from integration_sdk._http.call_log import _collecting
+from integration_sdk._http.origin import check_base_url
+from integration_sdk._http.requests import Priority, Safety
 from integration_sdk.errors import (
     AnswerLost,
     ConfigurationError,

@@ -17,10 +17,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from integration_sdk._sansio.requests import Request
-from integration_sdk._sansio.responses import Response, read_error
-from integration_sdk._session import CallOptions, RetryPolicy, Session, hide
-from integration_sdk._session.key import ApiKey, check_key
+from integration_sdk._http import CallOptions, RetryPolicy, Session, hide
+from integration_sdk._http.key import ApiKey, check_key
+from integration_sdk._http.requests import Request
+from integration_sdk._http.responses import Response, read_error
 from integration_sdk.errors import ConfigurationError, IntegrationError, NotSent
 from tests.session_support import (
     ONE_CALL,

@@ -13,10 +13,10 @@ import aiohttp
 import pytest
 from attrs import define
 
-from integration_sdk._sansio.requests import Phase
-from integration_sdk._sansio.responses import Response
-from integration_sdk._session import CallOptions, Session
-from integration_sdk._session import transport as transport_module
+from integration_sdk._http import CallOptions, Session
+from integration_sdk._http import transport as transport_module
+from integration_sdk._http.requests import Phase
+from integration_sdk._http.responses import Response
 from integration_sdk.errors import AnswerLost, ClientClosed, IntegrationError, NotSent
 from tests.session_support import (
     KEY,

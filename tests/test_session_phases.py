@@ -12,9 +12,9 @@ import aiohttp
 import pytest
 from attrs import evolve
 
-from integration_sdk._sansio.requests import Phase, Request, Safety
-from integration_sdk._sansio.responses import Failure
-from integration_sdk._session import CallOptions, RetryPolicy, Session
+from integration_sdk._http import CallOptions, RetryPolicy, Session
+from integration_sdk._http.requests import Phase, Request, Safety
+from integration_sdk._http.responses import Failure
 from integration_sdk.errors import (
     AnswerLost,
     IntegrationError,

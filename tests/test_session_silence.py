@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from integration_sdk import Client, ConfigurationError, PushRequest
-from integration_sdk._session import CallOptions
+from integration_sdk._http import CallOptions
 from integration_sdk.errors import AnswerLost, NotSent
 from integration_sdk.sandbox import Sandbox
 from tests.session_support import (

@@ -10,7 +10,7 @@ import pytest
 from attrs import define, field
 
 from integration_sdk import Client, SharedRate
-from integration_sdk._session import CallOptions, RetryPolicy
+from integration_sdk._http import CallOptions, RetryPolicy
 from integration_sdk.errors import ConfigurationError, NotSent
 from tests.session_support import KEY, VirtualService, read, virtual_session, write
 

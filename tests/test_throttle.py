@@ -11,11 +11,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from integration_sdk._sansio.requests import Priority
-from integration_sdk._sansio.responses import Response
-from integration_sdk._sansio.throttling.fair_queue import MOST_IDLE_SHARES, Ticket
-from integration_sdk._sansio.throttling.gate import PROBE_PATIENCE, Refusal
-from integration_sdk._sansio.throttling.throttle import MOST_TRUST, Throttle
+from integration_sdk._http.fair_queue import MOST_IDLE_SHARES, Ticket
+from integration_sdk._http.gate import PROBE_PATIENCE, Refusal
+from integration_sdk._http.requests import Priority
+from integration_sdk._http.responses import Response
+from integration_sdk._http.throttle import MOST_TRUST, Throttle
 from tests.session_support import least, most, refusal
 
 

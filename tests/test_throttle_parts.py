@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._sansio.throttling.gate import (
+from integration_sdk._http.gate import (
     LONGEST_PROBE_INTERVAL,
     PROBE_PATIENCE,
     RetryAfterGate,
 )
-from integration_sdk._sansio.throttling.pace import RatePacer
-from integration_sdk._sansio.throttling.window import AimdLimit
+from integration_sdk._http.pace import RatePacer
+from integration_sdk._http.window import AimdLimit
 from tests.session_support import least, most, refusal
 
 FLOORS = st.one_of(st.none(), st.floats(0.01, 1e6))

@@ -30,6 +30,7 @@ from integration_sdk._coordinator.push_list import PushList, Service
 from integration_sdk._coordinator.push_protocol import PushProtocol
 from integration_sdk._coordinator.sender import CheckRecord, Sender
 from integration_sdk._coordinator.tracker import PushTracker
+from integration_sdk._http.retry import RetryPolicy
 from integration_sdk._journal import Journal, KeyJournal, SqliteJournal
 from integration_sdk._sansio.arguments import (
     is_number,
@@ -41,7 +42,6 @@ from integration_sdk._sansio.arguments import (
 from integration_sdk._sansio.pushing import outcomes
 from integration_sdk._sansio.pushing.effects import Policy
 from integration_sdk._sansio.pushing.progress import PushProgress
-from integration_sdk._sansio.throttling.retry import RetryPolicy
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ClientClosed, ConfigurationError
 from integration_sdk.models import OutcomeStatus, PushRequest

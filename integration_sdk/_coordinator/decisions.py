@@ -10,7 +10,7 @@ from integration_sdk._coordinator.push import Push
 from integration_sdk._coordinator.push_protocol import PushProtocol
 from integration_sdk._coordinator.sender import Sender
 from integration_sdk._coordinator.tracker import PushTracker
-from integration_sdk._sansio import requests
+from integration_sdk._http import requests
 from integration_sdk._sansio.pushing import outcomes, submissions
 from integration_sdk._sansio.pushing.evidence import in_lane
 from integration_sdk._sansio.pushing.intents import Intent

@@ -18,9 +18,11 @@ from integration_sdk._coordinator import clock
 from integration_sdk._coordinator.places import Place
 from integration_sdk._coordinator.push_list import PushList, Service
 from integration_sdk._coordinator.tasks import this_task
+from integration_sdk._http import judgement
+from integration_sdk._http.judgement import About
+from integration_sdk._http.requests import Phase, Request
+from integration_sdk._http.responses import Failure, Reply, Response
 from integration_sdk._journal import Journal
-from integration_sdk._sansio import judgement
-from integration_sdk._sansio.judgement import About
 from integration_sdk._sansio.pushing import replies
 from integration_sdk._sansio.pushing.effects import (
     Commit,
@@ -36,8 +38,6 @@ from integration_sdk._sansio.pushing.effects import (
 from integration_sdk._sansio.pushing.evidence import answers_another
 from integration_sdk._sansio.pushing.intents import Intent, SendResult
 from integration_sdk._sansio.pushing.replies import ReadReply
-from integration_sdk._sansio.requests import Phase, Request
-from integration_sdk._sansio.responses import Failure, Reply, Response
 from integration_sdk._strays import is_cancelled
 from integration_sdk.errors import (
     AnswerLost,

@@ -13,8 +13,10 @@ from attrs import Factory, define, evolve, field
 
 from integration_sdk._coordinator import clock
 from integration_sdk._coordinator.push_list import page_request
-from integration_sdk._sansio import requests, responses
-from integration_sdk._sansio.judgement import About, Meaning, Row, row
+from integration_sdk._http import requests, responses
+from integration_sdk._http.judgement import About, Meaning, Row, row
+from integration_sdk._http.requests import Priority, Request
+from integration_sdk._http.responses import Fetch, Response
 from integration_sdk._sansio.polling.open_pushes import (
     ListPoll,
     OpenPush,
@@ -26,8 +28,6 @@ from integration_sdk._sansio.polling.open_pushes import (
 from integration_sdk._sansio.polling.schedule import Schedule
 from integration_sdk._sansio.pushing import rows
 from integration_sdk._sansio.pushing.replies import seconds_until
-from integration_sdk._sansio.requests import Priority, Request
-from integration_sdk._sansio.responses import Fetch, Response
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     ApiError,

@@ -21,11 +21,11 @@ from attrs import Factory, define
 
 from integration_sdk._coordinator import clock
 from integration_sdk._coordinator.poll_requests import PollRequests
+from integration_sdk._http.responses import Fetch
 from integration_sdk._sansio.polling import trust
 from integration_sdk._sansio.polling.open_pushes import Follower, OpenPush, Poll
 from integration_sdk._sansio.polling.schedule import Schedule
 from integration_sdk._sansio.pushing import outcomes
-from integration_sdk._sansio.responses import Fetch
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     ClientClosed,

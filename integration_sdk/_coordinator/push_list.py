@@ -14,12 +14,12 @@ from typing import ClassVar, Final, Protocol
 
 from attrs import define, evolve, field, frozen
 
-from integration_sdk._sansio import requests, responses
+from integration_sdk._http import requests, responses
+from integration_sdk._http.requests import Priority, Request
+from integration_sdk._http.responses import Fetch, Reply, Response
 from integration_sdk._sansio.pushing import rows
 from integration_sdk._sansio.pushing.effects import ListPushes
 from integration_sdk._sansio.pushing.evidence import ListedPushes, Operation
-from integration_sdk._sansio.requests import Priority, Request
-from integration_sdk._sansio.responses import Fetch, Reply, Response
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import IntegrationError
 from integration_sdk.models import PushOperation

@@ -20,11 +20,11 @@ from integration_sdk._coordinator.places import Place
 from integration_sdk._coordinator.push_list import SNAPSHOT
 from integration_sdk._coordinator.snapshots import Snapshots
 from integration_sdk._coordinator.tasks import Tasks
+from integration_sdk._http.requests import Request
 from integration_sdk._sansio.pushing import outcomes, protocol, reconcile, replies, submissions
 from integration_sdk._sansio.pushing.effects import Ledger, Machine, Policy
 from integration_sdk._sansio.pushing.intents import Intent, Snapshot, State
 from integration_sdk._sansio.pushing.searches import Searches
-from integration_sdk._sansio.requests import Request
 from integration_sdk._strays import is_cancelled
 from integration_sdk.errors import IntegrationError, JournalError
 from integration_sdk.models import PushOperation, PushRequest

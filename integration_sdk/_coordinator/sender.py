@@ -21,9 +21,9 @@ from integration_sdk._coordinator.places import Place, Places
 from integration_sdk._coordinator.push import Push
 from integration_sdk._coordinator.push_protocol import Delivered, PushProtocol
 from integration_sdk._coordinator.tracker import PushTracker
+from integration_sdk._http.requests import Request
 from integration_sdk._sansio.pushing import outcomes, submissions
 from integration_sdk._sansio.pushing.intents import NOT_THERE, Intent, State
-from integration_sdk._sansio.requests import Request
 from integration_sdk.errors import (
     ClientClosed,
     ConfigurationError,

@@ -15,11 +15,11 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
+from integration_sdk._http.requests import MIB, Priority, Request
+from integration_sdk._http.responses import Fetch, Response, check
 from integration_sdk._sansio.paging.page_queue import PageRequest
 from integration_sdk._sansio.paging.report import ListReport
 from integration_sdk._sansio.paging.walk import Walk
-from integration_sdk._sansio.requests import MIB, Priority, Request
-from integration_sdk._sansio.responses import Fetch, Response, check
 from integration_sdk._strays import is_cancelled
 from integration_sdk.errors import IntegrationError, TooManyRequests
 

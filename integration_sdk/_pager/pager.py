@@ -23,6 +23,13 @@ from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypedDict, TypeVar
 
+from integration_sdk._http.requests import (
+    DEFAULT_PAGE_SIZE,
+    LARGEST_PAGE,
+    MIB,
+    Request,
+)
+from integration_sdk._http.responses import Fetch
 from integration_sdk._pager.checkpoint import Checkpoint
 from integration_sdk._pager.readings import Chunks, Items, ListPage, Pages, save
 from integration_sdk._pager.stream import OnDrift, OnInvalid, Stream
@@ -41,13 +48,6 @@ from integration_sdk._sansio.paging.page_walk import MAX_EMPTY_PAGES, PageWalk
 from integration_sdk._sansio.paging.repair import RepairWalk
 from integration_sdk._sansio.paging.report import ListProgress, ListReport
 from integration_sdk._sansio.paging.walk import Walk
-from integration_sdk._sansio.requests import (
-    DEFAULT_PAGE_SIZE,
-    LARGEST_PAGE,
-    MIB,
-    Request,
-)
-from integration_sdk._sansio.responses import Fetch
 from integration_sdk.errors import ConfigurationError
 
 T_co = TypeVar("T_co", covariant=True)

@@ -18,15 +18,15 @@ from typing import Any, Generic, Literal, TypeVar
 
 from attrs import define, evolve, field
 
+from integration_sdk._http.judgement import About, about
+from integration_sdk._http.responses import Fetch, Response
 from integration_sdk._pager.fetching import Fetched, Fetching, keep_large_blocks
 from integration_sdk._pager.slices import Slices
-from integration_sdk._sansio.judgement import About, about
 from integration_sdk._sansio.paging.cursor import Position, write_cursor
 from integration_sdk._sansio.paging.drift import DriftWatch, shortfall
 from integration_sdk._sansio.paging.items import ItemReader, PageItems, RawPage, collector_paused
 from integration_sdk._sansio.paging.report import ListProgress, ListReport
 from integration_sdk._sansio.paging.walk import Walk
-from integration_sdk._sansio.responses import Fetch, Response
 from integration_sdk._warnings import warn, warn_if_legacy
 from integration_sdk.errors import (
     AnswerLost,

@@ -3,17 +3,15 @@
 Nothing here uses an event loop, a socket, the clock or randomness: time and chance are passed as
 arguments. ::
 
-    requests, routes, custom        build a Request for each operation
     arguments                       check what callers pass
-    responses, shapes               turn a Response into a value or an error
-    codec, plain                    read and write JSON; turn objects into plain dicts
+    codec, plain, shapes            read and write JSON, objects and the document's shapes
     model_fields, pydantic_models   read the fields of users' classes
-    origin, retry_after, cache      check URLs; read Retry-After; keep values for a while
-    masking                         hide the API key where an answer echoes it
+    cache                           keep values for a while
     notifications                   read and verify webhooks
     paging/                         which pages to fetch, and their items
     options/                        push options: check a record, JSON Schema, form
-    throttling/                     when a call may be sent, and whether to send it again
     polling/                        which pushes to poll, and when
     pushing/                        the push protocol
+
+Those of HTTP stand beside what obeys them, in ``_http``.
 """

@@ -15,8 +15,8 @@ from cyclopts.validators import Number
 from rich.console import Console
 
 from integration_sdk._client import Client
+from integration_sdk._http import SessionStats
 from integration_sdk._sansio.paging.report import ListReport
-from integration_sdk._session import SessionStats
 from integration_sdk.cli._display import Bar, Board, say, show_table
 from integration_sdk.cli._outcomes import by_status
 from integration_sdk.cli._service import ApiKey, Flag, Service

@@ -12,8 +12,8 @@ from uuid import uuid4
 
 from rich.console import Console
 
+from integration_sdk._http import requests
 from integration_sdk._journal import JournalReader, SqliteJournal
-from integration_sdk._sansio import requests
 from integration_sdk._sansio.pushing import reconcile
 from integration_sdk._sansio.pushing.effects import Commit, Ledger, Machine
 from integration_sdk._sansio.pushing.intents import DECIDABLE, Intent, KeyClaimed, State

@@ -32,6 +32,7 @@ from typing import Final
 from attrs import astuple, define, evolve, field, frozen
 from msgspec import Raw
 
+from integration_sdk._http.requests import LARGEST_PAGE, Params, Request
 from integration_sdk._sansio.arguments import sendable
 from integration_sdk._sansio.codec import parse_utc, to_utc
 from integration_sdk._sansio.paging.cursor import Position
@@ -40,7 +41,6 @@ from integration_sdk._sansio.paging.items import NO_PAGE, RawPage
 from integration_sdk._sansio.paging.page_queue import PageRequest
 from integration_sdk._sansio.paging.page_size import MOST_CUTS
 from integration_sdk._sansio.paging.walk import Walk
-from integration_sdk._sansio.requests import LARGEST_PAGE, Params, Request
 from integration_sdk.errors import ConfigurationError
 
 MODIFIED: Final = "modifiedDate"

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from attrs import frozen
 
-from integration_sdk._sansio.requests import Params, Request
+from integration_sdk._http.requests import Params, Request
 from integration_sdk.errors import ConfigurationError
 
 VERSION: Final = "1"

@@ -22,11 +22,11 @@ from attrs import Factory, define, field, frozen
 from msgspec import Raw
 
 from integration_sdk._answer_parts import Links
+from integration_sdk._http.requests import Request
 from integration_sdk._sansio.codec import without_halves
 from integration_sdk._sansio.paging.item_models import pydantic_reader, shape_of
 from integration_sdk._sansio.paging.splitting import LinkNames, Number, split
 from integration_sdk._sansio.pydantic_models import Reason, is_pydantic, reason
-from integration_sdk._sansio.requests import Request
 from integration_sdk.errors import InvalidItem, MalformedResponse
 
 Decode = Callable[[bytes], Any]

@@ -16,8 +16,8 @@ from urllib.parse import SplitResult, quote, unquote, urlencode, urljoin, urlspl
 
 from attrs import define, field, frozen
 
+from integration_sdk._http.requests import Params, Request
 from integration_sdk._sansio.paging.cursor import PLACE, number_of, read_query
-from integration_sdk._sansio.requests import Params, Request
 from integration_sdk.errors import UnsafeLink
 
 _PORTS: Final = {"http": 80, "https": 443}

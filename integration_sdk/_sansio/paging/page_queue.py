@@ -14,7 +14,7 @@ from typing import Final
 
 from attrs import define, field, frozen
 
-from integration_sdk._sansio.requests import MIB, Params
+from integration_sdk._http.requests import MIB, Params
 
 GUESSED_BODY: Final = MIB
 """Assumed size of a page in bytes, before one has been received."""

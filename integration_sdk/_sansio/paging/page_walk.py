@@ -32,13 +32,13 @@ from typing import Final
 from attrs import define, evolve, field
 from msgspec import Raw
 
+from integration_sdk._http.requests import Params
 from integration_sdk._sansio.paging.cursor import Position, same_query
 from integration_sdk._sansio.paging.items import RawPage
 from integration_sdk._sansio.paging.links import Link, LinkReader, number_in
 from integration_sdk._sansio.paging.page_queue import PageRequest
 from integration_sdk._sansio.paging.page_size import PageSize
 from integration_sdk._sansio.paging.walk import Walk
-from integration_sdk._sansio.requests import Params
 from integration_sdk.errors import PaginationError
 
 MAX_EMPTY_PAGES: Final = 100_000

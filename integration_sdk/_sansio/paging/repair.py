@@ -45,6 +45,7 @@ from typing import Final
 
 from attrs import define, evolve, field
 
+from integration_sdk._http.requests import LARGEST_PAGE
 from integration_sdk._sansio.paging.cursor import Position
 from integration_sdk._sansio.paging.drift import Keys, mark, shortfall, total_changed
 from integration_sdk._sansio.paging.items import NO_PAGE, RawPage
@@ -52,7 +53,6 @@ from integration_sdk._sansio.paging.page_queue import PageRequest
 from integration_sdk._sansio.paging.page_size import MOST_CUTS, SMALLEST, SilentCap
 from integration_sdk._sansio.paging.report import Drift
 from integration_sdk._sansio.paging.walk import Walk
-from integration_sdk._sansio.requests import LARGEST_PAGE
 from integration_sdk.errors import ResultSetChanged
 
 CHOICES: Final = 200

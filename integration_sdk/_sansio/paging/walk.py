@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 
 from attrs import define, field
 
+from integration_sdk._http.requests import Request
 from integration_sdk._sansio.paging.cursor import Position
 from integration_sdk._sansio.paging.items import RawPage
 from integration_sdk._sansio.paging.page_queue import PageQueue, PageRequest
 from integration_sdk._sansio.paging.report import Drift
-from integration_sdk._sansio.requests import Request
 from integration_sdk.errors import PaginationError
 
 

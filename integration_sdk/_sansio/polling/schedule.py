@@ -30,6 +30,8 @@ from typing import Final
 
 from attrs import Factory, define
 
+from integration_sdk._http.requests import LARGEST_PAGE
+from integration_sdk._http.retry import pause
 from integration_sdk._sansio.polling import worth
 from integration_sdk._sansio.polling.completion_times import Experience
 from integration_sdk._sansio.polling.list_check import ListCheck
@@ -44,8 +46,6 @@ from integration_sdk._sansio.polling.open_pushes import (
 )
 from integration_sdk._sansio.polling.trust import after_end, notification_wait_ends
 from integration_sdk._sansio.polling.worth import ROWS_PER_REQUEST
-from integration_sdk._sansio.requests import LARGEST_PAGE
-from integration_sdk._sansio.throttling.retry import pause
 
 SINGLY: Final = 4
 """Single polls that a company gets per turn."""

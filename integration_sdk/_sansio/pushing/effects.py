@@ -34,9 +34,9 @@ from typing import TypeAlias, TypeVar
 
 from attrs import define, field, frozen
 
+from integration_sdk._http.retry import RetryPolicy
 from integration_sdk._sansio.pushing.evidence import ListedPushes, Operation, Verdict
 from integration_sdk._sansio.pushing.intents import DOUBTED, Intent, Lane, SendResult, State
-from integration_sdk._sansio.throttling.retry import RetryPolicy
 
 
 @frozen

@@ -36,10 +36,10 @@ import msgspec
 from attrs import field, frozen
 from msgspec import structs
 
-from integration_sdk._sansio import judgement
-from integration_sdk._sansio.judgement import Meaning
+from integration_sdk._http import judgement
+from integration_sdk._http.judgement import Meaning
+from integration_sdk._http.requests import Phase, Safety
 from integration_sdk._sansio.pushing.agreement import natural_value
-from integration_sdk._sansio.requests import Phase, Safety
 from integration_sdk._sansio.shapes import is_error_body
 from integration_sdk.errors import JournalError
 

@@ -16,7 +16,7 @@ from itertools import count
 
 from msgspec import structs
 
-from integration_sdk._sansio.judgement import OFFLINE, About, about
+from integration_sdk._http.judgement import OFFLINE, About, about
 from integration_sdk._sansio.pushing.effects import (
     Commit,
     FindOwners,

@@ -12,6 +12,7 @@ from itertools import count
 from attrs import frozen
 from msgspec import structs
 
+from integration_sdk._http.retry import pause
 from integration_sdk._sansio.pushing.effects import (
     Commit,
     FindOwners,
@@ -47,7 +48,6 @@ from integration_sdk._sansio.pushing.intents import (
     State,
 )
 from integration_sdk._sansio.pushing.protocol import record, write
-from integration_sdk._sansio.throttling.retry import pause
 from integration_sdk.errors import ConfigurationError, JournalError
 
 _NOT_YET = {State.SENDING: "still being sent", State.AMBIGUOUS: "still searched for"}

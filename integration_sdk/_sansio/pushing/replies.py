@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 
 from attrs import frozen
 
-from integration_sdk._sansio import responses
+from integration_sdk._http import responses
+from integration_sdk._http.requests import Phase, Request
+from integration_sdk._http.responses import Failure, Reply, Response
+from integration_sdk._http.retry_after import retry_after, service_time
 from integration_sdk._sansio.codec import decode_json
 from integration_sdk._sansio.pushing import rows
 from integration_sdk._sansio.pushing.intents import ACKNOWLEDGED, Intent, SendResult
-from integration_sdk._sansio.requests import Phase, Request
-from integration_sdk._sansio.responses import Failure, Reply, Response
-from integration_sdk._sansio.retry_after import retry_after, service_time
 from integration_sdk.errors import (
     ApiError,
     IntegrationError,

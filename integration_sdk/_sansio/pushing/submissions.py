@@ -8,12 +8,12 @@ from typing import Any
 
 from attrs import evolve
 
-from integration_sdk._sansio import requests
+from integration_sdk._http import requests
+from integration_sdk._http.judgement import About, about
+from integration_sdk._http.requests import Request
 from integration_sdk._sansio.codec import canonical, decode_json
-from integration_sdk._sansio.judgement import About, about
 from integration_sdk._sansio.pushing import outcomes
 from integration_sdk._sansio.pushing.intents import NOT_THERE, Intent, Lane, State, new_intent
-from integration_sdk._sansio.requests import Request
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     BY_STATUS,

@@ -13,9 +13,9 @@ from typing import Final
 
 from attrs import Factory, define, field
 
-from integration_sdk._sansio.requests import Priority
-from integration_sdk._sansio.throttling.gate import RetryAfterGate
-from integration_sdk._sansio.throttling.window import AimdLimit
+from integration_sdk._http.gate import RetryAfterGate
+from integration_sdk._http.requests import Priority
+from integration_sdk._http.window import AimdLimit
 
 FAIR_TURN: Final = 8
 """One turn in this many goes to the least urgent, so that nobody waits for ever."""

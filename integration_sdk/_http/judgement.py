@@ -14,7 +14,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from integration_sdk._sansio.requests import Phase, Safety
+from integration_sdk._http.requests import Phase, Safety
 
 
 class Meaning(Enum):

@@ -12,8 +12,8 @@ import aiohttp
 from aiohttp.http import HttpProcessingError
 from yarl import URL
 
-from integration_sdk._sansio.requests import Phase, Request, Safety
-from integration_sdk._sansio.responses import Failure
+from integration_sdk._http.requests import Phase, Request, Safety
+from integration_sdk._http.responses import Failure
 from integration_sdk.errors import (
     AnswerLost,
     MalformedResponse,

@@ -22,9 +22,9 @@ from typing import Final, Self
 from attrs import define, field, frozen
 
 from integration_sdk._answer_parts import Quota
-from integration_sdk._sansio.responses import Response
-from integration_sdk._sansio.retry_after import retry_after, service_time
-from integration_sdk._sansio.throttling.retry import Jitter, pause
+from integration_sdk._http.responses import Response
+from integration_sdk._http.retry import Jitter, pause
+from integration_sdk._http.retry_after import retry_after, service_time
 
 LONGEST_PROBE_INTERVAL: Final = 4.0
 """Maximum seconds between probes if the service names no time."""

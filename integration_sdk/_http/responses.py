@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
 from integration_sdk._answer_parts import ErrorBody
-from integration_sdk._sansio import judgement
+from integration_sdk._http import judgement
+from integration_sdk._http.judgement import Meaning
+from integration_sdk._http.requests import Phase, Request, Safety
+from integration_sdk._http.retry_after import retry_after, service_time
 from integration_sdk._sansio.codec import LATEST, Json, decode_json
-from integration_sdk._sansio.judgement import Meaning
-from integration_sdk._sansio.requests import Phase, Request, Safety
-from integration_sdk._sansio.retry_after import retry_after, service_time
-from integration_sdk._sansio.shapes import read_error_body, structure
+from integration_sdk._sansio.shapes import read_error_body
 from integration_sdk.errors import (
     BY_STATUS,
     AccountExpired,
@@ -31,10 +31,6 @@ from integration_sdk.errors import (
     PaymentRequired,
     SyncScheduleNotAllowed,
 )
-
-if TYPE_CHECKING:
-    from integration_sdk._sansio.options.options import PushOptions
-    from integration_sdk.models import PushOperation
 
 
 def _pieces(body: bytes | Sequence[bytes]) -> Sequence[bytes]:
@@ -123,38 +119,10 @@ def read_json(request: Request, response: Response, *, exact: bool = False) -> J
     check(request, response)
     if not response.body.strip():
         return None
-    return _placed(request, response, decode_json, response.body, exact=exact)
+    return placed(request, response, decode_json, response.body, exact=exact)
 
 
-def read_push(request: Request, response: Response, *, exact: bool = False) -> PushOperation:
-    """Return the push operation in the answer to a push, an update or a poll.
-
-    One that cannot be read in full has its key, company and status; see `rows.read_brief`.
-    """
-    check(request, response)
-    operation: PushOperation = _placed(request, response, _read_push, response.body, exact=exact)
-    return operation
-
-
-def _read_push(body: bytes, *, exact: bool) -> PushOperation:
-    from integration_sdk._sansio.pushing import rows  # noqa: PLC0415 - for pushes only
-
-    try:
-        return rows.read_full(body, exact=exact)
-    except MalformedResponse as problem:
-        return rows.read_brief(body, problem)
-
-
-def read_options(request: Request, response: Response) -> PushOptions:
-    """Return the push options description."""
-    from integration_sdk._sansio.options.options import PushOptions  # noqa: PLC0415 - for pushes only
-    from integration_sdk.models import PropertyDescription  # noqa: PLC0415 - for pushes only
-
-    value = read_json(request, response)
-    return PushOptions.of(_placed(request, response, structure, value, PropertyDescription))
-
-
-def _placed(
+def placed(
     request: Request, response: Response, read: Callable[..., Any], *args: Any, **kw: Any
 ) -> Any:
     """Return ``read(...)``, and add the request to its error if it fails."""

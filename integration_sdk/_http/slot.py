@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 from attrs import define
 
-from integration_sdk._sansio.responses import Reply
-from integration_sdk._session.call import Call
+from integration_sdk._http.call import Call
+from integration_sdk._http.responses import Reply
 
 
 @define(eq=False)

@@ -15,12 +15,12 @@ from typing import Self
 
 from attrs import define, field
 
-from integration_sdk._sansio.responses import Response
-from integration_sdk._sansio.throttling.fair_queue import Ticket
-from integration_sdk._sansio.throttling.gate import Refusal
-from integration_sdk._sansio.throttling.throttle import Throttle
-from integration_sdk._session.call import Call
-from integration_sdk._session.transport import Carrier
+from integration_sdk._http.call import Call
+from integration_sdk._http.fair_queue import Ticket
+from integration_sdk._http.gate import Refusal
+from integration_sdk._http.responses import Response
+from integration_sdk._http.throttle import Throttle
+from integration_sdk._http.transport import Carrier
 from integration_sdk.errors import ClientClosed
 
 _log = logging.getLogger("integration_sdk.session")

@@ -9,14 +9,14 @@ from typing import Any
 
 from attrs import Attribute, define, evolve, field, frozen
 
+from integration_sdk._http.failures import lost
+from integration_sdk._http.fair_queue import Ticket
+from integration_sdk._http.key import Hidden
+from integration_sdk._http.requests import Phase, Priority, Request
+from integration_sdk._http.responses import Failure, Reply, Response, read_error
+from integration_sdk._http.retry import RetryPolicy
+from integration_sdk._http.transport import Transmission
 from integration_sdk._sansio.arguments import is_number
-from integration_sdk._sansio.requests import Phase, Priority, Request
-from integration_sdk._sansio.responses import Failure, Reply, Response, read_error
-from integration_sdk._sansio.throttling.fair_queue import Ticket
-from integration_sdk._sansio.throttling.retry import RetryPolicy
-from integration_sdk._session.failures import lost
-from integration_sdk._session.key import Hidden
-from integration_sdk._session.transport import Transmission
 from integration_sdk.errors import ClientClosed, ConfigurationError, IntegrationError, NotSent
 
 

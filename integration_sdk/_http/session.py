@@ -26,27 +26,27 @@ from uuid import uuid4
 import backoff
 
 from integration_sdk._answer_parts import Quota
-from integration_sdk._sansio import judgement
-from integration_sdk._sansio.judgement import OFFLINE, About, Meaning
-from integration_sdk._sansio.origin import check_base_url, check_proxy
-from integration_sdk._sansio.requests import Request, Safety
-from integration_sdk._sansio.responses import Failure, Reply, Response
-from integration_sdk._sansio.shapes import is_services_own
-from integration_sdk._sansio.throttling.gate import Refusal
-from integration_sdk._sansio.throttling.quota import read_quota
-from integration_sdk._sansio.throttling.retry import (
+from integration_sdk._http import judgement
+from integration_sdk._http.call import Call, CallOptions, ended, too_late, turned_away
+from integration_sdk._http.call_log import CallInfo, CallLog, SessionStats
+from integration_sdk._http.gate import Refusal
+from integration_sdk._http.judgement import OFFLINE, About, Meaning
+from integration_sdk._http.key import ApiKey, ApiKeySource, Hidden, hide
+from integration_sdk._http.loop_state import GateClosed, LoopState
+from integration_sdk._http.origin import check_base_url, check_proxy
+from integration_sdk._http.quota import read_quota
+from integration_sdk._http.rate import SharedRate
+from integration_sdk._http.requests import Request, Safety
+from integration_sdk._http.responses import Failure, Reply, Response
+from integration_sdk._http.retry import (
     Jitter,
     RetryBudget,
     has_attempt_left,
 )
-from integration_sdk._sansio.throttling.throttle import Throttle
-from integration_sdk._session.call import Call, CallOptions, ended, too_late, turned_away
-from integration_sdk._session.call_log import CallInfo, CallLog, SessionStats
-from integration_sdk._session.key import ApiKey, ApiKeySource, Hidden, hide
-from integration_sdk._session.loop_state import GateClosed, LoopState
-from integration_sdk._session.rate import SharedRate
-from integration_sdk._session.slot import Slot
-from integration_sdk._session.transport import CONNECTIONS, Carrier, Transmission, Transport
+from integration_sdk._http.slot import Slot
+from integration_sdk._http.throttle import Throttle
+from integration_sdk._http.transport import CONNECTIONS, Carrier, Transmission, Transport
+from integration_sdk._sansio.shapes import is_services_own
 from integration_sdk.errors import ClientClosed, NotSent
 
 if TYPE_CHECKING:

@@ -48,13 +48,13 @@ from typing import Final
 
 from attrs import define, evolve, field
 
-from integration_sdk._sansio.requests import Priority
-from integration_sdk._sansio.responses import Response
-from integration_sdk._sansio.throttling.fair_queue import CompanyLimits, FairQueue, Ticket
-from integration_sdk._sansio.throttling.gate import Refusal, RetryAfterGate
-from integration_sdk._sansio.throttling.pace import RatePacer
-from integration_sdk._sansio.throttling.retry import Jitter
-from integration_sdk._sansio.throttling.window import AimdLimit
+from integration_sdk._http.fair_queue import CompanyLimits, FairQueue, Ticket
+from integration_sdk._http.gate import Refusal, RetryAfterGate
+from integration_sdk._http.pace import RatePacer
+from integration_sdk._http.requests import Priority
+from integration_sdk._http.responses import Response
+from integration_sdk._http.retry import Jitter
+from integration_sdk._http.window import AimdLimit
 
 FIRST_WINDOW: Final = 20.0
 """Maximum requests in flight at first, or the limit per company if that is higher; adjusted by

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from attrs import define, field
 
-from integration_sdk._sansio.masking import MASK, Secret
+from integration_sdk._http.masking import MASK, Secret
 from integration_sdk._strays import is_cancelled
 from integration_sdk.errors import ConfigurationError, NotSent
 

@@ -11,11 +11,11 @@ from contextvars import ContextVar
 
 from attrs import define, field, frozen
 
-from integration_sdk._sansio.responses import Response
+from integration_sdk._http.call import Call
+from integration_sdk._http.responses import Response
+from integration_sdk._http.retry import RetryBudget
+from integration_sdk._http.throttle import Throttle
 from integration_sdk._sansio.shapes import read_error_body
-from integration_sdk._sansio.throttling.retry import RetryBudget
-from integration_sdk._sansio.throttling.throttle import Throttle
-from integration_sdk._session.call import Call
 from integration_sdk.errors import ApiError, IntegrationError
 
 _log = logging.getLogger("integration_sdk.session")

@@ -32,9 +32,7 @@ from aiohttp.connector import Connection
 from attrs import define, field
 from yarl import URL
 
-from integration_sdk._sansio.requests import Request, Safety
-from integration_sdk._sansio.responses import Failure, Reply, Response
-from integration_sdk._session.failures import (
+from integration_sdk._http.failures import (
     ERRORS,
     Lost,
     Unusable,
@@ -42,7 +40,9 @@ from integration_sdk._session.failures import (
     reason,
     too_large,
 )
-from integration_sdk._session.key import ApiKey, Hidden
+from integration_sdk._http.key import ApiKey, Hidden
+from integration_sdk._http.requests import Request, Safety
+from integration_sdk._http.responses import Failure, Reply, Response
 from integration_sdk._strays import is_cancelled
 from integration_sdk._version import __version__
 from integration_sdk.errors import ClientClosed, ConfigurationError
