@@ -208,6 +208,15 @@ class Pager(Generic[T_co]):
         """Iterate over the items, from the start or the cursor."""
         return Items(self._read())
 
+    def raw(self) -> Items[bytes]:
+        """Iterate over the items' bytes as the service wrote them, undecoded.
+
+        For whoever passes them on, as into a file or to another parser. All else is as with
+        items: order, cursor, `report` and what *on_drift* says. ``list(model=msgspec.Raw)`` gives
+        the same in pages and chunks.
+        """
+        return Items(self._read(reader=ItemReader(bytes)))
+
     def pages(self) -> Pages[T_co]:
         """Iterate over the pages, including empty ones."""
         return Pages(self._read(want_extra=True), self._checkpoint)
@@ -252,14 +261,15 @@ class Pager(Generic[T_co]):
         limit: int | None = None,
         want_extra: bool = False,
         one_call: bool = False,
-    ) -> Stream[T_co]:
+        reader: ItemReader | None = None,
+    ) -> Stream[Any]:
         ahead = self._prefetch if prefetch is None else prefetch
         bound = _lower(limit, self._limit)
         watches = self._on_drift != "repair" and self._changes is None
         self._start = self._starting_position()
         self._stream = Stream(
             walk=self._walk(PageQueue(ahead, self._max_bytes), bound),
-            reader=self._reader,
+            reader=reader or self._reader,
             fetch=self._fetch,
             clock=self._clock,
             on_invalid=self._on_invalid,

@@ -97,7 +97,7 @@ class ItemReader:
         """Return a reader of *model*, or of plain values if it is None.
 
         Args:
-            model: A pydantic model, or any class that `shape_of` takes.
+            model: A pydantic model, any class that `shape_of` takes, or `msgspec.Raw`.
             decode: A function that decodes an item's bytes, instead of *model*.
             exact: Whether fractions without an annotation become Decimal.
 
@@ -109,6 +109,8 @@ class ItemReader:
         numbers = Decimal if exact else None
         if model is None:
             return cls(msgspec.json.Decoder(float_hook=numbers).decode)
+        if model is Raw:
+            return cls(Raw.copy)  # a view would keep its whole page in memory
         if is_pydantic(model):
             return cls(bytes, pydantic_reader(model, exact=exact), True, reason)
         shape = shape_of(model)
