@@ -86,3 +86,24 @@ def unseen(model: Model, asked: Request, missing: int) -> Response | None:
     held = model.by_key.get(asked.path.rsplit("/", 1)[-1])
     hidden = held and held.record["number"] < missing and model.now() < held.began + 30
     return error(404) if hidden else None
+
+
+@pytest.mark.parametrize(("times", "status"), [(1, "SUCCESS"), (2, "PENDING")])
+async def test_one_404_alone_loses_no_push_that_was_there(times: int, status: str) -> None:
+    """A single answer that lacks an old push proves nothing; a second in a row does."""
+    left = times
+
+    def answer(asked: Request) -> Response | None:
+        nonlocal left
+        if asked.operation == "pushes.list":
+            return error(405)
+        if asked.operation == "push.create" or model.now() < 100 or not left:
+            return None
+        left -= 1
+        return error(404)
+
+    model = Model(lambda _: 300.0, answer=answer)
+    async with asyncio.timeout(3600), coordinator(model) as pushes:
+        outcome = await (await pushes.submit(requests(1)[0]))
+
+    assert (outcome.status, left) == (status, 0)

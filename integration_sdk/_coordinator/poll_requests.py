@@ -35,6 +35,7 @@ from integration_sdk.errors import (
     ConfigurationError,
     IntegrationError,
     MalformedResponse,
+    NotFound,
     ResponseTooLarge,
     TransportError,
 )
@@ -118,11 +119,10 @@ class PollRequests:
 
     def _not_read(self, poll: SinglePoll, request: Request, answer: Response) -> None:
         error = responses.read_error(request, answer)
-        newborn = poll.push.exists and clock.now() - poll.push.born < NEWBORN
         match row(answer.status):
             case Row(about=About.KEY | About.ACCOUNT):
                 self._refused(poll, error)
-            case Row(read=Meaning.REFUSED) if answer.status == NOT_FOUND and newborn:
+            case Row(read=Meaning.REFUSED) if answer.status == NOT_FOUND and _may_lag(poll.push):
                 self._note(poll, error)
                 self.schedule.not_shown(poll, clock.now())
             case Row(read=Meaning.REFUSED):
@@ -236,3 +236,11 @@ def _lacks_details(operation: PushOperation) -> bool:
         return operation.data is None and not operation.error_message
     failed = operation.status is PushStatus.FAILED
     return failed and operation.validation is None and operation.error_message is None
+
+
+def _may_lag(push: OpenPush) -> bool:
+    """Whether a 404 may come from reads that lag behind: one alone says nothing of a known push."""
+    if not push.exists:
+        return False
+    before = push.trouble.error if push.trouble is not None else None
+    return not isinstance(before, NotFound) or clock.now() - push.born < NEWBORN
