@@ -270,14 +270,13 @@ def judge(intent: Intent, view: View, *, exclusive: bool) -> Verdict:
     return Verdict(State.UNRESOLVED, candidates=tuple(islice(keys, _MOST_CANDIDATES)))
 
 
-def is_missing(intent: Intent, last: Verdict | None) -> bool:
+def is_missing(intent: Intent) -> bool:
     """Whether a create may be sent again for want of any sign of it; no proof that it is not there.
 
-    The natural key is what the new push can be told by, should both turn up.
-
-    *last*: What the last listing suggested. Candidates of any listing stay unexplained.
+    The natural key is what the new push can be told by, should both turn up. Candidates of any
+    listing stay unexplained.
     """
-    if intent.state is not State.ABSENT or last != Verdict(State.ABSENT) or intent.candidates:
+    if intent.state is not State.ABSENT or intent.candidates:
         return False
     return intent.method == CREATES and None not in {intent.natural_key, intent.payload}
 

@@ -283,7 +283,9 @@ def may_resend(ledger: Ledger, intent_id: str, *, transmissions: int) -> bool:
     for ever.
     """
     intent = ledger.get(intent_id)
-    if intent is None or not is_missing(intent, ledger.concluded.get(intent_id)):
+    if intent is None or not is_missing(intent):
+        return False
+    if ledger.concluded.get(intent_id) != Verdict(State.ABSENT):  # an earlier run's word is old
         return False
     sent, before = 1, ledger.get(intent.parent or "")
     while before is not None:  # a refused parent is settled, and so not in the ledger
