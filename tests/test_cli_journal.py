@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from integration_sdk._journal import SqliteJournal
 from integration_sdk._sansio.pushing.intents import Intent, Lane, State, new_intent
@@ -31,6 +32,7 @@ WAYS = {
     State.ACKED: (State.SENDING,),
     State.FINAL: (State.SENDING, State.ACKED),
     State.UNRESOLVED: (State.SENDING, State.AMBIGUOUS),
+    State.ABSENT: (State.SENDING, State.AMBIGUOUS),
 }
 
 
@@ -196,6 +198,10 @@ def test_a_decision_is_on_record(
         (["cc1", "--resend"], "only what is ABSENT or UNRESOLVED can be decided"),
         (["aa1"], "give one of --resend, --abandon and --bind KEY"),
         (["aa1", "--resend", "--abandon"], "give one of"),
+        (["--abandon"], "give an intent, or --all-absent"),
+        (["aa1", "--all-absent", "--abandon"], "give an intent, or --all-absent"),
+        (["--all-absent", "--bind", "k-7"], "--bind is for one push"),
+        (["--all-absent"], "give one of --resend, --abandon and --bind KEY"),
     ],
     ids=lambda one: " ".join(one) if isinstance(one, list) else "",
 )
@@ -208,6 +214,58 @@ def test_a_decision_that_cannot_be_made_changes_nothing(
     assert main(["pushes", "resolve", *arguments, "--journal", journal]) == 2
 
     assert complaint in capsys.readouterr().err
+    assert asyncio.run(read(journal)) == before
+
+
+@pytest.fixture
+def absent(tmp_path: Path) -> str:
+    """A journal with five pushes that are ABSENT and one that is not."""
+    path = tmp_path / "absent.db"
+    lone = intent("aa1", State.ABSENT)
+    keyed = [
+        structs.replace(row, natural_key="number", natural_value="1")
+        for row in (
+            lone,
+            intent("aa2", State.ABSENT),
+            intent("bb1", State.ABSENT, candidates=("k-7",)),
+            structs.replace(intent("bb2", State.ABSENT), method="PUT", record_id="r-1"),
+            intent("bb3"),
+        )
+    ]
+    asyncio.run(write(path, [*keyed, intent("bb4", State.ABSENT)]))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("option", "next_step"), [("--resend", "to be sent once more"), ("--abandon", "given up")]
+)
+def test_one_decision_for_all_that_no_list_shows(
+    absent: str, option: str, next_step: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that `in_doubt="resend"` means; candidates, updates and others are left alone."""
+    before = asyncio.run(read(absent))
+
+    assert main(["pushes", "resolve", "--all-absent", "--journal", absent, option]) == 0
+
+    rows = asyncio.run(read(absent))
+    decided = {name for name in before if rows[name].decision == option.strip("-")}
+    assert decided == {"aa1", "aa2"}
+    assert {name: rows[name] for name in before.keys() - decided} == {
+        name: before[name] for name in before.keys() - decided
+    }
+    sent = {row.parent for row in rows.values() if row.state is State.INTENT}
+    assert sent == (decided if option == "--resend" else set())
+    told = f"2 of 6 pushes in doubt, those that no list shows: {next_step}"
+    assert told in " ".join(capsys.readouterr().out.split())
+
+
+def test_all_of_none_is_no_error(journal: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A job may run it every night."""
+    before = asyncio.run(read(journal))
+
+    assert main(["pushes", "resolve", "--all-absent", "--resend", "--journal", journal]) == 0
+
+    assert "0 of 2 pushes in doubt" in capsys.readouterr().out
     assert asyncio.run(read(journal)) == before
 
 

@@ -13,6 +13,7 @@ import math
 import os
 import random
 from collections.abc import AsyncIterable, Callable, Iterable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self, get_args
@@ -22,7 +23,7 @@ from attrs import evolve
 from integration_sdk._coordinator import clock, decisions, recovery
 from integration_sdk._coordinator.bulk import Bulk, PushRun, RaiseOn, checked
 from integration_sdk._coordinator.driver import ProtocolDriver
-from integration_sdk._coordinator.options import CoordinatorOptions, Leave
+from integration_sdk._coordinator.options import CoordinatorOptions, InDoubt, Leave
 from integration_sdk._coordinator.places import Places, Refusals
 from integration_sdk._coordinator.poller import Poller
 from integration_sdk._coordinator.push import Push, PushEvent
@@ -91,11 +92,13 @@ class Coordinator:
         on_event: Callable[[PushEvent], None] | None = None,
         fetch_data: bool = False,
         patience: float = 30.0,
+        in_doubt: InDoubt = "ask",
         max_pause: float | None = 600.0,
         retry: RetryPolicy = FIVE_TIMES,
         chance: Callable[[], float] = random.random,
     ) -> None:
         one_of("leave", leave, get_args(Leave))
+        one_of("in_doubt", in_doubt, get_args(InDoubt))
         true_or_false("store_payloads", store_payloads)
         true_or_false("exclusive", exclusive)
         true_or_false("fetch_data", fetch_data)
@@ -123,7 +126,7 @@ class Coordinator:
         )
         self._chance = chance
         self._check, self._fetch_data, self._on_event = check, fetch_data, on_event
-        self._leave = leave
+        self._leave, self._in_doubt = leave, in_doubt
         self._max_open, self._places = max_open, asyncio.Semaphore(max_open)
         self._sending = Places(max_in_flight, refusals)
         self._sender: Sender | None = None
@@ -147,6 +150,8 @@ class Coordinator:
             on_event=self._on_event,
         )
         sender = Sender(tracker, protocol, self._sending, self._check)
+        if self._in_doubt == "resend":
+            tracker.resend = partial(decisions.resend_missing, sender)
         try:
             self.recovered = tuple(await recovery.recover(sender))
         except BaseException:

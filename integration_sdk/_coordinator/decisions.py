@@ -6,6 +6,8 @@ out even if the caller is cancelled.
 
 from __future__ import annotations
 
+import logging
+
 from integration_sdk._coordinator.push import Push
 from integration_sdk._coordinator.push_protocol import PushProtocol
 from integration_sdk._coordinator.sender import Sender
@@ -14,8 +16,10 @@ from integration_sdk._http import requests
 from integration_sdk._sansio.pushing import outcomes, submissions
 from integration_sdk._sansio.pushing.evidence import in_lane
 from integration_sdk._sansio.pushing.intents import Intent
-from integration_sdk.errors import ClientClosed, ConfigurationError
+from integration_sdk.errors import ClientClosed, ConfigurationError, JournalError
 from integration_sdk.models import PushRequest
+
+logger = logging.getLogger("integration_sdk.pushes")
 
 
 async def bind(tracker: PushTracker, protocol: PushProtocol, intent_id: str, key: str) -> Push:
@@ -97,6 +101,24 @@ async def _resend(sender: Sender, before: Intent, again: Push) -> Push:
     again.intent = intent.id
     await sender.resume(again, intent)
     return again
+
+
+async def resend_missing(sender: Sender, push: Push, intent: Intent) -> None:
+    """Send a push once more that no list shows; it keeps its reference, and has one outcome."""
+    tracker, protocol = sender.tracker, sender.protocol
+    stopped = tracker.stopped is not None or protocol.driver.closing.is_set()
+    if stopped or not protocol.may_resend(intent.id):  # a listing may have found it meanwhile
+        tracker.doubt_again(push, protocol.ledger.get(intent.id) or intent)
+        return
+    try:
+        again = await protocol.resend(intent.id, *sender.new_ids())
+    except JournalError as error:
+        logger.warning("%s is not sent again, since that was not recorded: %s", intent, error)
+        tracker.doubt_again(push, protocol.ledger.get(intent.id) or intent)
+        return
+    logger.warning("no list shows %s: it is sent again as intent %s", intent, again.id)
+    push.intent = again.id
+    await sender.resume(push, again)
 
 
 def _check_open(protocol: PushProtocol) -> None:

@@ -9,6 +9,7 @@ from typing import Literal, TypedDict
 from integration_sdk._coordinator.push import PushEvent
 
 Leave = Literal["drain", "detach", "cancel"]
+InDoubt = Literal["ask", "resend"]
 
 
 class CoordinatorOptions(TypedDict, total=False):
@@ -35,6 +36,13 @@ class CoordinatorOptions(TypedDict, total=False):
             where the list of pushes leaves it out. Default False. A push that has ended before is
             answered from the journal, which has no data.
         patience: Seconds to search the list for a push whose answer was lost; default 30.
+        in_doubt: "ask", the default, leaves every push that the lists cannot settle to you, with
+            the outcome IN_DOUBT. "resend" sends again, on record, what no list has shown for as
+            long as *patience*: a create with a ``natural_key``, in whose connection and data type
+            no push is unexplained; also where an earlier run left it. The outcome is that of the
+            new push. The risk is yours: a request that reaches the service later than
+            *patience*, or a push that its list shows later, is then there twice. Five requests
+            for one record are the most; after them, and for any other push, it stays IN_DOUBT.
         max_pause: Seconds that the service may ask to wait before more is sent; default 600.
             If it asks for more, as when a daily quota is used up, the run ends with the
             service's error, whose ``retry_at`` says when to come back: open pushes are PENDING,
@@ -50,4 +58,5 @@ class CoordinatorOptions(TypedDict, total=False):
     on_event: Callable[[PushEvent], None] | None
     fetch_data: bool
     patience: float
+    in_doubt: InDoubt
     max_pause: float | None

@@ -179,6 +179,11 @@ class PushProtocol:
         """Record the caller's decision to give up an intent in doubt."""
         return await self.driver.drive(reconcile.abandon(self.ledger, intent_id))
 
+    def may_resend(self, intent_id: str) -> bool:
+        """Whether an intent in doubt may be sent again, if the caller lets us decide."""
+        transmissions = self.policy.retry.attempts
+        return reconcile.may_resend(self.ledger, intent_id, transmissions=transmissions)
+
     async def resend(self, intent_id: str, new_id: str, idempotency_key: str | None) -> Intent:
         """Record the caller's decision to send an intent again; return the new one."""
         machine = reconcile.resend(

@@ -7,6 +7,7 @@
            --> followed by the poller         --> SUCCESS FAILED TIMED_OUT, PENDING
            --> in doubt --> followed          the list shows it
                         --> IN_DOUBT          the list does not; may be found later
+                        --> sender            no list shows it, and the caller wants it resent
 
 Final states are recorded before they are reported, many in one commit.
 """
@@ -15,10 +16,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
 from attrs import Factory, define, evolve
 
@@ -71,6 +72,7 @@ class PushTracker:
         over: Whether the block has been left.
         idle: Set while every push has an outcome.
         waits: Ends bounded waits.
+        resend: Sends a push once more that no list shows; None leaves that to the caller.
     """
 
     poller: Poller
@@ -92,6 +94,7 @@ class PushTracker:
     waits: Waits = Factory(
         lambda self: Waits(self._expired, self.poller.poll_before_expiry), takes_self=True
     )
+    resend: Callable[[Push, Intent], Coroutine[Any, Any, None]] | None = None
     _taken_over: set[Push] = Factory(set)
     _finals: list[tuple[Push, PushOperation]] = Factory(list)
     _recording: bool = False
@@ -230,8 +233,21 @@ class PushTracker:
             del self.doubted[intent.id]
             logger.info("%s was found: it is push %s", intent, intent.key)
             self.follow(push, intent, submissions.recorded_operation(intent))
+        elif self.resend and push.outcome is None and self.protocol.may_resend(intent.id):
+            del self.doubted[intent.id]
+            for each in push._with_twins:
+                self.waits.forget(each)  # they begin anew with the new push
+            self.tasks.start(self.resend(push, intent))
         else:
             self._leave_in_doubt(push, intent)
+
+    def doubt_again(self, push: Push, intent: Intent) -> None:
+        """Take back a push that could not be sent again; it may have been found meanwhile."""
+        self.doubted[intent.id] = push
+        if intent.key is None:
+            self._leave_in_doubt(push, intent)
+        else:
+            self.intent_changed(intent)
 
     def _leave_in_doubt(self, push: Push, intent: Intent | None) -> None:
         """Give *push* the outcome IN_DOUBT; it may still be found later."""

@@ -349,14 +349,15 @@ def resume(
 
 @_pushes.command
 def resolve(
-    intent: str,
+    intent: str | None = None,
     *,
     journal: str,
+    all_absent: Flag = False,
     resend: Flag = False,
     abandon: Flag = False,
     bind: str | None = None,
 ) -> None:
-    """Decide, on record, about a push in doubt. Needs no network; resume carries it out.
+    """Decide, on record, about pushes in doubt. Needs no network; resume carries it out.
 
     Parameters
     ----------
@@ -364,6 +365,9 @@ def resolve(
         As list and the outcome give it; its beginning is enough.
     journal
         As it was given to push.
+    all_absent
+        In place of an intent: each create with a natural key that no list has shown, and that
+        no other push could be.
     resend
         Push the record once more, at the risk of having it twice.
     abandon
@@ -375,5 +379,9 @@ def resolve(
     given = [decision for decision, value in chosen.items() if value not in {None, False}]
     if len(given) != 1:
         raise ConfigurationError("give one of --resend, --abandon and --bind KEY")
+    if all_absent == (intent is not None):
+        raise ConfigurationError("give an intent, or --all-absent")
+    if all_absent and bind is not None:
+        raise ConfigurationError("--bind is for one push, not for --all-absent")
     out = Console(file=stdout())
     asyncio.run(_journals.resolve(journal, intent, out, decision=given[0], key=bind))

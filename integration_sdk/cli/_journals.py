@@ -16,6 +16,7 @@ from integration_sdk._http import requests
 from integration_sdk._journal import JournalReader, SqliteJournal
 from integration_sdk._sansio.pushing import reconcile
 from integration_sdk._sansio.pushing.effects import Commit, Ledger, Machine
+from integration_sdk._sansio.pushing.evidence import is_missing
 from integration_sdk._sansio.pushing.intents import DECIDABLE, Intent, KeyClaimed, State
 from integration_sdk.cli._display import say, show_table
 from integration_sdk.errors import ConfigurationError
@@ -107,13 +108,14 @@ def _facts(row: Intent) -> dict[str, Any]:
 
 
 async def resolve(
-    journal: str, intent: str, out: Console, *, decision: Decision, key: str | None
+    journal: str, intent: str | None, out: Console, *, decision: Decision, key: str | None
 ) -> None:
     """Record a decision about a push in doubt; `resume` carries it out.
 
     Args:
         journal: The journal file.
-        intent: The id of the push in the journal, or its beginning.
+        intent: The id of the push in the journal, or its beginning; None for each create with a
+            natural key that no list shows.
         out: Where to print the next step.
         decision: "resend", "abandon" or "bind".
         key: The key of the push, for "bind".
@@ -130,9 +132,12 @@ async def resolve(
         unsettled = await kept.unsettled()
         for row in unsettled:
             ledger.note(row)
-        chosen = _chosen(unsettled, intent)
+        chosen = (
+            list(filter(is_missing, unsettled)) if intent is None else [_one(unsettled, intent)]
+        )
         try:
-            await _record(kept, _machine(ledger, chosen, decision, key))
+            for row in chosen:
+                await _record(kept, _machine(ledger, row, decision, key))
         except KeyClaimed:
             owner = (await kept.owners([key or ""])).get(key or "")
             raise KeyClaimed(
@@ -141,14 +146,19 @@ async def resolve(
             ) from None
     resume = f"`integration-sdk pushes resume --journal {journal}`"
     said = {
-        "resend": f"is to be sent once more. {resume} sends it.",
-        "abandon": "is given up.",
-        "bind": f"is push {key}. {resume} waits for its end.",
+        "resend": f"to be sent once more. {resume} does it.",
+        "abandon": "given up.",
+        "bind": f"push {key}. {resume} waits for its end.",
     }
-    say(out, f"On record: {chosen.reference or chosen.id} {said[decision]}")
+    if intent is not None:
+        say(out, f"On record: {chosen[0].reference or chosen[0].id} is {said[decision]}")
+        return
+    doubts = sum(row.state in DECIDABLE for row in unsettled)
+    some = f"{len(chosen):,} of {doubts:,} pushes in doubt, those that no list shows"
+    say(out, f"On record for {some}: {said[decision]}")
 
 
-def _chosen(rows: Iterable[Intent], intent: str) -> Intent:
+def _one(rows: Iterable[Intent], intent: str) -> Intent:
     found = [row for row in rows if intent and row.id.startswith(intent)]
     if len(found) > 1:
         raise ConfigurationError(

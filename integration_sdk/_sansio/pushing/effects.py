@@ -159,8 +159,16 @@ class Ledger:
     def note(self, intent: Intent) -> None:
         """Replace the state of an intent, or forget one that needs no more attention."""
         self._forget(intent)
-        if intent.is_settled or (intent.state is State.ACKED and not self.keeps_acknowledged):
-            return
+        if not (intent.is_settled or self._leaves_to_journal(intent)):
+            self._keep(intent)
+        if not self._lanes:
+            self.read.clear()
+            self.concluded.clear()
+
+    def _leaves_to_journal(self, intent: Intent) -> bool:
+        return intent.state is State.ACKED and not self.keeps_acknowledged
+
+    def _keep(self, intent: Intent) -> None:
         self._rows[intent.id] = intent
         if intent.key:
             self._claims[intent.key] = intent.id
@@ -174,9 +182,6 @@ class Ledger:
         lane = self._lanes.get(intent.lane, {})
         if lane.pop(intent.id, None) and not lane:
             del self._lanes[intent.lane]
-        if not self._lanes:
-            self.read.clear()
-            self.concluded.clear()
 
     def get(self, intent_id: str) -> Intent | None:
         """Return the current state of an intent; None if it is settled or unknown."""

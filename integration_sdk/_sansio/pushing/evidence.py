@@ -43,7 +43,14 @@ from integration_sdk._sansio.pushing.agreement import (
     value_at,
 )
 from integration_sdk._sansio.pushing.echoes import Echoes, Said
-from integration_sdk._sansio.pushing.intents import Evidence, Intent, Lane, Snapshot, State
+from integration_sdk._sansio.pushing.intents import (
+    CREATES,
+    Evidence,
+    Intent,
+    Lane,
+    Snapshot,
+    State,
+)
 from integration_sdk.models import PushOperation
 
 _MOST_CANDIDATES = 100
@@ -261,6 +268,17 @@ def judge(intent: Intent, view: View, *, exclusive: bool) -> Verdict:
         return Verdict(State.ABSENT)
     keys = chain.from_iterable(map(view.keys, (agreeing, silent, view.open & ~like)))
     return Verdict(State.UNRESOLVED, candidates=tuple(islice(keys, _MOST_CANDIDATES)))
+
+
+def is_missing(intent: Intent) -> bool:
+    """Whether a create may be sent again for want of any sign of it; no proof that it is not there.
+
+    The natural key is what the new push can be told by, should both turn up. Candidates of any
+    listing stay unexplained.
+    """
+    if intent.state is not State.ABSENT or intent.candidates:
+        return False
+    return intent.method == CREATES and None not in {intent.natural_key, intent.payload}
 
 
 def is_proved(now: Verdict, before: Verdict | None, *, searched_enough: bool) -> bool:

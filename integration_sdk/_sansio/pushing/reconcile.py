@@ -29,6 +29,7 @@ from integration_sdk._sansio.pushing.evidence import (
     Verdict,
     View,
     in_lane,
+    is_missing,
     is_proved,
     judge,
     new_since,
@@ -273,6 +274,23 @@ def _examined(row: Intent) -> Intent:
         refused = State.REJECTED if row.state is State.REJECTED else State.NOT_SENT
         return row.to(refused, retry=False, error=why)
     return row
+
+
+def may_resend(ledger: Ledger, intent_id: str, *, transmissions: int) -> bool:
+    """Whether an intent in doubt may be sent again without asking the caller about this one.
+
+    *transmissions*: Maximum for one record, so that what swallows requests does not get them
+    for ever.
+    """
+    intent = ledger.get(intent_id)
+    if intent is None or not is_missing(intent):
+        return False
+    if ledger.concluded.get(intent_id) != Verdict(State.ABSENT):  # an earlier run's word is old
+        return False
+    sent, before = 1, ledger.get(intent.parent or "")
+    while before is not None:  # a refused parent is settled, and so not in the ledger
+        sent, before = sent + 1, ledger.get(before.parent or "")
+    return sent < transmissions
 
 
 def resend(
