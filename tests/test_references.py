@@ -9,13 +9,17 @@ import pytest
 from attrs import evolve
 from msgspec import structs
 
+from integration_sdk import Client
 from integration_sdk._journal import SqliteJournal
 from integration_sdk._sansio.pushing import submissions
 from integration_sdk._sansio.pushing.intents import Intent, Lane, State, new_intent
+from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError, InvalidRecord, ReferenceConflict
-from integration_sdk.models import OutcomeStatus
+from integration_sdk.models import OutcomeStatus, PushRequest
+from integration_sdk.sandbox import Sandbox
 from tests.push_model import Model, error, request
 from tests.push_support import coordinator
+from tests.sandbox_support import DELIVERY
 
 LANE = Lane("company", "connection", "invoices")
 STATES = sorted(set(State) - {State.FINAL})
@@ -136,6 +140,40 @@ async def test_a_push_that_timed_out_is_pushed_again_by_decision(
 
     old, new = await rows(journal)
     assert (old.state, old.status, new.parent) == (State.FINAL, "TimedOut", old.id)
+
+
+@pytest.mark.virtual_time
+async def test_what_timed_out_and_took_effect_later_is_not_pushed_twice(journal: Path) -> None:
+    """Under the published dialect nothing follows from TimedOut: not even by asking again."""
+    async with (
+        Sandbox(dialect="published") as sandbox,
+        Client(sandbox.api_key, sandbox.base_url, dialect=Dialect.published()) as client,
+    ):
+        company = sandbox.companies[0]
+        sandbox.faults.late_effect(3600)
+        asked = PushRequest(
+            company.id,
+            company.connections[0].id,
+            "invoices",
+            DELIVERY,
+            reference="INV-17",
+            natural_key="invoiceNumber",
+            timeout_minutes=1,
+        )
+        books, before = sandbox.data_set(company.id, "invoices"), 0
+        for hours in (0, 2):  # a second run comes when the record is there
+            before = before or len(books)
+            sandbox.clock.advance(hours=hours)
+            async with client.coordinator(journal=journal, in_doubt="resend") as pushes:
+                push = await pushes.submit(asked)
+                outcome = await push
+                with pytest.raises(ReferenceConflict, match="it timed out: look for it"):
+                    await pushes.submit(evolve(asked, record=DELIVERY | {"note": "corrected"}))
+            assert outcome.status is OutcomeStatus.TIMED_OUT
+            assert "look before you push it again" in str(outcome.error)
+
+        assert len(sandbox.pushes) == sandbox.count("POST", "/push/") == 1
+        assert len(books) == before + 1
 
 
 @pytest.mark.virtual_time

@@ -150,6 +150,35 @@ async def test_the_next_push_fails_on_command() -> None:
     assert first["validation"]["errors"][0]["itemId"] == "amount"
 
 
+@pytest.mark.parametrize(
+    ("seconds", "totals"), [(90, [251, 251, 251, 253]), (0, [251, *[253] * 3])]
+)
+@pytest.mark.parametrize("dialect", ["document", "published"])
+async def test_what_timed_out_may_take_effect_later(
+    dialect: str, seconds: float, totals: list[int]
+) -> None:
+    """late_effect(seconds): TimedOut for good, while the record turns up; a bad one does not."""
+    async with serving(dialect=dialect) as http:
+        await http.post("/_page/faults", [{"fault": "late_effect", "seconds": seconds}])
+        http.sandbox.faults.fail_next_push("amount must be positive")
+        bad, late, unread = [await http.push(timeoutInMinutes=1) for _ in range(3)]
+        without_deadline = await http.push()
+        told, found = [], []
+        for step in (59, 2, 88, 2):
+            http.sandbox.clock.advance(seconds=step)
+            told.append([await http.pushed(one) for one in (bad, late)])
+            found.append((await http.get(f"{http.company}/data/invoices")).body["totalResults"])
+        assert (await http.pushed(without_deadline))["status"] == "Success"
+        last = await http.pushed(unread)
+
+    assert found == totals
+    pending, *ended = told
+    assert {one["status"] for one in pending} == {"Pending"}
+    assert {one["status"] for one in ended[0]} == {"TimedOut"}
+    assert ended == [ended[0]] * 3
+    assert last | {"pushOperationKey": ""} == ended[0][1] | {"pushOperationKey": ""}
+
+
 @pytest.mark.parametrize("before", [True, False])
 async def test_somebody_else_may_push_in_the_same_lane(before: bool) -> None:
     """foreign_writer(): another operation of the lane, before or after ours."""

@@ -98,6 +98,7 @@ class World:
         list_lag: Seconds until a push appears in the list.
         push_seconds: Returns the seconds that a push takes; None for the sandbox's own.
         push_failure: Why the platform refuses the push, if it does.
+        late_effect: Returns after how many seconds a push takes effect that has timed out.
         notices: The notifications that subscribers get of the push's end.
     """
 
@@ -105,6 +106,7 @@ class World:
     list_lag: float = 0.0
     push_seconds: Callable[[], float] | None = None
     push_failure: Problem | None = None
+    late_effect: Callable[[], float] | None = None
     notices: Notices = (Notice(),)
 
 

@@ -178,6 +178,8 @@ class Service:
             notices=world.notices,
             foreign=foreign,
         )
+        if world.late_effect is not None and operation.deadline < inf:
+            operation.late, operation.ends = True, operation.deadline + world.late_effect()
         if verb in {"POST", "PUT"}:
             operation.judge(strict=connection.package.strict)
         if world.push_failure is not None:

@@ -100,6 +100,14 @@ class WorldFaults(Rules):
         problem = Problem(item, message, "PlatformValidator")
         return self._changed(lambda world: evolve(world, push_failure=problem), scope, only=PUSHES)
 
+    def late_effect(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
+        """Pushes with a deadline are TimedOut, and take effect *seconds* after it all the same.
+
+        The published service may do so, once the platform has the push; the document rules it out.
+        """
+        draw = self._draw(seconds)
+        return self._changed(lambda world: evolve(world, late_effect=draw), scope, only=PUSHES)
+
     def foreign_writer(
         self, record: Mapping[str, Any], *, before: bool = True, **scope: Unpack[Scope]
     ) -> Rule:

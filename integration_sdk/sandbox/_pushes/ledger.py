@@ -12,6 +12,7 @@ import heapq
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from copy import copy
 from itertools import count, islice
 from math import inf
 from typing import TYPE_CHECKING
@@ -78,6 +79,8 @@ class Ledger:
             at, _, operation = heapq.heappop(self._ending)
             if operation.status == "Pending" and at == _end(operation):
                 self._finish(operation, at)
+            elif operation.late and at == operation.ends:
+                self._take_effect(copy(operation))  # its state is final and stays as it is
 
     def next_end(self) -> float:
         """Return a time before which no push ends; infinite if none will end."""
@@ -103,9 +106,12 @@ class Ledger:
                 self.watcher.due(end)
 
     def _finish(self, operation: Operation, at: float) -> None:
-        # "The service guarantees the operation is not processed after the deadline."
-        if operation.ends > operation.deadline:
+        # "The service guarantees the operation is not processed after the deadline." Only the
+        # published service does not, where the platform has it already: `Faults.late_effect`.
+        if operation.late or operation.ends > operation.deadline:
             operation.status = "TimedOut"
+            if operation.late and not operation.problems:
+                heapq.heappush(self._ending, (operation.ends, next(self._turns), operation))
         else:
             if not operation.problems:
                 self._take_effect(operation)

@@ -43,6 +43,7 @@ class Operation:
         ends: When the platform will have finished; infinite for never.
         deadline: When it times out; infinite without ``timeoutInMinutes``.
         problems: Why it fails; empty if it succeeds.
+        late: Whether it misses its deadline, and takes effect at *ends* all the same.
         notices: The notifications that subscribers get of its end.
         foreign: Whether somebody else pushed it (`Faults.foreign_writer`).
         status: Pending, Success, Failed or TimedOut, as of the last look.
@@ -63,6 +64,7 @@ class Operation:
     timeout_minutes: int | None = None
     problems: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
+    late: bool = False
     notices: Notices = field(default=(Notice(),), repr=False)
     foreign: bool = False
     status: str = "Pending"
