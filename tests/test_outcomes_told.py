@@ -11,11 +11,14 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from integration_sdk._coordinator.coordinator import Coordinator
+from integration_sdk._sansio.pushing import outcomes
+from integration_sdk._sansio.pushing.intents import DOUBTED, Lane, State, new_intent
 from integration_sdk.errors import AnswerLost, PushInDoubt
 from integration_sdk.models import OutcomeStatus
-from tests.push_model import Model, request
+from tests.push_model import Model, error, request
 from tests.push_support import coordinator
 
 
@@ -56,3 +59,49 @@ async def test_the_example_of_decide_runs(tmp_path: Path, found_later: bool) -> 
         assert {(await one).status for one in submitted} == {expected}
     assert model.made == 3
     assert {held.record["number"] for held in model.by_key.values()} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("candidates", [(), ("k-1",), ("k-1", "k-2", "k-3", "k-4")], ids=len)
+@pytest.mark.parametrize("state", sorted(DOUBTED))
+def test_a_doubt_says_what_the_lists_have_shown(state: State, candidates: tuple[str, ...]) -> None:
+    """Candidates first; that no list shows it only where lists were read that would have."""
+    row = structs.replace(
+        new_intent(Lane("c", "b", "invoices"), b"{}", id="i"), state=state, candidates=candidates
+    )
+
+    told = str(outcomes.in_doubt(request(), row).error)
+
+    sentences = {
+        f"It may be one of {len(candidates)}: {', '.join(candidates[:3])}. ": bool(candidates),
+        "No list shows it. ": not candidates and state is State.ABSENT,
+        "The lists could not tell whether it exists. ": not candidates
+        and state is not State.ABSENT,
+    }
+    assert {one: one in told for one in sentences} == sentences
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("breaks", ["no list", "an old push gone"])
+async def test_a_list_that_proves_nothing_is_said_to(breaks: str) -> None:
+    """Nobody is told that no list shows a push, if the lists could not have shown it."""
+    model = Model()
+    lost = False
+
+    def answer(call: Any) -> Any:
+        nonlocal lost
+        if call.operation == "push.create":
+            lost = True
+            return AnswerLost("reset")
+        if lost and call.operation == "pushes.list":
+            model.pushes.clear()
+            return error(404) if breaks == "no list" else None
+        return None
+
+    async with coordinator(model) as pushes:
+        old = request()
+        model.add(old.company_id, old.connection_id, old.data_type, {"number": 7})
+        model.answer = answer
+        outcome = await (await pushes.submit(request(1)))
+
+    assert outcome.status is OutcomeStatus.IN_DOUBT
+    assert "The lists could not tell whether it exists. " in str(outcome.error)
