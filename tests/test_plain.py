@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import attrs
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -264,8 +265,31 @@ def test_times_and_decimals_of_other_libraries_are_what_they_hold() -> None:
     assert encode_record({"a": moment}) == encode_record(
         {"a": datetime(2023, 4, 1, 10, 0, 0, 123456, tzinfo=UTC)}
     )
-    with pytest.raises(InvalidRecord, match="NaT"):
-        encode_record({"a": NoTime(1, 1, 1)})
+    with pytest.raises(InvalidRecord, match=r"'NaT', at \$\.lines\[1\]\.due"):
+        encode_record({"a": 1, "lines": [{}, {"due": NoTime(1, 1, 1)}]})
+
+
+def test_what_numpy_holds_is_written_as_pythons_own() -> None:
+    """Scalars of every width, and arrays as lists; what is no number is refused with its path."""
+    record = {
+        "count": np.int64(3),
+        "share": np.float32(1.5),
+        "paid": np.bool_(True),
+        "name": np.str_("Acme"),
+        "lines": [{"net": np.uint8(7)}, np.array([[1, 2], [3, 4]], dtype=np.int16)],
+    }
+
+    assert written(record) == {
+        "count": 3,
+        "share": 1.5,
+        "paid": True,
+        "name": "Acme",
+        "lines": [{"net": 7}, [[1, 2], [3, 4]]],
+    }
+    with pytest.raises(InvalidRecord, match=r"\$\.a is nan"):
+        encode_record({"a": np.float32("nan")})
+    with pytest.raises(InvalidRecord, match=r"at \$\.a\.b"):
+        encode_record({"a": {"b": np.longdouble(1)}})
 
 
 @pytest.mark.parametrize("record", [{Decimal("1.50"): 1}, {"a": [{Decimal("1.50"): 1}]}])

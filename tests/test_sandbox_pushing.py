@@ -74,6 +74,15 @@ async def test_every_property_is_described_all_the_way_down() -> None:
     assert [choice["value"] for choice in link["options"]] == ["Invoice", "CreditNote"]
 
 
+async def test_choices_are_called_by_words() -> None:
+    """An abbreviation stays as it is: "GBP", not "G b p"."""
+    async with serving() as http:
+        described = (await http.get(f"{http.at()}/dataTypes/invoices/options/POST")).body
+
+    currency = described["properties"]["currency"]["options"]
+    assert [choice["displayName"] for choice in currency] == ["GBP", "EUR", "USD"]
+
+
 # ---------------------------------------------------------------------- Push operation, states
 
 

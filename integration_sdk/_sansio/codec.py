@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -56,7 +56,7 @@ def encode_value(value: Any) -> bytes:
         InvalidRecord: It holds something that JSON cannot represent.
     """
     try:
-        plain = to_plain(value)
+        plain = _as_plain(value)
         body = _written(plain)
         if b"null" in body or b"NaN" in body or b"Infinity" in body:
             _refuse_nan(plain, "$")
@@ -68,20 +68,27 @@ def encode_value(value: Any) -> bytes:
     return body
 
 
+def _as_plain(value: Any) -> Any:
+    try:
+        return to_plain(value)
+    except ValueError as error:
+        raise ValueError(f"{error}, at {_culprit(value, '$', to_plain)}") from None
+
+
 def _written(plain: Any) -> bytes:
     try:
         return _encode(plain)
     except _UNWRITABLE as error:
-        raise ValueError(f"{error}, at {_culprit(plain, '$')}") from None
+        raise ValueError(f"{error}, at {_culprit(plain, '$', _encode)}") from None
 
 
-def _culprit(value: Any, path: str) -> str:
-    """Return the path of the first thing in *value* that cannot be written."""
+def _culprit(value: Any, path: str, write: Callable[[Any], object]) -> str:
+    """Return the path of the first thing in *value* that *write* refuses."""
     for step, member in _members(value):
         try:
-            _encode(member)
+            write(member)
         except _UNWRITABLE:
-            return _culprit(member, f"{path}{step}")
+            return _culprit(member, f"{path}{step}", write)
     return path
 
 

@@ -77,6 +77,8 @@ def _writer(kind: type) -> Callable[[Any], Any] | None:
         return _of_items
     if kind in _PLAIN or issubclass(kind, Enum):
         return None
+    if kind.__module__.partition(".")[0] == "numpy" and hasattr(kind, "tolist"):
+        return _of_numpy
     return next((exact for base, exact in _EXACT.items() if issubclass(kind, base)), None)
 
 
@@ -122,6 +124,12 @@ def _of_mapping(value: Mapping[Any, Any]) -> dict[Any, Any]:
 
 def _of_items(value: Any) -> list[Any]:
     return [to_plain(item) for item in value]
+
+
+def _of_numpy(value: Any) -> Any:
+    """Return what a scalar or an array holds, as Python's own numbers, texts and lists."""
+    held = value.tolist()
+    return value if type(held) is type(value) else to_plain(held)  # a longdouble stays itself
 
 
 def _of_set(value: Any) -> list[Any]:

@@ -39,6 +39,8 @@ def _ref(name: str, *, required: bool = False) -> Shape:
 
 
 def _label(value: str) -> str:
+    if value.isupper():  # an abbreviation, such as a currency
+        return value
     return "".join(f" {c.lower()}" if c.isupper() and n else c for n, c in enumerate(value))
 
 
