@@ -205,6 +205,27 @@ async def test_a_throttle_tells_its_own_numbers() -> None:
     assert reply.headers["X-Rate-Limit-Limit"] == "2"
 
 
+@pytest.mark.parametrize("limit", ["rate", "concurrency"])
+async def test_a_limit_counts_what_it_refuses(limit: str) -> None:
+    """Not what it lets through; so ``times=`` is a number of refusals."""
+    async with serving() as http:
+        faults = http.sandbox.faults
+        if limit == "rate":
+            rule = faults.rate_limit(0.01, burst=2, times=3)
+            seen = await statuses(http, 6, "/companies")
+        else:
+            gate = asyncio.Event()
+            working = faults.add(holding(gate), times=1)
+            rule = faults.concurrency_limit(1, times=3)
+            held = asyncio.create_task(http.get("/companies"))
+            await until(lambda: working.hits == 1)
+            seen = await statuses(http, 4, "/companies")
+            gate.set()
+            await held
+    assert (rule.hits, seen.count(429)) == (3, 3)
+    assert seen.count(200) == len(seen) - 3
+
+
 async def test_concurrency_has_two_limits_at_once() -> None:
     """total= and per_company= both hold where both are given."""
     async with serving() as http:

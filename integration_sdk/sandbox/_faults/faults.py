@@ -160,7 +160,7 @@ class Faults(WorldFaults):
             answer = await proceed()
             return evolve(answer, headers={**answer.headers, **headers})
 
-        return self._add(act, scope, in_front=True)
+        return self._add(act, scope, in_front=True, limits=True)
 
     def concurrency_limit(
         self,
@@ -186,7 +186,7 @@ class Faults(WorldFaults):
                 working.subtract(lanes.keys())
 
         # Outermost, so that time spent in other faults counts as work.
-        return self._add(act, scope, outermost=True)
+        return self._add(act, scope, outermost=True, limits=True)
 
     # ------------------------------------------------------------------ time and transport
 

@@ -54,7 +54,8 @@ class Rule:
         in_front: Whether it acts in front of the service, not within.
         since: Service time from which it has an effect.
         until: Service time from which it has none any more.
-        hits: Number of calls it has applied to.
+        limits: Whether it looks at each call in order to refuse some.
+        hits: Number of calls it has applied to; those it refused, if it limits.
         entry: The fault's name and arguments, as in a file of faults.
     """
 
@@ -65,6 +66,7 @@ class Rule:
     times: int | None = None
     probability: float = 1.0
     in_front: bool = False
+    limits: bool = False
     since: float = -inf
     until: float = inf
     hits: int = 0
@@ -82,8 +84,16 @@ class Rule:
         self._seen += 1
         if self._seen <= self.skip or self.chance.random() >= self.probability:
             return False
-        self.hits += 1
+        self.hits += not self.limits
         return True
+
+    async def carry_out(self, call: Call, proceed: Proceed) -> Answer:
+        """Do to *call* what it does, and count a refusal of one that limits."""
+        try:
+            return await self.act(call, proceed)
+        except Refused:
+            self.hits += self.limits
+            raise
 
 
 class Rules:
@@ -120,7 +130,7 @@ class Rules:
             try:
                 for rule in rules:
                     if rule.applies(call):
-                        return await rule.act(call, proceed)
+                        return await rule.carry_out(call, proceed)
                 return await handle(call)
             except Refused as refused:
                 return self._refuse(refused)
@@ -149,6 +159,7 @@ class Rules:
         only: re.Pattern[str] | None = None,
         in_front: bool = False,
         outermost: bool = False,
+        limits: bool = False,
     ) -> Rule:
         """Add a fault; *only* says which calls it can concern, whatever the route is."""
         rule = Rule(
@@ -159,6 +170,7 @@ class Rules:
             scope.get("times"),
             scope.get("probability", 1.0),
             in_front or outermost,
+            limits,
         )
         self._rules.insert(0 if outermost else len(self._rules), rule)
         return rule
