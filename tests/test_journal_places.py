@@ -6,6 +6,8 @@ import errno
 import fcntl
 import os
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -259,3 +261,35 @@ def test_a_path_that_cannot_be_is_said(tmp_path: Path, name: str) -> None:
 
     with pytest.raises(JournalError, match="cannot be opened"):
         JournalFile(tmp_path / name)
+
+
+WITHOUT_FCNTL = """
+import asyncio, sys
+sys.modules["fcntl"] = None  # as on a system that is not POSIX
+from integration_sdk import Client
+from integration_sdk.errors import JournalError
+
+async def main(path):
+    async with Client("key-0123456789", "http://localhost:1") as client:
+        async with client.coordinator():
+            print("in memory")
+        try:
+            async with client.coordinator(journal=path):
+                print("on disk")
+        except JournalError as error:
+            print(error)
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+def test_a_system_without_file_locks_is_told_what_a_journal_takes(path: Path) -> None:
+    """Pushes in memory work there, and the error says so."""
+    program = [sys.executable, "-c", WITHOUT_FCNTL, str(path)]
+    ran = subprocess.run(program, capture_output=True, text=True, check=True, timeout=60)
+
+    first, second = ran.stdout.splitlines()
+    assert first == "in memory"
+    assert "POSIX" in second
+    assert "Leave journal= out" in second
+    assert not path.exists()

@@ -6,12 +6,16 @@
   is in it; a lock that is deleted is none. So the names are looked at before each commit.
 """
 
-import fcntl
 import os
 import stat
 from pathlib import Path
 
 from integration_sdk.errors import JournalError, JournalInUse
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system; all but journals work there
+    fcntl = None  # type: ignore[assignment]  # looked at by `take`
 
 _MAGIC = b"SQLite format 3\0"
 
@@ -21,9 +25,14 @@ def take(path: Path) -> int:
 
     Raises:
         JournalInUse: Another process or coordinator has it.
-        JournalError: It is somebody else's, or no database.
+        JournalError: It is somebody else's, or no database; or this is no POSIX system.
         OSError: A file cannot be opened.
     """
+    if fcntl is None:
+        raise JournalError(
+            f"The journal {path} cannot be locked: that takes a POSIX system, such as Linux or "
+            "macOS. Leave journal= out to keep pushes in memory, or run this where fcntl is."
+        )
     refuse_others(path)
     lock = own_file(lock_of(path))
     try:
