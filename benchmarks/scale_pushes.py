@@ -30,8 +30,8 @@ from benchmarks._question import Figure, Question, Row, Rows
 from benchmarks._service_model import Service
 from benchmarks.peers._frame import record, resident_mib
 from integration_sdk import Dialect, PushRequest
-from integration_sdk._coordinator.coordinator import Coordinator
-from integration_sdk._coordinator.poller import Poller
+from integration_sdk._push.coordinator import Coordinator
+from integration_sdk._push.poller import Poller
 from integration_sdk.testing import run_virtual
 
 DAY = 86_400.0

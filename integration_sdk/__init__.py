@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from integration_sdk import errors as errors
     from integration_sdk._client import Client as Client
     from integration_sdk._connections import Connection as Connection
-    from integration_sdk._coordinator.bulk import PushRun as PushRun
-    from integration_sdk._coordinator.coordinator import Coordinator as Coordinator
-    from integration_sdk._coordinator.options import CoordinatorOptions as CoordinatorOptions
-    from integration_sdk._coordinator.push import Push as Push
-    from integration_sdk._coordinator.push import PushEvent as PushEvent
     from integration_sdk._http import CallInfo as CallInfo
     from integration_sdk._http import SessionStats as SessionStats
     from integration_sdk._http import SharedRate as SharedRate
@@ -35,6 +30,12 @@ if TYPE_CHECKING:
     from integration_sdk._pager.pager import ListOptions as ListOptions
     from integration_sdk._pager.pager import Pager as Pager
     from integration_sdk._pager.readings import ListPage as ListPage
+    from integration_sdk._push.bulk import PushRun as PushRun
+    from integration_sdk._push.coordinator import Coordinator as Coordinator
+    from integration_sdk._push.options import CoordinatorOptions as CoordinatorOptions
+    from integration_sdk._push.progress import PushProgress as PushProgress
+    from integration_sdk._push.push import Push as Push
+    from integration_sdk._push.push import PushEvent as PushEvent
     from integration_sdk._resources import Companies as Companies
     from integration_sdk._resources import Company as Company
     from integration_sdk._resources import Profile as Profile
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from integration_sdk._sansio.paging.report import Drift as Drift
     from integration_sdk._sansio.paging.report import ListProgress as ListProgress
     from integration_sdk._sansio.paging.report import ListReport as ListReport
-    from integration_sdk._sansio.pushing.progress import PushProgress as PushProgress
     from integration_sdk._version import __version__ as __version__
     from integration_sdk.dialect import Dialect as Dialect
     from integration_sdk.dialect import Route as Route
@@ -113,10 +113,10 @@ _HOMES = {
     for home, names in {
         "_client": "Client",
         "_connections": "Connection",
-        "_coordinator.bulk": "PushRun",
-        "_coordinator.coordinator": "Coordinator",
-        "_coordinator.options": "CoordinatorOptions",
-        "_coordinator.push": "Push PushEvent",
+        "_push.bulk": "PushRun",
+        "_push.coordinator": "Coordinator",
+        "_push.options": "CoordinatorOptions",
+        "_push.push": "Push PushEvent",
         "_lists": "BankAccounts Listing",
         "_pager.checkpoint": "Checkpoint",
         "_pager.pager": "ListOptions Pager",
@@ -125,7 +125,7 @@ _HOMES = {
         "_sansio.options.form": "ControlKind FormControl",
         "_sansio.options.options": "Problem ProblemCode PushOptions Severity",
         "_sansio.paging.report": "Drift ListProgress ListReport",
-        "_sansio.pushing.progress": "PushProgress",
+        "_push.progress": "PushProgress",
         "_http.requests": "Priority",
         "_http.retry": "RetryPolicy",
         "_http": "CallInfo SessionStats SharedRate",

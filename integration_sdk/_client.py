@@ -304,7 +304,7 @@ class Client:
             TypeError: There is no such option.
             ConfigurationError: An option has a value that cannot work.
         """
-        from integration_sdk._coordinator import coordinator  # noqa: PLC0415 - for pushes only
+        from integration_sdk._push import coordinator  # noqa: PLC0415 - for pushes only
 
         refuse_unknown("coordinator", options, {"check", *coordinator.OPTIONS})
         # If the client was given no retry=, the coordinator uses its own default.

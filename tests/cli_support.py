@@ -17,7 +17,7 @@ from attrs import frozen
 from rich.console import Console
 
 from integration_sdk import Client, PushRequest
-from integration_sdk._coordinator.options import CoordinatorOptions
+from integration_sdk._push.options import CoordinatorOptions
 from integration_sdk.cli._outcomes import Results
 from integration_sdk.cli._pushing import push, resume
 from integration_sdk.cli._records import Plan

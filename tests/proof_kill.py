@@ -24,8 +24,8 @@ from typing import Any, Self
 
 from attrs import define, field, frozen
 
-from integration_sdk._journal import SqliteJournal
-from integration_sdk._sansio.pushing.intents import Intent, State
+from integration_sdk._store import SqliteJournal
+from integration_sdk._store.row import Intent, State
 from integration_sdk.errors import JournalError
 from integration_sdk.sandbox import Company, Operation, Rule, Sandbox
 from tests.proof_proxy import Cut, CutProxy, Side

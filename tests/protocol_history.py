@@ -17,9 +17,8 @@ from attrs import Factory, define, evolve, field
 
 from integration_sdk._http.requests import Phase
 from integration_sdk._http.retry import RetryPolicy
-from integration_sdk._journal import KeyJournal
-from integration_sdk._sansio.pushing import effects, protocol, reconcile
-from integration_sdk._sansio.pushing.effects import (
+from integration_sdk._push import effects, protocol, reconcile
+from integration_sdk._push.effects import (
     Commit,
     FindOwners,
     Ledger,
@@ -30,16 +29,9 @@ from integration_sdk._sansio.pushing.effects import (
     Send,
     Sleep,
 )
-from integration_sdk._sansio.pushing.intents import (
-    DECIDABLE,
-    POLLABLE,
-    Intent,
-    Lane,
-    SendResult,
-    Snapshot,
-    State,
-    new_intent,
-)
+from integration_sdk._push.intents import SendResult, new_intent
+from integration_sdk._store import KeyJournal
+from integration_sdk._store.row import DECIDABLE, POLLABLE, Intent, Lane, Snapshot, State
 from integration_sdk.errors import JournalError
 from tests.protocol_world import Disk, Push, Service, Weather, done
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec import structs
 
-from integration_sdk._sansio.pushing.agreement import as_written, decode, leaf, value_at
-from integration_sdk._sansio.pushing.evidence import (
+from integration_sdk._push.agreement import as_written, decode, leaf, value_at
+from integration_sdk._push.evidence import (
     ListedPushes,
     Operation,
     Verdict,
@@ -19,7 +19,7 @@ from integration_sdk._sansio.pushing.evidence import (
     not_newer,
     reaches_back,
 )
-from integration_sdk._sansio.pushing.intents import DECIDABLE, DOUBTED, Evidence, Intent, State
+from integration_sdk._store.row import DECIDABLE, DOUBTED, Evidence, Intent, State
 
 
 def agrees(sent: object, echo: object) -> bool:

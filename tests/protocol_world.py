@@ -16,9 +16,10 @@ from typing import Any, NamedTuple, TypeVar
 from attrs import Factory, define, evolve, frozen
 
 from integration_sdk._http.requests import Phase
-from integration_sdk._journal import KeyJournal
-from integration_sdk._sansio.pushing.evidence import ListedPushes
-from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, Lane, SendResult, State
+from integration_sdk._push.evidence import ListedPushes
+from integration_sdk._push.intents import SendResult
+from integration_sdk._store import KeyJournal
+from integration_sdk._store.row import Intent, KeyClaimed, Lane, State
 from tests.memory_journal import MemoryJournal
 
 T = TypeVar("T")

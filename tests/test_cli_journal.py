@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from integration_sdk._journal import SqliteJournal
-from integration_sdk._sansio.pushing.intents import Intent, Lane, State, new_intent
+from integration_sdk._push.intents import new_intent
+from integration_sdk._store import SqliteJournal
+from integration_sdk._store.row import Intent, Lane, State
 from integration_sdk.cli import main
 from tests.cli_support import run
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from integration_sdk._journal import SqliteJournal
-from integration_sdk._sansio.pushing.intents import Lane, new_intent
+from integration_sdk._push.intents import new_intent
+from integration_sdk._store import SqliteJournal
+from integration_sdk._store.row import Lane
 from integration_sdk.cli._records import Line, NoRecord, decode
 from integration_sdk.errors import ConfigurationError, JournalInUse, NotSent, Unauthorized
 from integration_sdk.sandbox import Connection, Sandbox

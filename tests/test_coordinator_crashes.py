@@ -20,9 +20,9 @@ import pytest
 from attrs import Factory, define
 
 import integration_sdk
-from integration_sdk._coordinator.poller import Poller
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
+from integration_sdk._push.poller import Poller
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import AnswerLost, IntegrationError, PollingStopped, PushingStopped
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest, PushStatus
@@ -130,9 +130,7 @@ async def test_a_push_of_any_status_gets_an_outcome(status: PushStatus) -> None:
 # Anywhere: one call of one function is broken, while pushes of every fate are under way
 
 HOME: Final = Path(integration_sdk.__file__).parent
-ROOMS: Final = tuple(
-    str(HOME / room) for room in ("_coordinator", "_sansio/pushing", "_sansio/polling", "_journal")
-)
+ROOMS: Final = tuple(str(HOME / room) for room in ("_push", "_store"))
 EVER: Final = 1e6
 """Virtual seconds after which a wait counts as one that never ends."""
 
@@ -270,7 +268,7 @@ def test_a_bug_in_the_coordinator_leaves_nobody_waiting(
 ) -> None:
     """Whatever breaks, every wait ends: with an outcome, or an error that says what happened."""
     usual, _ = lived(None, None)
-    names = [name for name in usual.breakable if name.startswith("_coordinator/")]
+    names = [name for name in usual.breakable if name.startswith("_push/")]
     calls = [(name, -(-usual.calls[name] // 2)) for name in names[part::4]]
     check_that_nobody_hangs(caplog, calls, repeat(None))
 

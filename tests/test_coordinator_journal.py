@@ -15,11 +15,11 @@ from unittest.mock import AsyncMock
 import pytest
 from attrs import evolve
 
-from integration_sdk._coordinator.coordinator import Coordinator
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._journal import SqliteJournal
-from integration_sdk._sansio.pushing.intents import Intent
+from integration_sdk._push.coordinator import Coordinator
+from integration_sdk._store import SqliteJournal
+from integration_sdk._store.row import Intent
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import AnswerLost, ConfigurationError, JournalError, ReferenceConflict
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest

@@ -13,16 +13,15 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from integration_sdk._coordinator import clock, snapshots
-from integration_sdk._coordinator.coordinator import FIVE_TIMES, Coordinator
-from integration_sdk._coordinator.push import Push, PushEvent
-from integration_sdk._coordinator.push_protocol import PushProtocol
-from integration_sdk._coordinator.snapshots import SNAPSHOT_PUSHES
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._journal import KeyJournal, SqliteJournal
-from integration_sdk._sansio.pushing import reconcile, replies
-from integration_sdk._sansio.pushing.intents import Intent, State
+from integration_sdk._push import clock, reconcile, replies, snapshots
+from integration_sdk._push.coordinator import FIVE_TIMES, Coordinator
+from integration_sdk._push.push import Push, PushEvent
+from integration_sdk._push.push_protocol import PushProtocol
+from integration_sdk._push.snapshots import SNAPSHOT_PUSHES
+from integration_sdk._store import KeyJournal, SqliteJournal
+from integration_sdk._store.row import Intent, State
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     AccountExpired,

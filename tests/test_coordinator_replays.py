@@ -10,7 +10,7 @@ import pytest
 
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._sansio.pushing import reconcile
+from integration_sdk._push import reconcile
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import AnswerLost, ConfigurationError
 from integration_sdk.models import OutcomeStatus, PushOutcome

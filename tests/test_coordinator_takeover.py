@@ -13,13 +13,14 @@ import pytest
 from attrs import evolve
 from msgspec import structs
 
-from integration_sdk._coordinator.coordinator import Coordinator
-from integration_sdk._coordinator.push import PushEvent
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._journal import SqliteJournal
-from integration_sdk._sansio.pushing import submissions
-from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, Lane, State, new_intent
+from integration_sdk._push import submissions
+from integration_sdk._push.coordinator import Coordinator
+from integration_sdk._push.intents import new_intent
+from integration_sdk._push.push import PushEvent
+from integration_sdk._store import SqliteJournal
+from integration_sdk._store.row import Intent, KeyClaimed, Lane, State
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import AnswerLost, ClientClosed, ConfigurationError, JournalError
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest

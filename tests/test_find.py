@@ -9,9 +9,10 @@ import pytest
 from attrs import evolve
 from msgspec import structs
 
-from integration_sdk._coordinator.coordinator import Coordinator
-from integration_sdk._sansio.pushing import submissions
-from integration_sdk._sansio.pushing.intents import Lane, State, new_intent
+from integration_sdk._push import submissions
+from integration_sdk._push.coordinator import Coordinator
+from integration_sdk._push.intents import new_intent
+from integration_sdk._store.row import Lane, State
 from integration_sdk.errors import AnswerLost, ConfigurationError, NotSent
 from integration_sdk.models import OutcomeStatus
 from tests.push_model import Model, error, request

@@ -13,14 +13,15 @@ import pytest
 from attrs import define, evolve
 from msgspec import structs
 
-from integration_sdk._coordinator.push import PushEvent
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._journal import SqliteJournal
-from integration_sdk._sansio.pushing import reconcile
-from integration_sdk._sansio.pushing.effects import Ledger
-from integration_sdk._sansio.pushing.evidence import Verdict
-from integration_sdk._sansio.pushing.intents import Intent, Lane, Snapshot, State, new_intent
+from integration_sdk._push import reconcile
+from integration_sdk._push.effects import Ledger
+from integration_sdk._push.evidence import Verdict
+from integration_sdk._push.intents import new_intent
+from integration_sdk._push.push import PushEvent
+from integration_sdk._store import SqliteJournal
+from integration_sdk._store.row import Intent, Lane, Snapshot, State
 from integration_sdk.errors import (
     AccountExpired,
     AnswerLost,

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from integration_sdk._http.requests import Phase
 from integration_sdk._http.retry import RetryPolicy
-from integration_sdk._sansio.pushing import effects, protocol
-from integration_sdk._sansio.pushing.effects import (
+from integration_sdk._push import effects, protocol
+from integration_sdk._push.effects import (
     Commit,
     Ledger,
     ListPushes,
@@ -18,17 +18,15 @@ from integration_sdk._sansio.pushing.effects import (
     Send,
     Sleep,
 )
-from integration_sdk._sansio.pushing.intents import (
+from integration_sdk._push.intents import SendResult, classify, new_intent
+from integration_sdk._store.row import (
     TRANSITIONS,
     IllegalTransition,
     Intent,
     KeyClaimed,
     Lane,
-    SendResult,
     Snapshot,
     State,
-    classify,
-    new_intent,
 )
 from integration_sdk.errors import JournalError
 from integration_sdk.models import PushOperation, PushStatus

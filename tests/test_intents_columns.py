@@ -9,9 +9,9 @@ from attrs import frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from integration_sdk._sansio.pushing import reconcile
-from integration_sdk._sansio.pushing.echoes import Echoes, Said
-from integration_sdk._sansio.pushing.effects import (
+from integration_sdk._push import reconcile
+from integration_sdk._push.echoes import Echoes, Said
+from integration_sdk._push.effects import (
     Commit,
     FindOwners,
     Ledger,
@@ -19,15 +19,9 @@ from integration_sdk._sansio.pushing.effects import (
     Policy,
     ReadSingly,
 )
-from integration_sdk._sansio.pushing.evidence import ListedPushes, Verdict
-from integration_sdk._sansio.pushing.intents import (
-    DOUBTED,
-    Intent,
-    Lane,
-    Snapshot,
-    State,
-    new_intent,
-)
+from integration_sdk._push.evidence import ListedPushes, Verdict
+from integration_sdk._push.intents import new_intent
+from integration_sdk._store.row import DOUBTED, Intent, Lane, Snapshot, State
 from integration_sdk.models import PushOperation, PushStatus
 from tests import protocol_naive as naive
 

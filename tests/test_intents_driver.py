@@ -9,9 +9,8 @@ import pytest
 from attrs import Factory, define
 
 from integration_sdk._http.requests import Phase
-from integration_sdk._journal import Journal, SqliteJournal
-from integration_sdk._sansio.pushing import protocol, reconcile
-from integration_sdk._sansio.pushing.effects import (
+from integration_sdk._push import protocol, reconcile
+from integration_sdk._push.effects import (
     Commit,
     Effect,
     FindOwners,
@@ -22,8 +21,10 @@ from integration_sdk._sansio.pushing.effects import (
     ReadSingly,
     Send,
 )
-from integration_sdk._sansio.pushing.evidence import ListedPushes
-from integration_sdk._sansio.pushing.intents import Intent, Lane, SendResult, State, new_intent
+from integration_sdk._push.evidence import ListedPushes
+from integration_sdk._push.intents import SendResult, new_intent
+from integration_sdk._store import Journal, SqliteJournal
+from integration_sdk._store.row import Intent, Lane, State
 from integration_sdk.errors import JournalError
 from integration_sdk.models import PushOperation, PushStatus
 from tests.memory_journal import MemoryJournal

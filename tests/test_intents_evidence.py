@@ -11,9 +11,9 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._sansio.pushing.agreement import leaf, natural_value, value_at
-from integration_sdk._sansio.pushing.echoes import Echoes, Said
-from integration_sdk._sansio.pushing.evidence import (
+from integration_sdk._push.agreement import leaf, natural_value, value_at
+from integration_sdk._push.echoes import Echoes, Said
+from integration_sdk._push.evidence import (
     ListedPushes,
     Verdict,
     View,
@@ -25,14 +25,8 @@ from integration_sdk._sansio.pushing.evidence import (
     not_newer,
     reaches_back,
 )
-from integration_sdk._sansio.pushing.intents import (
-    Evidence,
-    Intent,
-    Lane,
-    Snapshot,
-    State,
-    new_intent,
-)
+from integration_sdk._push.intents import new_intent
+from integration_sdk._store.row import Evidence, Intent, Lane, Snapshot, State
 from integration_sdk.models import PushOperation, PushStatus
 
 LANE = Lane("company", "books", "invoices")

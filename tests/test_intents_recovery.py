@@ -6,16 +6,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from integration_sdk._sansio.pushing import reconcile
-from integration_sdk._sansio.pushing.effects import Commit, Ledger, ListPushes, Policy, Sleep
-from integration_sdk._sansio.pushing.evidence import ListedPushes
-from integration_sdk._sansio.pushing.intents import (
-    DECIDABLE,
-    Intent,
-    KeyClaimed,
-    Snapshot,
-    State,
-)
+from integration_sdk._push import reconcile
+from integration_sdk._push.effects import Commit, Ledger, ListPushes, Policy, Sleep
+from integration_sdk._push.evidence import ListedPushes
+from integration_sdk._store.row import DECIDABLE, Intent, KeyClaimed, Snapshot, State
 from integration_sdk.errors import ConfigurationError, JournalError
 from tests.test_intents import GIVE_UP, LANE, drive, intent, operation
 

@@ -10,17 +10,19 @@ from typing import Any
 import pytest
 
 from integration_sdk._http.requests import Phase
-from integration_sdk._sansio.pushing import (
+from integration_sdk._push import (
     effects,
     evidence,
     intents,
     protocol,
     reconcile,
 )
-from integration_sdk._sansio.pushing.echoes import Echoes, Said
-from integration_sdk._sansio.pushing.effects import Ledger, Machine
-from integration_sdk._sansio.pushing.evidence import ListedPushes, Operation, Verdict
-from integration_sdk._sansio.pushing.intents import Intent, SendResult, Snapshot, State
+from integration_sdk._push.echoes import Echoes, Said
+from integration_sdk._push.effects import Ledger, Machine
+from integration_sdk._push.evidence import ListedPushes, Operation, Verdict
+from integration_sdk._push.intents import SendResult
+from integration_sdk._store import row
+from integration_sdk._store.row import Intent, Snapshot, State
 from tests import protocol_simulator as simulator
 from tests.memory_journal import MemoryJournal
 from tests.seeded_bugs import HISTORIES, Patch, assert_caught
@@ -156,7 +158,7 @@ def test_forgetting_decided_rivals_is_caught() -> None:
     """What the caller gave up may still turn up, and must not be taken for another's."""
 
     def bug(patch: Patch) -> None:
-        patch.setattr(intents, "_MAY_OWN", intents._MAY_OWN - {State.DECIDED})
+        patch.setattr(row, "_MAY_OWN", row._MAY_OWN - {State.DECIDED})
 
     assert_caught("wrong link", bug, twins=1.0, trouble=0.9, lag=60.0)
 
@@ -165,7 +167,7 @@ def test_forgetting_absent_rivals_is_caught() -> None:
     """Absent is evidence, not proof: it stays a rival."""
 
     def bug(patch: Patch) -> None:
-        patch.setattr(intents, "_MAY_OWN", intents._MAY_OWN - {State.ABSENT, State.UNRESOLVED})
+        patch.setattr(row, "_MAY_OWN", row._MAY_OWN - {State.ABSENT, State.UNRESOLVED})
 
     assert_caught("wrong link", bug, twins=1.0, trouble=0.9, lag=60.0)
 

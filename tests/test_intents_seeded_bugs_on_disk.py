@@ -5,10 +5,10 @@ from typing import Any
 
 from msgspec import structs
 
-from integration_sdk._journal import KeyJournal
-from integration_sdk._sansio.pushing import intents, protocol, reconcile
-from integration_sdk._sansio.pushing.effects import Commit, Ledger, Machine
-from integration_sdk._sansio.pushing.intents import Intent, State
+from integration_sdk._push import intents, protocol, reconcile
+from integration_sdk._push.effects import Commit, Ledger, Machine
+from integration_sdk._store import KeyJournal
+from integration_sdk._store.row import Intent, State
 from integration_sdk.errors import JournalError
 from tests import memory_journal as memory
 from tests import protocol_history as history

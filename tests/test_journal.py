@@ -13,18 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from integration_sdk._journal import Journal, KeyJournal, SqliteJournal
-from integration_sdk._journal._file import JournalFile
-from integration_sdk._journal._filter import Filter
-from integration_sdk._sansio.pushing.intents import (
-    Evidence,
-    Intent,
-    KeyClaimed,
-    Lane,
-    Snapshot,
-    State,
-    new_intent,
-)
+from integration_sdk._push.intents import new_intent
+from integration_sdk._store import Journal, KeyJournal, SqliteJournal
+from integration_sdk._store.file import JournalFile
+from integration_sdk._store.filter import Filter
+from integration_sdk._store.row import Evidence, Intent, KeyClaimed, Lane, Snapshot, State
 from integration_sdk.errors import JournalError, JournalInUse
 from tests.memory_journal import MemoryJournal
 

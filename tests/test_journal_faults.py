@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from integration_sdk._journal import _place, _schema
-from integration_sdk._journal._file import JournalFile
-from integration_sdk._journal._reading import JournalReader
-from integration_sdk._sansio.pushing.intents import Intent, KeyClaimed, Snapshot, State
+from integration_sdk._store import place, schema
+from integration_sdk._store.file import JournalFile
+from integration_sdk._store.reading import JournalReader
+from integration_sdk._store.row import Intent, KeyClaimed, Snapshot, State
 from integration_sdk.errors import JournalError
 from tests.journal_child import sending
 
@@ -231,7 +231,7 @@ def test_every_bit_of_the_log_matters_or_does_not(tmp_path: Path) -> None:
 
 
 def unchecked_rows(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(_schema, "_checksum", lambda facts: facts.get("checksum", 0))
+    patch.setattr(schema, "_checksum", lambda facts: facts.get("checksum", 0))
 
 
 def unchecked_commits(patch: pytest.MonkeyPatch) -> None:
@@ -428,7 +428,7 @@ def test_a_guard_that_is_missing_is_noticed(path: Path) -> None:
 
 def test_no_lock_is_caught(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the lock two owners could open one journal."""
-    monkeypatch.setattr(_place, "_lock_for_us", lambda lock, path: None)
+    monkeypatch.setattr(place, "_lock_for_us", lambda lock, path: None)
     first, second = JournalFile(path), JournalFile(path)
 
     assert error_of(first, sending("a")) is None

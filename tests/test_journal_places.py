@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from integration_sdk._journal import _schema
-from integration_sdk._journal._file import JournalFile
+from integration_sdk._store import schema
+from integration_sdk._store.file import JournalFile
 from integration_sdk.errors import JournalError, JournalInUse
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
 from tests.journal_child import sending
@@ -189,7 +189,7 @@ def test_a_disk_without_room_is_no_damage(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(_schema, "migrate", fail)
+        patch.setattr(schema, "migrate", fail)
         with pytest.raises(JournalError, match="cannot be used: database or disk is full") as why:
             JournalFile(path)
     assert "trusted" not in str(why.value)

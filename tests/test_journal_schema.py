@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._journal import SqliteJournal, _schema
-from integration_sdk._journal._file import JournalFile
-from integration_sdk._sansio.pushing.intents import Intent, Snapshot
+from integration_sdk._store import SqliteJournal, schema
+from integration_sdk._store.file import JournalFile
+from integration_sdk._store.row import Intent, Snapshot
 from integration_sdk.errors import JournalError
 from tests.test_journal import acked, count, final, sending
 
@@ -29,7 +29,7 @@ async def written(path: Path) -> list[Intent]:
 
 
 def with_migration(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    monkeypatch.setattr(_schema, "MIGRATIONS", (*_schema.MIGRATIONS, script))
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, script))
 
 
 async def test_an_older_file_is_migrated(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,23 +42,23 @@ async def test_an_older_file_is_migrated(path: Path, monkeypatch: pytest.MonkeyP
     await journal.close()
 
     assert count(path, "notes") == 1
-    assert version(path) == len(_schema.MIGRATIONS)
+    assert version(path) == len(schema.MIGRATIONS)
 
 
 @given(st.frozensets(st.text()), st.booleans())
 def test_a_snapshot_holds_whatever_keys_a_list_shows(keys: frozenset[str], whole: bool) -> None:
     """No key that a service lists makes a file that is refused when it is opened again."""
     snapshot = Snapshot(keys, whole=whole)
-    digest, read_to_its_end, lines = _schema.snapshot_columns(snapshot)
+    digest, read_to_its_end, lines = schema.snapshot_columns(snapshot)
 
-    assert _schema.read_snapshot(digest, (read_to_its_end, lines)) == snapshot
+    assert schema.read_snapshot(digest, (read_to_its_end, lines)) == snapshot
 
 
 def test_snapshots_are_stored_as_they_were() -> None:
     """Files of older SDKs hold the keys line by line, under the hash of these lines."""
     digest = hashlib.sha256(b"False\na-1\nb 2").hexdigest()
 
-    assert _schema.snapshot_columns(Snapshot(frozenset({"b 2", "a-1"}), whole=False)) == (
+    assert schema.snapshot_columns(Snapshot(frozenset({"b 2", "a-1"}), whole=False)) == (
         digest,
         0,
         "a-1\nb 2",
@@ -68,8 +68,8 @@ def test_snapshots_are_stored_as_they_were() -> None:
 @pytest.mark.parametrize("keys", ["a", '"'])
 def test_a_snapshot_that_is_not_what_was_written_is_damaged(keys: str) -> None:
     """Whatever stands in its place."""
-    with pytest.raises(_schema.Damaged, match="is damaged"):
-        _schema.read_snapshot(Snapshot(frozenset("b")).digest, (1, keys))
+    with pytest.raises(schema.Damaged, match="is damaged"):
+        schema.read_snapshot(Snapshot(frozenset("b")).digest, (1, keys))
 
 
 def version(path: Path) -> int:
@@ -92,7 +92,7 @@ async def test_a_failed_migration_changes_nothing(
     journal = await SqliteJournal.open(path)
     assert await journal.rows() == rows
     await journal.close()
-    assert version(path) == len(_schema.MIGRATIONS)
+    assert version(path) == len(schema.MIGRATIONS)
 
 
 async def test_a_newer_file_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,8 @@ from integration_sdk._http import CallOptions, RetryPolicy, judgement
 from integration_sdk._http.judgement import About, Meaning
 from integration_sdk._http.requests import Phase, Request, Safety
 from integration_sdk._http.responses import Failure, Response, read_error
-from integration_sdk._sansio.pushing.intents import SendResult, State, classify
+from integration_sdk._push.intents import SendResult, classify
+from integration_sdk._store.row import State
 from integration_sdk.errors import AnswerLost, NotSent
 from tests.session_support import VirtualService, error_body, read, virtual_session, write
 

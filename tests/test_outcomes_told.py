@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from integration_sdk._coordinator.coordinator import Coordinator
-from integration_sdk._sansio.pushing import outcomes
-from integration_sdk._sansio.pushing.intents import DOUBTED, Lane, State, new_intent
+from integration_sdk._push import outcomes
+from integration_sdk._push.coordinator import Coordinator
+from integration_sdk._push.intents import new_intent
+from integration_sdk._store.row import DOUBTED, Lane, State
 from integration_sdk.errors import AnswerLost, PushInDoubt
 from integration_sdk.models import OutcomeStatus
 from tests.push_model import Model, error, request

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 from attrs import evolve
 
-from integration_sdk._coordinator.push_list import PushList
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._sansio.pushing import rows
+from integration_sdk._push import rows
+from integration_sdk._push.push_list import PushList
 from integration_sdk.errors import MalformedResponse
 from integration_sdk.models import OutcomeStatus
 from tests.push_model import Model

@@ -13,15 +13,15 @@ from attrs import define
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from integration_sdk._sansio.codec import decode_json
-from integration_sdk._sansio.polling.completion_times import (
+from integration_sdk._push import rows
+from integration_sdk._push.completion_times import (
     MOST_COHORTS,
     REMEMBERED,
     CompletionTimes,
     Experience,
 )
-from integration_sdk._sansio.polling.list_check import ListCheck
-from integration_sdk._sansio.polling.open_pushes import (
+from integration_sdk._push.list_check import ListCheck
+from integration_sdk._push.open_pushes import (
     ListPoll,
     OpenPush,
     Poll,
@@ -30,10 +30,10 @@ from integration_sdk._sansio.polling.open_pushes import (
     SinglePoll,
     sample,
 )
-from integration_sdk._sansio.polling.schedule import Schedule
-from integration_sdk._sansio.polling.worth import SLOWEST, next_poll, patience, tolerance
-from integration_sdk._sansio.pushing import rows
-from integration_sdk._sansio.pushing.rows import read_full, read_rows
+from integration_sdk._push.rows import read_full, read_rows
+from integration_sdk._push.schedule import Schedule
+from integration_sdk._push.worth import SLOWEST, next_poll, patience, tolerance
+from integration_sdk._sansio.codec import decode_json
 from integration_sdk._sansio.shapes import read_operation
 from integration_sdk.models import RecordRef
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from integration_sdk._journal import SqliteJournal
+from integration_sdk._store import SqliteJournal
 from tests.proof_audit import ROOT, STRACE
 
 CHANGES = "pwrite64,fsync,fdatasync,ftruncate,unlink,rename,link"
@@ -19,7 +19,7 @@ EACH = 10
 PROGRAM = """
 import sys
 from pathlib import Path
-from integration_sdk._journal._file import JournalFile
+from integration_sdk._store.file import JournalFile
 JournalFile(Path(sys.argv[1])).close()
 """
 

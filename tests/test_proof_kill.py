@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from integration_sdk._sansio.pushing.intents import Intent, State
+from integration_sdk._store.row import Intent, State
 from integration_sdk.sandbox import Sandbox
 from tests.proof_kill import POINTS, Nursery, Report, Session, audit, kill_until, rows_of
 from tests.proof_proxy import CutProxy

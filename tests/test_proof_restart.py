@@ -18,9 +18,10 @@ from attrs import evolve
 from msgspec import structs
 
 from integration_sdk import Client, OutcomeStatus, PushOutcome, PushRequest
-from integration_sdk._journal import SqliteJournal
+from integration_sdk._push.intents import new_intent
 from integration_sdk._sansio.codec import canonical, encode_record
-from integration_sdk._sansio.pushing.intents import Intent, Lane, Snapshot, State, new_intent
+from integration_sdk._store import SqliteJournal
+from integration_sdk._store.row import Intent, Lane, Snapshot, State
 from integration_sdk.sandbox import Sandbox
 from tests.proof_child import invoice
 

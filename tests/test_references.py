@@ -10,9 +10,10 @@ from attrs import evolve
 from msgspec import structs
 
 from integration_sdk import Client
-from integration_sdk._journal import SqliteJournal
-from integration_sdk._sansio.pushing import submissions
-from integration_sdk._sansio.pushing.intents import Intent, Lane, State, new_intent
+from integration_sdk._push import submissions
+from integration_sdk._push.intents import new_intent
+from integration_sdk._store import SqliteJournal
+from integration_sdk._store.row import Intent, Lane, State
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError, InvalidRecord, ReferenceConflict
 from integration_sdk.models import OutcomeStatus, PushRequest

@@ -13,11 +13,11 @@ from uuid import uuid4
 from rich.console import Console
 
 from integration_sdk._http import requests
-from integration_sdk._journal import JournalReader, SqliteJournal
-from integration_sdk._sansio.pushing import reconcile
-from integration_sdk._sansio.pushing.effects import Commit, Ledger, Machine
-from integration_sdk._sansio.pushing.evidence import is_missing
-from integration_sdk._sansio.pushing.intents import DECIDABLE, Intent, KeyClaimed, State
+from integration_sdk._push import reconcile
+from integration_sdk._push.effects import Commit, Ledger, Machine
+from integration_sdk._push.evidence import is_missing
+from integration_sdk._store import JournalReader, SqliteJournal
+from integration_sdk._store.row import DECIDABLE, Intent, KeyClaimed, State
 from integration_sdk.cli._display import say, show_table
 from integration_sdk.errors import ConfigurationError
 

@@ -23,8 +23,8 @@ from typing import Any, BinaryIO, Final, Self
 import msgspec
 from attrs import Factory, define, frozen
 
+from integration_sdk._push.agreement import value_at
 from integration_sdk._sansio.codec import encode_sorted
-from integration_sdk._sansio.pushing.agreement import value_at
 from integration_sdk.errors import ConfigurationError, InvalidRecord
 from integration_sdk.models import PushRequest
 

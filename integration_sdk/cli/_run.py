@@ -18,9 +18,9 @@ from attrs import Factory, define, field
 from rich.console import Console
 
 from integration_sdk._client import Client
-from integration_sdk._coordinator.coordinator import Coordinator
-from integration_sdk._coordinator.options import CoordinatorOptions
-from integration_sdk._coordinator.push import Push
+from integration_sdk._push.coordinator import Coordinator
+from integration_sdk._push.options import CoordinatorOptions
+from integration_sdk._push.push import Push
 from integration_sdk.cli._display import Bar, Board, say
 from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT, Results
 from integration_sdk.cli._records import FORMAT, Lines

@@ -1,0 +1,156 @@
+"""Reads a company's pushes for the push protocol: only keys, but in full what may be new.
+
+Fractions are always read exactly, since records are told apart by every digit.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from itertools import dropwhile
+from typing import ClassVar, Final, Protocol
+
+from attrs import define, evolve, field, frozen
+
+from integration_sdk._http import requests, responses
+from integration_sdk._http.requests import Priority, Request
+from integration_sdk._http.responses import Fetch, Reply, Response
+from integration_sdk._push import rows
+from integration_sdk._push.effects import ListPushes
+from integration_sdk._push.evidence import ListedPushes, Operation
+from integration_sdk.dialect import Dialect
+from integration_sdk.errors import IntegrationError
+from integration_sdk.models import PushOperation
+
+logger = logging.getLogger("integration_sdk.pushes")
+
+SNAPSHOT: Final = 200
+"""Most recent keys of a company that are remembered before its first push is sent."""
+PAGE: Final = 500
+MOST_PAGES: Final = 200
+
+
+class Slot(Protocol):
+    """A turn to send one request, once."""
+
+    async def send(self) -> Reply:
+        """Send it, and return what came of it."""
+        ...
+
+
+class Service(Protocol):
+    """The service, reached by the client's session: gate, retries and key included."""
+
+    async def send(self, request: Request) -> Response:
+        """Return the answer, whatever its status, or raise.
+
+        Raises:
+            TransportError: There is none.
+            ApiError: Nothing was sent: an earlier answer asked for too long a pause.
+        """
+        ...
+
+    def slot(self, request: Request) -> AbstractAsyncContextManager[Slot]:
+        """Wait for a turn to send *request*. Entering raises what `send` does; nothing has left."""
+        ...
+
+
+def page_request(dialect: Dialect, company_id: str, number: int, size: int) -> Request:
+    """Return the request of a page of a company's pushes, newest first."""
+    return requests.list_page(
+        dialect,
+        "pushes.list",
+        page=number,
+        page_size=size,
+        order_by=dialect.newest_first,
+        companyId=company_id,
+    )
+
+
+@frozen
+class _KeyAlone:
+    """A push that was there before, or whose row cannot be read: then it may be anybody's."""
+
+    push_operation_key: str
+    requested_on_utc: datetime | None
+    data_connection_id: ClassVar[str | None] = None
+    data_type: ClassVar[str | None] = None
+    status: ClassVar[str] = "Unknown"
+    is_final: ClassVar[bool] = False
+    data: ClassVar[Mapping[str, object] | None] = None
+
+
+@define
+class PushList:
+    """The lists of pushes of a service.
+
+    Attributes:
+        speaks_another: Whether the service has answered in another dialect.
+    """
+
+    send: Fetch
+    dialect: Dialect
+    speaks_another: bool = field(init=False, default=False)
+
+    def hear(self, answer: bytes) -> None:
+        """Note which dialect an *answer* with pushes is of."""
+        self.speaks_another = self.speaks_another or self.dialect.is_contradicted(answer)
+
+    async def read(self, asked: ListPushes) -> ListedPushes | None:
+        """List a company's pushes as *asked*; None if that fails.
+
+        An exception from a middleware is logged and counts as a failure too.
+        """
+        known, found, keys = asked.known, list[Operation](), set[str]()
+        size, most = (SNAPSHOT, 1) if known is None else (PAGE, MOST_PAGES)
+        for number in range(1, most + 1):
+            page = await self._page(asked.company_id, number, size)
+            if page is None:
+                return None
+            full = {} if known is None else _in_full(page, asked.old)
+            # New pushes shift the list: a page may begin with rows of the page before.
+            shown = dropwhile(lambda one: one[1].key in keys, enumerate(page.rows))
+            found += [full.get(at) or _KeyAlone(row.key, row.requested_on_utc) for at, row in shown]
+            keys.update(row.key for row in page.rows)
+            if not page.more:
+                return ListedPushes(tuple(found), whole=True)
+            if known and known <= keys:
+                break
+        return ListedPushes(tuple(found), whole=False)
+
+    async def _page(self, company_id: str, number: int, size: int) -> rows.Rows | None:
+        request = page_request(self.dialect, company_id, number, size)
+        try:
+            answer = await self.send(evolve(request, priority=Priority.PUSH))
+            body = responses.check(request, answer).body
+            self.hear(body)
+            return rows.read_rows(body)
+        except IntegrationError:
+            return None
+        except Exception:
+            logger.exception("the pushes of company %s could not be listed", company_id)
+            return None
+
+    async def read_singly(self, company_id: str, keys: Collection[str]) -> list[PushOperation]:
+        """Read pushes one by one; return those that could be read."""
+        found = []
+        for key in keys:
+            names = {"companyId": company_id, "pushOperationKey": key}
+            try:
+                request = requests.to_route(self.dialect, "pushes.get", **names)
+                answer = responses.check(request, await self.send(request))
+                found.append(rows.read_full(answer.body, exact=True))
+            except IntegrationError:  # or the key cannot be part of a path
+                continue
+            except Exception:
+                logger.exception("push %s could not be read", key)
+        return found
+
+
+def _in_full(page: rows.Rows, old: frozenset[str]) -> dict[int, PushOperation]:
+    """Decode the operations of a page that may be new, by row index, as far as they can be."""
+    indexes = [index for index, row in enumerate(page.rows) if row.key not in old]
+    operations = page.operations(indexes, exact=True) if indexes else []
+    return {index: one for index, one in zip(indexes, operations, strict=True) if one}

@@ -1,1 +1,0 @@
-"""Whom to poll now, singly or by list, and when to wake."""

@@ -1,1 +1,0 @@
-"""The push protocol: intents, evidence, and what an answer proves."""
