@@ -28,7 +28,7 @@ from benchmarks._question import Question, Rows
 from benchmarks._turns import interleaved
 from benchmarks.peers._frame import record
 from integration_sdk import Client, OutcomeStatus, PushRequest
-from integration_sdk._push.intents import new_intent
+from integration_sdk._push.table import new_intent
 from integration_sdk._store import Journal, SqliteJournal
 from integration_sdk._store.row import Evidence, Intent, Lane, State
 from tests.memory_journal import MemoryJournal

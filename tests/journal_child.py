@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from random import Random
 
-from integration_sdk._push.intents import new_intent
+from integration_sdk._push.table import new_intent
 from integration_sdk._store import SqliteJournal
 from integration_sdk._store.file import JournalFile
 from integration_sdk._store.row import Intent, Lane, Snapshot, State

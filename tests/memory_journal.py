@@ -82,7 +82,8 @@ class MemoryJournal:
 
 
 def _refuse_another_record(before: Intent, row: Intent) -> None:
-    rekeyed = row.idempotency_key != before.idempotency_key and before.state is not State.REJECTED
+    refused = before.state is State.QUEUED and before.http_status is not None
+    rekeyed = row.idempotency_key != before.idempotency_key and not refused
     if rekeyed or _what_it_is(row) != _what_it_is(before):
         raise JournalError(f"Intent {row.id} is on record for another record: it never changes.")
 

@@ -29,9 +29,9 @@ from integration_sdk._push.effects import (
     Send,
     Sleep,
 )
-from integration_sdk._push.intents import SendResult, new_intent
+from integration_sdk._push.table import DECIDABLE, DUTY, Duty, SendResult, new_intent
 from integration_sdk._store import KeyJournal
-from integration_sdk._store.row import DECIDABLE, POLLABLE, Intent, Lane, Snapshot, State
+from integration_sdk._store.row import Intent, Lane, Snapshot, State
 from integration_sdk.errors import JournalError
 from tests.protocol_world import Disk, Push, Service, Weather, done
 
@@ -201,7 +201,7 @@ class History:
         ]
 
     def _push(self, intent: Intent, snapshot: Snapshot | None) -> Machine[None]:
-        if self.dice.random() < 0.2 and intent.state is State.INTENT:
+        if self.dice.random() < 0.2 and intent.state is State.QUEUED:
             yield Commit((intent,))  # on record before its turn, as what is sent again is
             self.ledger.note(intent)
         transmission = protocol.transmit(
@@ -265,7 +265,7 @@ class History:
     def _pollable(self) -> list[Intent]:
         rows = done(self.disk.journal.unsettled())
         known = [self.ledger.get(row.id) for row in rows]
-        return [row for row in known if row and row.key and row.state in POLLABLE]
+        return [row for row in known if row and row.key and DUTY[row.state] is Duty.POLL]
 
     def _is_over(self) -> bool:
         rows = done(self.disk.journal.unsettled())

@@ -19,7 +19,8 @@ from integration_sdk._push.evidence import (
     not_newer,
     reaches_back,
 )
-from integration_sdk._store.row import DECIDABLE, DOUBTED, Evidence, Intent, State
+from integration_sdk._push.table import DECIDABLE, may_own_unclaimed
+from integration_sdk._store.row import DOUBTED, Evidence, Intent, State
 
 
 def agrees(sent: object, echo: object) -> bool:
@@ -129,7 +130,7 @@ def examine(
         rivals = [
             one
             for one in known.values()
-            if one.id != intent.id and one.lane == intent.lane and one.may_own_unclaimed
+            if one.id != intent.id and one.lane == intent.lane and may_own_unclaimed(one)
         ]
         verdict = judge(
             intent,

@@ -17,7 +17,7 @@ from attrs import Factory, define, evolve, frozen
 
 from integration_sdk._http.requests import Phase
 from integration_sdk._push.evidence import ListedPushes
-from integration_sdk._push.intents import SendResult
+from integration_sdk._push.table import SendResult
 from integration_sdk._store import KeyJournal
 from integration_sdk._store.row import Intent, KeyClaimed, Lane, State
 from tests.memory_journal import MemoryJournal

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from integration_sdk._push.intents import new_intent
+from integration_sdk._push.table import new_intent
 from integration_sdk._store import SqliteJournal
 from integration_sdk._store.row import Intent, Lane, State
 from integration_sdk.cli import main
@@ -177,11 +177,14 @@ def test_a_decision_is_on_record(
     assert main(["pushes", "resolve", "aa1", "--journal", journal, *options]) == 0
 
     rows = asyncio.run(read(journal))
-    assert (rows["aa1"].state, rows["aa1"].decision) == (State.DECIDED, decision)
+    assert (rows["aa1"].state, rows["aa1"].decision) == (
+        State.LATE if decision == "bind" else State.DECIDED,
+        decision,
+    )
     assert rows["aa1"].key == ("k-7" if decision == "bind" else None)
     assert rows["aa2"].state is State.UNRESOLVED
     assert [row.state for row in rows.values() if row.parent == "aa1"] == (
-        [State.INTENT] if decision == "resend" else []
+        [State.QUEUED] if decision == "resend" else []
     )
     assert next_step in capsys.readouterr().out
 
@@ -254,7 +257,7 @@ def test_one_decision_for_all_that_no_list_shows(
     assert {name: rows[name] for name in before.keys() - decided} == {
         name: before[name] for name in before.keys() - decided
     }
-    sent = {row.parent for row in rows.values() if row.state is State.INTENT}
+    sent = {row.parent for row in rows.values() if row.state is State.QUEUED}
     assert sent == (decided if option == "--resend" else set())
     told = f"2 of 6 pushes in doubt, those that no list shows: {next_step}"
     assert told in " ".join(capsys.readouterr().out.split())

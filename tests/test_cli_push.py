@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from integration_sdk._push.intents import new_intent
+from integration_sdk._push.table import new_intent
 from integration_sdk._store import SqliteJournal
 from integration_sdk._store.row import Lane
 from integration_sdk.cli._records import Line, NoRecord, decode

@@ -17,8 +17,8 @@ from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
 from integration_sdk._push import submissions
 from integration_sdk._push.coordinator import Coordinator
-from integration_sdk._push.intents import new_intent
 from integration_sdk._push.push import PushEvent
+from integration_sdk._push.table import new_intent
 from integration_sdk._store import SqliteJournal
 from integration_sdk._store.row import Intent, KeyClaimed, Lane, State
 from integration_sdk.dialect import Dialect
@@ -72,7 +72,7 @@ async def rows(journal: Path) -> list[Intent]:
 
 
 WAITING: list[dict[str, Any]] = [
-    {"state": State.INTENT},
+    {"state": State.QUEUED},
     {"state": State.NOT_SENT, "attempts": 1, "retry": True},
     {"state": State.REJECTED, "attempts": 1, "retry": True, "http_status": 429},
 ]

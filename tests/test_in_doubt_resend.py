@@ -18,8 +18,8 @@ from integration_sdk._http.responses import Response
 from integration_sdk._push import reconcile
 from integration_sdk._push.effects import Ledger
 from integration_sdk._push.evidence import Verdict
-from integration_sdk._push.intents import new_intent
 from integration_sdk._push.push import PushEvent
+from integration_sdk._push.table import new_intent
 from integration_sdk._store import SqliteJournal
 from integration_sdk._store.row import Intent, Lane, Snapshot, State
 from integration_sdk.errors import (

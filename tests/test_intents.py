@@ -18,16 +18,8 @@ from integration_sdk._push.effects import (
     Send,
     Sleep,
 )
-from integration_sdk._push.intents import SendResult, classify, new_intent
-from integration_sdk._store.row import (
-    TRANSITIONS,
-    IllegalTransition,
-    Intent,
-    KeyClaimed,
-    Lane,
-    Snapshot,
-    State,
-)
+from integration_sdk._push.table import Event, IllegalTransition, SendResult, classify, new_intent
+from integration_sdk._store.row import Intent, KeyClaimed, Lane, Snapshot, State
 from integration_sdk.errors import JournalError
 from integration_sdk.models import PushOperation, PushStatus
 from tests import protocol_simulator as simulator
@@ -109,19 +101,19 @@ def transmit(*reports: Any, ledger: Ledger | None = None, **facts: Any) -> Any:
 def test_only_the_services_own_word_excludes_an_effect(
     result: SendResult, known: bool, replay: bool, refuses: bool
 ) -> None:
-    """NOT_SENT and REJECTED need proof; whatever proves nothing is AMBIGUOUS."""
-    state = classify(result, key_is_known=known, replay=replay, refuses_with_503=refuses)
+    """NEVER_LEFT and REFUSED need proof; whatever proves nothing is LOST."""
+    event = classify(result, key_is_known=known, replay=replay, refuses_with_503=refuses)
 
-    if state is State.NOT_SENT:
+    if event is Event.NEVER_LEFT:
         assert result.phase is Phase.NEVER_LEFT
-    if state is State.REJECTED:
+    if event is Event.REFUSED:
         assert result.phase is Phase.ANSWERED
         assert 400 <= (result.status or 0) < 500 or (result.status == 503 and refuses)
         assert "correlationId" in (result.body or {})
-    if state is State.ACKED:
+    if event is Event.ANSWERED:
         assert result.status in (200, 202)
         assert not known
-    assert state in {State.NOT_SENT, State.REJECTED, State.ACKED, State.AMBIGUOUS}
+    assert event in {Event.NEVER_LEFT, Event.REFUSED, Event.ANSWERED, Event.LOST}
 
 
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 405, 409, 413, 415, 422, 429, 503])
@@ -130,8 +122,8 @@ def test_documented_refusals_are_believed_with_their_body_only(status: int) -> N
     own = SendResult(Phase.ANSWERED, status=status, body=ERROR_BODY)
     proxys = SendResult(Phase.ANSWERED, status=status, body=None)
 
-    assert classify(own, key_is_known=False) is State.REJECTED
-    assert classify(proxys, key_is_known=False) is State.AMBIGUOUS
+    assert classify(own, key_is_known=False) is Event.REFUSED
+    assert classify(proxys, key_is_known=False) is Event.LOST
 
 
 @pytest.mark.parametrize("status", [201, 204, 301, 302, 307, 308, 408, 418, 500, 501, 502, 504])
@@ -139,42 +131,22 @@ def test_every_other_status_is_ambiguous(status: int) -> None:
     """What the document does not say refuses, may have been done."""
     result = SendResult(Phase.ANSWERED, status=status, body={**ERROR_BODY, "pushOperationKey": "k"})
 
-    assert classify(result, key_is_known=False) is State.AMBIGUOUS
+    assert classify(result, key_is_known=False) is Event.LOST
 
 
 def test_a_dialect_may_doubt_503() -> None:
     """Where a 503 does not prove that nothing was done, it is ambiguous."""
     result = SendResult(Phase.ANSWERED, status=503, body=ERROR_BODY)
 
-    assert classify(result, key_is_known=False, refuses_with_503=False) is State.AMBIGUOUS
+    assert classify(result, key_is_known=False, refuses_with_503=False) is Event.LOST
 
 
 @given(results)
 def test_a_replay_is_settled_by_a_key_alone(result: SendResult) -> None:
     """No refusal of a replay says anything about the first transmission."""
-    state = classify(result, key_is_known=False, replay=True)
+    event = classify(result, key_is_known=False, replay=True)
 
-    assert state in {State.ACKED, State.AMBIGUOUS}
-
-
-# The table of states
-
-
-@given(st.sampled_from(State), st.sampled_from(State))
-def test_only_the_steps_of_the_table_can_be_taken(here: State, there: State) -> None:
-    """A step the table does not have raises, from whichever state."""
-    at = Intent(id="i", lane=LANE, state=here)
-
-    if there in TRANSITIONS[here]:
-        assert at.to(there).state is there
-    else:
-        with pytest.raises(IllegalTransition, match="does not lead to"):
-            at.to(there)
-
-
-def test_final_leads_nowhere() -> None:
-    """A final state never changes."""
-    assert not TRANSITIONS[State.FINAL]
+    assert event in {Event.ANSWERED, Event.LOST}
 
 
 def test_a_natural_key_must_name_a_value() -> None:
@@ -203,7 +175,7 @@ def test_a_disk_that_refuses_everything_sends_nothing() -> None:
     asked, unsent = transmit(NEVER_LEFT, full, GIVE_UP, full)
 
     assert [type(one) for one in asked] == [Send, Commit, Sleep, Commit]
-    assert (unsent.state, unsent.retry) == (State.NOT_SENT, False)
+    assert unsent.state is State.NOT_SENT
 
 
 def test_an_outcome_the_disk_refused_is_out_of_date_when_the_push_is_sent_again() -> None:
@@ -229,7 +201,7 @@ def test_a_push_turned_away_in_line_is_sent_later() -> None:
     asked, sent = transmit(NEVER_LEFT, None, 100.0, ACKED, None)
 
     assert [type(one) for one in asked] == [Send, Commit, Sleep, Send, Commit]
-    assert [one.rows[0].state for one in asked if isinstance(one, Commit)] == ["NOT_SENT", "ACKED"]
+    assert [one.rows[0].state for one in asked if isinstance(one, Commit)] == ["QUEUED", "ACKED"]
     assert sent.key == "key-1"
 
 
@@ -260,12 +232,12 @@ def test_a_push_that_is_sent_again_has_no_answer_yet() -> None:
 
 def test_tries_are_bounded() -> None:
     """A service that always throttles is asked as often as the policy says."""
-    reports = [THROTTLED, None, 100.0] * 2 + [THROTTLED, None, None]
+    reports = [THROTTLED, None, 100.0] * 2 + [THROTTLED, None]
 
     asked, sent = transmit(*reports, policy=Policy(retry=RetryPolicy(attempts=3)))
 
     assert sum(isinstance(one, Send) for one in asked) == 3
-    assert (sent.state, sent.retry, sent.is_settled) == (State.REJECTED, False, True)
+    assert (sent.state, sent.is_settled) == (State.REJECTED, True)
 
 
 def test_a_known_key_is_not_ours() -> None:
@@ -417,9 +389,9 @@ def test_a_driver_that_breaks_off_leaves_a_doubt() -> None:
     assert ledger.doubted() == [left]
 
     ledger = Ledger()
-    ledger.note(intent().to(State.SENDING).to(State.NOT_SENT, retry=True))
+    ledger.note(intent().to(State.SENDING).to(State.QUEUED))
     _, given_up = drive(protocol.break_off(ledger, intent()), None)
-    assert (given_up.state, given_up.retry) == (State.NOT_SENT, False)
+    assert given_up.state is State.NOT_SENT
 
     _, unknown = drive(protocol.break_off(Ledger(), intent()), JournalError("full"))
     assert unknown.state is State.AMBIGUOUS

@@ -20,7 +20,7 @@ from integration_sdk._push.effects import (
     ReadSingly,
 )
 from integration_sdk._push.evidence import ListedPushes, Verdict
-from integration_sdk._push.intents import new_intent
+from integration_sdk._push.table import new_intent
 from integration_sdk._store.row import DOUBTED, Intent, Lane, Snapshot, State
 from integration_sdk.models import PushOperation, PushStatus
 from tests import protocol_naive as naive

@@ -22,7 +22,7 @@ from integration_sdk._push.effects import (
     Send,
 )
 from integration_sdk._push.evidence import ListedPushes
-from integration_sdk._push.intents import SendResult, new_intent
+from integration_sdk._push.table import SendResult, new_intent
 from integration_sdk._store import Journal, SqliteJournal
 from integration_sdk._store.row import Intent, Lane, State
 from integration_sdk.errors import JournalError

@@ -25,7 +25,7 @@ from integration_sdk._push.evidence import (
     not_newer,
     reaches_back,
 )
-from integration_sdk._push.intents import new_intent
+from integration_sdk._push.table import new_intent
 from integration_sdk._store.row import Evidence, Intent, Lane, Snapshot, State
 from integration_sdk.models import PushOperation, PushStatus
 

@@ -9,7 +9,8 @@ from msgspec import structs
 from integration_sdk._push import reconcile
 from integration_sdk._push.effects import Commit, Ledger, ListPushes, Policy, Sleep
 from integration_sdk._push.evidence import ListedPushes
-from integration_sdk._store.row import DECIDABLE, Intent, KeyClaimed, Snapshot, State
+from integration_sdk._push.table import DECIDABLE
+from integration_sdk._store.row import Intent, KeyClaimed, Snapshot, State
 from integration_sdk.errors import ConfigurationError, JournalError
 from tests.test_intents import GIVE_UP, LANE, drive, intent, operation
 
@@ -36,14 +37,14 @@ def test_recovery_sends_each_row_where_it_belongs() -> None:
     """Never left: send; may have left: reconcile; has a key: poll; in doubt: surface."""
     rows = {
         state: Intent(id=state, lane=LANE, payload=b"1", payload_hash="x", state=state)
-        for state in (State.INTENT, State.SENDING, State.AMBIGUOUS, State.ABSENT)
+        for state in (State.QUEUED, State.SENDING, State.AMBIGUOUS, State.ABSENT)
     }
     acked = Intent(id="acked", lane=LANE, state=State.ACKED, key="key-1")
 
     written, found = recovered(*rows.values(), acked)
 
     assert [(row.id, row.state) for row in written] == [("SENDING", State.AMBIGUOUS)]
-    assert [row.id for row in found.send] == ["INTENT"]
+    assert [row.id for row in found.send] == ["QUEUED"]
     assert found.poll == (acked,)
     assert found.companies == ("company",)
     assert [row.id for row in found.decidable] == ["ABSENT"]
@@ -51,7 +52,7 @@ def test_recovery_sends_each_row_where_it_belongs() -> None:
 
 def test_a_throttled_row_is_sent_again_after_a_crash_and_a_refused_one_is_not() -> None:
     """Recovery goes on where the process was about to try again."""
-    throttled = Intent(id="a", lane=LANE, payload=b"1", state=State.REJECTED, retry=True)
+    throttled = Intent(id="a", lane=LANE, payload=b"1", state=State.QUEUED, http_status=429)
     refused = Intent(id="b", lane=LANE, payload=b"1", state=State.REJECTED)
 
     _, found = recovered(throttled, refused)

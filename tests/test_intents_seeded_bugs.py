@@ -13,33 +13,32 @@ from integration_sdk._http.requests import Phase
 from integration_sdk._push import (
     effects,
     evidence,
-    intents,
     protocol,
     reconcile,
+    table,
 )
 from integration_sdk._push.echoes import Echoes, Said
 from integration_sdk._push.effects import Ledger, Machine
 from integration_sdk._push.evidence import ListedPushes, Operation, Verdict
-from integration_sdk._push.intents import SendResult
-from integration_sdk._store import row
+from integration_sdk._push.table import Event, SendResult
 from integration_sdk._store.row import Intent, Snapshot, State
 from tests import protocol_simulator as simulator
 from tests.memory_journal import MemoryJournal
 from tests.seeded_bugs import HISTORIES, Patch, assert_caught
 
 
-def misread(patch: Patch, condition: Callable[[SendResult], bool], state: State) -> None:
-    """Let the table say *state* for some answers."""
-    right = intents.classify
+def misread(patch: Patch, condition: Callable[[SendResult], bool], event: Event) -> None:
+    """Let the table say *event* for some answers."""
+    right = table.classify
 
-    def wrong(result: SendResult, **facts: bool) -> State:
-        return state if condition(result) else right(result, **facts)
+    def wrong(result: SendResult, **facts: bool) -> Event:
+        return event if condition(result) else right(result, **facts)
 
     patch.setattr(protocol, "classify", wrong)
 
 
 def retried(*statuses: int) -> Callable[[Patch], None]:
-    return lambda patch: misread(patch, lambda one: one.status in statuses, State.NOT_SENT)
+    return lambda patch: misread(patch, lambda one: one.status in statuses, Event.NEVER_LEFT)
 
 
 # What an answer proves
@@ -69,7 +68,7 @@ def test_retry_of_a_lost_answer_is_caught() -> None:
     """A disconnect taken for a failure to connect is sent again."""
 
     def bug(patch: Patch) -> None:
-        misread(patch, lambda one: one.phase is Phase.MAY_HAVE_LEFT, State.NOT_SENT)
+        misread(patch, lambda one: one.phase is Phase.MAY_HAVE_LEFT, Event.NEVER_LEFT)
 
     assert_caught("double send", bug)
 
@@ -78,7 +77,7 @@ def test_retry_of_a_truncated_success_is_caught() -> None:
     """A 200 that cannot be read was still a 200."""
 
     def bug(patch: Patch) -> None:
-        misread(patch, lambda one: one.status == 200 and one.body is None, State.NOT_SENT)
+        misread(patch, lambda one: one.status == 200 and one.body is None, Event.NEVER_LEFT)
 
     assert_caught("double send", bug)
 
@@ -86,14 +85,14 @@ def test_retry_of_a_truncated_success_is_caught() -> None:
 def test_believing_a_proxys_refusal_is_caught() -> None:
     """A 4xx without the documented error body is a proxy's, and proves nothing."""
     assert_caught(
-        "silent loss", lambda patch: patch.setattr(intents, "is_error_body", lambda body: True)
+        "silent loss", lambda patch: patch.setattr(table, "is_error_body", lambda body: True)
     )
 
 
 def test_retry_after_a_proxys_429_is_caught() -> None:
     """A 429 without the documented error body is not sent again."""
     assert_caught(
-        "double send", lambda patch: patch.setattr(intents, "is_error_body", lambda body: True)
+        "double send", lambda patch: patch.setattr(table, "is_error_body", lambda body: True)
     )
 
 
@@ -101,7 +100,7 @@ def test_success_without_a_key_taken_for_refusal_is_caught() -> None:
     """A 200 without a key may have made a push."""
 
     def bug(patch: Patch) -> None:
-        misread(patch, lambda one: one.status == 200 and not one.key, State.REJECTED)
+        misread(patch, lambda one: one.status == 200 and not one.key, Event.REFUSED)
 
     assert_caught("silent loss", bug)
 
@@ -158,7 +157,7 @@ def test_forgetting_decided_rivals_is_caught() -> None:
     """What the caller gave up may still turn up, and must not be taken for another's."""
 
     def bug(patch: Patch) -> None:
-        patch.setattr(row, "_MAY_OWN", row._MAY_OWN - {State.DECIDED})
+        patch.setattr(table, "_MAY_OWN", table._MAY_OWN - {State.DECIDED})
 
     assert_caught("wrong link", bug, twins=1.0, trouble=0.9, lag=60.0)
 
@@ -167,7 +166,7 @@ def test_forgetting_absent_rivals_is_caught() -> None:
     """Absent is evidence, not proof: it stays a rival."""
 
     def bug(patch: Patch) -> None:
-        patch.setattr(row, "_MAY_OWN", row._MAY_OWN - {State.ABSENT, State.UNRESOLVED})
+        patch.setattr(table, "_MAY_OWN", table._MAY_OWN - {State.ABSENT, State.UNRESOLVED})
 
     assert_caught("wrong link", bug, twins=1.0, trouble=0.9, lag=60.0)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import structs
 
-from integration_sdk._push import intents, protocol, reconcile
+from integration_sdk._push import protocol, reconcile, table
 from integration_sdk._push.effects import Commit, Ledger, Machine
 from integration_sdk._store import KeyJournal
 from integration_sdk._store.row import Intent, State
@@ -26,7 +26,7 @@ def test_replay_without_idempotency_is_caught() -> None:
         patch.setattr(
             protocol,
             "_may_go_again",
-            lambda intent, policy: intent.retry or intent.state is State.AMBIGUOUS,
+            lambda intent, policy: intent.state in {State.QUEUED, State.AMBIGUOUS},
         )
 
     assert_caught("double send", bug, idempotent=False)
@@ -50,7 +50,7 @@ def test_believing_the_refusal_of_a_replay_is_caught() -> None:
     """A replay that is refused says nothing about the first transmission."""
 
     def bug(patch: Patch) -> None:
-        right = intents.classify
+        right = table.classify
         patch.setattr(
             protocol,
             "classify",
@@ -69,7 +69,7 @@ def test_resending_what_seems_absent_is_caught() -> None:
             reconcile,
             "_examined",
             lambda row: (
-                structs.replace(row, state=State.NOT_SENT, retry=True)
+                structs.replace(row, state=State.QUEUED)
                 if row.state is State.ABSENT
                 else right(row)
             ),
@@ -87,7 +87,7 @@ def test_resending_what_was_being_sent_is_caught() -> None:
             reconcile,
             "_examined",
             lambda row: (
-                structs.replace(row, state=State.NOT_SENT, retry=True)
+                structs.replace(row, state=State.QUEUED)
                 if row.state is State.SENDING
                 else right(row)
             ),

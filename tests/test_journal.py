@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from integration_sdk._push.intents import new_intent
+from integration_sdk._push.table import new_intent
 from integration_sdk._store import Journal, KeyJournal, SqliteJournal
 from integration_sdk._store.file import JournalFile
 from integration_sdk._store.filter import Filter
@@ -106,11 +106,7 @@ async def test_rows_are_found_by_reference(journal: Journal) -> None:
 
 async def test_unsettled_is_what_the_rules_call_so(journal: Journal) -> None:
     """Recovery is given exactly the rows that are not settled."""
-    rows = [
-        structs.replace(sending(f"{state}-{retry}"), state=state, retry=retry, key=None)
-        for state in State
-        for retry in (False, True)
-    ]
+    rows = [structs.replace(sending(str(state)), state=state, key=None) for state in State]
     await journal.commit(rows)
 
     assert await journal.unsettled() == [row for row in rows if not row.is_settled]
@@ -303,9 +299,9 @@ async def test_a_cancelled_commit_is_made_all_the_same(file: SqliteJournal) -> N
     waiting = asyncio.ensure_future(file.commit([sending("a")]))
     await asyncio.sleep(0)
     waiting.cancel()
-    await file.commit([sending("a").to(State.NOT_SENT, retry=True)])
+    await file.commit([sending("a").to(State.QUEUED)])
 
-    assert [row.state for row in await file.rows()] == [State.NOT_SENT]
+    assert [row.state for row in await file.rows()] == [State.QUEUED]
 
 
 async def test_what_is_asked_together_is_answered_together(file: SqliteJournal) -> None:
@@ -475,10 +471,10 @@ async def test_a_record_is_kept_until_its_push_is_final(path: Path) -> None:
 async def test_a_record_that_was_refused_is_not_kept(path: Path, state: State) -> None:
     """It is while it is to be sent again; afterwards whoever asks for it brings it along."""
     journal = await SqliteJournal.open(path)
-    waits, refused = (sending(name).to(state, retry=name == "a") for name in "ab")
+    waits, refused = sending("a").to(State.QUEUED), sending("b").to(state)
     await journal.commit([sending("a"), sending("b"), sending("c")])
     await journal.commit([waits, refused])
-    await journal.commit([sending("c").to(state, retry=True), sending("d").to(state)])
+    await journal.commit([sending("c").to(State.QUEUED), sending("d").to(state)])
     await journal.commit([structs.replace(sending("c").to(state), decision="resend")])
     rows = await journal.rows()
     await journal.close()

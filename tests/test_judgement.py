@@ -8,8 +8,7 @@ from integration_sdk._http import CallOptions, RetryPolicy, judgement
 from integration_sdk._http.judgement import About, Meaning
 from integration_sdk._http.requests import Phase, Request, Safety
 from integration_sdk._http.responses import Failure, Response, read_error
-from integration_sdk._push.intents import SendResult, classify
-from integration_sdk._store.row import State
+from integration_sdk._push.table import Event, SendResult, classify
 from integration_sdk.errors import AnswerLost, NotSent
 from tests.session_support import VirtualService, error_body, read, virtual_session, write
 
@@ -136,7 +135,7 @@ def test_one_judgement_of_a_push(body: bytes) -> None:
         )
         managed = classify(result, key_is_known=False)
         doubted = "may have been carried out" in alone
-        assert doubted == (managed is State.AMBIGUOUS), status
+        assert doubted == (managed is Event.LOST), status
 
 
 class Fixed(VirtualService):

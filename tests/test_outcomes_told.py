@@ -15,7 +15,7 @@ from msgspec import structs
 
 from integration_sdk._push import outcomes
 from integration_sdk._push.coordinator import Coordinator
-from integration_sdk._push.intents import new_intent
+from integration_sdk._push.table import new_intent
 from integration_sdk._store.row import DOUBTED, Lane, State
 from integration_sdk.errors import AnswerLost, PushInDoubt
 from integration_sdk.models import OutcomeStatus

@@ -18,7 +18,7 @@ from attrs import evolve
 from msgspec import structs
 
 from integration_sdk import Client, OutcomeStatus, PushOutcome, PushRequest
-from integration_sdk._push.intents import new_intent
+from integration_sdk._push.table import new_intent
 from integration_sdk._sansio.codec import canonical, encode_record
 from integration_sdk._store import SqliteJournal
 from integration_sdk._store.row import Intent, Lane, Snapshot, State
@@ -110,14 +110,13 @@ async def test_a_process_that_died_while_it_made_its_journal_can_start_again(
     assert statuses(outcomes) == [OutcomeStatus.SUCCESS]
 
 
-@pytest.mark.parametrize("state", [State.REJECTED, State.NOT_SENT])
+@pytest.mark.parametrize("status", [429, None])
 async def test_a_push_that_waits_to_be_sent_again_is_sent_once(
-    integration_sandbox: Sandbox, tmp_path: Path, state: State
+    integration_sandbox: Sandbox, tmp_path: Path, status: int | None
 ) -> None:
     """Recovery goes on with it, the file names it again: still one POST, one outcome."""
     sandbox, path = integration_sandbox, tmp_path / "pushes.db"
-    status = 429 if state is State.REJECTED else None
-    await keep(path, left_behind(record(sandbox), state, retry=True, http_status=status))
+    await keep(path, left_behind(record(sandbox), State.QUEUED, http_status=status))
 
     outcomes = await run(sandbox, path, [record(sandbox)])
 

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from integration_sdk import Client
 from integration_sdk._push import submissions
-from integration_sdk._push.intents import new_intent
+from integration_sdk._push.table import new_intent
 from integration_sdk._store import SqliteJournal
 from integration_sdk._store.row import Intent, Lane, State
 from integration_sdk.dialect import Dialect
@@ -61,7 +61,7 @@ def test_only_what_failed_for_sure_gives_its_reference_to_another_record(status:
 def test_what_may_exist_keeps_its_reference(state: State, http: int | None) -> None:
     """Another record is sent only if there is no push; the same one if it may fare better now."""
     before = recorded(state, http=http)
-    no_push = state in {State.INTENT, State.NOT_SENT, State.REJECTED}
+    no_push = state in {State.QUEUED, State.NOT_SENT, State.REJECTED}
     hopeless = state is State.REJECTED and http in {400, 422}
 
     assert taken(before, same=False) == ("sent" if no_push else "conflict")

@@ -31,10 +31,10 @@ from integration_sdk._push.effects import (
     Sleep,
 )
 from integration_sdk._push.evidence import answers_another
-from integration_sdk._push.intents import SendResult
 from integration_sdk._push.places import Place
 from integration_sdk._push.push_list import PushList, Service
 from integration_sdk._push.replies import ReadReply
+from integration_sdk._push.table import SendResult
 from integration_sdk._push.tasks import this_task
 from integration_sdk._store import Journal
 from integration_sdk._store.row import Intent

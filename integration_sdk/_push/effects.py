@@ -36,7 +36,7 @@ from attrs import define, field, frozen
 
 from integration_sdk._http.retry import RetryPolicy
 from integration_sdk._push.evidence import ListedPushes, Operation, Verdict
-from integration_sdk._push.intents import SendResult
+from integration_sdk._push.table import SendResult, may_own_unclaimed
 from integration_sdk._store.row import DOUBTED, Intent, Lane, State
 
 
@@ -173,7 +173,7 @@ class Ledger:
         self._rows[intent.id] = intent
         if intent.key:
             self._claims[intent.key] = intent.id
-        if intent.may_own_unclaimed:
+        if may_own_unclaimed(intent):
             self._lanes.setdefault(intent.lane, {})[intent.id] = intent
 
     def _forget(self, intent: Intent) -> None:

@@ -28,15 +28,8 @@ from integration_sdk._push.effects import (
     Sleep,
 )
 from integration_sdk._push.evidence import ListedPushes, Operation
-from integration_sdk._push.intents import SendResult, classify
-from integration_sdk._store.row import (
-    Evidence,
-    IllegalTransition,
-    Intent,
-    KeyClaimed,
-    Snapshot,
-    State,
-)
+from integration_sdk._push.table import Event, IllegalTransition, SendResult, after, classify
+from integration_sdk._store.row import Evidence, Intent, KeyClaimed, Snapshot, State
 from integration_sdk.errors import JournalError
 
 
@@ -80,11 +73,12 @@ def transmit(
     intent = structs.replace(intent, snapshot=snapshot)
     began: float | None = None
     for attempt in count():
-        intent, result = yield from _attempt(ledger, _rekeyed(intent, new_key), policy)
+        more = attempt + 1 < policy.retry.attempts
+        rekeyed = _rekeyed(intent, new_key)
+        intent, result = yield from _attempt(ledger, rekeyed, policy, more=more)
         began = result.at if began is None else began
-        again = _may_go_again(intent, policy) and policy.waits_for(result)
-        if attempt + 1 >= policy.retry.attempts or not again:
-            break
+        if not (more and _may_go_again(intent, policy) and policy.waits_for(result)):
+            return intent
         ledger.to_repeat.add(intent.id)
         try:
             now = yield Sleep(_wait(attempt, result, policy, chance))
@@ -97,43 +91,58 @@ def transmit(
             return ledger.get(intent.id) or intent
         if not isinstance(now, float) or _too_old(intent, began, now, policy):
             break
-    return (yield from _give_up(ledger, intent))
+    return (yield from withdraw(ledger, intent))
 
 
 def _rekeyed(intent: Intent, new_key: Callable[[], str]) -> Intent:
-    refused = intent.state is State.REJECTED and intent.http_status == OFFLINE
+    refused = intent.state is State.QUEUED and intent.http_status == OFFLINE
     if not refused or intent.idempotency_key is None:
         return intent
     return structs.replace(intent, idempotency_key=new_key())
 
 
-def _attempt(ledger: Ledger, intent: Intent, policy: Policy) -> Machine[tuple[Intent, SendResult]]:
+def _attempt(
+    ledger: Ledger, intent: Intent, policy: Policy, *, more: bool
+) -> Machine[tuple[Intent, SendResult]]:
     tries = intent.attempts + 1
     # The rest is of the answer before.
-    sending = intent.to(State.SENDING, attempts=tries, retry=False, http_status=None, error=None)
+    sending = after(intent, Event.SENT, attempts=tries, http_status=None, error=None)
     ledger.note(sending)  # a rival from here on, even while it waits for its turn
     ledger.unrecorded.pop(intent.id, None)  # now out of date
     result = yield Send(sending)
     if not isinstance(result, SendResult):
         raise TypeError(f"the driver must report a SendResult to Send, not {result!r}")
     replay = intent.state is State.AMBIGUOUS
-    return (yield from _conclude(ledger, sending, result, policy, replay=replay)), result
+    proved = _proved(ledger, sending, result, policy, replay=replay)
+    if more and policy.waits_for(result) and _is_for_now(proved, result):
+        proved = Event.LATER
+    return (yield from _conclude(ledger, sending, result, proved)), result
 
 
-def _conclude(
+def _proved(
     ledger: Ledger, sending: Intent, result: SendResult, policy: Policy, *, replay: bool
-) -> Machine[Intent]:
-    state = classify(
+) -> Event:
+    return classify(
         result,
         key_is_known=_is_known(ledger, sending, result.key),
         replay=replay,
         refuses_with_503=policy.refuses_with_503,
     )
-    outcome = _outcome(sending, state, result)
+
+
+def _is_for_now(proved: Event, result: SendResult) -> bool:
+    refused_for_now = proved is Event.REFUSED and about(result.status) is About.LOAD
+    return proved is Event.NEVER_LEFT or refused_for_now
+
+
+def _conclude(
+    ledger: Ledger, sending: Intent, result: SendResult, proved: Event
+) -> Machine[Intent]:
+    outcome = _outcome(sending, proved, result)
     try:
         yield from record(ledger, outcome)
     except KeyClaimed:
-        outcome = _outcome(sending, State.AMBIGUOUS, result)
+        outcome = _outcome(sending, Event.LOST, result)
         yield from record(ledger, outcome)
     return outcome
 
@@ -146,14 +155,12 @@ def _is_known(ledger: Ledger, sending: Intent, key: str | None) -> bool:
     return listed or ledger.owner(key) not in (None, sending.id)
 
 
-def _outcome(sending: Intent, state: State, result: SendResult) -> Intent:
+def _outcome(sending: Intent, proved: Event, result: SendResult) -> Intent:
     error = result.cause or (result.body or {}).get("error")
     said = {"http_status": result.status, "error": None if error is None else str(error)}
-    if state is State.ACKED:
-        known = {"key": result.key, "evidence": Evidence.OWN_ANSWER}
-        return sending.to(state, **known, **said)
-    refused_for_now = state is State.REJECTED and about(result.status) is About.LOAD
-    return sending.to(state, retry=state is State.NOT_SENT or refused_for_now, **said)
+    if proved is Event.ANSWERED:
+        said |= {"key": result.key, "evidence": Evidence.OWN_ANSWER}
+    return after(sending, proved, **said)
 
 
 def record(ledger: Ledger, *rows: Intent) -> Machine[None]:
@@ -236,9 +243,9 @@ def catch_up(ledger: Ledger) -> Machine[None]:
 
 
 def _may_go_again(intent: Intent, policy: Policy) -> bool:
-    if intent.state is not State.AMBIGUOUS:
-        return intent.retry
-    return policy.replays and intent.idempotency_key is not None
+    if intent.state is State.AMBIGUOUS:
+        return policy.replays and intent.idempotency_key is not None
+    return intent.state is State.QUEUED
 
 
 def _wait(attempt: int, result: SendResult, policy: Policy, chance: Callable[[], float]) -> float:
@@ -259,35 +266,27 @@ def break_off(ledger: Ledger, intent: Intent) -> Machine[Intent]:
 
     It is AMBIGUOUS unless it certainly did not leave (NOT_SENT) or was refused (REJECTED).
     """
-    intent = ledger.get(intent.id) or intent.to(State.SENDING)
+    intent = ledger.get(intent.id) or after(intent, Event.SENT)
     if intent.state is State.SENDING:
-        intent = intent.to(State.AMBIGUOUS, error="sending it broke off")
+        intent = after(intent, Event.LOST, error="sending it broke off")
         yield from record(ledger, intent)
-    return (yield from _give_up(ledger, intent))
+    return (yield from withdraw(ledger, intent))
 
 
-def _give_up(ledger: Ledger, intent: Intent) -> Machine[Intent]:
-    """Stop trying to send the intent; recovery will not try either."""
-    if not (intent.retry or intent.state is State.INTENT):
+def withdraw(ledger: Ledger, intent: Intent) -> Machine[Intent]:
+    """Stop trying to send an intent, and return it; no later process will send it either."""
+    now = ledger.get(intent.id)
+    if now is None or now.state is not State.QUEUED:  # unknown: nothing of it is on record
         return intent
-    refused = _refused(intent)
+    refused = given_up(now)
     yield from record(ledger, refused)
     return refused
 
 
-def _refused(intent: Intent, **changes: object) -> Intent:
-    state = State.NOT_SENT if intent.state is State.INTENT else intent.state
-    return intent.to(state, retry=False, **changes)
-
-
-def withdraw(ledger: Ledger, intent: Intent) -> Machine[None]:
-    """Give up an intent that waits to be sent; no later process will send it either.
-
-    Does nothing if the intent is not on record.
-    """
-    now = ledger.get(intent.id)
-    if now is not None:
-        yield from _give_up(ledger, now)
+def given_up(intent: Intent, **changes: object) -> Intent:
+    """Return the row of a QUEUED intent that nobody will send; its last refusal stands."""
+    event = Event.NEVER_LEFT if intent.http_status is None else Event.REFUSED
+    return after(intent, event, **changes)
 
 
 def replace(ledger: Ledger, before: Intent, intent: Intent) -> Machine[Intent]:
@@ -316,9 +315,9 @@ def give_back(ledger: Ledger, before: Intent) -> Machine[None]:
 
 
 def _superseded(before: Intent) -> Intent:
-    if before.state is State.FINAL:  # which stays, with its end
-        return structs.replace(before, decision="resend")
-    return _refused(before, decision="resend")
+    if before.state is State.QUEUED:
+        return given_up(before, decision="resend")
+    return after(before, Event.RESENT, decision="resend")
 
 
 def settle(
@@ -332,7 +331,7 @@ def settle(
         The intents that are now FINAL.
     """
     finals = [
-        intent.to(State.FINAL, status=str(operation.status), error=error)
+        after(intent, Event.ENDED, status=str(operation.status), error=error)
         for intent_id, operation, error in polled
         if (intent := ledger.get(intent_id)) is not None
         and operation.is_final

@@ -36,12 +36,11 @@ from integration_sdk._push.evidence import (
     not_newer,
     reaches_back,
 )
-from integration_sdk._push.protocol import record, write
+from integration_sdk._push.protocol import given_up, record, write
+from integration_sdk._push.table import DECIDABLE, DUTY, Duty, Event, after
 from integration_sdk._store.row import (
     CREATES,
-    DECIDABLE,
     DOUBTED,
-    POLLABLE,
     Evidence,
     Intent,
     KeyClaimed,
@@ -78,7 +77,7 @@ def reconcile(ledger: Ledger, company_id: str, *, policy: Policy) -> Machine[Non
 def break_off(ledger: Ledger, company_id: str, why: str) -> Machine[None]:
     """Stop a `reconcile` that failed because of *why*: what it searched for is UNRESOLVED."""
     rows = [
-        one.to(State.UNRESOLVED, error=f"{one.error}; the search for it broke off: {why}")
+        after(one, Event.UNCLEAR, error=f"{one.error}; the search for it broke off: {why}")
         for one in ledger.searched(company_id)
     ]
     if rows:
@@ -215,12 +214,10 @@ def _judged(
 
 def _step(intent: Intent, verdict: Verdict) -> Intent:
     if verdict.key is not None:
-        found = State.LATE if intent.state in DECIDABLE else State.RESOLVED
-        return intent.to(found, key=verdict.key, evidence=verdict.evidence)
-    if intent.state not in DECIDABLE:
-        return intent.to(verdict.state, candidates=verdict.candidates)
+        return after(intent, Event.FOUND, key=verdict.key, evidence=verdict.evidence)
+    event = Event.MISSING if verdict.state is State.ABSENT else Event.UNCLEAR
     # A list that could not be read does not remove candidates.
-    return intent.to(intent.state, candidates=verdict.candidates or intent.candidates)
+    return after(intent, event, candidates=verdict.candidates or intent.candidates)
 
 
 @frozen
@@ -258,8 +255,8 @@ def recover(ledger: Ledger, rows: Iterable[Intent]) -> Machine[Recovered]:
     for row in now:
         ledger.note(row)
     return Recovered(
-        send=tuple(row for row in now if row.state is State.INTENT or row.retry),
-        poll=tuple(row for row in now if row.key and row.state in POLLABLE),
+        send=tuple(row for row in now if row.state is State.QUEUED),
+        poll=tuple(row for row in now if DUTY[row.state] is Duty.POLL),
         companies=tuple({row.lane.company_id for row in now if row.state is State.AMBIGUOUS}),
         decidable=tuple(row for row in now if row.state in DECIDABLE),
         unsendable=tuple(row for row in changed if row.state is not State.AMBIGUOUS),
@@ -268,11 +265,10 @@ def recover(ledger: Ledger, rows: Iterable[Intent]) -> Machine[Recovered]:
 
 def _examined(row: Intent) -> Intent:
     if row.state is State.SENDING:
-        return row.to(State.AMBIGUOUS, error="the process ended while this push was being sent")
-    if (row.state is State.INTENT or row.retry) and row.payload is None:
-        why = "not sent, and the journal keeps no payloads: submit it again"
-        refused = State.REJECTED if row.state is State.REJECTED else State.NOT_SENT
-        return row.to(refused, retry=False, error=why)
+        why = "the process ended while this push was being sent"
+        return after(row, Event.RESTARTED, error=why)
+    if row.state is State.QUEUED and row.payload is None:
+        return given_up(row, error="not sent, and the journal keeps no payloads: submit it again")
     return row
 
 
@@ -307,13 +303,13 @@ def resend(
     intent = _undecided(ledger, intent_id)
     if intent.payload is None:
         raise ConfigurationError(f"Intent {intent_id} has no payload on record: submit it anew.")
-    decided = intent.to(State.DECIDED, decision="resend")
+    decided = after(intent, Event.RESENT, decision="resend")
     again = structs.replace(
         intent,
         id=new_id,
         idempotency_key=idempotency_key if intent.method == CREATES else None,
         parent=intent.id,
-        state=State.INTENT,
+        state=State.QUEUED,
         attempts=0,
         candidates=(),
         http_status=None,
@@ -327,7 +323,7 @@ def resend(
 def abandon(ledger: Ledger, intent_id: str) -> Machine[Intent]:
     """Record the caller's decision to give up an intent in doubt. Raises as `resend` does."""
     intent = _undecided(ledger, intent_id)
-    decided = intent.to(State.DECIDED, decision="abandon")
+    decided = after(intent, Event.ABANDONED, decision="abandon")
     yield from _decide(ledger, intent, decided)
     return decided
 
@@ -343,7 +339,7 @@ def bind(ledger: Ledger, intent_id: str, key: str) -> Machine[Intent]:
     intent = _undecided(ledger, intent_id)
     if ledger.owner(key) is not None:
         raise KeyClaimed(f"Push {key} belongs to intent {ledger.owner(key)} already.")
-    decided = intent.to(State.DECIDED, decision="bind", key=key, evidence=Evidence.CALLER)
+    decided = after(intent, Event.BOUND, decision="bind", key=key, evidence=Evidence.CALLER)
     yield from _decide(ledger, intent, decided)
     return decided
 

@@ -12,7 +12,7 @@ from integration_sdk._http.requests import Phase, Request
 from integration_sdk._http.responses import Failure, Reply, Response
 from integration_sdk._http.retry_after import retry_after, service_time
 from integration_sdk._push import rows
-from integration_sdk._push.intents import ACKNOWLEDGED, SendResult
+from integration_sdk._push.table import ACKNOWLEDGED, SendResult
 from integration_sdk._sansio.codec import decode_json
 from integration_sdk._store.row import Intent
 from integration_sdk.errors import (

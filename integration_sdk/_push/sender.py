@@ -141,7 +141,7 @@ class Sender:
 
     def _has_begun(self, push: Push, intent: Intent) -> bool:
         """Continue *intent* if an earlier run has sent it; return whether that is so."""
-        if intent.state is State.INTENT:
+        if intent.state is State.QUEUED:
             return False
         if outcome := submissions.recorded_outcome(push.request, intent, self.tracker.dialect):
             self.tracker.settle(push, outcome)

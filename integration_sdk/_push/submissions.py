@@ -12,7 +12,7 @@ from integration_sdk._http import requests
 from integration_sdk._http.judgement import About, about
 from integration_sdk._http.requests import Request
 from integration_sdk._push import outcomes
-from integration_sdk._push.intents import new_intent
+from integration_sdk._push.table import new_intent
 from integration_sdk._sansio.codec import canonical, decode_json
 from integration_sdk._store.row import NOT_THERE, Intent, Lane, State
 from integration_sdk.dialect import Dialect
@@ -28,7 +28,7 @@ from integration_sdk.errors import (
 )
 from integration_sdk.models import PushOperation, PushOutcome, PushRequest, PushStatus
 
-_NO_PUSH = frozenset({State.INTENT, State.NOT_SENT, State.REJECTED})
+_NO_PUSH = frozenset({State.QUEUED, State.NOT_SENT, State.REJECTED})
 _UNKEEPABLE = re.compile("[\0\ud800-\udfff]")
 _lane = lru_cache(1024)(Lane)
 """There are few lanes and many pushes, so lanes are shared."""
@@ -168,12 +168,12 @@ def standing(request: PushRequest, intent: Intent, dialect: Dialect) -> PushOutc
     """Return how a push stands that nobody follows, as far as it is recorded."""
     if intent.state is State.FINAL:
         return outcomes.final(request, recorded_operation(intent), dialect)
-    if intent.state in NOT_THERE and not intent.retry:
+    if intent.state in NOT_THERE:
         return outcomes.refused(request, _refusal(intent))
     if intent.key is not None:
         goes_on = WaitExpired("the push was Pending when it was last seen; it goes on")
         return outcomes.pending(request, recorded_operation(intent), goes_on)
-    if intent.retry or intent.state is State.INTENT:
+    if intent.state is State.QUEUED:
         return outcomes.pending(request, None, NotSent("not sent yet; a later run sends it"))
     return outcomes.in_doubt(request, intent)
 

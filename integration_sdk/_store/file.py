@@ -23,7 +23,7 @@ from pathlib import Path
 from integration_sdk._disk import sync_directory
 from integration_sdk._store import place, schema
 from integration_sdk._store.reading import UNUSABLE, JournalReader, code, is_empty
-from integration_sdk._store.row import Intent, KeyClaimed, RowRefused, Snapshot
+from integration_sdk._store.row import SETTLED, Intent, KeyClaimed, RowRefused, Snapshot
 from integration_sdk.errors import JournalError
 
 _UNCERTAIN = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -35,7 +35,7 @@ _DROP_SNAPSHOTS = (
     "DELETE FROM snapshots WHERE digest NOT IN "
     "(SELECT snapshot FROM intents WHERE snapshot IS NOT NULL)"
 )
-UNSETTLED = "NOT (state = 'FINAL' OR (state IN ('NOT_SENT', 'REJECTED') AND NOT retry))"
+UNSETTLED = f"state NOT IN {tuple(sorted(map(str, SETTLED)))}"
 
 
 class JournalFile(JournalReader):

@@ -7,7 +7,6 @@ row nor what a push sends ever changes.
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
@@ -20,9 +19,9 @@ from integration_sdk.errors import JournalError
 
 
 class State(StrEnum):
-    """The state of an intent; see the table in the module's docstring."""
+    """The state of a push; the table of ``_push`` says what happens in each."""
 
-    INTENT = "INTENT"
+    QUEUED = "QUEUED"
     SENDING = "SENDING"
     NOT_SENT = "NOT_SENT"
     REJECTED = "REJECTED"
@@ -36,31 +35,13 @@ class State(StrEnum):
     FINAL = "FINAL"
 
 
-_S = State
-TRANSITIONS: Mapping[State, Collection[State]] = {
-    _S.INTENT: {_S.SENDING, _S.NOT_SENT},
-    _S.SENDING: {_S.NOT_SENT, _S.REJECTED, _S.ACKED, _S.AMBIGUOUS},
-    _S.NOT_SENT: {_S.NOT_SENT, _S.SENDING},
-    _S.REJECTED: {_S.REJECTED, _S.SENDING},
-    _S.ACKED: {_S.FINAL},
-    _S.AMBIGUOUS: {_S.SENDING, _S.RESOLVED, _S.ABSENT, _S.UNRESOLVED},
-    _S.RESOLVED: {_S.FINAL},
-    _S.ABSENT: {_S.ABSENT, _S.LATE, _S.DECIDED},
-    _S.UNRESOLVED: {_S.UNRESOLVED, _S.LATE, _S.DECIDED},
-    _S.LATE: {_S.FINAL},
-    _S.DECIDED: {_S.FINAL},
-    _S.FINAL: frozenset(),
-}
 CREATES = "POST"
 """The one method whose repetition an idempotency key prevents."""
-DECIDABLE = frozenset({_S.ABSENT, _S.UNRESOLVED})
-"""In doubt, reported to the caller for a decision, and judged again on every later listing."""
-DOUBTED = DECIDABLE | {_S.AMBIGUOUS}
+SETTLED = frozenset({State.NOT_SENT, State.REJECTED, State.FINAL})
+"""Nothing more happens to it by itself, and it owns no unclaimed push."""
+DOUBTED = frozenset({State.AMBIGUOUS, State.ABSENT, State.UNRESOLVED})
 """States that a listing could settle."""
-POLLABLE = frozenset({_S.ACKED, _S.RESOLVED, _S.LATE, _S.DECIDED})
-"""States in which an intent with a key is polled until its push is final."""
-_MAY_OWN = DOUBTED | {_S.SENDING, _S.DECIDED}
-NOT_THERE = frozenset({_S.NOT_SENT, _S.REJECTED})
+NOT_THERE = frozenset({State.NOT_SENT, State.REJECTED})
 """States that prove that there is no push."""
 
 
@@ -71,10 +52,6 @@ class Evidence(StrEnum):
     AGREEING_ECHO = "E2"
     ONLY_ONE_NEW = "E1"
     CALLER = "caller"
-
-
-class IllegalTransition(RuntimeError):
-    """A step that the table of states does not have: a bug of the SDK, never of the service."""
 
 
 class RowRefused(JournalError):
@@ -137,7 +114,6 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
     snapshot: Keys listed before the first send; None if the listing failed, and once a key is
         known or it is settled.
     attempts: Number of attempts to send; each that may have left was recorded as SENDING first.
-    retry: NOT_SENT or REJECTED only for now: it will be sent again, by recovery if need be.
     key: The pushOperationKey; *evidence* says how it is known.
     candidates: Keys of pushes that may be this one, while in doubt.
     status: Of the final push. http_status, error: Of the last answer.
@@ -156,9 +132,8 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
     idempotency_key: str | None = None
     timeout_minutes: int | None = None
     snapshot: Snapshot | None = None
-    state: State = State.INTENT
+    state: State = State.QUEUED
     attempts: int = 0
-    retry: bool = False
     key: str | None = None
     evidence: Evidence | None = None
     candidates: tuple[str, ...] = ()
@@ -178,15 +153,8 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
         return f"{name} (intent {self.id})"
 
     def to(self, state: State, **changes: object) -> "Intent":
-        """Take one step of the table.
-
-        Raises:
-            IllegalTransition: The table has no such step.
-        """
-        if state not in TRANSITIONS[self.state]:
-            raise IllegalTransition(f"intent {self.id}: {self.state} does not lead to {state}")
-        refused = state in NOT_THERE and not changes.get("retry", self.retry)
-        if changes.get("key") or refused:  # will not be sent or searched for again
+        """Return the row in another state, without what it needs no more."""
+        if changes.get("key") or state in NOT_THERE:  # will not be sent or searched for again
             changes = {"payload": None, "snapshot": None, "candidates": (), **changes}
         return structs.replace(self, state=state, **changes)
 
@@ -196,11 +164,6 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
         return self.lane, self.method, self.record_id, self.payload_hash
 
     @property
-    def may_own_unclaimed(self) -> bool:
-        """Whether an unclaimed push may be this one."""
-        return self.key is None and self.state in _MAY_OWN
-
-    @property
     def is_superseded(self) -> bool:
         """Whether another intent has its reference, or may take it by decision."""
         return self.decision == "resend"
@@ -208,7 +171,7 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_settled(self) -> bool:
         """Whether nothing more will happen to it by itself, and it owns no unclaimed push."""
-        return self.state is State.FINAL or (self.state in NOT_THERE and not self.retry)
+        return self.state in SETTLED
 
 
 def push_name(data_type: str, reference: str | None, company_id: str) -> str:

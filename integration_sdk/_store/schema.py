@@ -65,7 +65,20 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE TRIGGER payloads_that_go_are_counted AFTER DELETE ON payloads
         BEGIN UPDATE tally SET payloads = payloads - 1; END;
     """,
+    """
+    DROP TRIGGER what_is_settled_needs_no_payload;
+    UPDATE intents SET state = 'QUEUED'
+        WHERE state = 'INTENT' OR (retry AND state IN ('NOT_SENT', 'REJECTED'));
+    UPDATE intents SET state = 'LATE' WHERE state = 'DECIDED' AND decision = 'bind';
+    ALTER TABLE intents DROP COLUMN retry;
+    UPDATE intents SET checksum = checksum_of({columns});
+    CREATE TRIGGER what_is_settled_needs_no_payload AFTER UPDATE ON intents
+        WHEN NEW.state IN ('FINAL', 'NOT_SENT', 'REJECTED')
+        BEGIN DELETE FROM payloads WHERE number = OLD.number; END;
+    """,
 )
+"""The first may be found in files; what follows brings them up to date. Until schema 2, what was to
+be sent was called INTENT, or NOT_SENT or REJECTED with a mark."""
 
 _FACTS = tuple(one.name for one in structs.fields(Intent) if one.name not in ("lane", "payload"))
 _COLUMNS = (*Lane._fields, *_FACTS, "checksum")
@@ -92,7 +105,9 @@ _OR_UPDATE = (
     )
     + f" WHERE ({', '.join(_IMMUTABLE_COLUMNS)})"
     + f" IS ({', '.join(f'excluded.{name}' for name in _IMMUTABLE_COLUMNS)})"
-    + f" AND (idempotency_key IS excluded.idempotency_key OR state = '{State.REJECTED}')"
+    # A refused push is sent again under a key of its own.
+    + " AND (idempotency_key IS excluded.idempotency_key"
+    + f" OR (state = '{State.QUEUED}' AND http_status IS NOT NULL))"
 )
 
 
@@ -133,7 +148,7 @@ def check_tables(db: sqlite3.Connection) -> None:
     query = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name"
     made = sqlite3.connect(":memory:")
     try:
-        made.executescript("".join(MIGRATIONS[: check_version(db)]))
+        made.executescript(_script(made, 0, check_version(db)))
         intact = made.execute(query).fetchall() == db.execute(query).fetchall()
     finally:
         made.close()
@@ -146,7 +161,7 @@ def migrate(db: sqlite3.Connection) -> None:
     version = check_version(db)
     if version == len(MIGRATIONS):
         return
-    steps = "".join(MIGRATIONS[version:])
+    steps = _script(db, version, len(MIGRATIONS))
     marks = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {len(MIGRATIONS)};"
     try:
         db.executescript(f"BEGIN EXCLUSIVE; {steps} {marks} COMMIT;")
@@ -154,6 +169,14 @@ def migrate(db: sqlite3.Connection) -> None:
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise
+
+
+def _script(db: sqlite3.Connection, first: int, last: int) -> str:
+    def checksum_of(*values: object) -> int:
+        return _checksum(dict(zip(_CHECKSUMMED, values, strict=True)))
+
+    db.create_function("checksum_of", len(_CHECKSUMMED), checksum_of, deterministic=True)
+    return "".join(MIGRATIONS[first:last]).replace("{columns}", ", ".join(_CHECKSUMMED))
 
 
 @lru_cache
@@ -170,7 +193,6 @@ def to_columns(intent: Intent) -> tuple[object, ...]:
     facts = {name: getattr(intent, name) for name in _FACTS}
     facts["snapshot"] = intent.snapshot and intent.snapshot.digest
     facts["candidates"] = "\n".join(map(as_line, intent.candidates))
-    facts["retry"] = int(intent.retry)
     facts["state"] = str(intent.state)
     facts["evidence"] = intent.evidence and str(intent.evidence)
     facts = {**intent.lane._asdict(), **facts}
@@ -208,7 +230,6 @@ def _is_payload(payload: object, digest: object) -> bool:
 def _read(row: dict[str, object], payload: object, snapshot: Callable[[str], Snapshot]) -> Intent:
     lane = Lane(*(str(row.pop(name)) for name in Lane._fields))
     row["state"] = State(str(row["state"]))
-    row["retry"] = bool(row["retry"])
     row["evidence"] = row["evidence"] and Evidence(str(row["evidence"]))
     row["candidates"] = _lines(str(row["candidates"]))
     row["snapshot"] = row["snapshot"] and snapshot(str(row["snapshot"]))

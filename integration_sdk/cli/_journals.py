@@ -16,8 +16,9 @@ from integration_sdk._http import requests
 from integration_sdk._push import reconcile
 from integration_sdk._push.effects import Commit, Ledger, Machine
 from integration_sdk._push.evidence import is_missing
+from integration_sdk._push.table import DECIDABLE
 from integration_sdk._store import JournalReader, SqliteJournal
-from integration_sdk._store.row import DECIDABLE, Intent, KeyClaimed, State
+from integration_sdk._store.row import Intent, KeyClaimed, State
 from integration_sdk.cli._display import say, show_table
 from integration_sdk.errors import ConfigurationError
 
@@ -26,7 +27,7 @@ _WAITS: Final = "the service has it: `pushes resume` waits for the end"
 _LOST: Final = "the answer was lost: `pushes resume` looks for it"
 _DOUBT: Final = "in doubt: look, and decide with `pushes resolve`"
 _NEXT: Final = {
-    State.INTENT: "not sent yet: `pushes resume` sends it",
+    State.QUEUED: "not sent yet: `pushes resume` sends it",
     State.SENDING: _LOST,
     State.AMBIGUOUS: _LOST,
     State.ACKED: _WAITS,
@@ -40,7 +41,6 @@ _NEXT: Final = {
 _DECIDED: Final = {
     "resend": "sent again as another push",
     "abandon": "given up by decision",
-    "bind": _WAITS,
 }
 
 
@@ -76,8 +76,6 @@ def _state(row: Intent) -> tuple[str, str]:
         return f"{row.state} {row.status}", ""
     if row.state is State.DECIDED:
         return f"{row.state} {row.decision}", _DECIDED[row.decision or ""]
-    if row.retry:
-        return row.state, _NEXT[State.INTENT]
     return row.state, _NEXT[row.state]
 
 
