@@ -153,7 +153,7 @@ class Caller:
 def read_push(request: Request, response: Response, *, exact: bool = False) -> PushOperation:
     """Return the push operation in the answer to a push, an update or a poll.
 
-    One that cannot be read in full has its key, company and status; see `rows.read_brief`.
+    One that cannot be read in full has its key, company and status; see `answers.read_brief`.
     """
     responses.check(request, response)
     operation: PushOperation = responses.placed(
@@ -163,12 +163,12 @@ def read_push(request: Request, response: Response, *, exact: bool = False) -> P
 
 
 def _read_push(body: bytes, *, exact: bool) -> PushOperation:
-    from integration_sdk._push import rows  # noqa: PLC0415 - for pushes only
+    from integration_sdk._push import answers  # noqa: PLC0415 - for pushes only
 
     try:
-        return rows.read_full(body, exact=exact)
+        return answers.read_full(body, exact=exact)
     except MalformedResponse as problem:
-        return rows.read_brief(body, problem)
+        return answers.read_brief(body, problem)
 
 
 def read_options(request: Request, response: Response) -> PushOptions:

@@ -15,11 +15,10 @@ import pytest
 
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._push import clock, reconcile, replies, snapshots
+from integration_sdk._push import answers, clock, reconcile
 from integration_sdk._push.coordinator import FIVE_TIMES, Coordinator
 from integration_sdk._push.push import Push, PushEvent
-from integration_sdk._push.push_protocol import PushProtocol
-from integration_sdk._push.snapshots import SNAPSHOT_PUSHES
+from integration_sdk._push.push_protocol import SNAPSHOT_PUSHES, PushProtocol
 from integration_sdk._store import KeyJournal, SqliteJournal
 from integration_sdk._store.row import Intent, State
 from integration_sdk.dialect import Dialect
@@ -441,7 +440,7 @@ async def test_a_list_is_taken_anew_before_its_pushes_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nobody's snapshot gets older than the pushes whose owners are remembered."""
-    monkeypatch.setattr(snapshots, "SNAPSHOT_PUSHES", 10)
+    monkeypatch.setattr("integration_sdk._push.push_protocol.SNAPSHOT_PUSHES", 10)
     model = Model(takes=lambda _: 0.0)
     async with coordinator(model, max_in_flight=1) as pushes:
         await collect(pushes.run(requests(35)))
@@ -549,7 +548,7 @@ async def test_a_delivery_that_breaks_off_is_searched_for(
     on_disk: bool,
 ) -> None:
     """Its answer is as good as lost, so the list tells; the traceback is logged."""
-    monkeypatch.setattr(replies, "read", broken)
+    monkeypatch.setattr(answers, "read_reply", broken)
     model = Model(lambda _: 2.0)
     async with (
         asyncio.timeout(100),
@@ -567,7 +566,7 @@ async def test_a_delivery_that_breaks_off_and_is_nowhere_can_be_decided(
     monkeypatch: pytest.MonkeyPatch, journal: Path, on_disk: bool
 ) -> None:
     """It is IN_DOUBT, on record as that, and what its error tells to do can be done."""
-    monkeypatch.setattr(replies, "read", broken)
+    monkeypatch.setattr(answers, "read_reply", broken)
     model = Model(answer=lambda r: error(500) if r.operation == "push.create" else None)
     path = journal if on_disk else None
     async with asyncio.timeout(100), coordinator(model, journal=path) as pushes:
@@ -663,7 +662,7 @@ async def test_a_journal_that_breaks_is_one_that_refuses(
         failing = {State.ACKED}
         followed = await (await pushes.submit(request(1)))
         failing = {State.AMBIGUOUS}
-        monkeypatch.setattr(replies, "read", broken)
+        monkeypatch.setattr(answers, "read_reply", broken)
         found = await (await pushes.submit(request(2)))
         failing.clear()
 

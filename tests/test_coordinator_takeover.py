@@ -73,12 +73,12 @@ async def rows(journal: Path) -> list[Intent]:
 
 WAITING: list[dict[str, Any]] = [
     {"state": State.QUEUED},
-    {"state": State.NOT_SENT, "attempts": 1, "retry": True},
-    {"state": State.REJECTED, "attempts": 1, "retry": True, "http_status": 429},
+    {"state": State.QUEUED, "attempts": 1},
+    {"state": State.QUEUED, "attempts": 1, "http_status": 429},
 ]
 
 
-@pytest.mark.parametrize("facts", WAITING, ids=lambda facts: str(facts["state"]))
+@pytest.mark.parametrize("facts", WAITING, ids=str)
 async def test_a_recovered_push_that_is_pushed_again_is_sent_once(
     journal: Path, facts: dict[str, Any]
 ) -> None:

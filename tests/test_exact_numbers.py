@@ -13,7 +13,7 @@ import pytest
 from integration_sdk import Client, OutcomeStatus, PushRequest
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._push.rows import read_full
+from integration_sdk._push.answers import read_full
 from integration_sdk._push.table import new_intent
 from integration_sdk._sansio.codec import decode_json, encode_value
 from integration_sdk._store import SqliteJournal

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from integration_sdk._push import reconcile
-from integration_sdk._push.echoes import Echoes, Said
+from integration_sdk._push.agreement import Echoes, Said
 from integration_sdk._push.effects import (
     Commit,
     FindOwners,

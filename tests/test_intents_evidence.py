@@ -11,8 +11,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._push.agreement import leaf, natural_value, value_at
-from integration_sdk._push.echoes import Echoes, Said
+from integration_sdk._push.agreement import Echoes, Said, leaf, natural_value, value_at
 from integration_sdk._push.evidence import (
     ListedPushes,
     Verdict,

@@ -17,7 +17,7 @@ from integration_sdk._push import (
     reconcile,
     table,
 )
-from integration_sdk._push.echoes import Echoes, Said
+from integration_sdk._push.agreement import Echoes, Said
 from integration_sdk._push.effects import Ledger, Machine
 from integration_sdk._push.evidence import ListedPushes, Operation, Verdict
 from integration_sdk._push.table import Event, SendResult

@@ -9,7 +9,7 @@ from attrs import evolve
 
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._push import rows
+from integration_sdk._push import answers
 from integration_sdk._push.push_list import PushList
 from integration_sdk.errors import MalformedResponse
 from integration_sdk.models import OutcomeStatus
@@ -133,4 +133,4 @@ def test_what_is_no_operation_has_no_brief(body: bytes) -> None:
     problem = MalformedResponse("the problem")
 
     with pytest.raises(MalformedResponse, match="the problem"):
-        rows.read_brief(body, problem)
+        answers.read_brief(body, problem)

@@ -13,7 +13,7 @@ from attrs import define
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from integration_sdk._push import rows
+from integration_sdk._push.answers import read_full, read_rows
 from integration_sdk._push.completion_times import (
     MOST_COHORTS,
     REMEMBERED,
@@ -30,7 +30,6 @@ from integration_sdk._push.open_pushes import (
     SinglePoll,
     sample,
 )
-from integration_sdk._push.rows import read_full, read_rows
 from integration_sdk._push.schedule import Schedule
 from integration_sdk._push.worth import SLOWEST, next_poll, patience, tolerance
 from integration_sdk._sansio.codec import decode_json
@@ -464,7 +463,7 @@ def test_what_a_push_changed_is_read_by_the_short_path(monkeypatch: pytest.Monke
     ref = {"id": "I-1", "dataType": "invoices"}
     shape = {"pushOperationKey": "k", "companyId": "c", "status": "Success"}
     raw = json.dumps({**shape, "changes": [{"type": "Created", "recordRef": ref}]}).encode()
-    monkeypatch.setattr(rows, "read_operation", None)
+    monkeypatch.setattr("integration_sdk._push.answers.read_operation", None)
 
     [change] = read_full(raw).changes
 

@@ -6,13 +6,18 @@ meaning: 10 equals 10.00 (exact decimals, no floats), ``2024-01-31`` equals
 ``2024-01-31T00:00:00Z`` (a time without a zone is UTC), and a null that we sent is ignored.
 """
 
-from collections.abc import Iterator, Mapping
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from re import compile as pattern
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
+from attrs import define, field
+
+from integration_sdk._store.row import Intent
 
 _decode = msgspec.json.Decoder(float_hook=Decimal).decode
 Place = tuple[str | int, ...]
@@ -145,3 +150,82 @@ def natural_value(payload: bytes | None, path: str | None) -> str | None:
             "give the path of a field that every record has, or none."
         )
     return leaf(value)
+
+
+_NOTHING: Final = frozenset({AN_OBJECT, f"{A_LIST}0"})
+"""Values that an echo may omit: objects, whose contents are compared anyway, and empty lists."""
+
+
+class Said(NamedTuple):
+    """How pushes compare with an intent, as two sets; pushes in neither contradict it.
+
+    agreeing: Pushes that hold what we sent, at the natural key or everywhere.
+    silent: Pushes that lack some of what we sent (platforms drop fields), without contradiction.
+    """
+
+    agreeing: int
+    silent: int
+
+
+@define
+class _Column:
+    """What pushes hold at one place: the pushes of each value, and those of any value."""
+
+    holding: dict[str, int] = field(factory=dict)
+    any: int = 0
+
+    def add(self, value: str, push: int) -> None:
+        self.holding[value] = self.holding.get(value, 0) | push
+        self.any |= push
+
+
+_EMPTY = _Column()
+
+
+@define
+class Echoes:
+    """The echoes of some pushes; None or empty for a push without an echo yet."""
+
+    _echoes: Sequence[Mapping[str, object] | None]
+    _by_key: dict[str, _Column] = field(init=False, factory=dict)
+    _by_place: dict[Place, _Column] = field(init=False, factory=dict)
+
+    def compare(self, intent: Intent) -> Said:
+        """Compare the echoes with what we sent: by the natural key, else value by value."""
+        if intent.natural_key is not None:
+            return self._compare_key(intent.natural_key, str(intent.natural_value))
+        return self._compare_values(decode(intent.payload) if intent.payload else None)
+
+    def _compare_key(self, path: str, value: str) -> Said:
+        if path not in self._by_key:
+            column = self._by_key[path] = _Column()
+            for push, echo in self._told():
+                held = leaf(value_at(echo, path))
+                if held is not None:
+                    column.add(as_written(held), push)
+        column = self._by_key[path]
+        return Said(column.holding.get(as_written(value), 0), self._all & ~column.any)
+
+    def _compare_values(self, sent: object) -> Said:
+        if not self._by_place:
+            for push, echo in self._told():
+                for place, value in places(echo):
+                    self._by_place.setdefault(place, _Column()).add(value, push)
+        agreeing = self._by_place.get((), _EMPTY).any
+        differing, tells = 0, False
+        for place, value in places(sent):
+            column = self._by_place.get(place, _EMPTY)
+            same = column.holding.get(value, 0)
+            differing |= column.any & ~same
+            if value not in _NOTHING:
+                agreeing &= same
+                tells = tells or not value.startswith(A_LIST)
+        silent = self._all & ~(agreeing | differing)
+        return Said(agreeing, silent) if tells else Said(0, agreeing | silent)
+
+    @property
+    def _all(self) -> int:
+        return (1 << len(self._echoes)) - 1
+
+    def _told(self) -> Iterator[tuple[int, Mapping[str, object]]]:
+        return ((1 << at, echo) for at, echo in enumerate(self._echoes) if echo)

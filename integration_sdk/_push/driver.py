@@ -18,7 +18,7 @@ from integration_sdk._http import judgement
 from integration_sdk._http.judgement import About
 from integration_sdk._http.requests import Phase, Request
 from integration_sdk._http.responses import Failure, Reply, Response
-from integration_sdk._push import clock, replies
+from integration_sdk._push import answers, clock
 from integration_sdk._push.effects import (
     Commit,
     Effect,
@@ -33,7 +33,6 @@ from integration_sdk._push.effects import (
 from integration_sdk._push.evidence import answers_another
 from integration_sdk._push.places import Place
 from integration_sdk._push.push_list import PushList, Service
-from integration_sdk._push.replies import ReadReply
 from integration_sdk._push.table import SendResult
 from integration_sdk._push.tasks import this_task
 from integration_sdk._store import Journal
@@ -64,7 +63,7 @@ class Sending:
 
     call: Request
     place: Place
-    last: ReadReply | None = None
+    last: SendResult | None = None
 
 
 @define(eq=False)
@@ -163,7 +162,7 @@ class ProtocolDriver:
 
     async def _pause(self, seconds: float, sending: Sending | None) -> float | None:
         """Sleep; a push that the service has refused leaves its place to others meanwhile."""
-        last = sending.last.result.status if sending and sending.last else None
+        last = sending.last.status if sending and sending.last else None
         if sending is None or judgement.about(last) is not About.LOAD:
             return await self.sleep(seconds)
         sending.place.leave()
@@ -195,15 +194,19 @@ class ProtocolDriver:
     async def _transmit(self, row: Intent) -> SendResult:
         sending = self.sending[row.id]
         began = self._now()
-        reply = await self._reply(row, sending.call.with_idempotency_key(row.idempotency_key))
-        read = replies.read(reply, began=began, unix_time=clock.unix_time(), exact=self.exact)
+        call = sending.call.with_idempotency_key(row.idempotency_key)
+        reply = await self._reply(row, call)
+        result = answers.read_reply(
+            call, reply, began=began, unix_time=clock.unix_time(), exact=self.exact
+        )
         if isinstance(reply, Response) and reply.ok:
             self.pushes.hear(reply.body)
         names = self.pushes.dialect.path_names
-        if read.operation is not None and answers_another(read.operation, row, names):
-            read = ReadReply(evolve(read.result, body=None, cause=ANOTHERS), reply)
-        sending.last = read
-        return read.result
+        if result.operation is not None and answers_another(result.operation, row, names):
+            wrong = answers.without_key(call, result.status)
+            result = evolve(result, body=None, cause=ANOTHERS, operation=None, error=wrong)
+        sending.last = result
+        return result
 
     async def _reply(self, row: Intent, call: Request) -> Reply:
         """Wait for a turn, put on record that the push is sent, and send it."""

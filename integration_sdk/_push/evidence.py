@@ -36,13 +36,14 @@ from typing import Protocol
 from attrs import define, field, frozen
 
 from integration_sdk._push.agreement import (
+    Echoes,
+    Said,
     as_written,
     decode,
     leaf,
     says_other,
     value_at,
 )
-from integration_sdk._push.echoes import Echoes, Said
 from integration_sdk._store.row import CREATES, Evidence, Intent, Lane, Snapshot, State
 from integration_sdk.models import PushOperation
 

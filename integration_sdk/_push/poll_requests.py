@@ -15,7 +15,8 @@ from integration_sdk._http import requests, responses
 from integration_sdk._http.judgement import About, Meaning, Row, row
 from integration_sdk._http.requests import Priority, Request
 from integration_sdk._http.responses import Fetch, Response
-from integration_sdk._push import clock, rows
+from integration_sdk._push import answers, clock
+from integration_sdk._push.answers import seconds_until
 from integration_sdk._push.open_pushes import (
     ListPoll,
     OpenPush,
@@ -25,7 +26,6 @@ from integration_sdk._push.open_pushes import (
     Trouble,
 )
 from integration_sdk._push.push_list import page_request
-from integration_sdk._push.replies import seconds_until
 from integration_sdk._push.schedule import Schedule
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
@@ -107,9 +107,9 @@ class PollRequests:
 
     def _read_own(self, answer: Response, key: str) -> PushOperation:
         try:
-            operation = rows.read_full(answer.body, exact=self.exact)
+            operation = answers.read_full(answer.body, exact=self.exact)
         except MalformedResponse as problem:
-            operation = rows.read_brief(answer.body, problem)
+            operation = answers.read_brief(answer.body, problem)
             level = logging.WARNING if operation.is_final else logging.DEBUG
             logger.log(level, "push %s is %s. %s", key, operation.status, operation.error_message)
         if operation.key != key:
@@ -143,14 +143,14 @@ class PollRequests:
                 self._not_listed(poll, request, answer)
                 return
             try:
-                more = self._take(poll, rows.read_rows(answer.body))
+                more = self._take(poll, answers.read_rows(answer.body))
             except MalformedResponse as error:
                 self._not_readable(poll, error)
                 return
         self._succeeded(poll)
         self.poller.listed(poll.company.id)
 
-    def _take(self, poll: ListPoll, page: rows.Rows) -> bool:
+    def _take(self, poll: ListPoll, page: answers.Rows) -> bool:
         news, more = self.schedule.listed(
             poll, page.rows, more=page.more, returned_size=page.page_size
         )

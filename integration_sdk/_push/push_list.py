@@ -17,7 +17,7 @@ from attrs import define, evolve, field, frozen
 from integration_sdk._http import requests, responses
 from integration_sdk._http.requests import Priority, Request
 from integration_sdk._http.responses import Fetch, Reply, Response
-from integration_sdk._push import rows
+from integration_sdk._push import answers
 from integration_sdk._push.effects import ListPushes
 from integration_sdk._push.evidence import ListedPushes, Operation
 from integration_sdk.dialect import Dialect
@@ -120,13 +120,13 @@ class PushList:
                 break
         return ListedPushes(tuple(found), whole=False)
 
-    async def _page(self, company_id: str, number: int, size: int) -> rows.Rows | None:
+    async def _page(self, company_id: str, number: int, size: int) -> answers.Rows | None:
         request = page_request(self.dialect, company_id, number, size)
         try:
             answer = await self.send(evolve(request, priority=Priority.PUSH))
             body = responses.check(request, answer).body
             self.hear(body)
-            return rows.read_rows(body)
+            return answers.read_rows(body)
         except IntegrationError:
             return None
         except Exception:
@@ -141,7 +141,7 @@ class PushList:
             try:
                 request = requests.to_route(self.dialect, "pushes.get", **names)
                 answer = responses.check(request, await self.send(request))
-                found.append(rows.read_full(answer.body, exact=True))
+                found.append(answers.read_full(answer.body, exact=True))
             except IntegrationError:  # or the key cannot be part of a path
                 continue
             except Exception:
@@ -149,7 +149,7 @@ class PushList:
         return found
 
 
-def _in_full(page: rows.Rows, old: frozenset[str]) -> dict[int, PushOperation]:
+def _in_full(page: answers.Rows, old: frozenset[str]) -> dict[int, PushOperation]:
     """Decode the operations of a page that may be new, by row index, as far as they can be."""
     indexes = [index for index, row in enumerate(page.rows) if row.key not in old]
     operations = page.operations(indexes, exact=True) if indexes else []

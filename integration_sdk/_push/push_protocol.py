@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final
 from uuid import uuid4
 
 from attrs import Factory, define, frozen
 
 from integration_sdk._http.requests import Request
-from integration_sdk._push import clock, outcomes, protocol, reconcile, replies, submissions
+from integration_sdk._push import answers, clock, outcomes, protocol, reconcile, submissions
 from integration_sdk._push.driver import ProtocolDriver, Sending
 from integration_sdk._push.effects import Ledger, Machine, Policy
 from integration_sdk._push.places import Place
 from integration_sdk._push.push_list import SNAPSHOT
 from integration_sdk._push.searches import Searches
-from integration_sdk._push.snapshots import Snapshots
 from integration_sdk._push.tasks import Tasks
 from integration_sdk._store.row import Intent, Snapshot, State
 from integration_sdk._strays import is_cancelled
-from integration_sdk.errors import IntegrationError, JournalError
+from integration_sdk.errors import IntegrationError, JournalError, NotSent
 from integration_sdk.models import PushOperation, PushRequest
 
 logger = logging.getLogger("integration_sdk.pushes")
@@ -101,8 +102,11 @@ class PushProtocol:
             if own is None or own.push_operation_key != done.key:
                 own = submissions.recorded_operation(done)
             return Delivered(done, own)
-        held_back = last is not None and not self.policy.waits_for(last.result)
-        return Delivered(done, None, replies.error(call, done, last), held_back)
+        if last is None:
+            unsent = f"{call.method} {call.path} was not sent"
+            return Delivered(done, None, NotSent(done.error or unsent))
+        error = last.error or answers.without_key(call, last.status)  # another has this key
+        return Delivered(done, None, error, not self.policy.waits_for(last))
 
     async def _send(self, intent: Intent, sending: Sending) -> Intent:
         machine = protocol.transmit(
@@ -272,3 +276,70 @@ class PushProtocol:
         except Exception:
             logger.exception("the search for pushes in doubt of company %s broke off", company_id)
         self._tell(company_id)
+
+
+SNAPSHOT_AGE: Final = 600.0
+"""Seconds after which a company is listed again before pushes are sent."""
+NO_SNAPSHOT_AGE: Final = 30.0
+"""The same after a failed listing; without a snapshot a push in doubt cannot be resolved."""
+SNAPSHOT_PUSHES: Final = 25_000
+"""Pushes (of all companies) after which likewise; `KeyJournal` remembers that many keys."""
+
+
+@define
+class _Taken:
+    """A company's snapshot, and the time and push count after which to take a new one."""
+
+    until: float
+    until_push: int
+    task: asyncio.Task[Snapshot | None]
+
+    def is_over(self, now: float, pushes: int) -> bool:
+        return now > self.until or pushes > self.until_push or self.task.cancelled()
+
+
+@define(eq=False)
+class Snapshots:
+    """The snapshots in use, oldest first.
+
+    Args:
+        take: Lists a company's pushes; returns None if that fails.
+        tasks: Run it.
+    """
+
+    take: Callable[[str], Coroutine[Any, Any, Snapshot | None]]
+    tasks: Tasks
+    _taken: OrderedDict[str, _Taken] = Factory(OrderedDict)
+    _pushes: int = 0
+
+    async def before_push(self, company_id: str) -> Snapshot | None:
+        """Return a snapshot for a push about to be sent, taking a new one if needed."""
+        now = clock.now()
+        self._pushes += 1
+        taken = self._taken.get(company_id)
+        if taken is None or taken.is_over(now, self._pushes):
+            taken = self._take_anew(company_id, now)
+        if not taken.task.done():
+            await asyncio.wait([taken.task])
+        return None if taken.task.cancelled() else taken.task.result()
+
+    def _take_anew(self, company_id: str, now: float) -> _Taken:
+        self._forget_old(company_id, now)
+        taken = self._taken[company_id] = _Taken(
+            until=now + SNAPSHOT_AGE,
+            until_push=self._pushes + SNAPSHOT_PUSHES,
+            task=self.tasks.start(self._take(company_id, now)),
+        )
+        return taken
+
+    def _forget_old(self, company_id: str, now: float) -> None:
+        """Drop outdated snapshots: those of a thousand companies take 25 MiB."""
+        self._taken.pop(company_id, None)
+        while self._taken and next(iter(self._taken.values())).until < now:
+            self._taken.popitem(last=False)
+
+    async def _take(self, company_id: str, began: float) -> Snapshot | None:
+        snapshot = await self.take(company_id)
+        if snapshot is None and company_id in self._taken:
+            self._taken[company_id].until = began + NO_SNAPSHOT_AGE
+        return snapshot

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import count
+from math import inf
 from typing import Final
 from uuid import uuid4
 
@@ -17,7 +18,6 @@ from attrs import Factory, define, evolve
 from integration_sdk._http.requests import Request
 from integration_sdk._push import clock, outcomes, submissions
 from integration_sdk._push.driver import CANCELLED
-from integration_sdk._push.key_refusals import KeyRefusals
 from integration_sdk._push.places import Place, Places
 from integration_sdk._push.push import Push
 from integration_sdk._push.push_protocol import Delivered, PushProtocol
@@ -42,6 +42,32 @@ logger = logging.getLogger("integration_sdk.pushes")
 
 CheckRecord = Callable[[PushRequest], Awaitable[None]]
 """Raises `InvalidRecord` if a request cannot be right."""
+
+
+IN_A_ROW: Final = 3
+"""Refusals of the key after which nothing more is sent."""
+
+
+@define
+class KeyRefusals:
+    """Counts the answers of 401 since the last push that was accepted.
+
+    Of pushes that were under way together only the first counts: the client may have got a new
+    key from the caller since they left.
+    """
+
+    _count: int = 0
+    _last: float = -inf
+
+    def forget(self) -> None:
+        """Start anew: a push was accepted."""
+        self._count = 0
+
+    def are_final(self, began: float, now: float) -> bool:
+        """Count a refusal of a push that *began* then; return whether to give up."""
+        if began >= self._last:
+            self._count, self._last = self._count + 1, now
+        return self._count >= IN_A_ROW
 
 
 @define(eq=False)

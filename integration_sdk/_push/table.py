@@ -51,6 +51,8 @@ from integration_sdk._http.requests import Phase, Safety
 from integration_sdk._push.agreement import natural_value
 from integration_sdk._sansio.shapes import is_error_body
 from integration_sdk._store.row import CREATES, DOUBTED, Intent, Lane, State
+from integration_sdk.errors import IntegrationError
+from integration_sdk.models import PushOperation
 
 
 class Duty(Enum):
@@ -236,6 +238,7 @@ class SendResult:
         (truncated, HTML, a list).
     retry_after: Minimum seconds to wait, as asked by the service.
     cause: Readable reason why it was not sent, or how the answer was lost.
+    operation: The push that the service answered with, if any; otherwise *error* says why not.
     """
 
     phase: Phase
@@ -244,6 +247,8 @@ class SendResult:
     body: Mapping[str, object] | None = field(default=None, repr=False)
     retry_after: float | None = None
     cause: str | None = None
+    operation: PushOperation | None = field(default=None, repr=False)
+    error: IntegrationError | None = None
 
     @property
     def key(self) -> str | None:

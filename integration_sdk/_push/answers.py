@@ -1,4 +1,5 @@
-"""Decodes answers about pushes, no further than needed.
+"""Answers about pushes: what came of sending one, and lists and single ones, read no further than
+needed.
 
 A page of a list can hold 5,000 operations, of which a poll needs two fields, so only those are
 decoded. An operation that turns out to be final is decoded in full, from its own bytes, by a fast
@@ -9,7 +10,8 @@ decoded by `shapes.read_operation`.
 from __future__ import annotations
 
 import json
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
@@ -17,9 +19,14 @@ from typing import Any, Final
 import msgspec
 from attrs import frozen
 
+from integration_sdk._http import responses
+from integration_sdk._http.requests import Phase, Request
+from integration_sdk._http.responses import Reply, Response
+from integration_sdk._http.retry_after import retry_after, service_time
+from integration_sdk._push.table import ACKNOWLEDGED, SendResult
 from integration_sdk._sansio.codec import decode_json, parse_utc
 from integration_sdk._sansio.shapes import read_operation
-from integration_sdk.errors import MalformedResponse
+from integration_sdk.errors import ApiError, IntegrationError, MalformedResponse
 from integration_sdk.models import PushChange, PushOperation, PushStatus, RecordRef, Validation
 
 
@@ -219,3 +226,77 @@ def _record_ref(usual: _Ref) -> RecordRef:
 def _shared(name: str | None) -> str | None:
     """Return one shared string per name: ten thousand operations name only a few lanes."""
     return None if name is None else _kept(name)
+
+
+# What came of sending a push
+
+
+def read_reply(
+    call: Request, reply: Reply, *, began: float, unix_time: float, exact: bool = False
+) -> SendResult:
+    """Return what *reply* to *call* says; *exact* reads fractions as Decimal."""
+    if not isinstance(reply, Response):
+        wait = seconds_until(reply.error, unix_time)
+        return SendResult(
+            reply.phase, at=began, cause=str(reply.error), retry_after=wait, error=reply.error
+        )
+    operation = _acknowledged(reply, exact=exact)
+    return SendResult(
+        Phase.ANSWERED,
+        at=began,
+        status=reply.status,
+        body={"pushOperationKey": operation.key} if operation else _object(reply.body),
+        retry_after=_wanted_wait(reply),
+        operation=operation,
+        error=None if operation else _why_not(call, reply),
+    )
+
+
+def _why_not(call: Request, reply: Response) -> IntegrationError:
+    return without_key(call, reply.status) if reply.ok else responses.read_error(call, reply)
+
+
+def without_key(call: Request, status: int | None) -> MalformedResponse:
+    """Return the error for an answer that names no push of our own."""
+    return MalformedResponse(
+        f"{call.method} {call.path} answered {status} without a push of its own", status=status
+    )
+
+
+def _wanted_wait(reply: Response) -> float | None:
+    header = reply.headers.get("Retry-After")
+    if header is None:
+        return None
+    return retry_after(header, service_time(reply.headers, reply.received_at))
+
+
+def _acknowledged(reply: Response, *, exact: bool) -> PushOperation | None:
+    if reply.status not in ACKNOWLEDGED:
+        return None
+    try:
+        return read_full(reply.body, exact=exact)
+    except MalformedResponse as problem:
+        return _brief(reply.body, problem)
+
+
+def _brief(body: bytes, problem: MalformedResponse) -> PushOperation | None:
+    try:
+        return read_brief(body, problem)
+    except MalformedResponse:
+        return None
+
+
+def _object(body: bytes) -> Mapping[str, object] | None:
+    try:
+        value = decode_json(body)
+    except MalformedResponse:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def seconds_until(error: IntegrationError, unix_time: float) -> float | None:
+    """Return the seconds until the moment that *error* names; None if it names none."""
+    at = error.retry_at if isinstance(error, ApiError) else None
+    if at is None:
+        return None
+    return max(0.0, (at - datetime.fromtimestamp(unix_time, UTC)).total_seconds())
