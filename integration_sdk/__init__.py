@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from integration_sdk._sansio.paging.report import Drift as Drift
     from integration_sdk._sansio.paging.report import ListProgress as ListProgress
     from integration_sdk._sansio.paging.report import ListReport as ListReport
+    from integration_sdk._store.store import Store as Store
     from integration_sdk._version import __version__ as __version__
     from integration_sdk.dialect import Dialect as Dialect
     from integration_sdk.dialect import Route as Route
@@ -122,6 +123,7 @@ _HOMES = {
         "_pager.pager": "ListOptions Pager",
         "_pager.readings": "ListPage",
         "_resources": "Companies Company Profile Pushes",
+        "_store.store": "Store",
         "_sansio.options.form": "ControlKind FormControl",
         "_sansio.options.options": "Problem ProblemCode PushOptions Severity",
         "_sansio.paging.report": "Drift ListProgress ListReport",

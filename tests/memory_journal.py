@@ -7,7 +7,7 @@ from typing import ClassVar
 from attrs import define, field
 from msgspec import structs
 
-from integration_sdk._store.row import Intent, KeyClaimed, State
+from integration_sdk._store.row import Fenced, Intent, KeyClaimed, State
 from integration_sdk._store.schema import IMMUTABLE
 from integration_sdk.errors import JournalError
 
@@ -19,6 +19,7 @@ class MemoryJournal:
     """Keeps all rows in a dictionary; nothing outlives the process."""
 
     durable: ClassVar[bool] = True
+    store_payloads: bool = field(default=True, kw_only=True)
 
     _rows: dict[str, Intent] = field(factory=dict)
     _keys: dict[str, str] = field(factory=dict)
@@ -35,6 +36,7 @@ class MemoryJournal:
         references: dict[str, str] = {}
         for row in rows:
             if (before := self._rows.get(row.id)) is not None:
+                _refuse_stale(before, row)
                 _refuse_another_record(before, row)
                 _refuse_change_of_final(before, row)
             if row.key:
@@ -69,7 +71,7 @@ class MemoryJournal:
             return list(self._rows.values())
         return [self._rows[one] for one in self._references.get(reference, ())]
 
-    async def unsettled(self) -> list[Intent]:
+    async def claim(self) -> list[Intent]:
         """Return every row that is not settled."""
         return [row for row in self._rows.values() if not row.is_settled]
 
@@ -79,6 +81,12 @@ class MemoryJournal:
 
     async def close(self) -> None:
         """Do nothing."""
+
+
+def _refuse_stale(before: Intent, row: Intent) -> None:
+    again = structs.replace(row, payload=before.payload, snapshot=before.snapshot)
+    if row.version <= before.version and again != before:
+        raise Fenced(f"Intent {row.id} is on record in version {before.version}.")
 
 
 def _refuse_another_record(before: Intent, row: Intent) -> None:

@@ -178,7 +178,7 @@ class History:
         self._drive(self._main())
 
     def _main(self) -> Machine[None]:
-        rows = done(self.disk.journal.unsettled())
+        rows = done(self.disk.journal.claim())
         found = yield from reconcile.recover(self.ledger, rows)
         self._drive(self._poll())
         snapshot = yield from protocol.take_snapshot(COMPANY, newest=self.weather.newest)
@@ -201,7 +201,7 @@ class History:
         ]
 
     def _push(self, intent: Intent, snapshot: Snapshot | None) -> Machine[None]:
-        if self.dice.random() < 0.2 and intent.state is State.QUEUED:
+        if self.dice.random() < 0.2 and self.ledger.get(intent.id) is None:
             yield Commit((intent,))  # on record before its turn, as what is sent again is
             self.ledger.note(intent)
         transmission = protocol.transmit(
@@ -263,12 +263,12 @@ class History:
                 yield from self._decide()
 
     def _pollable(self) -> list[Intent]:
-        rows = done(self.disk.journal.unsettled())
+        rows = done(self.disk.journal.claim())
         known = [self.ledger.get(row.id) for row in rows]
         return [row for row in known if row and row.key and DUTY[row.state] is Duty.POLL]
 
     def _is_over(self) -> bool:
-        rows = done(self.disk.journal.unsettled())
+        rows = done(self.disk.journal.claim())
         return not rows and self.service.now > 900 and not self._not_yet_submitted()
 
     def _decide(self) -> Machine[None]:

@@ -154,9 +154,12 @@ def _step(intent: Intent, verdict: Verdict) -> Intent:
     found: dict[str, Any] = {"key": verdict.key, "evidence": verdict.evidence}
     if verdict.key is not None:
         state = State.LATE if intent.state in DECIDABLE else State.RESOLVED
-        return structs.replace(
-            intent, state=state, payload=None, snapshot=None, candidates=(), **found
-        )
+        return _changed(intent, state=state, payload=None, snapshot=None, candidates=(), **found)
     if intent.state not in DECIDABLE:
-        return structs.replace(intent, state=verdict.state, candidates=verdict.candidates)
-    return structs.replace(intent, candidates=verdict.candidates or intent.candidates)
+        return _changed(intent, state=verdict.state, candidates=verdict.candidates)
+    return _changed(intent, candidates=verdict.candidates or intent.candidates)
+
+
+def _changed(intent: Intent, **changes: Any) -> Intent:
+    changed = structs.replace(intent, **changes)
+    return intent if changed == intent else structs.replace(changed, version=intent.version + 1)

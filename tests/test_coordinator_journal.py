@@ -338,7 +338,7 @@ async def test_a_block_that_cannot_be_entered_leaves_nothing_behind(
     polls = poller(Model())
     pushes = Coordinator(Model(), polls, Dialect.document(), journal=journal)
     with monkeypatch.context() as patch:
-        patch.setattr(SqliteJournal, "unsettled", refused)
+        patch.setattr(SqliteJournal, "claim", refused)
         with pytest.raises(JournalError, match="unreadable"):
             await pushes.__aenter__()
 

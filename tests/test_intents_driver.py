@@ -151,10 +151,10 @@ async def test_the_next_process_goes_on_where_this_one_stopped(journal: Journal)
     await push_all(journal, books, Ledger())
     ledger = Ledger()
 
-    found = await drive(reconcile.recover(ledger, await journal.unsettled()), journal, books)
+    found = await drive(reconcile.recover(ledger, await journal.claim()), journal, books)
     for company_id in found.companies:
         await drive(reconcile.reconcile(ledger, company_id, policy=POLICY), journal, books)
-    for row in await journal.unsettled():
+    for row in await journal.claim():
         [push] = [one for one in books.pushes if one.key == row.key]
         await drive(protocol.settle(ledger, [(row.id, push, None)]), journal, books)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from msgspec import structs
 
 from integration_sdk._push import protocol, reconcile, table
@@ -12,6 +13,7 @@ from integration_sdk._store.row import Intent, State
 from integration_sdk.errors import JournalError
 from tests import memory_journal as memory
 from tests import protocol_history as history
+from tests import protocol_simulator as simulator
 from tests.memory_journal import MemoryJournal
 from tests.protocol_world import Service
 from tests.seeded_bugs import Patch, assert_caught
@@ -69,7 +71,7 @@ def test_resending_what_seems_absent_is_caught() -> None:
             reconcile,
             "_examined",
             lambda row: (
-                structs.replace(row, state=State.QUEUED)
+                structs.replace(row, state=State.QUEUED, version=row.version + 1)
                 if row.state is State.ABSENT
                 else right(row)
             ),
@@ -87,7 +89,7 @@ def test_resending_what_was_being_sent_is_caught() -> None:
             reconcile,
             "_examined",
             lambda row: (
-                structs.replace(row, state=State.QUEUED)
+                structs.replace(row, state=State.QUEUED, version=row.version + 1)
                 if row.state is State.SENDING
                 else right(row)
             ),
@@ -176,7 +178,16 @@ def test_stale_outcome_written_over_a_new_row_is_caught() -> None:
 
         patch.setattr(history, "Ledger", lambda **kept: Ledger(unrecorded=Stubborn(), **kept))
 
-    assert_caught("double send", bug, disk=0.3, crash=0.03, trouble=0.9)
+    def blind(patch: Patch) -> None:
+        bug(patch)
+        patch.setattr(memory, "_refuse_stale", lambda before, row: None)
+
+    weather: dict[str, Any] = {"disk": 0.3, "crash": 0.03, "trouble": 0.9}
+    assert_caught("double send", blind, **weather)
+    with pytest.MonkeyPatch.context() as patch:  # the store refuses what is out of date
+        bug(patch)
+        seen = simulator.simulate(range(300), **weather).violations
+    assert not [one for _, one in seen if one.startswith("double send")]
 
 
 def test_keys_the_disk_could_not_check_are_caught() -> None:
@@ -220,7 +231,8 @@ def test_final_rows_that_change_are_caught() -> None:
         def wrong(ledger: Ledger, polled: Any) -> Machine[list[Intent]]:
             finals = yield from right(ledger, polled)
             if finals:
-                yield Commit(tuple(structs.replace(one, status="TimedOut") for one in finals))
+                stale = [structs.replace(one, status="TimedOut", version=99) for one in finals]
+                yield Commit(tuple(stale))
             return finals
 
         patch.setattr(protocol, "settle", wrong)

@@ -99,7 +99,7 @@ async def test_rows_are_found_by_reference(journal: Journal) -> None:
     assert await ids() == ["a", "b", "c", "d"]
     asked = ["ref-d", "unknown", "ref-b", "ref-d"]
     assert await asyncio.gather(*map(ids, asked)) == [["d"], [], ["b"], ["d"]]
-    assert [row.id for row in await journal.unsettled()] == ["a", "b", "c"]
+    assert [row.id for row in await journal.claim()] == ["a", "b", "c"]
     assert await journal.owners(["key-a", "key-d", "x"]) == {"key-a": "a", "key-d": "d"}
     assert await journal.owners([]) == {}
 
@@ -109,7 +109,7 @@ async def test_unsettled_is_what_the_rules_call_so(journal: Journal) -> None:
     rows = [structs.replace(sending(str(state)), state=state, key=None) for state in State]
     await journal.commit(rows)
 
-    assert await journal.unsettled() == [row for row in rows if not row.is_settled]
+    assert await journal.claim() == [row for row in rows if not row.is_settled]
 
 
 async def test_a_key_has_one_owner(journal: Journal) -> None:
@@ -142,7 +142,7 @@ async def test_a_final_row_never_changes(journal: Journal) -> None:
 
     for change in ({"status": "Failed"}, {"key": "another"}, {"state": State.ACKED}):
         with pytest.raises(JournalError):
-            await journal.commit([structs.replace(final("a"), **change)])
+            await journal.commit([structs.replace(final("a"), version=9, **change)])
 
     assert [(row.status, row.key) for row in await journal.rows()] == [("Success", "key-a")]
 
@@ -163,7 +163,7 @@ async def test_what_an_intent_sends_never_changes(journal: Journal, change: dict
     await journal.commit([sending("a")])
 
     with pytest.raises(JournalError, match="another record"):
-        await journal.commit([sending("b"), structs.replace(sending("a"), **change)])
+        await journal.commit([sending("b"), structs.replace(sending("a"), version=9, **change)])
 
     assert await journal.rows() == [sending("a")]
 
@@ -191,7 +191,7 @@ async def test_without_a_journal_keys_have_one_owner_still() -> None:
 
     known = await journal.owners(["key-open", "key-1", "key-2", "key-new", "key-x"])
     assert known == {"key-open", "key-1", "key-2"}
-    assert await journal.rows() == await journal.unsettled() == []
+    assert await journal.rows() == await journal.claim() == []
 
 
 @given(kept=st.integers(1, 9), commits=st.lists(st.integers(1, 5), max_size=40))
@@ -475,7 +475,8 @@ async def test_a_record_that_was_refused_is_not_kept(path: Path, state: State) -
     await journal.commit([sending("a"), sending("b"), sending("c")])
     await journal.commit([waits, refused])
     await journal.commit([sending("c").to(State.QUEUED), sending("d").to(state)])
-    await journal.commit([structs.replace(sending("c").to(state), decision="resend")])
+    given_back = sending("c").to(State.QUEUED).to(state, decision="resend")
+    await journal.commit([given_back])
     rows = await journal.rows()
     await journal.close()
 
@@ -510,7 +511,8 @@ def pages_of(file: JournalFile) -> int:
 
 async def test_without_payloads_no_record_is_on_disk(path: Path) -> None:
     """Hash and natural key are kept, the record is not."""
-    journal = await SqliteJournal.open(path, store_payloads=False)
+    journal = await SqliteJournal.open(path)
+    journal.store_payloads = False
     row = structs.replace(sending("a"), natural_value="text INV-1")
     await journal.commit([row])
     [read] = await journal.rows()

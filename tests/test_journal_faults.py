@@ -427,11 +427,14 @@ def test_a_guard_that_is_missing_is_noticed(path: Path) -> None:
 
 
 def test_no_lock_is_caught(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the lock two owners could open one journal."""
+    """Without the lock two owners could open one journal: only the last may write."""
     monkeypatch.setattr(place, "_lock_for_us", lambda lock, path: None)
     first, second = JournalFile(path), JournalFile(path)
 
-    assert error_of(first, sending("a")) is None
+    fenced = error_of(first, sending("a"))
+    assert "another process has opened it since" in str(fenced)
     assert error_of(second, sending("b")) is None
+    assert error_of(first, sending("c")) is not None
+    assert [row.id for row in second.read()] == ["b"]
     first.close()
     second.close()

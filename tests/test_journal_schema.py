@@ -2,15 +2,16 @@
 
 import hashlib
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._store import SqliteJournal, schema
+from integration_sdk._store import JournalReader, SqliteJournal, schema
 from integration_sdk._store.file import JournalFile
-from integration_sdk._store.row import Intent, Snapshot
+from integration_sdk._store.row import Intent, Snapshot, State
 from integration_sdk.errors import JournalError
 from tests.test_journal import acked, count, final, sending
 
@@ -45,6 +46,59 @@ async def test_an_older_file_is_migrated(path: Path, monkeypatch: pytest.MonkeyP
     assert version(path) == len(schema.MIGRATIONS)
 
 
+OLD_FILE = Path(__file__).with_name("journal_schema_1.sql").read_text()
+"""A journal that an SDK of schema 1 has left, with a push in each of its states."""
+NOW = {
+    "intent": State.QUEUED,
+    "unsent": State.QUEUED,
+    "throttled": State.QUEUED,
+    "refused": State.REJECTED,
+    "sending": State.SENDING,
+    "absent": State.ABSENT,
+    "bound": State.LATE,
+    "given-up": State.DECIDED,
+    "acked": State.ACKED,
+    "final": State.FINAL,
+}
+
+
+async def test_a_journal_of_the_version_before_goes_on(path: Path) -> None:
+    """Each push is in the state that this version calls so, with its record; only to look at it
+    changes nothing.
+    """
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(OLD_FILE)
+    before = content(path)
+
+    looked_at = JournalReader(path).read_all()
+    assert content(path) == before
+    journal = await SqliteJournal.open(path)
+    rows = await journal.rows()
+    kept = [row.to(State.SENDING, idempotency_key="new") for row in rows if row.id == "throttled"]
+    await journal.commit(kept)
+    await journal.close()
+
+    assert {row.id: row.state for row in rows} == NOW
+    assert looked_at == rows
+    assert all((row.payload is None) == (row.id in {"refused", "final"}) for row in rows)
+    assert version(path) == len(schema.MIGRATIONS)
+    assert {row.id: row.state for row in JournalReader(path).read_all()} == NOW | {
+        "throttled": State.SENDING
+    }
+
+
+def test_damage_in_a_journal_of_the_version_before_is_seen(path: Path) -> None:
+    """It is looked for before anything is brought up to date."""
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(OLD_FILE)
+        db.execute("UPDATE intents SET attempts = 7 WHERE id = 'sending'")
+        db.commit()
+
+    with pytest.raises(JournalError, match="row of intent 'sending' is damaged"):
+        JournalFile(path)
+    assert version(path) == 1
+
+
 @given(st.frozensets(st.text()), st.booleans())
 def test_a_snapshot_holds_whatever_keys_a_list_shows(keys: frozenset[str], whole: bool) -> None:
     """No key that a service lists makes a file that is refused when it is opened again."""
@@ -70,6 +124,10 @@ def test_a_snapshot_that_is_not_what_was_written_is_damaged(keys: str) -> None:
     """Whatever stands in its place."""
     with pytest.raises(schema.Damaged, match="is damaged"):
         schema.read_snapshot(Snapshot(frozenset("b")).digest, (1, keys))
+
+
+def content(path: Path) -> bytes:
+    return path.read_bytes()
 
 
 def version(path: Path) -> int:

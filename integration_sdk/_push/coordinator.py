@@ -14,7 +14,6 @@ import os
 import random
 from collections.abc import AsyncIterable, Callable, Iterable
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self, get_args
 
@@ -41,7 +40,7 @@ from integration_sdk._sansio.arguments import (
     true_or_false,
     whole_number,
 )
-from integration_sdk._store import Journal, KeyJournal, SqliteJournal
+from integration_sdk._store.store import Store, is_path
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ClientClosed, ConfigurationError
 from integration_sdk.models import OutcomeStatus, PushRequest
@@ -80,7 +79,7 @@ class Coordinator:
         poller: Poller,
         dialect: Dialect,
         *,
-        journal: str | os.PathLike[str] | None = None,
+        journal: str | os.PathLike[str] | Store | None = None,
         store_payloads: bool = True,
         exclusive: bool = False,
         max_open: int = 2000,
@@ -106,14 +105,16 @@ class Coordinator:
         if not (is_number(patience) and 0 <= patience < math.inf):
             raise ConfigurationError(f"patience must be 0 seconds or more, not {patience!r}")
         seconds("max_pause", max_pause)
-        if journal is not None and not _is_path(journal):
-            raise ConfigurationError(
-                f"journal must be the path of a file, or None, not {journal!r}"
-            )
         if not (on_event is None or callable(on_event)):
             raise ConfigurationError(f"on_event must be callable, or None, not {on_event!r}")
         self._service, self._poller, self._dialect = service, poller, dialect
-        self._journal, self._store_payloads = journal, store_payloads
+        if not (journal is None or isinstance(journal, Store) or is_path(journal)):
+            raise ConfigurationError(
+                f"journal must be the path of a file, a Store, or None, not {journal!r}"
+            )
+        self._store = journal if isinstance(journal, Store) else Store(journal)
+        self._store_is_ours = self._store is not journal
+        self._store_payloads = store_payloads
         self._policy = Policy(
             exclusive=exclusive,
             refuses_with_503=dialect.refuses_with_503,
@@ -137,7 +138,7 @@ class Coordinator:
     async def __aenter__(self) -> Self:
         if self._sender is not None and not self._sender.tracker.over:
             raise ConfigurationError("this coordinator's block is open already: submit to it")
-        journal = await self._open_journal()
+        journal = await self._store.lend(store_payloads=self._store_payloads)
         pushes, exact = PushList(self._service.send, self._dialect), self._poller.exact
         driver = ProtocolDriver(self._service, pushes, journal, exact=exact)
         protocol = PushProtocol(driver, self._policy, self._chance)
@@ -154,7 +155,7 @@ class Coordinator:
         try:
             self.recovered = tuple(await recovery.recover(sender))
         except BaseException:
-            await journal.close()
+            await self._return_store()
             raise
         self._sender = sender
         self._sending.open()
@@ -201,12 +202,15 @@ class Coordinator:
                     where,
                 )
             tracker.let_go()
-            await protocol.close()
+            try:
+                await protocol.close()
+            finally:
+                await self._return_store()
 
-    async def _open_journal(self) -> Journal:
-        if self._journal is None:
-            return KeyJournal()
-        return await SqliteJournal.open(self._journal, store_payloads=self._store_payloads)
+    async def _return_store(self) -> None:
+        self._store.take_back()
+        if self._store_is_ours:
+            await self._store.aclose()
 
     @property
     def _tracker(self) -> PushTracker:
@@ -422,7 +426,3 @@ class Coordinator:
             await decisions.abandon(sender.tracker, sender.protocol, intent)
             return None
         return await decisions.resend(sender, intent)
-
-
-def _is_path(journal: object) -> bool:
-    return isinstance(journal, str | os.PathLike) and bool(Path(journal).name)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Literal, TypedDict
 
 from integration_sdk._push.push import PushEvent
+from integration_sdk._store.store import Store
 
 Leave = Literal["drain", "detach", "cancel"]
 InDoubt = Literal["ask", "resend"]
@@ -16,8 +17,8 @@ class CoordinatorOptions(TypedDict, total=False):
     """What `Client.coordinator` takes.
 
     Attributes:
-        journal: Path of a file that records each push before it is sent, so that a later run
-            goes on with what this one leaves. None, the default, keeps no record.
+        journal: Path of a file, or a `Store`, that records each push before it is sent, so that a
+            later run goes on with what this one leaves. None, the default, keeps no record.
         store_payloads: Whether the journal keeps each record until its push is final or refused;
             default True. Otherwise it keeps hashes and natural keys alone, and what was not sent
             before a crash has to be submitted again.
@@ -49,7 +50,7 @@ class CoordinatorOptions(TypedDict, total=False):
             what was not sent is untouched. None waits for as long as the service asks.
     """
 
-    journal: str | os.PathLike[str] | None
+    journal: str | os.PathLike[str] | Store | None
     store_payloads: bool
     exclusive: bool
     max_open: int

@@ -140,7 +140,7 @@ class PushProtocol:
 
     async def recover(self) -> reconcile.Recovered:
         """Take over what an earlier process left."""
-        rows = await self.driver.journal.unsettled()
+        rows = await self.driver.journal.claim()
         found = await self.driver.drive(reconcile.recover(self.ledger, rows), droppable=True)
         for intent in found.unsendable:
             logger.warning("%s was %s", intent, intent.error)
@@ -202,7 +202,7 @@ class PushProtocol:
         return self.request(before)
 
     async def close(self) -> None:
-        """Stop searching for pushes in doubt, and close the journal."""
+        """Stop searching for pushes in doubt, and write what could not be written before."""
         self.driver.closing.set()
         try:
             if self.tasks:
@@ -211,7 +211,6 @@ class PushProtocol:
         finally:
             for search in self.tasks:  # cancelled itself: as safe as a crash
                 search.cancel()
-            await self.driver.journal.close()
 
     # Doubts
 

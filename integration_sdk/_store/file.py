@@ -23,7 +23,7 @@ from pathlib import Path
 from integration_sdk._disk import sync_directory
 from integration_sdk._store import place, schema
 from integration_sdk._store.reading import UNUSABLE, JournalReader, code, is_empty
-from integration_sdk._store.row import SETTLED, Intent, KeyClaimed, RowRefused, Snapshot
+from integration_sdk._store.row import SETTLED, Fenced, Intent, KeyClaimed, RowRefused, Snapshot
 from integration_sdk.errors import JournalError
 
 _UNCERTAIN = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -35,6 +35,7 @@ _DROP_SNAPSHOTS = (
     "DELETE FROM snapshots WHERE digest NOT IN "
     "(SELECT snapshot FROM intents WHERE snapshot IS NOT NULL)"
 )
+_SKIPPED = "an intent is on record for another record"
 UNSETTLED = f"state NOT IN {tuple(sorted(map(str, SETTLED)))}"
 
 
@@ -43,15 +44,17 @@ class JournalFile(JournalReader):
 
     Attributes:
         references: Those of all rows when it was opened.
+        store_payloads: Whether a record is kept until its push is final. Otherwise, and afterwards,
+            only its hash and natural key are.
 
     Raises:
         JournalInUse: Another process or coordinator has it open.
         JournalError: The file is somebody else's, not a journal, damaged, or cannot be opened.
     """
 
-    def __init__(self, path: Path, *, store_payloads: bool = True) -> None:
+    def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._store_payloads = store_payloads
+        self.store_payloads = True
         self._broken: str | None = None
         try:
             self._lock = place.take(path)
@@ -71,7 +74,7 @@ class JournalFile(JournalReader):
                     raise self._gone()
                 self._make()
             self._commits = self._checked()
-            return self._ready(self._path)
+            return self._taken_over(self._ready(self._path))
         except UNUSABLE as error:
             raise self._unreadable(error) from error
 
@@ -110,6 +113,16 @@ class JournalFile(JournalReader):
             raise
         return db
 
+    def _taken_over(self, db: sqlite3.Connection) -> sqlite3.Connection:
+        """Give the file a new token: whoever opened it before can write nothing any more."""
+        try:
+            query = "UPDATE tally SET token = token + 1 RETURNING token"
+            ((self._token,),) = db.execute(query).fetchall()
+        except BaseException:
+            db.close()
+            raise
+        return db
+
     def _gone(self) -> JournalError:
         """Return the error for a file that had commits and is empty now."""
         return JournalError(
@@ -143,7 +156,7 @@ class JournalFile(JournalReader):
             results = [refused and self._write_one(rows) for rows in commits]
             if len(self._snapshots) > _SNAPSHOTS:
                 self._drop_snapshots()
-            self._db.execute("UPDATE tally SET commits = commits + 1")
+            self._count_commit()
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             # After a full disk or a lock, nothing was written. A failed write or sync may have
@@ -158,6 +171,15 @@ class JournalFile(JournalReader):
         self._commits += 1
         self._note_last_commit()
         return results
+
+    def _count_commit(self) -> None:
+        """Count a commit of ours. Whoever opened the file after us has another token."""
+        counted = self._db.execute(
+            "UPDATE tally SET commits = commits + 1 WHERE token = ?", (self._token,)
+        )
+        if not counted.rowcount:
+            self._broken = "another process has opened it since"
+            raise sqlite3.IntegrityError(self._broken)
 
     def _note_last_commit(self) -> None:
         number = self._commits.to_bytes(8)
@@ -183,8 +205,7 @@ class JournalFile(JournalReader):
         except sqlite3.IntegrityError as error:
             self._db.execute("ROLLBACK TO one")
             self._snapshots.clear()
-            claimed = "intents.key" in str(error)
-            return (KeyClaimed if claimed else RowRefused)(f"Refused by the journal: {error}")
+            return self._refusal(error, rows)
         finally:
             if self._db.in_transaction:
                 self._db.execute("RELEASE one")
@@ -193,11 +214,19 @@ class JournalFile(JournalReader):
     def _keep(self, rows: Sequence[Intent]) -> None:
         values = [value for row in rows for value in schema.to_columns(row)]
         if self._db.execute(schema.upsert(len(rows)), values).rowcount < len(rows):
-            raise sqlite3.IntegrityError("an intent is on record for another record")
+            raise sqlite3.IntegrityError(_SKIPPED)
         needed = [row for row in rows if row.payload and not row.is_settled]
-        bodies = [(row.id, row.payload) for row in needed if self._store_payloads]
+        bodies = [(row.id, row.payload) for row in needed if self.store_payloads]
         if bodies:
             self._db.execute(schema.insert_payloads(len(bodies)), list(chain(*bodies)))
+
+    def _refusal(self, error: sqlite3.IntegrityError, rows: Sequence[Intent]) -> RowRefused:
+        query = "SELECT 1 FROM intents WHERE id = ? AND version >= ?"
+        for row in rows if _SKIPPED in str(error) else ():
+            if self._db.execute(query, (row.id, row.version)).fetchone():
+                return Fenced(f"Refused by the journal: intent {row.id} was changed meanwhile")
+        kind = KeyClaimed if "intents.key" in str(error) else RowRefused
+        return kind(f"Refused by the journal: {error}")
 
     def _keep_snapshot(self, snapshot: Snapshot | None) -> None:
         if snapshot is None or snapshot.digest in self._snapshots:

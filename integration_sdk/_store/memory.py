@@ -23,6 +23,7 @@ class KeyJournal:
     durable: ClassVar[bool] = False
 
     remember: int = 50_000
+    store_payloads: bool = False
     _open: dict[str, str] = field(factory=dict)
     _settled: dict[str, None] = field(factory=dict)  # half the size of a set
     _settled_before: dict[str, None] = field(factory=dict)
@@ -66,7 +67,7 @@ class KeyJournal:
         """Return an empty list: no rows are kept."""
         return []
 
-    async def unsettled(self) -> list[Intent]:
+    async def claim(self) -> list[Intent]:
         """Return an empty list: no rows are kept."""
         return []
 

@@ -88,7 +88,12 @@ class JournalReader:
                 return []
             self._check_structure(db)
             self._check_contents(db, least=least)
-            return self._rows(db)
+            with closing(sqlite3.connect(":memory:")) as copy:  # of an older schema, to be read
+                if schema.check_version(db) == len(schema.MIGRATIONS):
+                    return self._rows(db)
+                db.backup(copy)
+                schema.migrate(copy)
+                return self._rows(copy)
 
     @property
     def _wal(self) -> Path:

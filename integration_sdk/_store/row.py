@@ -58,6 +58,10 @@ class RowRefused(JournalError):
     """The journal refuses this row; it still accepts others."""
 
 
+class Fenced(RowRefused):
+    """Somebody else has changed the row meanwhile; nothing of this commit was recorded."""
+
+
 class KeyClaimed(RowRefused):
     """The push key already belongs to another intent; nothing of this commit was recorded."""
 
@@ -113,6 +117,8 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
         for updates, and if the service does not support such keys.
     snapshot: Keys listed before the first send; None if the listing failed, and once a key is
         known or it is settled.
+    version: Grows with each step. A store takes a row only if it knows no later version of it, so
+        that nobody writes over what he has not seen.
     attempts: Number of attempts to send; each that may have left was recorded as SENDING first.
     key: The pushOperationKey; *evidence* says how it is known.
     candidates: Keys of pushes that may be this one, while in doubt.
@@ -132,6 +138,7 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
     idempotency_key: str | None = None
     timeout_minutes: int | None = None
     snapshot: Snapshot | None = None
+    version: int = 0
     state: State = State.QUEUED
     attempts: int = 0
     key: str | None = None
@@ -156,7 +163,9 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
         """Return the row in another state, without what it needs no more."""
         if changes.get("key") or state in NOT_THERE:  # will not be sent or searched for again
             changes = {"payload": None, "snapshot": None, "candidates": (), **changes}
-        return structs.replace(self, state=state, **changes)
+        if state is self.state and all(getattr(self, name) == changes[name] for name in changes):
+            return self  # nothing to write
+        return structs.replace(self, state=state, version=self.version + 1, **changes)
 
     @property
     def identity(self) -> tuple[object, ...]:

@@ -71,6 +71,8 @@ MIGRATIONS: tuple[str, ...] = (
         WHERE state = 'INTENT' OR (retry AND state IN ('NOT_SENT', 'REJECTED'));
     UPDATE intents SET state = 'LATE' WHERE state = 'DECIDED' AND decision = 'bind';
     ALTER TABLE intents DROP COLUMN retry;
+    ALTER TABLE intents ADD COLUMN version INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE tally ADD COLUMN token INTEGER NOT NULL DEFAULT 0;
     UPDATE intents SET checksum = checksum_of({columns});
     CREATE TRIGGER what_is_settled_needs_no_payload AFTER UPDATE ON intents
         WHEN NEW.state IN ('FINAL', 'NOT_SENT', 'REJECTED')
@@ -83,6 +85,7 @@ be sent was called INTENT, or NOT_SENT or REJECTED with a mark."""
 _FACTS = tuple(one.name for one in structs.fields(Intent) if one.name not in ("lane", "payload"))
 _COLUMNS = (*Lane._fields, *_FACTS, "checksum")
 _CHECKSUMMED = sorted((*Lane._fields, *_FACTS))
+_EVER_CHECKSUMMED = sorted((*_CHECKSUMMED, "retry"))  # the last until schema 2
 IMMUTABLE = (
     "method",
     "payload_hash",
@@ -105,6 +108,7 @@ _OR_UPDATE = (
     )
     + f" WHERE ({', '.join(_IMMUTABLE_COLUMNS)})"
     + f" IS ({', '.join(f'excluded.{name}' for name in _IMMUTABLE_COLUMNS)})"
+    + " AND (version < excluded.version OR checksum = excluded.checksum)"
     # A refused push is sent again under a key of its own.
     + " AND (idempotency_key IS excluded.idempotency_key"
     + f" OR (state = '{State.QUEUED}' AND http_status IS NOT NULL))"
@@ -115,7 +119,7 @@ _OR_UPDATE = (
 def upsert(rows: int) -> str:
     """Return the statement that writes this many *rows* at once, in their order.
 
-    It skips a row whose intent is on record with a different record.
+    It skips a row whose intent is on record with a different record, or in a later version.
     """
     return _INSERT + ", ".join([_VALUES] * rows) + _OR_UPDATE
 
@@ -238,7 +242,7 @@ def _read(row: dict[str, object], payload: object, snapshot: Callable[[str], Sna
 
 def _checksum(facts: Mapping[str, object]) -> int:
     """Return a checksum that ignores absent values, so that a new column keeps old rows valid."""
-    present = [(name, value) for name in _CHECKSUMMED if (value := facts.get(name)) is not None]
+    present = [(name, one) for name in _EVER_CHECKSUMMED if (one := facts.get(name)) is not None]
     return zlib.crc32(repr(present).encode("utf-8", "surrogatepass"))
 
 

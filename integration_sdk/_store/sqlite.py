@@ -106,15 +106,11 @@ class SqliteJournal:
     _closing: asyncio.Future[None] | None = None
 
     @classmethod
-    async def open(
-        cls, path: str | os.PathLike[str], *, store_payloads: bool = True
-    ) -> "SqliteJournal":
+    async def open(cls, path: str | os.PathLike[str]) -> "SqliteJournal":
         """Open or create a journal file and check all of it.
 
         Args:
             path: The file. ``-lock`` is created beside it, ``-wal`` and ``-shm`` while it is open.
-            store_payloads: Whether a record is kept until its push is final. Otherwise, and
-                afterwards, only its hash and natural key are kept.
 
         Raises:
             JournalError: The file is somebody else's, in use, not a journal, or damaged.
@@ -124,7 +120,7 @@ class SqliteJournal:
         opened: list[JournalFile] = []
 
         def opening() -> None:
-            opened.append(JournalFile(Path(path), store_payloads=store_payloads))
+            opened.append(JournalFile(Path(path)))
 
         try:
             await loop.run_in_executor(thread, opening)
@@ -134,6 +130,15 @@ class SqliteJournal:
             await _to_the_end(closing)
             raise
         return cls(Path(path), thread, opened[0], loop, opened[0].references)
+
+    @property
+    def store_payloads(self) -> bool:
+        """Whether a record is kept until its push is final."""
+        return self._file.store_payloads
+
+    @store_payloads.setter
+    def store_payloads(self, value: bool) -> None:
+        self._file.store_payloads = value
 
     async def commit(self, rows: Sequence[Intent]) -> None:
         """Make all of these rows durable, or none; return once they are.
@@ -192,7 +197,7 @@ class SqliteJournal:
             return []
         return await self._ask(self._file.read, "reference = ?", reference)
 
-    async def unsettled(self) -> list[Intent]:
+    async def claim(self) -> list[Intent]:
         """Return every row that is not settled."""
         return await self._ask(self._file.read, UNSETTLED)
 

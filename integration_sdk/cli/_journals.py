@@ -127,7 +127,7 @@ async def resolve(
         requests.segment("bind", key)
     async with _opened(journal) as kept:
         ledger = Ledger()
-        unsettled = await kept.unsettled()
+        unsettled = await kept.claim()
         for row in unsettled:
             ledger.note(row)
         chosen = (

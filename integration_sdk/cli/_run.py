@@ -21,6 +21,7 @@ from integration_sdk._client import Client
 from integration_sdk._push.coordinator import Coordinator
 from integration_sdk._push.options import CoordinatorOptions
 from integration_sdk._push.push import Push
+from integration_sdk._store.store import Store
 from integration_sdk.cli._display import Bar, Board, say
 from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT, Results
 from integration_sdk.cli._records import FORMAT, Lines
@@ -49,7 +50,7 @@ class Run:
     client: Client
     err: Console
     results: Results
-    journal: str | os.PathLike[str] | None
+    journal: str | os.PathLike[str] | Store | None
     lines: Lines | None = None
     stopped: str | None = None
     interrupted: bool = False

@@ -1,0 +1,92 @@
+"""`Store`: where the pushes of coordinators are kept, and how long."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration_sdk import ConfigurationError, JournalInUse, OutcomeStatus, PushRequest, Store
+from tests.push_model import Model
+from tests.push_support import coordinator
+
+
+def exists(where: Any) -> bool:
+    return Path(where).exists()
+
+
+NAMED = PushRequest("c", "d", "invoices", {"n": 1}, reference="INV-1")
+
+
+@pytest.fixture(params=[str, Path])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    return request.param(tmp_path / "state.db")
+
+
+async def test_coordinators_take_turns_with_one_store(where: Any) -> None:
+    """It opens at the first use, stays open between two blocks, and knows what was pushed."""
+    async with Store(where) as store:
+        assert not exists(where)
+        async with coordinator(Model(), journal=store) as pushes:
+            first = await (await pushes.submit(NAMED))
+        model = Model()
+        async with coordinator(model, journal=store) as pushes:
+            second = await (await pushes.submit(NAMED))
+
+    assert (first.key, first.status) == (second.key, OutcomeStatus.SUCCESS)
+    assert not model.counts["push.create"]
+
+
+async def test_one_coordinator_at_a_time_pushes_with_a_store(where: Any) -> None:
+    """Two of them would not see what the other one is sending."""
+    store = Store(where)
+    async with coordinator(Model(), journal=store) as pushes:
+        with pytest.raises(JournalInUse, match="another coordinator"):
+            await coordinator(Model(), journal=store).__aenter__()
+        await (await pushes.submit(NAMED))
+    await store.aclose()
+
+
+async def test_a_file_has_one_store_at_a_time(where: Any) -> None:
+    """Whoever has it open, has it until the store is closed; then the next one goes on."""
+    store = Store(where)
+    async with coordinator(Model(), journal=store):
+        pass
+    with pytest.raises(JournalInUse):
+        await coordinator(Model(), journal=where).__aenter__()
+    await store.aclose()
+    async with coordinator(Model(), journal=where) as pushes:
+        assert await pushes.find("INV-1") is None
+
+
+async def test_a_closed_store_opens_again_at_its_next_use(where: Any) -> None:
+    """Closing ends what is open, not the store."""
+    store = Store(where)
+    for _ in range(2):
+        async with coordinator(Model(), journal=store) as pushes:
+            await (await pushes.submit(NAMED))
+        await store.aclose()
+        await store.aclose()
+
+
+async def test_a_store_in_memory_keeps_nothing() -> None:
+    """It is what a coordinator without a journal has."""
+    store = Store()
+    for _ in range(2):
+        model = Model()
+        async with coordinator(model, journal=store) as pushes:
+            await (await pushes.submit(NAMED))
+        assert model.counts["push.create"] == 1
+    assert repr(store) == "Store()"
+
+
+@pytest.mark.parametrize("where", ["", ".", "/", 5, b"state.db", "postgresql://host/db"])
+def test_what_is_no_path_is_refused(where: Any) -> None:
+    """At once, not at the first push."""
+    with pytest.raises(ConfigurationError, match="a store is kept in a file"):
+        Store(where)
+
+
+def test_a_store_says_where_it_is(where: Any) -> None:
+    assert repr(Store(where)) == f"Store('{where}')"
