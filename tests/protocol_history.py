@@ -100,6 +100,7 @@ class History:
                 self.dice.choice(lanes), {"invoiceNumber": f"OLD-{number}"}, None
             )
             old.visible_at = 0.0
+            old.order -= 3600.0 * self.dice.random()  # long before the first snapshot
         self._strangers = [(self.dice.random() * 120, lane) for lane in self._foreign_lanes()]
 
     _strangers: list[tuple[float, Lane]] = Factory(list)
@@ -182,7 +183,8 @@ class History:
         found = yield from reconcile.recover(self.ledger, rows)
         self._drive(self._poll())
         snapshot = yield from protocol.take_snapshot(COMPANY, newest=self.weather.newest)
-        for intent in (*found.send, *self._not_yet_submitted()):
+        queued = [row for row in found if row.state is State.QUEUED]
+        for intent in (*queued, *self._not_yet_submitted()):
             yield Sleep(self.dice.choice([0.0, 0.0, 1.0, 30.0]))
             self._drive(self._push(intent, snapshot))
 

@@ -27,6 +27,9 @@ KEPT_FOR = 90 * 60.0
 """Seconds for which an idempotent service keeps its answers."""
 
 
+BEGAN = datetime(2024, 1, 31, tzinfo=UTC)
+
+
 @frozen(kw_only=True)
 class Weather:
     """What one history is up against; chances are per effect.
@@ -103,7 +106,7 @@ class Push:
     @cached_property
     def requested_on_utc(self) -> datetime:
         """By the service's own clock."""
-        return datetime(2024, 1, 31, tzinfo=UTC) + timedelta(seconds=self.order)
+        return BEGAN + timedelta(seconds=self.order)
 
     @cached_property
     def key_alone(self) -> "Push":
@@ -265,6 +268,7 @@ class Service:
         """What the list shows; of what is *old* a thrifty driver reads the key alone."""
         if self.dice.random() < self.weather.unlisted:
             return None
+        at = int((BEGAN + timedelta(seconds=self.now + self.clock)).timestamp())
         now, with_data = self.now, self.weather.echo in ("full", "rewritten")
         seen = sorted((one for one in self.pushes if one.visible_at <= now), key=_newest_first)
         shown = [
@@ -273,8 +277,8 @@ class Service:
         ]
         shown = self._disorder(shown)
         if may_be_cut and self.dice.random() < self.weather.cut:
-            return ListedPushes(shown[: self.dice.randrange(len(shown) + 1)], whole=False)
-        return ListedPushes(shown, whole=True)
+            return ListedPushes(shown[: self.dice.randrange(len(shown) + 1)], whole=False, at=at)
+        return ListedPushes(shown, whole=True, at=at)
 
     def _disorder(self, shown: list[Push]) -> list[Push]:
         """The list as it is not documented: rows left out, twice, or anywhere."""

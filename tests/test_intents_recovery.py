@@ -9,7 +9,7 @@ from msgspec import structs
 from integration_sdk._push import reconcile
 from integration_sdk._push.effects import Commit, Ledger, ListPushes, Policy, Sleep
 from integration_sdk._push.evidence import ListedPushes
-from integration_sdk._push.table import DECIDABLE
+from integration_sdk._push.table import DECIDABLE, DUTY, Duty
 from integration_sdk._store.row import Intent, KeyClaimed, Snapshot, State
 from integration_sdk.errors import ConfigurationError, JournalError
 from tests.test_intents import GIVE_UP, LANE, drive, intent, operation
@@ -17,8 +17,8 @@ from tests.test_intents import GIVE_UP, LANE, drive, intent, operation
 # Recovery and decisions
 
 
-def recovered(*rows: Intent) -> tuple[tuple[Intent, ...], reconcile.Recovered]:
-    """What recovery commits, and where it says each row goes on."""
+def recovered(*rows: Intent) -> tuple[tuple[Intent, ...], dict[str, Duty]]:
+    """What recovery commits, and how it says each row goes on."""
     machine = reconcile.recover(Ledger(), rows)
     written: tuple[Intent, ...] = ()
     try:
@@ -27,9 +27,7 @@ def recovered(*rows: Intent) -> tuple[tuple[Intent, ...], reconcile.Recovered]:
         written = effect.rows
         machine.send(None)
     except StopIteration as stop:
-        found = stop.value
-        assert isinstance(found, reconcile.Recovered)
-        return written, found
+        return written, {row.id: DUTY[row.state] for row in stop.value}
     raise AssertionError("recovery wants one commit at most")
 
 
@@ -44,10 +42,13 @@ def test_recovery_sends_each_row_where_it_belongs() -> None:
     written, found = recovered(*rows.values(), acked)
 
     assert [(row.id, row.state) for row in written] == [("SENDING", State.AMBIGUOUS)]
-    assert [row.id for row in found.send] == ["QUEUED"]
-    assert found.poll == (acked,)
-    assert found.companies == ("company",)
-    assert [row.id for row in found.decidable] == ["ABSENT"]
+    assert found == {
+        "QUEUED": Duty.SEND,
+        "SENDING": Duty.SEARCH,
+        "AMBIGUOUS": Duty.SEARCH,
+        "ABSENT": Duty.DECIDE,
+        "acked": Duty.POLL,
+    }
 
 
 def test_a_throttled_row_is_sent_again_after_a_crash_and_a_refused_one_is_not() -> None:
@@ -57,7 +58,7 @@ def test_a_throttled_row_is_sent_again_after_a_crash_and_a_refused_one_is_not() 
 
     _, found = recovered(throttled, refused)
 
-    assert [row.id for row in found.send] == ["a"]
+    assert found == {"a": Duty.SEND}
 
 
 def test_what_cannot_be_sent_for_want_of_its_payload_is_said() -> None:
@@ -66,7 +67,7 @@ def test_what_cannot_be_sent_for_want_of_its_payload_is_said() -> None:
 
     written, found = recovered(bare)
 
-    assert found.unsendable == written
+    assert found == {"a": Duty.REST}
     assert written[0].state is State.NOT_SENT
     assert "submit it again" in str(written[0].error)
 

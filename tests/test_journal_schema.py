@@ -99,13 +99,15 @@ def test_damage_in_a_journal_of_the_version_before_is_seen(path: Path) -> None:
     assert version(path) == 1
 
 
-@given(st.frozensets(st.text()), st.booleans())
-def test_a_snapshot_holds_whatever_keys_a_list_shows(keys: frozenset[str], whole: bool) -> None:
+@given(st.frozensets(st.text()), st.booleans(), st.none() | st.integers(0, 2**40))
+def test_a_snapshot_holds_whatever_keys_a_list_shows(
+    keys: frozenset[str], whole: bool, taken_at: int | None
+) -> None:
     """No key that a service lists makes a file that is refused when it is opened again."""
-    snapshot = Snapshot(keys, whole=whole)
-    digest, read_to_its_end, lines = schema.snapshot_columns(snapshot)
+    snapshot = Snapshot(keys, whole, taken_at)
+    row = schema.snapshot_columns(snapshot)
 
-    assert schema.read_snapshot(digest, (read_to_its_end, lines)) == snapshot
+    assert schema.read_snapshot(row[0], row) == snapshot
 
 
 def test_snapshots_are_stored_as_they_were() -> None:
@@ -116,6 +118,7 @@ def test_snapshots_are_stored_as_they_were() -> None:
         digest,
         0,
         "a-1\nb 2",
+        None,
     )
 
 
@@ -123,7 +126,7 @@ def test_snapshots_are_stored_as_they_were() -> None:
 def test_a_snapshot_that_is_not_what_was_written_is_damaged(keys: str) -> None:
     """Whatever stands in its place."""
     with pytest.raises(schema.Damaged, match="is damaged"):
-        schema.read_snapshot(Snapshot(frozenset("b")).digest, (1, keys))
+        schema.read_snapshot(Snapshot(frozenset("b")).digest, ("", 1, keys, None))
 
 
 def content(path: Path) -> bytes:

@@ -56,5 +56,10 @@ def service_time(headers: Mapping[str, str], received_at: float) -> float:
         headers: The answer's headers.
         received_at: The time by our own clock, used if there is no ``Date``.
     """
-    sent = _until_date(headers.get("Date", ""), 0.0)
+    sent = told_time(headers)
     return received_at if sent is None else sent
+
+
+def told_time(headers: Mapping[str, str]) -> float | None:
+    """Return the Unix time by the service's clock, in whole seconds; None if it tells none."""
+    return _until_date(headers.get("Date", ""), 0.0)

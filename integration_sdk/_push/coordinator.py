@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, Self, get_args
 from attrs import evolve
 
 from integration_sdk._http.retry import RetryPolicy
-from integration_sdk._push import clock, decisions, outcomes, recovery
+from integration_sdk._push import clock, decisions, outcomes
 from integration_sdk._push.bulk import Bulk, PushRun, RaiseOn, checked
 from integration_sdk._push.driver import ProtocolDriver
 from integration_sdk._push.effects import Policy
@@ -153,7 +153,7 @@ class Coordinator:
         if self._in_doubt == "resend":
             tracker.resend = partial(decisions.resend_missing, sender)
         try:
-            self.recovered = tuple(await recovery.recover(sender))
+            self.recovered = tuple(await sender.recover())
         except BaseException:
             await self._return_store()
             raise

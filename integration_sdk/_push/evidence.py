@@ -16,11 +16,13 @@ answer lacks is no evidence alone:
 
 * The snapshot may have left out an old push, which then looks new. So a push proves nothing
   unless it stands above every push of the snapshot, in a list whose times run downwards, and
-  its own time, if told, is later than all of theirs. Both times are the service's own.
+  its own time, if told, is later than all of theirs and than the answer that the snapshot was
+  made from. All these times are the service's own.
 * A later listing may leave out a rival push, or ours. So E1 and ABSENT, which rest on what is
   not there, require the listing before to have said the same.
 
-What remains possible: the snapshot left out the very newest push, alone. A rival is an intent of
+What remains possible: the snapshot left out the very newest push, alone, and that was less than a
+second old (or the service tells no times). A rival is an intent of
 the lane that may own an unclaimed push: SENDING, AMBIGUOUS, ABSENT, UNRESOLVED, or given up by
 the caller without a key. Two intents with equal payloads cannot be told apart, so there is no
 guessing between them. Without a natural key, different values prove nothing: platforms rewrite
@@ -76,10 +78,12 @@ class ListedPushes:
 
     whole: Whether the list was read to its end. A listing that stopped early still counts if it
         shows every key of the snapshot.
+    at: When its first page was answered, in Unix seconds by the service's own clock, if it told.
     """
 
     operations: Sequence[Operation]
     whole: bool
+    at: int | None = None
 
     @property
     def keys(self) -> list[str]:
@@ -98,7 +102,7 @@ class ListedPushes:
         keys = self.keys
         kept = keys[:newest]
         whole = self.whole and len(kept) == len(keys)
-        return Snapshot(frozenset(kept), whole=whole) if kept or whole else None
+        return Snapshot(frozenset(kept), whole, self.at) if kept or whole else None
 
 
 @define
@@ -191,8 +195,15 @@ def not_newer(snapshot: Snapshot | None, listing: ListedPushes) -> frozenset[str
     return frozenset(
         one.push_operation_key
         for at, one in enumerate(listing.operations)
-        if at > first or (latest and one.requested_on_utc and one.requested_on_utc <= latest)
+        if at > first or (one.requested_on_utc and _is_old(one.requested_on_utc, latest, snapshot))
     )
+
+
+def _is_old(requested: datetime, latest: datetime | None, snapshot: Snapshot) -> bool:
+    """Whether a push was *requested* before the snapshot was taken, by the service's own clock."""
+    if latest is not None and requested <= latest:
+        return True
+    return snapshot.taken_at is not None and requested.timestamp() < snapshot.taken_at
 
 
 def reaches_back(snapshot: Snapshot | None, listing: ListedPushes) -> bool:

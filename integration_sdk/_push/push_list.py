@@ -17,6 +17,7 @@ from attrs import define, evolve, field, frozen
 from integration_sdk._http import requests, responses
 from integration_sdk._http.requests import Priority, Request
 from integration_sdk._http.responses import Fetch, Reply, Response
+from integration_sdk._http.retry_after import told_time
 from integration_sdk._push import answers
 from integration_sdk._push.effects import ListPushes
 from integration_sdk._push.evidence import ListedPushes, Operation
@@ -104,29 +105,35 @@ class PushList:
         An exception from a middleware is logged and counts as a failure too.
         """
         known, found, keys = asked.known, list[Operation](), set[str]()
+        told_at: int | None = None
         size, most = (SNAPSHOT, 1) if known is None else (PAGE, MOST_PAGES)
         for number in range(1, most + 1):
-            page = await self._page(asked.company_id, number, size)
-            if page is None:
+            answer = await self._page(asked.company_id, number, size)
+            if answer is None:
                 return None
+            page, at = answer
+            told_at = at if number == 1 else told_at
             full = {} if known is None else _in_full(page, asked.old)
             # New pushes shift the list: a page may begin with rows of the page before.
             shown = dropwhile(lambda one: one[1].key in keys, enumerate(page.rows))
             found += [full.get(at) or _KeyAlone(row.key, row.requested_on_utc) for at, row in shown]
             keys.update(row.key for row in page.rows)
             if not page.more:
-                return ListedPushes(tuple(found), whole=True)
+                return ListedPushes(tuple(found), whole=True, at=told_at)
             if known and known <= keys:
                 break
-        return ListedPushes(tuple(found), whole=False)
+        return ListedPushes(tuple(found), whole=False, at=told_at)
 
-    async def _page(self, company_id: str, number: int, size: int) -> answers.Rows | None:
+    async def _page(
+        self, company_id: str, number: int, size: int
+    ) -> tuple[answers.Rows, int | None] | None:
         request = page_request(self.dialect, company_id, number, size)
         try:
             answer = await self.send(evolve(request, priority=Priority.PUSH))
             body = responses.check(request, answer).body
             self.hear(body)
-            return answers.read_rows(body)
+            at = told_time(answer.headers)
+            return answers.read_rows(body), None if at is None else int(at)
         except IntegrationError:
             return None
         except Exception:

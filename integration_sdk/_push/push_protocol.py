@@ -23,6 +23,7 @@ from integration_sdk._push.effects import Ledger, Machine, Policy
 from integration_sdk._push.places import Place
 from integration_sdk._push.push_list import SNAPSHOT
 from integration_sdk._push.searches import Searches
+from integration_sdk._push.table import DUTY, Duty
 from integration_sdk._push.tasks import Tasks
 from integration_sdk._store.row import Intent, Snapshot, State
 from integration_sdk._strays import is_cancelled
@@ -99,9 +100,7 @@ class PushProtocol:
             self.reconcile(done.lane.company_id)
         if done.key is not None:
             own = last.operation if last else None
-            if own is None or own.push_operation_key != done.key:
-                own = submissions.recorded_operation(done)
-            return Delivered(done, own)
+            return Delivered(done, own if own and own.push_operation_key == done.key else None)
         if last is None:
             unsent = f"{call.method} {call.path} was not sent"
             return Delivered(done, None, NotSent(done.error or unsent))
@@ -138,15 +137,16 @@ class PushProtocol:
         polled = [(one, operation, outcomes.reasons(operation)) for one, operation in finals]
         await self.driver.drive(protocol.settle(self.ledger, polled))
 
-    async def recover(self) -> reconcile.Recovered:
-        """Take over what an earlier process left."""
+    async def recover(self) -> list[Intent]:
+        """Take over what an earlier process left, and search for what is in doubt."""
         rows = await self.driver.journal.claim()
         found = await self.driver.drive(reconcile.recover(self.ledger, rows), droppable=True)
-        for intent in found.unsendable:
-            logger.warning("%s was %s", intent, intent.error)
-        for company_id in found.companies:
+        for row in found:
+            if row.is_settled:
+                logger.warning("%s was %s", row, row.error)
+        for company_id in _companies(found, Duty.SEARCH):
             self.reconcile(company_id)
-        for company_id in {intent.lane.company_id for intent in found.decidable}:
+        for company_id in _companies(found, Duty.DECIDE):
             self.tasks.start(self._search(company_id))
         return found
 
@@ -275,6 +275,10 @@ class PushProtocol:
         except Exception:
             logger.exception("the search for pushes in doubt of company %s broke off", company_id)
         self._tell(company_id)
+
+
+def _companies(rows: Iterable[Intent], duty: Duty) -> set[str]:
+    return {row.lane.company_id for row in rows if DUTY[row.state] is duty}
 
 
 SNAPSHOT_AGE: Final = 600.0

@@ -9,7 +9,6 @@ lists may lag. Nothing here sends a push again. After a crash, `recover` says ho
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 
-from attrs import frozen
 from msgspec import structs
 
 from integration_sdk._http.retry import pause
@@ -37,7 +36,7 @@ from integration_sdk._push.evidence import (
     reaches_back,
 )
 from integration_sdk._push.protocol import given_up, record, write
-from integration_sdk._push.table import DECIDABLE, DUTY, Duty, Event, after
+from integration_sdk._push.table import DECIDABLE, Event, after
 from integration_sdk._store.row import (
     CREATES,
     DOUBTED,
@@ -220,29 +219,11 @@ def _step(intent: Intent, verdict: Verdict) -> Intent:
     return after(intent, event, candidates=verdict.candidates or intent.candidates)
 
 
-@frozen
-class Recovered:
-    """How each row of an earlier process goes on.
+def recover(ledger: Ledger, rows: Iterable[Intent]) -> Machine[list[Intent]]:
+    """Take over the unsettled rows of another process, and return them as they are now.
 
-    send: Intents that never left; `transmit` them.
-    poll: Intents with a key; `settle` them.
-    companies: Companies with AMBIGUOUS intents; `reconcile` each.
-    decidable: ABSENT or UNRESOLVED intents; report them to the caller.
-    unsendable: Intents that never left, given up since their payload was not kept; the caller
-        has to submit them again.
-    """
-
-    send: tuple[Intent, ...] = ()
-    poll: tuple[Intent, ...] = ()
-    companies: tuple[str, ...] = ()
-    decidable: tuple[Intent, ...] = ()
-    unsendable: tuple[Intent, ...] = ()
-
-
-def recover(ledger: Ledger, rows: Iterable[Intent]) -> Machine[Recovered]:
-    """Take over the unsettled rows of a journal; run this before any other machine.
-
-    A SENDING row may have left, so it is in doubt and not sent again.
+    The duty of each says how it goes on. What cannot be sent, since its payload was not kept, is
+    among them, given up.
 
     Raises:
         JournalError: The journal cannot be written.
@@ -254,22 +235,14 @@ def recover(ledger: Ledger, rows: Iterable[Intent]) -> Machine[Recovered]:
         yield Commit(changed)
     for row in now:
         ledger.note(row)
-    return Recovered(
-        send=tuple(row for row in now if row.state is State.QUEUED),
-        poll=tuple(row for row in now if DUTY[row.state] is Duty.POLL),
-        companies=tuple({row.lane.company_id for row in now if row.state is State.AMBIGUOUS}),
-        decidable=tuple(row for row in now if row.state in DECIDABLE),
-        unsendable=tuple(row for row in changed if row.state is not State.AMBIGUOUS),
-    )
+    return now
 
 
 def _examined(row: Intent) -> Intent:
-    if row.state is State.SENDING:
-        why = "the process ended while this push was being sent"
-        return after(row, Event.RESTARTED, error=why)
     if row.state is State.QUEUED and row.payload is None:
         return given_up(row, error="not sent, and the journal keeps no payloads: submit it again")
-    return row
+    cut_off = "the process ended while this push was being sent"
+    return after(row, Event.RESTARTED, **({"error": cut_off} if row.state is State.SENDING else {}))
 
 
 def may_resend(ledger: Ledger, intent_id: str, *, transmissions: int) -> bool:

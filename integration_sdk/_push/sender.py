@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import count
 from math import inf
-from typing import Final
+from typing import Final, assert_never
 from uuid import uuid4
 
 from attrs import Factory, define, evolve
@@ -21,8 +21,9 @@ from integration_sdk._push.driver import CANCELLED
 from integration_sdk._push.places import Place, Places
 from integration_sdk._push.push import Push
 from integration_sdk._push.push_protocol import Delivered, PushProtocol
+from integration_sdk._push.table import DUTY, Duty, IllegalTransition
 from integration_sdk._push.tracker import PushTracker
-from integration_sdk._store.row import NOT_THERE, Intent, State
+from integration_sdk._store.row import Intent
 from integration_sdk.errors import (
     ClientClosed,
     ConfigurationError,
@@ -166,15 +167,19 @@ class Sender:
         return intent if before is None else await self.protocol.replace(before, intent)
 
     def _has_begun(self, push: Push, intent: Intent) -> bool:
-        """Continue *intent* if an earlier run has sent it; return whether that is so."""
-        if intent.state is State.QUEUED:
-            return False
-        if outcome := submissions.recorded_outcome(push.request, intent, self.tracker.dialect):
-            self.tracker.settle(push, outcome)
-        elif intent.key is not None:
-            self.tracker.follow(push, intent, submissions.recorded_operation(intent))
-        else:
-            self.tracker.doubt(push, intent)
+        """Continue *intent* if it has been sent before; return whether that is so."""
+        match DUTY[intent.state]:
+            case Duty.SEND:
+                return False
+            case Duty.POLL:
+                self.tracker.follow(push, intent, submissions.recorded_operation(intent))
+            case Duty.SEARCH:
+                self.tracker.doubt(push, intent)
+            case Duty.DECIDE | Duty.REST:
+                outcome = submissions.standing(push.request, intent, self.tracker.dialect)
+                self.tracker.settle(push, outcome)
+            case other:
+                assert_never(other)
         return True
 
     async def find(self, reference: str) -> Push | None:
@@ -191,6 +196,38 @@ class Sender:
         push = Push(self.protocol.request(row), intent=row.id)
         push._settle(submissions.standing(push.request, row, self.tracker.dialect))
         return push
+
+    async def recover(self) -> list[Push]:
+        """Continue what an earlier run left, and return its pushes; each holds its reference."""
+        rows = [row for row in await self.protocol.recover() if DUTY[row.state] is not Duty.REST]
+        pushes = [self._revived(row) for row in rows]  # all of them first: one may end another
+        for push, row in zip(pushes, rows, strict=True):
+            self._go_on(push, row)
+        if self.tracker.doubted:
+            logger.warning(
+                "pushes that earlier runs left in doubt: %d; they are searched for, see `in_doubt`",
+                len(self.tracker.doubted),
+            )
+        return pushes
+
+    def _revived(self, row: Intent) -> Push:
+        push = self.tracker.again(self.protocol.request(row))
+        push.intent = row.id
+        self.tracker.references.take(push, row)
+        return push
+
+    def _go_on(self, push: Push, row: Intent) -> None:
+        match DUTY[row.state]:
+            case Duty.SEND:
+                self.tracker.tasks.start(self.resume(push, row))
+            case Duty.POLL:
+                self.tracker.follow(push, row, submissions.recorded_operation(row))
+            case Duty.SEARCH | Duty.DECIDE:  # `protocol` searches, and tells what it finds
+                self.tracker.doubted[row.id] = push
+            case Duty.REST:
+                raise IllegalTransition(f"intent {row.id} is {row.state}: nothing goes on")
+            case other:
+                assert_never(other)
 
     async def resume(self, push: Push, intent: Intent) -> None:
         """Send an intent that has already been recorded."""
@@ -231,19 +268,24 @@ class Sender:
         return self.tracker.stopped is None
 
     def _delivered(self, push: Push, done: Delivered, began: float) -> None:
-        if done.operation is not None:
-            self._key_refusals.forget()
-            self.tracker.tell("sent", push)
-            self.tracker.follow(push, done.intent, done.operation)
-        elif done.intent.state in NOT_THERE:
-            error = done.error or NotSent("not sent")
-            self.tracker.refused(
-                push, error, for_all=done.held_back or self._is_locked_out(error, began)
-            )
-        else:
-            lost = "the answer to %s was lost; the company's pushes are searched for it: %s"
-            logger.warning(lost, done.intent, done.error)
-            self.tracker.doubt(push, done.intent)
+        match DUTY[done.intent.state]:
+            case Duty.POLL:
+                self._key_refusals.forget()
+                self.tracker.tell("sent", push)
+                own = done.operation or submissions.recorded_operation(done.intent)
+                self.tracker.follow(push, done.intent, own)
+            case Duty.SEARCH | Duty.DECIDE:
+                lost = "the answer to %s was lost; the company's pushes are searched for it: %s"
+                logger.warning(lost, done.intent, done.error)
+                self.tracker.doubt(push, done.intent)
+            case Duty.REST:
+                error = done.error or NotSent("not sent")
+                for_all = done.held_back or self._is_locked_out(error, began)
+                self.tracker.refused(push, error, for_all=for_all)
+            case Duty.SEND:
+                raise IllegalTransition(f"intent {done.intent.id} was sent and is still to be")
+            case other:
+                assert_never(other)
         if self.protocol.driver.pushes.speaks_another:
             self.tracker.stop(ConfigurationError(WRONG_DIALECT))
         if self.tracker.over:

@@ -155,15 +155,6 @@ def another_record(reference: str | None, way: str = "give this one its own") ->
     )
 
 
-def recorded_outcome(request: PushRequest, intent: Intent, dialect: Dialect) -> PushOutcome | None:
-    """Return the recorded outcome; None if there is none yet."""
-    undecided = intent.state in {State.ABSENT, State.UNRESOLVED, State.DECIDED}
-    in_doubt = undecided and intent.key is None
-    if intent.state is State.FINAL or in_doubt or _is_of_the_content(intent):
-        return standing(request, intent, dialect)
-    return None
-
-
 def standing(request: PushRequest, intent: Intent, dialect: Dialect) -> PushOutcome:
     """Return how a push stands that nobody follows, as far as it is recorded."""
     if intent.state is State.FINAL:

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, assert_never
 
 from attrs import Factory, define, evolve
 
@@ -29,9 +29,10 @@ from integration_sdk._push.progress import Tally
 from integration_sdk._push.push import Push, PushEvent, What
 from integration_sdk._push.push_protocol import PushProtocol
 from integration_sdk._push.references import References
+from integration_sdk._push.table import DUTY, Duty
 from integration_sdk._push.tasks import Tasks
 from integration_sdk._push.waits import Waits
-from integration_sdk._store.row import Intent, State
+from integration_sdk._store.row import Intent
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ClientClosed, IntegrationError, JournalError, PushingStopped
 from integration_sdk.models import OutcomeStatus, PushOperation, PushOutcome, PushRequest
@@ -226,13 +227,22 @@ class PushTracker:
     def intent_changed(self, intent: Intent) -> None:
         """Called when an intent is recorded; if it was in doubt, its push may have been found."""
         push = self.doubted.get(intent.id)
-        if push is None or self.over or intent.state in {State.SENDING, State.AMBIGUOUS}:
+        if push is None or self.over:
             return
-        if intent.key is not None:
-            del self.doubted[intent.id]
-            logger.info("%s was found: it is push %s", intent, intent.key)
-            self.follow(push, intent, submissions.recorded_operation(intent))
-        elif self.resend and push.outcome is None and self.protocol.may_resend(intent.id):
+        match DUTY[intent.state]:
+            case Duty.SEND | Duty.SEARCH:
+                return  # a replay is under way, or the search
+            case Duty.POLL:
+                del self.doubted[intent.id]
+                logger.info("%s was found: it is push %s", intent, intent.key)
+                self.follow(push, intent, submissions.recorded_operation(intent))
+            case Duty.DECIDE | Duty.REST:
+                self._resend_or_leave(push, intent)
+            case other:
+                assert_never(other)
+
+    def _resend_or_leave(self, push: Push, intent: Intent) -> None:
+        if self.resend and push.outcome is None and self.protocol.may_resend(intent.id):
             del self.doubted[intent.id]
             for each in push._with_twins:
                 self.waits.forget(each)  # they begin anew with the new push

@@ -231,7 +231,7 @@ class JournalFile(JournalReader):
     def _keep_snapshot(self, snapshot: Snapshot | None) -> None:
         if snapshot is None or snapshot.digest in self._snapshots:
             return
-        insert = "INSERT OR IGNORE INTO snapshots VALUES (?, ?, ?)"
+        insert = "INSERT OR IGNORE INTO snapshots VALUES (?, ?, ?, ?)"
         self._db.execute(insert, schema.snapshot_columns(snapshot))
         self._snapshots[snapshot.digest] = snapshot
 

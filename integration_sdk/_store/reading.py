@@ -161,7 +161,7 @@ class JournalReader:
     def _snapshot_of(self, db: sqlite3.Connection) -> Callable[[str], Snapshot]:
         def snapshot(digest: str) -> Snapshot:
             if digest not in self._snapshots:
-                query = "SELECT whole, keys FROM snapshots WHERE digest = ?"
+                query = "SELECT * FROM snapshots WHERE digest = ?"
                 row = db.execute(query, (digest,)).fetchone()
                 self._snapshots[digest] = schema.read_snapshot(digest, row)
             return self._snapshots[digest]

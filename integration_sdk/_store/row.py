@@ -91,15 +91,18 @@ class Snapshot:
     keys: The keys listed then, of every lane of the company.
     whole: Whether the list was read to its end. Otherwise *keys* are its newest, and pushes
         listed after all of them are older (the service lists the newest first).
+    taken_at: When, in whole Unix seconds by the service's own clock; None if it did not tell.
     """
 
     keys: frozenset[str]
     whole: bool = True
+    taken_at: int | None = None
 
     @cached_property
     def digest(self) -> str:
         """A hash of the content, so that equal snapshots are stored once."""
-        text = "\n".join([str(self.whole), *sorted(map(as_line, self.keys))])
+        at = [] if self.taken_at is None else [str(self.taken_at)]
+        text = "\n".join([str(self.whole), *at, *sorted(map(as_line, self.keys))])
         return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -13,8 +13,9 @@ push, whatever the size of its record.
 import hashlib
 import sqlite3
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 from msgspec import structs
 
@@ -72,6 +73,7 @@ MIGRATIONS: tuple[str, ...] = (
     UPDATE intents SET state = 'LATE' WHERE state = 'DECIDED' AND decision = 'bind';
     ALTER TABLE intents DROP COLUMN retry;
     ALTER TABLE intents ADD COLUMN version INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE snapshots ADD COLUMN taken_at INTEGER;
     ALTER TABLE tally ADD COLUMN token INTEGER NOT NULL DEFAULT 0;
     UPDATE intents SET checksum = checksum_of({columns});
     CREATE TRIGGER what_is_settled_needs_no_payload AFTER UPDATE ON intents
@@ -246,20 +248,21 @@ def _checksum(facts: Mapping[str, object]) -> int:
     return zlib.crc32(repr(present).encode("utf-8", "surrogatepass"))
 
 
-def snapshot_columns(snapshot: Snapshot) -> tuple[str, int, str]:
+def snapshot_columns(snapshot: Snapshot) -> tuple[str, int, str, int | None]:
     """Return the column values of a snapshot's row."""
-    return snapshot.digest, int(snapshot.whole), "\n".join(sorted(map(as_line, snapshot.keys)))
+    keys = "\n".join(sorted(map(as_line, snapshot.keys)))
+    return snapshot.digest, int(snapshot.whole), keys, snapshot.taken_at
 
 
-def read_snapshot(digest: str, columns: tuple[int, str] | None) -> Snapshot:
-    """Return a snapshot, after comparing it with its digest.
+def read_snapshot(digest: str, row: Sequence[Any] | None) -> Snapshot:
+    """Return a snapshot, after comparing it with its digest; *row* may lack newer columns.
 
     Raises:
         Damaged: The snapshot is missing, or not what was written.
     """
-    whole, keys = columns or (0, "")
+    _, whole, keys, *newer = row or (digest, 0, "")
     try:
-        snapshot = Snapshot(frozenset(_lines(keys)), whole=bool(whole))
+        snapshot = Snapshot(frozenset(_lines(keys)), bool(whole), *newer)
     except (ValueError, TypeError):  # the last for a value that is no text
         snapshot = None
     if snapshot is None or snapshot.digest != digest:
