@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import gc
 import json
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count, repeat
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any, Final
 
 import pytest
@@ -291,3 +292,74 @@ def test_a_bug_anywhere_leaves_nobody_waiting(
         for at in sorted({1, -(-usual.calls[name] // 2), usual.calls[name]})
     ]
     check_that_nobody_hangs(caplog, calls, journals)
+
+
+# Each handler of a state or an event is removed
+
+
+def handlers() -> list[tuple[str, int]]:
+    """Return each ``case`` of the push side that says what to do, as module and line.
+
+    Not the last ones, which catch what has no handler.
+    """
+    return [
+        (path.stem, case.pattern.lineno)
+        for path in sorted((HOME / "_push").glob("*.py"))
+        for match in ast.walk(ast.parse(path.read_text()))
+        if isinstance(match, ast.Match)
+        for case in match.cases
+        if not isinstance(case.pattern, ast.MatchAs)
+    ]
+
+
+class Without(ast.NodeTransformer):
+    """Removes the ``case`` of a line."""
+
+    def __init__(self, line: int) -> None:
+        self._line = line
+
+    def visit_Match(self, node: ast.Match) -> ast.AST:
+        node.cases = [case for case in node.cases if case.pattern.lineno != self._line]
+        return self.generic_visit(node) if node.cases else ast.Pass()
+
+
+def functions_of(code: CodeType) -> Iterator[CodeType]:
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            yield one
+            yield from functions_of(one)
+
+
+@contextmanager
+def without_handler(module: str, line: int) -> Iterator[None]:
+    """Run the functions of *module* as they would be without the ``case`` of that line."""
+    path = HOME / "_push" / f"{module}.py"
+    tree = ast.fix_missing_locations(Without(line).visit(ast.parse(path.read_text())))
+    bereft = {one.co_qualname: one for one in functions_of(compile(tree, str(path), "exec"))}
+    changed: list[tuple[Any, CodeType]] = []
+    for one in gc.get_objects():
+        if isinstance(one, FunctionType) and one.__code__.co_filename == str(path):
+            code = bereft.get(one.__code__.co_qualname)
+            if code is not None and code.co_freevars == one.__code__.co_freevars:
+                changed.append((one, one.__code__))
+                one.__code__ = code
+    try:
+        yield
+    finally:
+        for function, code in changed:
+            function.__code__ = code
+
+
+@IN_MID_CALL
+@pytest.mark.parametrize(("module", "line"), handlers())
+def test_a_handler_that_is_missing_leaves_nobody_waiting(
+    caplog: pytest.LogCaptureFixture, module: str, line: int
+) -> None:
+    """What nobody handles is an error that ends every wait, at the latest."""
+    with without_handler(module, line):
+        _, ends = lived(None, None)
+
+    assert isinstance(ends, IntegrationError | Bug) or len(ends) >= 5
+    del ends
+    caplog.clear()
+    gc.collect()

@@ -314,6 +314,19 @@ def test_a_push_left_out_of_the_snapshot_taken_for_new_is_caught() -> None:
     assert_caught("wrong link", bug, omits=0.05, echo="none", exclusive=True)
 
 
+def test_the_newest_push_left_out_of_the_snapshot_is_caught() -> None:
+    """Nothing in the list tells that it is old, but the service's time of the snapshot does."""
+
+    def bug(patch: Patch) -> None:
+        patch.setattr(
+            evidence,
+            "_is_old",
+            lambda requested, latest, _: latest is not None and requested <= latest,
+        )
+
+    assert_caught("wrong link", bug, omits=0.1, echo="none", exclusive=True)
+
+
 def test_a_list_that_contradicts_itself_believed_is_caught() -> None:
     """A list in disorder, or with a push in it twice, proves nothing by what it lacks."""
 
@@ -325,7 +338,14 @@ def test_a_list_that_contradicts_itself_believed_is_caught() -> None:
 
 
 @pytest.mark.parametrize(
-    "weather", [{"omits": 0.002}, {"omits": 0.01}, {"repeats": 0.05}, {"shuffles": 0.3}]
+    "weather",
+    [
+        {"omits": 0.01},
+        {"omits": 0.1},
+        {"omits": 0.1, "exclusive": True},
+        {"repeats": 0.05},
+        {"shuffles": 0.3},
+    ],
 )
 def test_lists_that_are_not_as_documented_break_no_promise(weather: dict[str, Any]) -> None:
     """Rows left out, twice or in disorder leave pushes in doubt: none is linked to another's."""
