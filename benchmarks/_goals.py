@@ -120,6 +120,18 @@ GOALS: Mapping[str, tuple[Goal, ...]] = {
         _peak("100", 16),
         _growth("100"),
     ),
+    "shared_rate": (
+        at_most(
+            "time of three processes with a shared rate, over the ideal",
+            1.05,
+            Pick("3 processes", "store.rate", "x ideal time"),
+        ),
+        at_most(
+            "answers 429 of three processes with a shared rate",
+            10,
+            Pick("3 processes", "store.rate", "429s"),
+        ),
+    ),
     "crowd": (
         headline(
             at_most(

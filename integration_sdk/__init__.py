@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from integration_sdk.errors import ResponseTooLarge as ResponseTooLarge
     from integration_sdk.errors import ResultSetChanged as ResultSetChanged
     from integration_sdk.errors import ServiceUnavailable as ServiceUnavailable
+    from integration_sdk.errors import StoreUnavailable as StoreUnavailable
     from integration_sdk.errors import SyncScheduleNotAllowed as SyncScheduleNotAllowed
     from integration_sdk.errors import TooManyRequests as TooManyRequests
     from integration_sdk.errors import TransportError as TransportError
@@ -139,8 +140,9 @@ _HOMES = {
             "InternalServerError InvalidItem InvalidRecord JournalError JournalInUse "
             "MalformedResponse MethodNotAllowed NotFound NotSent PaginationError PaymentRequired "
             "PollingStopped PushError PushFailed PushInDoubt PushingStopped ReferenceConflict "
-            "ResponseTooLarge ResultSetChanged ServiceUnavailable SyncScheduleNotAllowed "
-            "TooManyRequests TransportError Unauthorized UnsafeLink WaitExpired"
+            "ResponseTooLarge ResultSetChanged ServiceUnavailable StoreUnavailable "
+            "SyncScheduleNotAllowed TooManyRequests TransportError Unauthorized UnsafeLink "
+            "WaitExpired"
         ),
         "models": (
             "ErrorBody Links OptionEntry OptionRule OptionRules OutcomeStatus Page "

@@ -38,7 +38,8 @@
     │   ├── PollingStopped          the polling loop broke; you can wait again
     │   └── PushingStopped          a task of the coordinator broke; open pushes go on
     └── JournalError                the journal cannot be opened, trusted or written
-        └── JournalInUse            another process or coordinator has it open
+        ├── JournalInUse            another process or coordinator has it open
+        └── StoreUnavailable        the database that keeps it cannot be reached
 
 `DriftWarning` is a warning and not part of the tree.
 
@@ -390,6 +391,10 @@ class JournalError(IntegrationError):
 
 class JournalInUse(JournalError):
     """Another process, or another coordinator of this one, has the journal open."""
+
+
+class StoreUnavailable(JournalError):
+    """The database of a `Store` cannot be reached; nothing was sent."""
 
 
 _Error = TypeVar("_Error", bound=IntegrationError)

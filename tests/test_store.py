@@ -81,7 +81,7 @@ async def test_a_store_in_memory_keeps_nothing() -> None:
     assert repr(store) == "Store()"
 
 
-@pytest.mark.parametrize("where", ["", ".", "/", 5, b"state.db", "postgresql://host/db"])
+@pytest.mark.parametrize("where", ["", ".", "/", 5, b"state.db", "mysql://host/db"])
 def test_what_is_no_path_is_refused(where: Any) -> None:
     """At once, not at the first push."""
     with pytest.raises(ConfigurationError, match="a store is kept in a file"):

@@ -3,40 +3,64 @@
 from __future__ import annotations
 
 import os
+from math import inf
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
+from integration_sdk._sansio.arguments import is_number, whole_number
 from integration_sdk._store.journal import Journal
 from integration_sdk._store.memory import KeyJournal
+from integration_sdk._store.postgres import Postgres, without_password
+from integration_sdk._store.rate import Limit, MemoryRates, RateKeeper, StoreRate
 from integration_sdk._store.sqlite import SqliteJournal
 from integration_sdk.errors import ConfigurationError, JournalInUse
+
+POSTGRES: Final = ("postgresql://", "postgres://")
 
 
 class Store:
     """Where state is kept: pass it wherever there is a ``journal=`` or ``store=``.
 
     ``Store("state.db")`` is a SQLite file that survives crashes and power loss, for one process at
-    a time. ``Store()`` is memory. It opens at its first use; `aclose` or ``async with`` ends it.
+    a time. ``Store("postgresql://...")`` is a database for any number of processes. ``Store()`` is
+    memory. It opens at its first use; `aclose` or ``async with`` ends it.
 
     Args:
-        where: Path of the file; None for memory. ``-lock`` is created beside it, ``-wal`` and
-            ``-shm`` while it is open; only their owner can read them.
+        where: Path of the file, beside which ``-lock`` is created, and ``-wal`` and ``-shm`` while
+            it is open; only their owner can read them. Or the URL of a PostgreSQL database as libpq
+            takes it, for which the extra ``integration-sdk[postgres]`` is needed; the tables are
+            made in its schema ``integration_sdk``. None for memory.
+        patience: Seconds to wait for a database that cannot be reached, before
+            `StoreUnavailable` is raised.
 
     Raises:
-        ConfigurationError: *where* is no path of a file.
+        ConfigurationError: *where* is none of these, or the extra is missing.
     """
 
-    def __init__(self, where: str | os.PathLike[str] | None = None) -> None:
-        if where is not None and not is_path(where):
+    def __init__(
+        self, where: str | os.PathLike[str] | None = None, *, patience: float = 30.0
+    ) -> None:
+        if not (is_number(patience) and 0 <= patience < inf):
+            raise ConfigurationError(f"patience must be 0 seconds or more, not {patience!r}")
+        self._database: Postgres | None = None
+        self._path: Path | None = None
+        if isinstance(where, str) and where.startswith(POSTGRES):
+            self._database = Postgres(where, patience)
+        elif where is not None and not is_path(where):
             raise ConfigurationError(
-                f"a store is kept in a file, given by its path, or in memory (None), not {where!r}"
+                "a store is kept in a file, given by its path, in a database, given by its "
+                f"postgresql:// URL, or in memory (None), not {where!r}"
             )
-        self._path = None if where is None else Path(where)
+        elif where is not None:
+            self._path = Path(where)
+        self._rates: RateKeeper = self._database or MemoryRates()
         self._journal: Journal | None = None
         self._is_lent = False
 
     def __repr__(self) -> str:
+        if self._database is not None:
+            return f"Store({without_password(self._database.url)!r})"
         return f"Store({str(self._path)!r})" if self._path else "Store()"
 
     async def __aenter__(self) -> Self:
@@ -55,6 +79,30 @@ class Store:
         journal, self._journal, self._is_lent = self._journal, None, False
         if journal is not None:
             await journal.close()
+        if self._database is not None:
+            await self._database.aclose()
+
+    def rate(self, *, per_second: float, burst: int = 1, name: str = "calls") -> StoreRate:
+        """Return a limit that all clients of this store keep together, for ``Client(rate=)``.
+
+        In a database, that is one limit for all its processes and hosts; in a file or in memory,
+        one for the clients of this process that use this store. Keep it a little below the
+        service's: at 95 a second where it allows 100, refusals are rare.
+
+        Args:
+            per_second: How many calls may leave in a second, retries included.
+            burst: How many of them may leave at once after a pause.
+            name: Clients that give the same name share the limit. One for each account.
+
+        Raises:
+            ConfigurationError: An argument cannot be right.
+        """
+        if not (is_number(per_second) and 0 < per_second < inf):
+            raise ConfigurationError(f"per_second must be more than 0, not {per_second!r}")
+        whole_number("burst", burst, 1, 10**6)
+        if not (name.strip() and name.isprintable()):
+            raise ConfigurationError(f"name must be a str that can be printed, not {name!r}")
+        return StoreRate(Limit(name, 1.0 / per_second, burst), self._rates)
 
     # For coordinators
 
@@ -84,6 +132,10 @@ class Store:
         self._is_lent = False
 
     async def _opened(self) -> Journal:
+        if self._database is not None:
+            raise ConfigurationError(
+                f"{self} keeps rates; pushes are kept in a file so far: journal='pushes.db'"
+            )
         if self._path is None:
             return KeyJournal()
         return await SqliteJournal.open(self._path)
