@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 
 from integration_sdk import testing
+from tests.postgres import Server, postgres_server
 
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
@@ -22,6 +23,13 @@ settings.load_profile("no deadline")
 def pytest_configure(config: pytest.Config) -> None:
     if not config.pluginmanager.is_registered(testing):
         config.pluginmanager.register(testing, "integration_sdk")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A real PostgreSQL server, for those who ask for one."""
+    with postgres_server() as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)

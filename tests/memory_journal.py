@@ -7,8 +7,7 @@ from typing import ClassVar
 from attrs import define, field
 from msgspec import structs
 
-from integration_sdk._store.row import Fenced, Intent, KeyClaimed, State
-from integration_sdk._store.schema import IMMUTABLE
+from integration_sdk._store.row import IMMUTABLE, Fenced, Intent, KeyClaimed, State
 from integration_sdk.errors import JournalError
 
 _what_it_is = attrgetter("lane", *IMMUTABLE)

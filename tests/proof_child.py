@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from integration_sdk import Client, PushOutcome, PushRequest
+from integration_sdk._store import database
 from integration_sdk.errors import JournalInUse
 
 
@@ -54,6 +55,7 @@ async def push(config: Mapping[str, Any]) -> None:
     With ``again`` all of it is submitted again; else what `Coordinator.recovered` goes on
     with by itself is left to it.
     """
+    database.LEASE = config.get("lease", database.LEASE)  # type: ignore[misc]  # not to wait long
     async with Client(config["api_key"], config["base_url"]) as client:
         pushes = client.coordinator(
             journal=config["journal"],

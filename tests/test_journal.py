@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from integration_sdk import Store
 from integration_sdk._push.table import new_intent
 from integration_sdk._store import Journal, KeyJournal, SqliteJournal
 from integration_sdk._store.file import JournalFile
@@ -69,8 +70,13 @@ async def file(path: Path) -> AsyncIterator[SqliteJournal]:
     await journal.close()
 
 
-@pytest.fixture(params=["memory", "file"])
+@pytest.fixture(params=["memory", "file", "database"])
 async def journal(request: pytest.FixtureRequest, path: Path) -> AsyncIterator[Journal]:
+    if request.param == "database":
+        url = await request.getfixturevalue("postgres").new_database()
+        async with Store(url) as store:
+            yield await store.lend()
+        return
     one: Journal = MemoryJournal() if request.param == "memory" else await SqliteJournal.open(path)
     yield one
     await one.close()

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Iterator
 from itertools import chain, pairwise
 from urllib.parse import urlsplit
 
 import pytest
 
 from integration_sdk import ConfigurationError, JournalError, Store, StoreUnavailable
-from integration_sdk._store import postgres
-from tests.postgres import Server, postgres_server
+from tests.postgres import Server
 from tests.test_store_rates import times_of
 
 SECRET = "s3cret"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with postgres_server() as running:
-        yield running
-
-
 @pytest.fixture
-async def url(server: Server) -> str:
-    return await server.new_database()
+async def url(postgres: Server) -> str:
+    return await postgres.new_database()
 
 
 # Rates
@@ -86,11 +78,11 @@ async def test_many_open_a_new_database_at_once(url: str) -> None:
         await store.aclose()
 
 
-async def test_tables_of_a_newer_sdk_are_refused(server: Server, url: str) -> None:
+async def test_tables_of_a_newer_sdk_are_refused(postgres: Server, url: str) -> None:
     """It is not guessed what they mean."""
     async with Store(url) as store:
         await store.rate(per_second=9).acquire()
-    await server.execute(
+    await postgres.execute(
         urlsplit(url).path[1:], "INSERT INTO integration_sdk.migrations VALUES (99)"
     )
 
@@ -99,7 +91,7 @@ async def test_tables_of_a_newer_sdk_are_refused(server: Server, url: str) -> No
             await store.rate(per_second=9).acquire()
 
 
-async def test_a_database_that_is_away_is_waited_for_and_then_reported(server: Server) -> None:
+async def test_a_database_that_is_away_is_waited_for_and_then_reported(postgres: Server) -> None:
     """With the address, and without the password."""
     away = Store(f"postgresql://me:{SECRET}@127.0.0.1:9/none", patience=0.3)
     loop = asyncio.get_running_loop()
@@ -115,24 +107,24 @@ async def test_a_database_that_is_away_is_waited_for_and_then_reported(server: S
     await away.aclose()
 
 
-async def test_a_database_that_comes_back_is_used_again(server: Server, url: str) -> None:
+async def test_a_database_that_comes_back_is_used_again(postgres: Server, url: str) -> None:
     """It is stopped as a machine that fails, and started again: calls wait that long."""
     store = Store(url)
     rate = store.rate(per_second=100)
     await rate.acquire()
 
-    await asyncio.to_thread(server.stop)
+    await asyncio.to_thread(postgres.stop)
     waiting = asyncio.ensure_future(times_of(rate, 3))
     await asyncio.sleep(0.2)
     assert not waiting.done()
-    await asyncio.to_thread(server.start)
+    await asyncio.to_thread(postgres.start)
 
     times = await waiting
     assert all(later - sooner >= 0.0095 for sooner, later in pairwise(sorted(times)))
     await store.aclose()
 
 
-async def test_a_password_that_is_wrong_is_no_absence(server: Server, url: str) -> None:
+async def test_a_password_that_is_wrong_is_no_absence(postgres: Server, url: str) -> None:
     """A database that refuses us is not waited for."""
     async with Store(url.replace("postgres:@", "nobody:x@")) as store:
         with pytest.raises(JournalError, match="refuses"):
@@ -155,7 +147,7 @@ def test_a_password_is_never_shown(url: str, shown: str) -> None:
 
 def test_without_asyncpg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """And what to install."""
-    monkeypatch.setattr(postgres, "asyncpg", None)
+    monkeypatch.setattr("integration_sdk._store.postgres.asyncpg", None)
 
     with pytest.raises(ConfigurationError, match=r"pip install 'integration-sdk\[postgres\]'"):
         Store("postgresql://h/db")

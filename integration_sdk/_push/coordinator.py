@@ -40,7 +40,7 @@ from integration_sdk._sansio.arguments import (
     true_or_false,
     whole_number,
 )
-from integration_sdk._store.store import Store, is_path
+from integration_sdk._store.store import Store, is_path, is_url
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ClientClosed, ConfigurationError
 from integration_sdk.models import OutcomeStatus, PushRequest
@@ -108,9 +108,10 @@ class Coordinator:
         if not (on_event is None or callable(on_event)):
             raise ConfigurationError(f"on_event must be callable, or None, not {on_event!r}")
         self._service, self._poller, self._dialect = service, poller, dialect
-        if not (journal is None or isinstance(journal, Store) or is_path(journal)):
+        if not (isinstance(journal, Store | None) or is_path(journal) or is_url(journal)):
             raise ConfigurationError(
-                f"journal must be the path of a file, a Store, or None, not {journal!r}"
+                "journal must be the path of a file, the postgresql:// URL of a database, a Store, "
+                f"or None, not {journal!r}"
             )
         self._store = journal if isinstance(journal, Store) else Store(journal)
         self._store_is_ours = self._store is not journal
@@ -138,7 +139,12 @@ class Coordinator:
     async def __aenter__(self) -> Self:
         if self._sender is not None and not self._sender.tracker.over:
             raise ConfigurationError("this coordinator's block is open already: submit to it")
-        journal = await self._store.lend(store_payloads=self._store_payloads)
+        try:
+            journal = await self._store.lend(store_payloads=self._store_payloads)
+        except BaseException:
+            if self._store_is_ours:
+                await self._store.aclose()
+            raise
         pushes, exact = PushList(self._service.send, self._dialect), self._poller.exact
         driver = ProtocolDriver(self._service, pushes, journal, exact=exact)
         protocol = PushProtocol(driver, self._policy, self._chance)
@@ -208,7 +214,7 @@ class Coordinator:
                 await self._return_store()
 
     async def _return_store(self) -> None:
-        self._store.take_back()
+        await self._store.take_back()
         if self._store_is_ours:
             await self._store.aclose()
 

@@ -17,8 +17,10 @@ class CoordinatorOptions(TypedDict, total=False):
     """What `Client.coordinator` takes.
 
     Attributes:
-        journal: Path of a file, or a `Store`, that records each push before it is sent, so that a
-            later run goes on with what this one leaves. None, the default, keeps no record.
+        journal: Path of a file, ``postgresql://`` URL of a database, or a `Store`, that records
+            each push before it is sent, so that a later run goes on with what this one leaves. In a
+            database that run may be on another host; one at a time carries the pushes, and a
+            process that dies is succeeded after 15 seconds. None, the default, keeps no record.
         store_payloads: Whether the journal keeps each record until its push is final or refused;
             default True. Otherwise it keeps hashes and natural keys alone, and what was not sent
             before a crash has to be submitted again.

@@ -29,6 +29,30 @@ MIGRATIONS: Final = (
     CREATE TABLE integration_sdk.rates (
         name text PRIMARY KEY, next_at float8 NOT NULL, paused_until float8 NOT NULL DEFAULT 0
     );
+    CREATE TABLE integration_sdk.leases (
+        scope text PRIMARY KEY, token bigint NOT NULL, holder text NOT NULL,
+        until timestamptz NOT NULL
+    );
+    CREATE TABLE integration_sdk.snapshots (
+        digest text PRIMARY KEY, whole boolean NOT NULL, keys text NOT NULL, taken_at bigint
+    );
+    CREATE TABLE integration_sdk.pushes (
+        number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id text NOT NULL UNIQUE,
+        company_id text NOT NULL, connection_id text NOT NULL, data_type text NOT NULL,
+        method text NOT NULL, payload bytea, payload_hash text NOT NULL,
+        natural_key text, natural_value text, record_id text, reference text,
+        idempotency_key text, timeout_minutes bigint,
+        snapshot text REFERENCES integration_sdk.snapshots,
+        version bigint NOT NULL, state text NOT NULL, attempts bigint NOT NULL,
+        key text UNIQUE, evidence text, candidates text NOT NULL, status text,
+        http_status bigint, error text, decision text, parent text
+    );
+    CREATE UNIQUE INDEX a_reference_stands_for_one_push ON integration_sdk.pushes (reference)
+        WHERE reference IS NOT NULL AND decision IS DISTINCT FROM 'resend';
+    CREATE INDEX pushes_by_reference ON integration_sdk.pushes (reference)
+        WHERE reference IS NOT NULL;
+    CREATE INDEX pushes_to_carry ON integration_sdk.pushes (company_id)
+        WHERE state NOT IN ('FINAL', 'NOT_SENT', 'REJECTED');
     """,
 )
 LOCK: Final = 0x696E7467
@@ -37,6 +61,8 @@ STATEMENT: Final = 10.0
 """Seconds that a statement may take, or wait for a lock."""
 IDLE: Final = 5.0
 """Seconds for which a process may leave a transaction open, frozen as it may be."""
+CONNECT: Final = 3.0
+"""Seconds that one attempt to connect may take."""
 CONNECTIONS: Final = 4
 LONGEST_PAUSE: Final = 2.0
 """Seconds between two attempts to reach a database that is away, at most."""
@@ -148,7 +174,7 @@ class Postgres:
                     self.url,
                     min_size=0,
                     max_size=CONNECTIONS,
-                    timeout=STATEMENT,
+                    timeout=CONNECT,
                     command_timeout=STATEMENT,
                     server_settings={
                         "application_name": "integration_sdk",

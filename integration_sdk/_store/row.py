@@ -190,3 +190,17 @@ def push_name(data_type: str, reference: str | None, company_id: str) -> str:
     """Return the name of a push for messages, such as ``invoices 'INV-17' of company acme``."""
     named = f" {reference!r}" if reference is not None else ""
     return f"{data_type}{named} of company {company_id}"
+
+
+IMMUTABLE = (
+    "method",
+    "payload_hash",
+    "natural_key",
+    "natural_value",
+    "record_id",
+    "reference",
+    "timeout_minutes",
+    "parent",
+)
+"""What never changes besides id and lane. The idempotency key may change after a refusal; all else
+says what became of the intent."""

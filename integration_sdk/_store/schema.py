@@ -19,7 +19,16 @@ from typing import Any
 
 from msgspec import structs
 
-from integration_sdk._store.row import Evidence, Intent, Lane, Snapshot, State, as_line, from_line
+from integration_sdk._store.row import (
+    IMMUTABLE,
+    Evidence,
+    Intent,
+    Lane,
+    Snapshot,
+    State,
+    as_line,
+    from_line,
+)
 from integration_sdk.errors import JournalError
 
 APPLICATION_ID = 0x70757368  # "push"
@@ -88,18 +97,6 @@ _FACTS = tuple(one.name for one in structs.fields(Intent) if one.name not in ("l
 _COLUMNS = (*Lane._fields, *_FACTS, "checksum")
 _CHECKSUMMED = sorted((*Lane._fields, *_FACTS))
 _EVER_CHECKSUMMED = sorted((*_CHECKSUMMED, "retry"))  # the last until schema 2
-IMMUTABLE = (
-    "method",
-    "payload_hash",
-    "natural_key",
-    "natural_value",
-    "record_id",
-    "reference",
-    "timeout_minutes",
-    "parent",
-)
-"""What never changes besides id and lane. The idempotency key may change after a refusal; all else
-says what became of the intent."""
 _IMMUTABLE_COLUMNS = (*Lane._fields, *IMMUTABLE)
 _VALUES = f"({', '.join('?' * len(_COLUMNS))})"
 _INSERT = f"INSERT INTO intents ({', '.join(_COLUMNS)}) VALUES "  # noqa: S608  # our own words

@@ -9,7 +9,6 @@ import asyncio
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, ParamSpec, TypeVar
@@ -19,6 +18,7 @@ from attrs import define, field, frozen
 from integration_sdk._store.file import UNSETTLED, JournalFile
 from integration_sdk._store.filter import Filter
 from integration_sdk._store.row import Intent
+from integration_sdk._store.waiting import to_the_end
 from integration_sdk.errors import JournalError
 
 _P = ParamSpec("_P")
@@ -73,18 +73,6 @@ def _close_all(opened: list[JournalFile]) -> None:
         file.close()
 
 
-async def _to_the_end(work: asyncio.Future[None]) -> None:
-    """Await *work*, however often the caller is cancelled; an error of *work* goes first."""
-    try:
-        await asyncio.shield(work)
-    except asyncio.CancelledError:
-        while not work.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([work])
-        work.result()
-        raise
-
-
 @define(eq=False)
 class SqliteJournal:
     """Intents in a SQLite file that survives crashes and power loss; see ``_file``.
@@ -127,7 +115,7 @@ class SqliteJournal:
         except BaseException:  # perhaps cancelled while the thread is still busy
             closing = loop.run_in_executor(thread, _close_all, opened)
             thread.shutdown(wait=False)
-            await _to_the_end(closing)
+            await to_the_end(closing)
             raise
         return cls(Path(path), thread, opened[0], loop, opened[0].references)
 
@@ -155,7 +143,7 @@ class SqliteJournal:
         for row in rows:
             if row.reference is not None:
                 self._references.add(row.reference)
-        await _to_the_end(written)
+        await to_the_end(written)
 
     def _errand(self) -> _Errand:
         """Return the errand that the thread will do next."""
@@ -229,4 +217,4 @@ class SqliteJournal:
             self._work()  # the thread does one after the other
             self._closing = self._loop.run_in_executor(self._thread, self._file.close)
             self._thread.shutdown(wait=False)
-        await _to_the_end(self._closing)
+        await to_the_end(self._closing)

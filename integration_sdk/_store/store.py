@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from integration_sdk._sansio.arguments import is_number, whole_number
+from integration_sdk._store.database import PostgresJournal
 from integration_sdk._store.journal import Journal
 from integration_sdk._store.memory import KeyJournal
 from integration_sdk._store.postgres import Postgres, without_password
@@ -45,8 +46,8 @@ class Store:
             raise ConfigurationError(f"patience must be 0 seconds or more, not {patience!r}")
         self._database: Postgres | None = None
         self._path: Path | None = None
-        if isinstance(where, str) and where.startswith(POSTGRES):
-            self._database = Postgres(where, patience)
+        if is_url(where):
+            self._database = Postgres(str(where), patience)
         elif where is not None and not is_path(where):
             raise ConfigurationError(
                 "a store is kept in a file, given by its path, in a database, given by its "
@@ -127,18 +128,24 @@ class Store:
         self._journal.store_payloads = store_payloads
         return self._journal
 
-    def take_back(self) -> None:
-        """Let the next coordinator have the journal."""
+    async def take_back(self) -> None:
+        """Let the next coordinator have the journal, wherever it runs."""
         self._is_lent = False
+        if self._database is not None and self._journal is not None:
+            journal, self._journal = self._journal, None
+            await journal.close()
 
     async def _opened(self) -> Journal:
         if self._database is not None:
-            raise ConfigurationError(
-                f"{self} keeps rates; pushes are kept in a file so far: journal='pushes.db'"
-            )
+            return await PostgresJournal.open(self._database)
         if self._path is None:
             return KeyJournal()
         return await SqliteJournal.open(self._path)
+
+
+def is_url(where: object) -> bool:
+    """Return whether *where* is the URL of a database."""
+    return isinstance(where, str) and where.startswith(POSTGRES)
 
 
 def is_path(where: object) -> bool:
