@@ -40,7 +40,6 @@ logger = logging.getLogger("integration_sdk.store")
 
 LEASE: Final = 15.0
 """Seconds for which a lease is good. A process that dies is succeeded so much later."""
-RENEWED: Final = LEASE / 5
 ALL: Final = "*"
 """The scope of the one lease."""
 
@@ -149,7 +148,7 @@ class PostgresJournal:
 
     async def _renew(self) -> None:
         while self._lost is None:
-            await asyncio.sleep(RENEWED)
+            await asyncio.sleep(LEASE / 5)
             try:
                 answer = await self._database.run(
                     lambda db: db.execute(_RENEW, ALL, self._token, LEASE)
