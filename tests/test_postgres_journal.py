@@ -27,6 +27,8 @@ from integration_sdk import (
 )
 from integration_sdk._push.table import DUTY, Duty
 from integration_sdk._store import Journal, database
+from integration_sdk._store.row import State
+from integration_sdk.cli import main
 from integration_sdk.sandbox import Sandbox
 from tests.postgres import Server
 from tests.push_model import Model
@@ -266,3 +268,30 @@ async def test_a_process_that_is_frozen_is_succeeded(url: str, freezes: int) -> 
             await process.wait()
         await run_to_the_end(told, dice, kills=0)  # where the thaw cost the last its lease
         await check(sandbox, told)
+
+
+# The commands
+
+
+def test_the_commands_work_on_a_database(
+    postgres: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They show what is kept while a process carries it, and decide once none does."""
+    url = asyncio.run(postgres.new_database()).replace("postgres:@", "postgres:s3cret@")
+
+    async def leave_a_doubt() -> None:
+        async with Store(url) as store:
+            doubt = sending("aa1").to(State.AMBIGUOUS).to(State.ABSENT)
+            await (await store.lend()).commit([doubt, acked("b")])
+            assert await asyncio.to_thread(main, ["pushes", "list", "--journal", url]) == 0
+
+    asyncio.run(leave_a_doubt())
+    told = capsys.readouterr()
+    assert "2 pushes in postgresql://postgres:***@" in told.out.replace("\n", "")
+    assert main(["pushes", "resolve", "aa", "--journal", url, "--abandon"]) == 0
+    decided = capsys.readouterr()
+    assert main(["pushes", "list", "--journal", url, "--json"]) == 0
+    listed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    assert [(one["intent"], one["state"]) for one in listed] == [("aa1", "DECIDED"), ("b", "ACKED")]
+    assert "s3cret" not in told.out + told.err + decided.out + decided.err

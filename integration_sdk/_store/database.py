@@ -40,6 +40,8 @@ logger = logging.getLogger("integration_sdk.store")
 
 LEASE: Final = 15.0
 """Seconds for which a lease is good. A process that dies is succeeded so much later."""
+READING: Final = 5.0
+"""Seconds that who merely looks waits for a database."""
 ALL: Final = "*"
 """The scope of the one lease."""
 
@@ -297,6 +299,19 @@ class PostgresJournal:
         if self._lost is None:
             self._lost = "it is closed"
             await self._database.run(lambda db: db.execute(_RENEW, ALL, self._token, -1.0))
+
+
+async def read_all(url: str) -> list[Intent]:
+    """Return all pushes of a database, in the order of acceptance; whoever carries them goes on.
+
+    Raises:
+        JournalError: The database cannot be reached, or refuses.
+    """
+    database = Postgres(url, READING)
+    try:
+        return await PostgresJournal(database, token=0, lost="it was opened to be read").rows()
+    finally:
+        await database.aclose()
 
 
 def _fail(

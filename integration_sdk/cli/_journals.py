@@ -17,8 +17,11 @@ from integration_sdk._push import reconcile
 from integration_sdk._push.effects import Commit, Ledger, Machine
 from integration_sdk._push.evidence import is_missing
 from integration_sdk._push.table import DECIDABLE
-from integration_sdk._store import JournalReader, SqliteJournal
+from integration_sdk._store import Journal, JournalReader, Store
+from integration_sdk._store.database import read_all
+from integration_sdk._store.postgres import without_password
 from integration_sdk._store.row import Intent, KeyClaimed, State
+from integration_sdk._store.store import is_url
 from integration_sdk.cli._display import say, show_table
 from integration_sdk.errors import ConfigurationError
 
@@ -53,8 +56,9 @@ async def show(journal: str, out: Console, *, as_json: bool) -> None:
         ConfigurationError: There is no such journal.
         JournalError: It is damaged, or cannot be read.
     """
-    check_exists(Path(journal))
-    rows = JournalReader(Path(journal)).read_all()
+    check_exists(journal)
+    rows = await _read(journal)
+    journal = shown(journal)
     if as_json:
         for row in rows:
             say(out, json.dumps(_facts(row)))  # ASCII, which any terminal can write
@@ -137,12 +141,12 @@ async def resolve(
             for row in chosen:
                 await _record(kept, _machine(ledger, row, decision, key))
         except KeyClaimed:
-            owner = (await kept.owners([key or ""])).get(key or "")
+            owner = next((row.id for row in await kept.rows() if row.key == key), "unknown")
             raise KeyClaimed(
                 f"{key} is the key of another push already, that of intent {owner}; "
                 "nothing is decided"
             ) from None
-    resume = f"`integration-sdk pushes resume --journal {journal}`"
+    resume = f"`integration-sdk pushes resume --journal {shown(journal)}`"
     said = {
         "resend": f"to be sent once more. {resume} does it.",
         "abandon": "given up.",
@@ -181,7 +185,11 @@ def _machine(ledger: Ledger, row: Intent, decision: Decision, key: str | None) -
             return reconcile.resend(ledger, row.id, new_id=uuid4().hex, idempotency_key=fresh)
 
 
-async def _record(journal: SqliteJournal, machine: Machine[Intent]) -> None:
+async def _read(journal: str) -> list[Intent]:
+    return await read_all(journal) if is_url(journal) else JournalReader(Path(journal)).read_all()
+
+
+async def _record(journal: Journal, machine: Machine[Intent]) -> None:
     """Drive the machine of a decision, whose only effects are commits."""
     for effect in machine:
         if not isinstance(effect, Commit):
@@ -190,22 +198,24 @@ async def _record(journal: SqliteJournal, machine: Machine[Intent]) -> None:
 
 
 @asynccontextmanager
-async def _opened(path: str) -> AsyncIterator[SqliteJournal]:
-    check_exists(Path(path))
-    journal = await SqliteJournal.open(path)
-    try:
-        yield journal
-    finally:
-        await journal.close()
+async def _opened(journal: str) -> AsyncIterator[Journal]:
+    check_exists(journal)
+    async with Store(journal) as store:
+        yield await store.lend()
 
 
-def check_exists(path: Path) -> None:
-    """Refuse a journal that does not exist, since opening would create it.
+def check_exists(journal: str) -> None:
+    """Refuse a journal file that does not exist, since opening would create it.
 
     Raises:
         ConfigurationError: The file does not exist, or the path is invalid.
     """
     try:
-        path.stat()
+        is_url(journal) or Path(journal).stat()
     except OSError as error:
-        raise ConfigurationError(f"there is no journal {path}: {error.strerror}") from None
+        raise ConfigurationError(f"there is no journal {journal}: {error.strerror}") from None
+
+
+def shown(journal: str) -> str:
+    """Return *journal* as it may be printed."""
+    return without_password(journal) if is_url(journal) else journal

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from pathlib import Path
 from typing import Final, Literal, Unpack
 
 from rich.console import Console
@@ -135,7 +134,7 @@ async def resume(
 
     Pushes in doubt are searched for once more; those that are found are waited for.
     """
-    check_exists(Path(path))
+    check_exists(path)
     async with service.client() as client:
         run = Run(client, err, results, path)
         async with run.coordinator(**options) as pushes:

@@ -23,6 +23,7 @@ from integration_sdk._push.options import CoordinatorOptions
 from integration_sdk._push.push import Push
 from integration_sdk._store.store import Store
 from integration_sdk.cli._display import Bar, Board, say
+from integration_sdk.cli._journals import shown
 from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT, Results
 from integration_sdk.cli._records import FORMAT, Lines
 from integration_sdk.cli._signals import hearing_signals
@@ -102,7 +103,7 @@ class Run:
             )
         return (
             "Run the same command again to go on: what is on record in "
-            f"{self.journal} is not sent a second time."
+            f"{shown(str(self.journal))} is not sent a second time."
         )
 
     def look_at(self, outcome: PushOutcome, joined: Push | None = None) -> None:
@@ -222,7 +223,7 @@ class Run:
         for doubt in self.results.doubts:
             say(self.err, f"In doubt: {doubt}")
         if self.results.doubts and self.journal:
-            resolve = f"integration-sdk pushes resolve INTENT --journal {self.journal}"
+            resolve = f"integration-sdk pushes resolve INTENT --journal {shown(str(self.journal))}"
             say(self.err, f"{resolve} --resend | --abandon | --bind KEY")
         elif self.results.doubts:
             say(self.err, "There is no --journal to decide in: push those anew that you miss.")
