@@ -1,17 +1,20 @@
-"""Where pushes are kept: in a file (`SqliteJournal`), or nowhere, if the caller names none.
+"""State that outlives a call, a block or a process: pushes, and limits of calls.
 
-A journal does not know the protocol. It stores the rows that the rules in ``_push`` make, all
+A store does not know the push protocol. It keeps the rows that the rules in ``_push`` make, all
 of a commit or none, and enforces what must always hold: a push key has one owner, a reference
-stands for one push, and neither a final row nor what an intent sends ever changes. A file keeps
-every row for good; it refuses to delete one.
+stands for one push, a row gives way only to a later version of it, neither a final row nor what a
+push sends ever changes, and who was replaced writes nothing more. Every row is kept for good.
 
 * ``store``: `Store`, the public name of all of this.
 * ``journal``: what pushes need from it; ``row``: a push as it is kept.
-* ``sqlite``: the asyncio interface of a journal file; one thread, commits in groups.
-* ``file``: the file itself: opening and writing; ``place``: whose it is.
-* ``reading``: reading it, and detecting damage; also while another program writes.
-* ``schema``: its tables, and how a row is stored.
-* ``memory``: used if the caller names no file; keeps only the owner of each push key.
+* ``sqlite``: a file, for one process; one thread, commits in groups. ``file``: opening and writing
+  it; ``place``: whose it is; ``reading``: reading it, and detecting damage, also while another
+  program writes; ``schema``: its tables, and how a row is stored; ``filter``: a Bloom filter.
+* ``database``: PostgreSQL, for many processes, one of which carries the pushes under a lease;
+  ``postgres``: its connections and tables.
+* ``memory``: used if the caller names no place; keeps only the owner of each push key.
+* ``rate``: limits of calls that all users of a store keep together.
+* ``waiting``: waiting for work that ends even if nobody waits for it any more.
 """
 
 from integration_sdk._store.journal import Journal
