@@ -20,7 +20,6 @@ from integration_sdk._push.completion_times import (
     CompletionTimes,
     Experience,
 )
-from integration_sdk._push.list_check import ListCheck
 from integration_sdk._push.open_pushes import (
     ListPoll,
     OpenPush,
@@ -31,7 +30,7 @@ from integration_sdk._push.open_pushes import (
     sample,
 )
 from integration_sdk._push.schedule import Schedule
-from integration_sdk._push.worth import SLOWEST, next_poll, patience, tolerance
+from integration_sdk._push.worth import SLOWEST, ListCheck, next_poll, patience, tolerance
 from integration_sdk._sansio.codec import decode_json
 from integration_sdk._sansio.shapes import read_operation
 from integration_sdk.models import RecordRef

@@ -9,8 +9,8 @@ Rules, which do no I/O and read no clock:
   ``searches``: when to look again.
 * ``submissions``: requests and rows of a `PushRequest`; ``answers``: what the service says of
   pushes; ``outcomes``: what the caller is told; ``progress``: how far the pushes have got.
-* ``schedule`` and ``worth``: whom to poll and when, by what ``completion_times`` has learned of
-  ``open_pushes``, how far notifications deserve ``trust``, and lists, by ``list_check``.
+* ``schedule``: whom to poll now; ``worth``: when that is worth a request, and what notifications
+  and lists are worth; ``completion_times``: how long pushes take; ``open_pushes``: their data.
 
 The shell:
 

@@ -20,7 +20,7 @@ from typing import Final
 from attrs import Factory, define
 
 from integration_sdk._http.responses import Fetch
-from integration_sdk._push import clock, outcomes, trust
+from integration_sdk._push import clock, outcomes, worth
 from integration_sdk._push.open_pushes import Follower, OpenPush, Poll
 from integration_sdk._push.poll_requests import PollRequests
 from integration_sdk._push.schedule import Schedule
@@ -178,7 +178,7 @@ class Poller:
 
     def _call_before_expiry(self, timeout: float, key: str) -> asyncio.TimerHandle:
         loop = asyncio.get_running_loop()
-        return loop.call_later(trust.last_poll(timeout), self.poll_before_expiry, key)
+        return loop.call_later(worth.last_poll(timeout), self.poll_before_expiry, key)
 
     # Following
 
@@ -337,7 +337,7 @@ class Poller:
             self.remember(operation)
 
     def _check_notifications(self) -> None:
-        if self._expects_notifications and trust.is_lost(self._schedule.trust):
+        if self._expects_notifications and worth.is_lost(self._schedule.trust):
             self._expects_notifications = False
             logger.warning(
                 "Client(notified=True), but pushes have ended without a notification, and are "

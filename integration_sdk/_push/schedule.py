@@ -34,7 +34,6 @@ from integration_sdk._http.requests import LARGEST_PAGE
 from integration_sdk._http.retry import pause
 from integration_sdk._push import worth
 from integration_sdk._push.completion_times import Experience
-from integration_sdk._push.list_check import ListCheck
 from integration_sdk._push.open_pushes import (
     ListPoll,
     OpenPush,
@@ -44,8 +43,12 @@ from integration_sdk._push.open_pushes import (
     SinglePoll,
     sample,
 )
-from integration_sdk._push.trust import after_end, notification_wait_ends
-from integration_sdk._push.worth import ROWS_PER_REQUEST
+from integration_sdk._push.worth import (
+    ROWS_PER_REQUEST,
+    ListCheck,
+    after_end,
+    notification_wait_ends,
+)
 
 SINGLY: Final = 4
 """Single polls that a company gets per turn."""

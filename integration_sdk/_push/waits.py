@@ -10,7 +10,7 @@ from attrs import Factory, define
 
 from integration_sdk._push import outcomes
 from integration_sdk._push.push import Push
-from integration_sdk._push.trust import last_poll
+from integration_sdk._push.worth import last_poll
 
 
 @define(eq=False)

@@ -4,6 +4,10 @@ Not polling delays those who wait for pushes that have ended unnoticed. `toleran
 delay, summed up over a company's pushes, is worth a request; `patience` how long a single push
 may wait on average, however few there are. Both grow with age: a minute matters to a push that
 takes two seconds, not to one that has been Pending for a day.
+
+Polls are put off while a notification may still come, the longer the more ends were notified: the
+*trust* in notifications is a number from 0 to 1 that changes with each end. And a list may show
+states that are out of date, which it does not tell: see `ListCheck`.
 """
 
 from __future__ import annotations
@@ -12,8 +16,9 @@ from collections.abc import Callable
 from math import ceil, inf
 from typing import Final
 
+from attrs import define
+
 from integration_sdk._push.open_pushes import ListPoll, OpenPush, PolledCompany, sample
-from integration_sdk._push.trust import notification_wait_ends
 
 LIKELY: Final = 0.03
 """Chance of having ended from which a push may be worth a poll of its own."""
@@ -175,3 +180,89 @@ def _is_due(push: OpenPush, at: float) -> bool:
 def _patience_used(push: OpenPush, now: float) -> float:
     """Return the share that has passed of the time between two single polls; 1 is all."""
     return (now - push.seen) / (SLOWEST * (push.seen - push.born) + 0.5)
+
+
+# How far notifications are relied upon
+
+TRUST_GAINED: Final = 1 / 8
+"""Share of the missing trust that a notification adds."""
+TRUST_KEPT: Final = 1 / 2
+"""Share of the trust that is left after a push ended without a notification."""
+NO_TRUST: Final = 0.1
+"""Trust below which there may be no notifications at all: from full trust, four ends had none."""
+NOTIFICATION_WAIT: Final = 60.0
+"""Seconds to wait for a notification at first, if none has ever been lost."""
+LAST_POLL: Final = 2.0
+"""Seconds before the end of a wait at which to poll all the same."""
+
+
+def after_end(trust: float, *, notified: bool) -> float:
+    """Return the trust after a push has ended, of which a notification came if *notified*."""
+    return trust + TRUST_GAINED * (1.0 - trust) if notified else trust * TRUST_KEPT
+
+
+def is_lost(trust: float) -> bool:
+    """Return whether notifications may as well not come."""
+    return trust < NO_TRUST
+
+
+def notification_wait_ends(push: OpenPush, trust: float) -> float:
+    """Return until when to wait for a notification of *push* instead of polling it.
+
+    With full trust, that is a minute plus half of its age after it was last seen, so a long push
+    whose notifications are lost is polled ever more rarely. With less trust, it is much sooner:
+    a process that hears half of the ends notices nine in ten as soon as one that hears none.
+    """
+    return push.seen + trust**3 * (NOTIFICATION_WAIT + (push.seen - push.born) / 2)
+
+
+def last_poll(wait: float) -> float:
+    """Return after how many of *wait* seconds to poll, whether or not a notification came.
+
+    Otherwise an end that is not notified would be missed by each wait of a caller that ends
+    before the wait for the notification.
+    """
+    return wait - min(LAST_POLL, wait / 4)
+
+
+# How far lists are
+
+LIST_LATE: Final = 2.0
+"""Seconds, plus a twentieth of a push's age, that a list may still show it as Pending."""
+
+
+@define
+class ListCheck:
+    """What is known of the service's lists.
+
+    Attributes:
+        in_time: Whether they show ends in time; None if not known.
+    """
+
+    in_time: bool | None = None
+    _probe_at: float = -inf
+
+    def wants(self, push: OpenPush, now: float) -> bool:
+        """Whether to read *push*, which a list shows as Pending, singly too.
+
+        One push of all companies until a list has shown an end in time; one of each company once
+        a list was late.
+        """
+        company = push.company
+        probe_at = self._probe_at if self.in_time is None else company.probe_at
+        if self.in_time or now < probe_at:
+            return False
+        self._probe_at = company.probe_at = now + 2 * max(1.0, now - push.born)
+        return True
+
+    def proves_late(self, push: OpenPush, took: float) -> bool:
+        """Whether the list showed *push* as Pending long after its end, *took* seconds old."""
+        company = push.company
+        if push.read_singly:  # the list lacked it, which is known
+            return False
+        late = push.seen - push.born - took > LIST_LATE + 0.05 * took
+        if late:
+            self.in_time = False
+        elif company.listing and self.in_time is None:
+            self.in_time = True
+        return late

@@ -9,7 +9,7 @@ push sends ever changes, and who was replaced writes nothing more. Every row is 
 * ``journal``: what pushes need from it; ``row``: a push as it is kept.
 * ``sqlite``: a file, for one process; one thread, commits in groups. ``file``: opening and writing
   it; ``place``: whose it is; ``reading``: reading it, and detecting damage, also while another
-  program writes; ``schema``: its tables, and how a row is stored; ``filter``: a Bloom filter.
+  program writes; ``schema``: its tables, and how a row is stored.
 * ``database``: PostgreSQL, for many processes, one of which carries the pushes under a lease;
   ``postgres``: its connections and tables.
 * ``memory``: used if the caller names no place; keeps only the owner of each push key.

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, ParamSpec, TypeVar
 from attrs import define, field, frozen
 
 from integration_sdk._store.file import UNSETTLED, JournalFile
-from integration_sdk._store.filter import Filter
+from integration_sdk._store.reading import Filter
 from integration_sdk._store.row import Intent
 from integration_sdk._store.waiting import to_the_end
 from integration_sdk.errors import JournalError
