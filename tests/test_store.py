@@ -28,9 +28,9 @@ async def test_coordinators_take_turns_with_one_store(where: Any) -> None:
     """It opens at the first use, stays open between two blocks, and knows what was pushed."""
     async with Store(where) as store:
         assert not exists(where)
-        async with coordinator(Model(), journal=store) as pushes:
+        async with coordinator(Model(lambda _: 0.0), journal=store) as pushes:
             first = await (await pushes.submit(NAMED))
-        model = Model()
+        model = Model(lambda _: 0.0)
         async with coordinator(model, journal=store) as pushes:
             second = await (await pushes.submit(NAMED))
 
@@ -41,9 +41,9 @@ async def test_coordinators_take_turns_with_one_store(where: Any) -> None:
 async def test_one_coordinator_at_a_time_pushes_with_a_store(where: Any) -> None:
     """Two of them would not see what the other one is sending."""
     store = Store(where)
-    async with coordinator(Model(), journal=store) as pushes:
+    async with coordinator(Model(lambda _: 0.0), journal=store) as pushes:
         with pytest.raises(JournalInUse, match="another coordinator"):
-            await coordinator(Model(), journal=store).__aenter__()
+            await coordinator(Model(lambda _: 0.0), journal=store).__aenter__()
         await (await pushes.submit(NAMED))
     await store.aclose()
 
@@ -51,12 +51,12 @@ async def test_one_coordinator_at_a_time_pushes_with_a_store(where: Any) -> None
 async def test_a_file_has_one_store_at_a_time(where: Any) -> None:
     """Whoever has it open, has it until the store is closed; then the next one goes on."""
     store = Store(where)
-    async with coordinator(Model(), journal=store):
+    async with coordinator(Model(lambda _: 0.0), journal=store):
         pass
     with pytest.raises(JournalInUse):
-        await coordinator(Model(), journal=where).__aenter__()
+        await coordinator(Model(lambda _: 0.0), journal=where).__aenter__()
     await store.aclose()
-    async with coordinator(Model(), journal=where) as pushes:
+    async with coordinator(Model(lambda _: 0.0), journal=where) as pushes:
         assert await pushes.find("INV-1") is None
 
 
@@ -64,7 +64,7 @@ async def test_a_closed_store_opens_again_at_its_next_use(where: Any) -> None:
     """Closing ends what is open, not the store."""
     store = Store(where)
     for _ in range(2):
-        async with coordinator(Model(), journal=store) as pushes:
+        async with coordinator(Model(lambda _: 0.0), journal=store) as pushes:
             await (await pushes.submit(NAMED))
         await store.aclose()
         await store.aclose()
@@ -74,7 +74,7 @@ async def test_a_store_in_memory_keeps_nothing() -> None:
     """It is what a coordinator without a journal has."""
     store = Store()
     for _ in range(2):
-        model = Model()
+        model = Model(lambda _: 0.0)
         async with coordinator(model, journal=store) as pushes:
             await (await pushes.submit(NAMED))
         assert model.counts["push.create"] == 1
