@@ -242,7 +242,8 @@ def push(
     data_type
         What the records are, such as invoices.
     journal
-        File that keeps what was sent; made if it is not there.
+        File that keeps what was sent; made if it is not there. Or the postgresql:// URL of a
+        database, for which the extra [postgres] is needed; PGPASSWORD keeps the password out of it.
     check
         Compare each record with the push options first; what they do not allow is INVALID.
     reference
