@@ -340,7 +340,6 @@ def test_a_list_that_contradicts_itself_believed_is_caught() -> None:
 @pytest.mark.parametrize(
     "weather",
     [
-        {"omits": 0.01},
         {"omits": 0.1},
         {"omits": 0.1, "exclusive": True},
         {"repeats": 0.05},
