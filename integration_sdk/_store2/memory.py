@@ -9,7 +9,7 @@ from typing import Final
 from attrs import define, field
 from msgspec import structs
 
-from integration_sdk._store2.row import SETTLED, Fenced, KeyClaimed, Row, RowRefused, Stale, State
+from integration_sdk._store2.row import SETTLED, Fenced, KeyClaimed, Row, Stale, State
 from integration_sdk._store2.rows import Document
 
 REMEMBERED: Final = 50_000
@@ -20,16 +20,11 @@ _SEARCHED: Final = frozenset({State.LOST, State.DOUBT})
 
 
 def check_next(old: Row | None, new: Row) -> None:
-    """Refuse *new* unless it is the next version of the recorded row *old*.
-
-    Raises:
-        Stale: It is not.
-        RowRefused: It changes the end of a push, which never changes.
-    """
+    """Raise Stale unless *new* is the next version of *old*; how a push ended never changes."""
     if old is None or old.version + 1 != new.version:
         raise stale(new)
     if old.state is State.FINAL and _end_of(old) != _end_of(new):
-        raise RowRefused(f"{new} has ended as {old.status}, which never changes.")
+        raise stale(new)
 
 
 def _end_of(row: Row) -> tuple[object, ...]:
@@ -72,10 +67,12 @@ class MemoryRows:
         return [self._added(row) for row in rows]
 
     def _added(self, row: Row) -> Row:
-        holder = self._references.get(row.reference) if row.reference is not None else None
-        if holder is None and row.id not in self._rows:
-            self._set(row)
-        return self._rows[holder or row.id]
+        if row.id in self._rows:
+            return self._rows[row.id]
+        if row.reference is not None and row.reference in self._references:
+            return self._rows[self._references[row.reference]]
+        self._set(row)
+        return self._rows[row.id]
 
     async def take(self, company: str) -> list[Row] | None:
         """Return the live rows of *company* once; afterwards nothing."""
