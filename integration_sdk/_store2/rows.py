@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Collection, Sequence
 from typing import NamedTuple, Protocol
 
-from integration_sdk._store2.row import Row
+from integration_sdk._store2.row import Row, State
 
 
 class Rows(Protocol):
@@ -18,6 +18,8 @@ class Rows(Protocol):
 
     durable: bool
     """Whether a later run will find the rows."""
+    shared: bool
+    """Whether other processes may act on the rows, too."""
 
     def add(self, rows: Sequence[Row]) -> list[Row] | Awaitable[list[Row]]:
         """Record new QUEUED rows, all or none; anyone may, without a lease.
@@ -59,6 +61,7 @@ class Rows(Protocol):
         ids: Collection[str] | None = None,
         reference: str | None = None,
         company: str | None = None,
+        state: State | None = None,
         live: bool = False,
     ) -> list[Row]:
         """Return the rows for which all given conditions hold, in the order of `add`.
