@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from integration_sdk._options.check import Severity as Severity
     from integration_sdk._options.form import ControlKind as ControlKind
     from integration_sdk._options.form import FormControl as FormControl
+    from integration_sdk._pull.pull import Pull as Pull
+    from integration_sdk._pull.pull import PullProgress as PullProgress
+    from integration_sdk._pull.receipts import Receipt as Receipt
+    from integration_sdk._pull.receipts import UnitReceipt as UnitReceipt
     from integration_sdk._push.bulk import PushRun as PushRun
     from integration_sdk._push.coordinator import Coordinator as Coordinator
     from integration_sdk._push.options import CoordinatorOptions as CoordinatorOptions
@@ -77,6 +81,7 @@ if TYPE_CHECKING:
     from integration_sdk.errors import PaginationError as PaginationError
     from integration_sdk.errors import PaymentRequired as PaymentRequired
     from integration_sdk.errors import PollingStopped as PollingStopped
+    from integration_sdk.errors import PullError as PullError
     from integration_sdk.errors import PushError as PushError
     from integration_sdk.errors import PushFailed as PushFailed
     from integration_sdk.errors import PushInDoubt as PushInDoubt
@@ -115,6 +120,8 @@ _HOMES = {
     for home, names in {
         "_client": "Client",
         "_connections": "Connection",
+        "_pull.pull": "Pull PullProgress",
+        "_pull.receipts": "Receipt UnitReceipt",
         "_push.bulk": "PushRun",
         "_push.coordinator": "Coordinator",
         "_push.options": "CoordinatorOptions",
@@ -139,7 +146,7 @@ _HOMES = {
             "ConfigurationError Conflict DriftWarning EndpointRemoved Forbidden IntegrationError "
             "InternalServerError InvalidItem InvalidRecord JournalError JournalInUse "
             "MalformedResponse MethodNotAllowed NotFound NotSent PaginationError PaymentRequired "
-            "PollingStopped PushError PushFailed PushInDoubt PushingStopped ReferenceConflict "
+            "PollingStopped PullError PushError PushFailed PushInDoubt PushingStopped ReferenceConflict "
             "ResponseTooLarge ResultSetChanged ServiceUnavailable StoreUnavailable "
             "SyncScheduleNotAllowed TooManyRequests TransportError Unauthorized UnsafeLink "
             "WaitExpired"
