@@ -59,8 +59,7 @@ async def push(client: Client, journal: Any, request: PushRequest, **options: An
 async def test_a_push_of_one_service_is_no_success_of_another(
     ours: Sandbox, theirs: Sandbox, where: str
 ) -> None:
-    """The other client is refused in a sentence that names both, and sends nothing; then the first
-    goes on as before."""
+    """The other client is told of both and sends nothing; then the first goes on as before."""
     async with (
         Client(ours.api_key, ours.base_url) as first,
         Client(theirs.api_key, theirs.base_url) as other,
@@ -205,7 +204,7 @@ async def test_a_store_is_asked_for_its_scope(ours: Sandbox, where: str) -> None
     ):
         first = await push(client, store, to_first(ours))
         await store.aclose()
-        with pytest.raises(ConfigurationError, match="no store of scope 'default'.*'books'"):
+        with pytest.raises(ConfigurationError, match=r"no store of scope 'default'.*'books'"):
             await push(client, where, to_first(ours))
         assert (await push(client, store, to_first(ours))).key == first.key
 
