@@ -24,12 +24,21 @@ if TYPE_CHECKING:
     from integration_sdk._http import SharedRate as SharedRate
     from integration_sdk._http.requests import Priority as Priority
     from integration_sdk._http.retry import RetryPolicy as RetryPolicy
+    from integration_sdk._list.checkpoint import Checkpoint as Checkpoint
+    from integration_sdk._list.pager import ListOptions as ListOptions
+    from integration_sdk._list.pager import Pager as Pager
+    from integration_sdk._list.readings import ListPage as ListPage
+    from integration_sdk._list.report import Drift as Drift
+    from integration_sdk._list.report import ListProgress as ListProgress
+    from integration_sdk._list.report import ListReport as ListReport
     from integration_sdk._lists import BankAccounts as BankAccounts
     from integration_sdk._lists import Listing as Listing
-    from integration_sdk._pager.checkpoint import Checkpoint as Checkpoint
-    from integration_sdk._pager.pager import ListOptions as ListOptions
-    from integration_sdk._pager.pager import Pager as Pager
-    from integration_sdk._pager.readings import ListPage as ListPage
+    from integration_sdk._options.check import Problem as Problem
+    from integration_sdk._options.check import ProblemCode as ProblemCode
+    from integration_sdk._options.check import PushOptions as PushOptions
+    from integration_sdk._options.check import Severity as Severity
+    from integration_sdk._options.form import ControlKind as ControlKind
+    from integration_sdk._options.form import FormControl as FormControl
     from integration_sdk._push.bulk import PushRun as PushRun
     from integration_sdk._push.coordinator import Coordinator as Coordinator
     from integration_sdk._push.options import CoordinatorOptions as CoordinatorOptions
@@ -40,15 +49,6 @@ if TYPE_CHECKING:
     from integration_sdk._resources import Company as Company
     from integration_sdk._resources import Profile as Profile
     from integration_sdk._resources import Pushes as Pushes
-    from integration_sdk._sansio.options.form import ControlKind as ControlKind
-    from integration_sdk._sansio.options.form import FormControl as FormControl
-    from integration_sdk._sansio.options.options import Problem as Problem
-    from integration_sdk._sansio.options.options import ProblemCode as ProblemCode
-    from integration_sdk._sansio.options.options import PushOptions as PushOptions
-    from integration_sdk._sansio.options.options import Severity as Severity
-    from integration_sdk._sansio.paging.report import Drift as Drift
-    from integration_sdk._sansio.paging.report import ListProgress as ListProgress
-    from integration_sdk._sansio.paging.report import ListReport as ListReport
     from integration_sdk._store.store import Store as Store
     from integration_sdk._version import __version__ as __version__
     from integration_sdk.dialect import Dialect as Dialect
@@ -120,14 +120,14 @@ _HOMES = {
         "_push.options": "CoordinatorOptions",
         "_push.push": "Push PushEvent",
         "_lists": "BankAccounts Listing",
-        "_pager.checkpoint": "Checkpoint",
-        "_pager.pager": "ListOptions Pager",
-        "_pager.readings": "ListPage",
+        "_list.checkpoint": "Checkpoint",
+        "_list.pager": "ListOptions Pager",
+        "_list.readings": "ListPage",
         "_resources": "Companies Company Profile Pushes",
         "_store.store": "Store",
-        "_sansio.options.form": "ControlKind FormControl",
-        "_sansio.options.options": "Problem ProblemCode PushOptions Severity",
-        "_sansio.paging.report": "Drift ListProgress ListReport",
+        "_options.form": "ControlKind FormControl",
+        "_options.check": "Problem ProblemCode PushOptions Severity",
+        "_list.report": "Drift ListProgress ListReport",
         "_push.progress": "PushProgress",
         "_http.requests": "Priority",
         "_http.retry": "RetryPolicy",

@@ -16,9 +16,10 @@ from attrs import evolve
 from yarl import URL
 
 import integration_sdk
+from integration_sdk import _checks
 from integration_sdk._answer_parts import Quota
-from integration_sdk._caller import Caller, refuse_unknown
 from integration_sdk._connections import Check, refuse_wrong, wants_check
+from integration_sdk._context import Caller, refuse_unknown
 from integration_sdk._http import (
     ApiKeySource,
     CallInfo,
@@ -33,7 +34,6 @@ from integration_sdk._http import (
 )
 from integration_sdk._http.routes import check_dialect
 from integration_sdk._resources import Companies, Company, Profile
-from integration_sdk._sansio import arguments
 from integration_sdk._shared_poller import SharedPoller
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
@@ -135,21 +135,21 @@ class Client:
         )
         if base_url is None:
             base_url = _from_environment("base_url", ENVIRONMENT_URL)
-        is_rate = isinstance(rate, SharedRate | None) or (arguments.is_number(rate) and rate > 0)
+        is_rate = isinstance(rate, SharedRate | None) or (_checks.is_number(rate) and rate > 0)
         if not is_rate:
             raise ConfigurationError(
                 f"rate must be more than 0 calls per second, or a SharedRate, not {rate!r}"
             )
-        arguments.whole_number("per_company", per_company, 1, 10**6)
-        arguments.whole_number("connections", connections, 1, 10**6)
-        arguments.one_of("numbers", numbers, ("float", "decimal"))
+        _checks.whole_number("per_company", per_company, 1, 10**6)
+        _checks.whole_number("connections", connections, 1, 10**6)
+        _checks.one_of("numbers", numbers, ("float", "decimal"))
         if not isinstance(dialect, Dialect | None):
             raise ConfigurationError(
                 f"dialect must be a Dialect, such as Dialect.published(), not {dialect!r}"
             )
         if dialect is not None:
             check_dialect(dialect)
-        arguments.true_or_false("notified", notified)
+        _checks.true_or_false("notified", notified)
         if not (on_call is None or callable(on_call)):
             raise ConfigurationError(f"on_call must be callable, or None, not {on_call!r}")
         if iscoroutinefunction(on_call):
@@ -199,7 +199,7 @@ class Client:
         Args:
             drain: Seconds to let running calls finish; None stops them at once.
         """
-        arguments.seconds("drain", drain)
+        _checks.seconds("drain", drain)
         if self._is_derived:
             return
         try:
@@ -268,7 +268,7 @@ class Client:
 
         Source: "States and transitions", rules 1 and 2.
         """
-        arguments.seconds("timeout", timeout)
+        _checks.seconds("timeout", timeout)
         if not isinstance(push, str):
             return await self._polling.poller.wait_for(push, timeout=timeout)
         if company_id is None:

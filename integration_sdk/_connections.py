@@ -6,7 +6,7 @@ from typing import Any, Literal
 from uuid import uuid4
 
 import integration_sdk
-from integration_sdk._caller import Caller
+from integration_sdk._context import Caller
 from integration_sdk._http import requests
 from integration_sdk._lists import BankAccounts, Record
 from integration_sdk.errors import ConfigurationError
@@ -186,7 +186,7 @@ async def refuse_wrong(books: Connection, data_type: str, record: Any, *, for_up
         InvalidRecord: The options do not allow it.
         NotFound: No such connection or data type.
     """
-    from integration_sdk._sansio.options.options import refuse  # noqa: PLC0415 - for pushes only
+    from integration_sdk._options.check import refuse  # noqa: PLC0415 - for pushes only
 
     found = (await books.options(data_type, for_update=for_update)).check(record)
     for problem in found:

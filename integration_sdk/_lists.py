@@ -7,9 +7,9 @@ from typing import Any, TypeVar, Unpack, overload
 
 from attrs import frozen
 
-from integration_sdk._caller import Caller
+from integration_sdk._context import Caller
 from integration_sdk._http import requests
-from integration_sdk._pager.pager import ListOptions, Pager
+from integration_sdk._list.pager import ListOptions, Pager
 
 T = TypeVar("T")
 Record = dict[str, Any]

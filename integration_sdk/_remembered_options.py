@@ -9,12 +9,12 @@ from weakref import WeakValueDictionary
 
 from attrs import Factory, define
 
+from integration_sdk._cache import Cache
 from integration_sdk._http.judgement import About, Meaning, about, row
-from integration_sdk._sansio.cache import Cache
 from integration_sdk.errors import ApiError, fresh_copy
 
 if TYPE_CHECKING:
-    from integration_sdk._sansio.options.options import PushOptions
+    from integration_sdk._options.check import PushOptions
 
 OPTIONS_TTL = 300.0
 """Seconds for which push options are remembered."""

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any, Unpack
 
 import integration_sdk
-from integration_sdk._caller import Caller
 from integration_sdk._connections import Connection
+from integration_sdk._context import Caller
 from integration_sdk._http import requests
+from integration_sdk._list.pager import ListOptions, Pager
 from integration_sdk._lists import BankAccounts, Listing, Record
-from integration_sdk._pager.pager import ListOptions, Pager
 
 # Companies
 

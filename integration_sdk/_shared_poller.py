@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define
 
-from integration_sdk._caller import Caller
+from integration_sdk._context import Caller
 
 if TYPE_CHECKING:
     from integration_sdk._push.poller import Poller

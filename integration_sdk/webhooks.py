@@ -48,8 +48,8 @@ from datetime import UTC, datetime
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
-from integration_sdk._sansio import arguments
-from integration_sdk._sansio.notifications import Inbox, Notification, Sign, Verdict
+from integration_sdk import _checks
+from integration_sdk._notifications import Inbox, Notification, Sign, Verdict
 from integration_sdk.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -106,17 +106,17 @@ class Receiver:
             raise ConfigurationError("notify must be a plain function: it is called, not awaited")
         shared = _listed("authorization", authorization)
         signers = [_signer(secret) for secret in _listed("secrets", secrets)]
-        arguments.true_or_false("allow_unverified", allow_unverified)
+        _checks.true_or_false("allow_unverified", allow_unverified)
         if bool(signers or shared) is allow_unverified:
             raise ConfigurationError(
                 "pass secrets=[...] or authorization=[...] to verify notifications, "
                 "or allow_unverified=True to accept them from anybody"
             )
         # With NaN no timestamp would be too old.
-        if not (arguments.is_number(tolerance) and 0 <= tolerance < math.inf):
+        if not (_checks.is_number(tolerance) and 0 <= tolerance < math.inf):
             raise ConfigurationError(f"tolerance must be 0 seconds or more, not {tolerance!r}")
-        arguments.whole_number("max_body", max_body, 1, 2**31 - 1)
-        arguments.whole_number("remembers", remembers, 0, 2**31 - 1)
+        _checks.whole_number("max_body", max_body, 1, 2**31 - 1)
+        _checks.whole_number("remembers", remembers, 0, 2**31 - 1)
         self._inbox = Inbox(signers, shared, tolerance=tolerance, remembers=remembers)
         self._notify = notify
         self._max_body = max_body

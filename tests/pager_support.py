@@ -12,8 +12,8 @@ from attrs import define, field
 
 from integration_sdk._http.requests import Priority, Request, list_page
 from integration_sdk._http.responses import Response
-from integration_sdk._pager.pager import Pager
-from integration_sdk._sansio.paging.items import ItemReader, RawPage
+from integration_sdk._list.page import ItemReader, RawPage
+from integration_sdk._list.pager import Pager
 from integration_sdk.dialect import Dialect
 
 BASE = "https://service.test"

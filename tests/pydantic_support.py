@@ -13,8 +13,8 @@ import pydantic
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 from pydantic.alias_generators import to_camel
 
-from integration_sdk._sansio.codec import encode_value
-from integration_sdk._sansio.paging.items import ItemReader
+from integration_sdk._list.page import ItemReader
+from integration_sdk._records.codec import encode_value
 
 T = TypeVar("T")
 LONG = "0.1234567890123456789012345678901"

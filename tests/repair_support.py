@@ -11,14 +11,14 @@ import msgspec
 from attrs import define, field
 
 from integration_sdk._http.requests import MIB, Params
-from integration_sdk._sansio.paging.cursor import Position
-from integration_sdk._sansio.paging.drift import Keys
-from integration_sdk._sansio.paging.items import ItemReader
-from integration_sdk._sansio.paging.page_queue import PageQueue, PageRequest
-from integration_sdk._sansio.paging.page_size import PageSize
-from integration_sdk._sansio.paging.page_walk import PageWalk
-from integration_sdk._sansio.paging.repair import RepairWalk
-from integration_sdk._sansio.paging.walk import Walk
+from integration_sdk._list.cursor import Position
+from integration_sdk._list.drift import Keys
+from integration_sdk._list.page import ItemReader
+from integration_sdk._list.page_queue import PageQueue, PageRequest
+from integration_sdk._list.page_size import PageSize
+from integration_sdk._list.page_walk import PageWalk
+from integration_sdk._list.repair import RepairWalk
+from integration_sdk._list.walk import Walk
 from tests.pager_support import open_page
 from tests.paging_worlds import first_request
 

@@ -15,8 +15,8 @@ from typing import Any
 from attrs import define, field
 
 from integration_sdk._http import CallOptions, RetryPolicy, Session
+from integration_sdk._http.credentials import Hidden
 from integration_sdk._http.gate import Refusal
-from integration_sdk._http.key import Hidden
 from integration_sdk._http.requests import Request, Safety
 from integration_sdk._http.responses import Failure, Response
 from integration_sdk._http.transport import Transmission

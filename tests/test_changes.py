@@ -18,17 +18,17 @@ from hypothesis import strategies as st
 
 from integration_sdk import Client
 from integration_sdk._http.requests import MIB, Params, Request, list_page
-from integration_sdk._lists import Listing
-from integration_sdk._sansio.paging.changes import (
+from integration_sdk._list.changes import (
     ChangesFilter,
     ChangeWalk,
     read_moment,
     write_moment,
 )
-from integration_sdk._sansio.paging.cursor import Position, read_cursor, write_cursor
-from integration_sdk._sansio.paging.drift import Keys
-from integration_sdk._sansio.paging.items import ItemReader
-from integration_sdk._sansio.paging.page_queue import PageQueue
+from integration_sdk._list.cursor import Position, read_cursor, write_cursor
+from integration_sdk._list.drift import Keys
+from integration_sdk._list.page import ItemReader
+from integration_sdk._list.page_queue import PageQueue
+from integration_sdk._lists import Listing
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import BadRequest, ConfigurationError, PaginationError
 from integration_sdk.sandbox import Sandbox

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from integration_sdk._sansio import codec, shapes
+from integration_sdk._records import codec, shapes
 from integration_sdk.errors import InvalidRecord, MalformedResponse
 from integration_sdk.models import ErrorBody, Page, PropertyDescription, PushOperation, PushStatus
 

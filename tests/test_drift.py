@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from integration_sdk._sansio.paging.drift import DriftWatch, Keys, shortfall
-from integration_sdk._sansio.paging.items import ItemReader, RawPage
+from integration_sdk._list.drift import DriftWatch, Keys, shortfall
+from integration_sdk._list.page import ItemReader, RawPage
 from tests.pager_support import open_page
 
 READER = ItemReader.of()

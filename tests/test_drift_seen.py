@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from integration_sdk import Client
 from integration_sdk._http.requests import Request, list_page
 from integration_sdk._http.responses import Response
-from integration_sdk._pager.pager import Pager
-from integration_sdk._sansio.paging.drift import Order
+from integration_sdk._list.drift import Order
+from integration_sdk._list.pager import Pager
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import DriftWarning, ResultSetChanged
 from integration_sdk.sandbox import Sandbox

@@ -12,7 +12,7 @@ import pytest
 from attrs import evolve
 
 from integration_sdk import errors
-from integration_sdk._caller import read_push
+from integration_sdk._context import read_push
 from integration_sdk._http.requests import Request, Safety
 from integration_sdk._http.responses import (
     Response,
@@ -20,8 +20,8 @@ from integration_sdk._http.responses import (
     read_error,
     read_json,
 )
-from integration_sdk._sansio.codec import encode_value
-from integration_sdk._sansio.options.options import Problem, ProblemCode
+from integration_sdk._options.check import Problem, ProblemCode
+from integration_sdk._records.codec import encode_value
 from integration_sdk.models import (
     ErrorBody,
     OutcomeStatus,

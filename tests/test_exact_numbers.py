@@ -15,7 +15,7 @@ from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
 from integration_sdk._push.answers import read_full
 from integration_sdk._push.table import new_intent
-from integration_sdk._sansio.codec import decode_json, encode_value
+from integration_sdk._records.codec import decode_json, encode_value
 from integration_sdk._store import SqliteJournal
 from integration_sdk._store.row import Lane
 from integration_sdk.models import PushOperation

@@ -15,8 +15,8 @@ import msgspec
 import pytest
 from typing_extensions import TypeAliasType
 
-from integration_sdk._sansio.codec import encode_record
-from integration_sdk._sansio.paging.items import ItemReader
+from integration_sdk._list.page import ItemReader
+from integration_sdk._records.codec import encode_record
 from integration_sdk.errors import ConfigurationError
 
 

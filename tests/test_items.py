@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._sansio.codec import encode_record
-from integration_sdk._sansio.model_fields import camel
-from integration_sdk._sansio.paging.items import ItemReader, PageItems, collector_paused
+from integration_sdk._list.page import ItemReader, PageItems, collector_paused
+from integration_sdk._records.classes import camel
+from integration_sdk._records.codec import encode_record
 from integration_sdk.errors import ConfigurationError, InvalidItem
 from tests.pager_support import FakeService, open_page
 

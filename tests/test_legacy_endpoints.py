@@ -15,7 +15,7 @@ import pytest
 from integration_sdk import Client, errors
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response, read_error
-from integration_sdk._sansio.codec import encode_value
+from integration_sdk._records.codec import encode_value
 from integration_sdk.sandbox import Sandbox
 
 pytestmark = pytest.mark.virtual_time

@@ -15,8 +15,8 @@ from attrs import define, field
 from integration_sdk._http import CallOptions
 from integration_sdk._http.call import Call
 from integration_sdk._http.fair_queue import CompanyLimits, Ticket
+from integration_sdk._http.limiter import Throttle
 from integration_sdk._http.requests import Priority
-from integration_sdk._http.throttle import Throttle
 from integration_sdk.errors import AnswerLost, NotSent, ServiceUnavailable, TooManyRequests
 from tests.session_support import (
     VirtualService,

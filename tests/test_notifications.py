@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
-from integration_sdk._sansio.notifications import (
+from integration_sdk._notifications import (
     Inbox,
     Notification,
     is_authorized,

@@ -12,10 +12,10 @@ import attrs
 import msgspec
 import pytest
 
-from integration_sdk._sansio.codec import encode_value
-from integration_sdk._sansio.options import words
-from integration_sdk._sansio.options.options import Problem, ProblemCode, PushOptions, Severity
-from integration_sdk._sansio.shapes import structure
+from integration_sdk._options import words
+from integration_sdk._options.check import Problem, ProblemCode, PushOptions, Severity
+from integration_sdk._records.codec import encode_value
+from integration_sdk._records.shapes import structure
 from integration_sdk.models import PropertyDescription
 
 Json = dict[str, Any]

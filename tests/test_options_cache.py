@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._sansio.cache import Cache
+from integration_sdk._cache import Cache
 
 
 def test_value_is_good_for_its_time_to_live() -> None:

@@ -11,10 +11,10 @@ from hypothesis import event, example, given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it ships no types
 
-from integration_sdk._sansio.codec import encode_record
-from integration_sdk._sansio.options.fields import DATE_TIME
-from integration_sdk._sansio.options.options import PushOptions
-from integration_sdk._sansio.shapes import structure
+from integration_sdk._options.check import PushOptions
+from integration_sdk._options.description import DATE_TIME
+from integration_sdk._records.codec import encode_record
+from integration_sdk._records.shapes import structure
 from integration_sdk.models import (
     OptionEntry,
     OptionRule,

@@ -18,7 +18,7 @@ import pytest
 from integration_sdk import Client, PushOperation, PushStatus, errors
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._pager.pager import Pager
+from integration_sdk._list.pager import Pager
 from integration_sdk.sandbox import Sandbox
 from tests.session_support import RawServer, answer, raw_server
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from integration_sdk._http.requests import Priority
-from integration_sdk._sansio.paging.page_size import PageSize
+from integration_sdk._list.page_size import PageSize
 from integration_sdk.errors import (
     AnswerLost,
     ApiError,

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from integration_sdk._http.requests import Request, list_page
 from integration_sdk._http.responses import Response
-from integration_sdk._pager.checkpoint import Checkpoint
-from integration_sdk._pager.pager import Pager
+from integration_sdk._list.checkpoint import Checkpoint
+from integration_sdk._list.pager import Pager
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     ApiError,

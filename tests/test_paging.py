@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from integration_sdk._http.requests import MIB
-from integration_sdk._sansio.paging.cursor import Position
-from integration_sdk._sansio.paging.items import ItemReader
-from integration_sdk._sansio.paging.page_queue import PageQueue, PageRequest
-from integration_sdk._sansio.paging.page_size import PageSize
-from integration_sdk._sansio.paging.page_walk import PageWalk
+from integration_sdk._list.cursor import Position
+from integration_sdk._list.page import ItemReader
+from integration_sdk._list.page_queue import PageQueue, PageRequest
+from integration_sdk._list.page_size import PageSize
+from integration_sdk._list.page_walk import PageWalk
 from integration_sdk.errors import MalformedResponse, PaginationError, UnsafeLink
 from tests.pager_support import open_page
 from tests.paging_worlds import (

@@ -21,10 +21,10 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from integration_sdk import Client, OutcomeStatus, PushRequest, PushStatus
-from integration_sdk._sansio.codec import decode_json, encode_record, encode_value
-from integration_sdk._sansio.options.options import PushOptions
-from integration_sdk._sansio.paging.items import ItemReader
-from integration_sdk._sansio.shapes import structure
+from integration_sdk._list.page import ItemReader
+from integration_sdk._options.check import PushOptions
+from integration_sdk._records.codec import decode_json, encode_record, encode_value
+from integration_sdk._records.shapes import structure
 from integration_sdk.errors import InvalidRecord
 from integration_sdk.models import PropertyDescription
 from integration_sdk.sandbox import Sandbox

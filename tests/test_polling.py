@@ -31,8 +31,8 @@ from integration_sdk._push.open_pushes import (
 )
 from integration_sdk._push.schedule import Schedule
 from integration_sdk._push.worth import SLOWEST, ListCheck, next_poll, patience, tolerance
-from integration_sdk._sansio.codec import decode_json
-from integration_sdk._sansio.shapes import read_operation
+from integration_sdk._records.codec import decode_json
+from integration_sdk._records.shapes import read_operation
 from integration_sdk.models import RecordRef
 
 ages = st.floats(0, 1e6)

@@ -23,7 +23,7 @@ from integration_sdk import Client, PushRequest, errors
 from integration_sdk._http.requests import Request, Safety
 from integration_sdk._http.responses import Response, read_error
 from integration_sdk._printable import printable
-from integration_sdk._sansio.codec import encode_value
+from integration_sdk._records.codec import encode_value
 from integration_sdk.cli._display import say, show_table
 from integration_sdk.sandbox import Sandbox
 from tests.cli_support import invoice, pushed, run, written

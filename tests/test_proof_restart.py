@@ -19,7 +19,7 @@ from msgspec import structs
 
 from integration_sdk import Client, OutcomeStatus, PushOutcome, PushRequest
 from integration_sdk._push.table import new_intent
-from integration_sdk._sansio.codec import canonical, encode_record
+from integration_sdk._records.codec import canonical, encode_record
 from integration_sdk._store import SqliteJournal
 from integration_sdk._store.row import Intent, Lane, Snapshot, State
 from integration_sdk.sandbox import Sandbox

@@ -14,7 +14,7 @@ KNOWN = {
     # A session's own proxy has no public name, and to pass it by in silence would be worse.
     "_http/transport.py: getattr(_default_proxy)",
     "_client.py: getattr(_caller)",  # our own
-    "_sansio/model_fields.py: hasattr(_fields)",  # documented, of named tuples
+    "_records/classes.py: hasattr(_fields)",  # documented, of named tuples
 }
 
 

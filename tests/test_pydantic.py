@@ -18,9 +18,9 @@ from pydantic import AliasPath, BaseModel, ConfigDict, Field, JsonValue, RootMod
 from pydantic.alias_generators import to_camel
 
 from integration_sdk import Client, OutcomeStatus, PushRequest, PushStatus
-from integration_sdk._pager.pager import Pager
-from integration_sdk._sansio.codec import decode_json, encode_record, encode_value
-from integration_sdk._sansio.paging.items import ItemReader
+from integration_sdk._list.page import ItemReader
+from integration_sdk._list.pager import Pager
+from integration_sdk._records.codec import decode_json, encode_record, encode_value
 from integration_sdk.errors import ConfigurationError, InvalidItem
 from integration_sdk.sandbox import Sandbox
 from tests.pager_support import FakeService

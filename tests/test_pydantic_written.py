@@ -14,9 +14,9 @@ import pydantic
 import pytest
 from pydantic import Field, RootModel, computed_field
 
-from integration_sdk._sansio.codec import encode_record
-from integration_sdk._sansio.options.options import PushOptions
-from integration_sdk._sansio.shapes import structure
+from integration_sdk._options.check import PushOptions
+from integration_sdk._records.codec import encode_record
+from integration_sdk._records.shapes import structure
 from integration_sdk.errors import InvalidRecord
 from integration_sdk.models import PropertyDescription
 from tests.pydantic_support import (

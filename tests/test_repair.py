@@ -10,8 +10,8 @@ import pytest
 from attrs import define
 
 from integration_sdk._http.requests import Params
-from integration_sdk._sansio.paging.cursor import Position, read_cursor, write_cursor
-from integration_sdk._sansio.paging.repair import MOST_WITHOUT_NEWS
+from integration_sdk._list.cursor import Position, read_cursor, write_cursor
+from integration_sdk._list.repair import MOST_WITHOUT_NEWS
 from integration_sdk.errors import PaginationError, ResultSetChanged
 from tests.pager_support import open_page
 from tests.paging_worlds import World, first_request

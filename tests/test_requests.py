@@ -10,10 +10,10 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
+from integration_sdk import _checks
 from integration_sdk._http import custom, requests
 from integration_sdk._http.requests import Priority, Safety
-from integration_sdk._sansio import arguments
-from integration_sdk._sansio.paging.links import LinkReader
+from integration_sdk._list.links import LinkReader
 from integration_sdk.dialect import Dialect, Route
 from integration_sdk.errors import ConfigurationError
 
@@ -235,13 +235,13 @@ def test_a_key_that_no_header_can_hold_is_refused(key: Any) -> None:
 
 def test_the_words_that_an_option_takes_are_named() -> None:
     """Whatever else is given, also what no set could hold."""
-    arguments.one_of("leave", "drain", ("drain", "detach"))
+    _checks.one_of("leave", "drain", ("drain", "detach"))
     odd: object
     for odd in ("Drain", None, [], True):
         with pytest.raises(ConfigurationError, match=r"^leave must be 'drain' or 'detach', not "):
-            arguments.one_of("leave", odd, ("drain", "detach"))
+            _checks.one_of("leave", odd, ("drain", "detach"))
     with pytest.raises(ConfigurationError, match="must be 'a', 'b' or 'c', not 4"):
-        arguments.one_of("x", 4, ("a", "b", "c"))
+        _checks.one_of("x", 4, ("a", "b", "c"))
 
 
 @pytest.mark.parametrize("minutes", [0, -1, 1.5, True, "60"])

@@ -13,7 +13,7 @@ import pytest
 
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response, read_error, read_json
-from integration_sdk._sansio import codec
+from integration_sdk._records import codec
 from integration_sdk.errors import (
     AnswerLost,
     ApiError,

@@ -18,7 +18,7 @@ import aiohttp
 import pytest
 
 from integration_sdk._http import CallOptions, RetryPolicy, Session, hide
-from integration_sdk._http.key import ApiKey, check_key
+from integration_sdk._http.credentials import ApiKey, check_key
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response, read_error
 from integration_sdk.errors import ConfigurationError, IntegrationError, NotSent

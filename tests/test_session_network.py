@@ -14,7 +14,7 @@ from yarl import URL
 
 from integration_sdk import Client
 from integration_sdk._http import CallOptions, Session
-from integration_sdk._http.key import ApiKey, Hidden
+from integration_sdk._http.credentials import ApiKey, Hidden
 from integration_sdk._http.origin import check_proxy
 from integration_sdk._http.transport import Transmission, Transport
 from integration_sdk.errors import (

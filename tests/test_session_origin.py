@@ -11,7 +11,7 @@ from yarl import URL
 
 from integration_sdk._http import custom
 from integration_sdk._http.requests import Request, segment
-from integration_sdk._sansio.paging.links import LinkReader
+from integration_sdk._list.links import LinkReader
 from integration_sdk.errors import ConfigurationError, UnsafeLink
 from tests.session_support import ONE_CALL, always, answer, raw_server, read, session_on
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from integration_sdk._sansio.paging import splitting
-from integration_sdk._sansio.paging.items import ItemReader
-from integration_sdk._sansio.paging.splitting import Envelope, split
+from integration_sdk._list import splitting
+from integration_sdk._list.page import ItemReader
+from integration_sdk._list.splitting import Envelope, split
 from integration_sdk.errors import MalformedResponse
 from tests.pager_support import FakeService, in_pieces, open_page, taken_impatiently
 

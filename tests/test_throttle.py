@@ -13,9 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from integration_sdk._http.fair_queue import MOST_IDLE_SHARES, Ticket
 from integration_sdk._http.gate import PROBE_PATIENCE, Refusal
+from integration_sdk._http.limiter import MOST_TRUST, Throttle
 from integration_sdk._http.requests import Priority
 from integration_sdk._http.responses import Response
-from integration_sdk._http.throttle import MOST_TRUST, Throttle
 from tests.session_support import least, most, refusal
 
 

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from benchmarks.peers._frame import COMPANY, Job, reads_async
 from integration_sdk import Client
-from integration_sdk._pager.pager import Pager
+from integration_sdk._list.pager import Pager
 
 
 @frozen

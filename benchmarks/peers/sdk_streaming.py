@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.peers._frame import COMPANY, Job, reads_async
 from integration_sdk import Client
-from integration_sdk._pager.pager import Pager
+from integration_sdk._list.pager import Pager
 
 
 @asynccontextmanager

@@ -9,14 +9,14 @@ from typing import Any
 
 from attrs import Attribute, define, evolve, field, frozen
 
+from integration_sdk._checks import is_number
+from integration_sdk._http.credentials import Hidden
 from integration_sdk._http.failures import lost
 from integration_sdk._http.fair_queue import Ticket
-from integration_sdk._http.key import Hidden
 from integration_sdk._http.requests import Phase, Priority, Request
 from integration_sdk._http.responses import Failure, Reply, Response, read_error
 from integration_sdk._http.retry import RetryPolicy
 from integration_sdk._http.transport import Transmission
-from integration_sdk._sansio.arguments import is_number
 from integration_sdk.errors import ClientClosed, ConfigurationError, IntegrationError, NotSent
 
 

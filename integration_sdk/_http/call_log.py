@@ -12,10 +12,10 @@ from contextvars import ContextVar
 from attrs import define, field, frozen
 
 from integration_sdk._http.call import Call
+from integration_sdk._http.limiter import Throttle
 from integration_sdk._http.responses import Response
 from integration_sdk._http.retry import RetryBudget
-from integration_sdk._http.throttle import Throttle
-from integration_sdk._sansio.shapes import read_error_body
+from integration_sdk._records.shapes import read_error_body
 from integration_sdk.errors import ApiError, IntegrationError
 
 _log = logging.getLogger("integration_sdk.session")

@@ -9,9 +9,9 @@ from enum import Enum
 from typing import Any
 from urllib.parse import quote
 
+from integration_sdk._checks import is_number, sendable
 from integration_sdk._http.requests import Request, Safety
-from integration_sdk._sansio.arguments import is_number, sendable
-from integration_sdk._sansio.codec import encode_value
+from integration_sdk._records.codec import encode_value
 from integration_sdk.errors import ConfigurationError
 
 

@@ -18,8 +18,8 @@ from attrs import define, field
 from integration_sdk._http.call import Call
 from integration_sdk._http.fair_queue import Ticket
 from integration_sdk._http.gate import Refusal
+from integration_sdk._http.limiter import Throttle
 from integration_sdk._http.responses import Response
-from integration_sdk._http.throttle import Throttle
 from integration_sdk._http.transport import Carrier
 from integration_sdk.errors import ClientClosed
 

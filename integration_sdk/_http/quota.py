@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 
 from integration_sdk._answer_parts import Quota
 from integration_sdk._http.retry_after import UNIX_TIMES_BEGIN
-from integration_sdk._sansio.codec import parse_utc, to_utc
+from integration_sdk._records.codec import parse_utc, to_utc
 
 
 def read_quota(headers: Mapping[str, str], received_at: float) -> Quota | None:

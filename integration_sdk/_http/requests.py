@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 from attrs import evolve, field, frozen
 
-from integration_sdk._sansio.arguments import sendable, true_or_false, whole_number
-from integration_sdk._sansio.codec import encode_record, encode_value
+from integration_sdk._checks import sendable, true_or_false, whole_number
+from integration_sdk._records.codec import encode_record, encode_value
 from integration_sdk.dialect import Dialect, Route
 from integration_sdk.errors import ConfigurationError
 

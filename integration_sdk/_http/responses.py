@@ -18,8 +18,8 @@ from integration_sdk._http import judgement
 from integration_sdk._http.judgement import Meaning
 from integration_sdk._http.requests import Phase, Request, Safety
 from integration_sdk._http.retry_after import retry_after, service_time
-from integration_sdk._sansio.codec import LATEST, Json, decode_json
-from integration_sdk._sansio.shapes import read_error_body
+from integration_sdk._records.codec import LATEST, Json, decode_json
+from integration_sdk._records.shapes import read_error_body
 from integration_sdk.errors import (
     BY_STATUS,
     AccountExpired,

@@ -12,10 +12,10 @@ from typing import Any, Final
 import backoff
 from attrs import Attribute, define, field, frozen
 
+from integration_sdk._checks import is_number
 from integration_sdk._http import judgement
 from integration_sdk._http.judgement import About, Meaning
 from integration_sdk._http.requests import Request
-from integration_sdk._sansio.arguments import is_number
 from integration_sdk.errors import ConfigurationError
 
 Jitter = Callable[[float], float]

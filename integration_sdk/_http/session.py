@@ -29,9 +29,10 @@ from integration_sdk._answer_parts import Quota
 from integration_sdk._http import judgement
 from integration_sdk._http.call import Call, CallOptions, ended, too_late, turned_away
 from integration_sdk._http.call_log import CallInfo, CallLog, SessionStats
+from integration_sdk._http.credentials import ApiKey, ApiKeySource, Hidden, hide
 from integration_sdk._http.gate import Refusal
 from integration_sdk._http.judgement import OFFLINE, About, Meaning
-from integration_sdk._http.key import ApiKey, ApiKeySource, Hidden, hide
+from integration_sdk._http.limiter import Throttle
 from integration_sdk._http.loop_state import GateClosed, LoopState
 from integration_sdk._http.origin import check_base_url, check_proxy
 from integration_sdk._http.quota import read_quota
@@ -44,9 +45,8 @@ from integration_sdk._http.retry import (
     has_attempt_left,
 )
 from integration_sdk._http.slot import Slot
-from integration_sdk._http.throttle import Throttle
 from integration_sdk._http.transport import CONNECTIONS, Carrier, Transmission, Transport
-from integration_sdk._sansio.shapes import is_services_own
+from integration_sdk._records.shapes import is_services_own
 from integration_sdk.errors import ClientClosed, NotSent
 
 if TYPE_CHECKING:

@@ -32,6 +32,7 @@ from aiohttp.connector import Connection
 from attrs import define, field
 from yarl import URL
 
+from integration_sdk._http.credentials import ApiKey, Hidden
 from integration_sdk._http.failures import (
     ERRORS,
     Lost,
@@ -40,10 +41,9 @@ from integration_sdk._http.failures import (
     reason,
     too_large,
 )
-from integration_sdk._http.key import ApiKey, Hidden
 from integration_sdk._http.requests import Request, Safety
 from integration_sdk._http.responses import Failure, Reply, Response
-from integration_sdk._strays import is_cancelled
+from integration_sdk._system import current_task_cancelled
 from integration_sdk._version import __version__
 from integration_sdk.errors import ClientClosed, ConfigurationError
 
@@ -309,7 +309,7 @@ class Transport:
             finally:
                 answer.release()  # closes the connection, if anything is left to read
         except (*ERRORS, asyncio.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError) and is_cancelled():
+            if isinstance(error, asyncio.CancelledError) and current_task_cancelled():
                 raise
             return failure(
                 request,

@@ -24,8 +24,8 @@ from integration_sdk._http.requests import Phase, Request
 from integration_sdk._http.responses import Reply, Response
 from integration_sdk._http.retry_after import retry_after, service_time
 from integration_sdk._push.table import ACKNOWLEDGED, SendResult
-from integration_sdk._sansio.codec import decode_json, parse_utc
-from integration_sdk._sansio.shapes import read_operation
+from integration_sdk._records.codec import decode_json, parse_utc
+from integration_sdk._records.shapes import read_operation
 from integration_sdk.errors import ApiError, IntegrationError, MalformedResponse
 from integration_sdk.models import PushChange, PushOperation, PushStatus, RecordRef, Validation
 

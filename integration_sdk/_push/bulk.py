@@ -27,7 +27,7 @@ from integration_sdk._push.places import Place
 from integration_sdk._push.push import Push
 from integration_sdk._push.sender import Sender
 from integration_sdk._push.tasks import this_task
-from integration_sdk._strays import is_cancelled
+from integration_sdk._system import current_task_cancelled
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import PushOutcome, PushRequest
 
@@ -237,7 +237,7 @@ class Bulk:
             self._failure = self._failure or error  # even if all has been pulled by now
             self._under_way.discard(push)
             self.stop()
-        if is_cancelled():
+        if current_task_cancelled():
             raise asyncio.CancelledError
 
     async def _pull_one(self, input_: AsyncIterator[PushRequest]) -> PushRequest | None:

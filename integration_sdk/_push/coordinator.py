@@ -19,6 +19,13 @@ from typing import Any, Final, Literal, Self, get_args
 
 from attrs import evolve
 
+from integration_sdk._checks import (
+    is_number,
+    one_of,
+    seconds,
+    true_or_false,
+    whole_number,
+)
 from integration_sdk._http.retry import RetryPolicy
 from integration_sdk._push import clock, decisions, outcomes
 from integration_sdk._push.bulk import Bulk, PushRun, RaiseOn, checked
@@ -33,13 +40,6 @@ from integration_sdk._push.push_list import PushList, Service
 from integration_sdk._push.push_protocol import PushProtocol
 from integration_sdk._push.sender import CheckRecord, Sender
 from integration_sdk._push.tracker import PushTracker
-from integration_sdk._sansio.arguments import (
-    is_number,
-    one_of,
-    seconds,
-    true_or_false,
-    whole_number,
-)
 from integration_sdk._store.store import Store, is_path, is_url
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ClientClosed, ConfigurationError

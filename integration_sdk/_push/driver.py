@@ -37,7 +37,7 @@ from integration_sdk._push.table import SendResult
 from integration_sdk._push.tasks import this_task
 from integration_sdk._store import Journal
 from integration_sdk._store.row import Intent
-from integration_sdk._strays import is_cancelled
+from integration_sdk._system import current_task_cancelled
 from integration_sdk.errors import (
     AnswerLost,
     IntegrationError,
@@ -173,7 +173,7 @@ class ProtocolDriver:
 
     async def sleep(self, seconds: float) -> float | None:
         """Return the time after so many seconds; None if the block is left, or we are cancelled."""
-        if is_cancelled():
+        if current_task_cancelled():
             return None
         try:
             async with asyncio.timeout(seconds):
@@ -210,7 +210,7 @@ class ProtocolDriver:
 
     async def _reply(self, row: Intent, call: Request) -> Reply:
         """Wait for a turn, put on record that the push is sent, and send it."""
-        if is_cancelled():
+        if current_task_cancelled():
             return _broken_off(Phase.NEVER_LEFT, CANCELLED)
         task, phase = this_task(), Phase.NEVER_LEFT
         self._in_line.add(task)

@@ -26,7 +26,7 @@ from integration_sdk._push.searches import Searches
 from integration_sdk._push.table import DUTY, Duty
 from integration_sdk._push.tasks import Tasks
 from integration_sdk._store.row import Intent, Snapshot, State
-from integration_sdk._strays import is_cancelled
+from integration_sdk._system import current_task_cancelled
 from integration_sdk.errors import IntegrationError, JournalError, NotSent
 from integration_sdk.models import PushOperation, PushRequest
 
@@ -232,7 +232,7 @@ class PushProtocol:
             self._reconciling.discard(company_id)
             self._searches.begin(company_id, clock.now())
         self._tell(company_id)
-        if is_cancelled() and self.ledger.searched(company_id):
+        if current_task_cancelled() and self.ledger.searched(company_id):
             self.reconcile(company_id)  # it has ended early
 
     def _tell(self, company_id: str) -> None:

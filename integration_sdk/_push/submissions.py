@@ -13,7 +13,7 @@ from integration_sdk._http.judgement import About, about
 from integration_sdk._http.requests import Request
 from integration_sdk._push import outcomes
 from integration_sdk._push.table import new_intent
-from integration_sdk._sansio.codec import canonical, decode_json
+from integration_sdk._records.codec import canonical, decode_json
 from integration_sdk._store.row import NOT_THERE, Intent, Lane, State
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (

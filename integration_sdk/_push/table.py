@@ -49,7 +49,7 @@ from integration_sdk._http import judgement
 from integration_sdk._http.judgement import Meaning
 from integration_sdk._http.requests import Phase, Safety
 from integration_sdk._push.agreement import natural_value
-from integration_sdk._sansio.shapes import is_error_body
+from integration_sdk._records.shapes import is_error_body
 from integration_sdk._store.row import CREATES, DOUBTED, Intent, Lane, State
 from integration_sdk.errors import IntegrationError
 from integration_sdk.models import PushOperation

@@ -20,10 +20,10 @@ from contextlib import closing, suppress
 from itertools import chain
 from pathlib import Path
 
-from integration_sdk._disk import sync_directory
 from integration_sdk._store import place, schema
 from integration_sdk._store.reading import UNUSABLE, JournalReader, code, is_empty
 from integration_sdk._store.row import SETTLED, Fenced, Intent, KeyClaimed, RowRefused, Snapshot
+from integration_sdk._system import sync_directory
 from integration_sdk.errors import JournalError
 
 _UNCERTAIN = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from integration_sdk._sansio.arguments import is_number, whole_number
+from integration_sdk._checks import is_number, whole_number
 from integration_sdk._store.database import PostgresJournal
 from integration_sdk._store.journal import Journal
 from integration_sdk._store.memory import KeyJournal

@@ -10,7 +10,7 @@ from attrs import Factory, define
 
 from integration_sdk._printable import printable
 from integration_sdk._push.push import Push, PushEvent
-from integration_sdk._sansio.codec import encode_value
+from integration_sdk._records.codec import encode_value
 from integration_sdk.cli._display import discard, stdout
 from integration_sdk.cli._records import Line, NoRecord
 from integration_sdk.errors import InvalidRecord, PushInDoubt

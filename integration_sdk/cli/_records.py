@@ -24,7 +24,7 @@ import msgspec
 from attrs import Factory, define, frozen
 
 from integration_sdk._push.agreement import value_at
-from integration_sdk._sansio.codec import encode_sorted
+from integration_sdk._records.codec import encode_sorted
 from integration_sdk.errors import ConfigurationError, InvalidRecord
 from integration_sdk.models import PushRequest
 

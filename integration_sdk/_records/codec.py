@@ -1,0 +1,157 @@
+"""Reads and writes JSON with msgspec, with names, numbers and dates as the service writes them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, Final
+
+import msgspec
+
+from integration_sdk._records.writing import to_plain
+from integration_sdk.errors import InvalidRecord, MalformedResponse
+
+Json = Any
+EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
+LATEST: Final = datetime.max.replace(tzinfo=UTC)
+
+_decode_any: Final = msgspec.json.Decoder().decode
+_decode_exact: Final = msgspec.json.Decoder(float_hook=Decimal).decode
+_ESCAPE: Final = rb"(?s)\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>u[dD][89a-fA-F]..)|.)"
+"""Matches an escape in a JSON string: a surrogate pair, half of one, or any other."""
+_UNWRITABLE: Final = (TypeError, ValueError, ArithmeticError, msgspec.MsgspecError)
+_encode: Final = msgspec.json.Encoder(decimal_format="number").encode
+encode_sorted: Final = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
+"""Writes plain values, the members of each object in the order of their names."""
+
+
+def decode_json(body: bytes, *, exact: bool = False) -> Json:
+    """Return the value of a JSON text; with *exact*, fractions are Decimals.
+
+    Raises:
+        MalformedResponse: It is not JSON, or nested too deeply.
+    """
+    try:
+        return (_decode_exact if exact else _decode_any)(body)
+    except ArithmeticError:  # of Decimal: an exponent of 19 digits
+        raise MalformedResponse("the answer is not valid JSON: Number out of range") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedResponse(f"the answer is not valid JSON: {error}") from None
+
+
+def without_halves(body: bytes | bytearray) -> bytes:
+    """Return *body* with a replacement character for each half of a surrogate pair."""
+    return re.sub(_ESCAPE, lambda found: rb"\ufffd" if found["half"] else found[0], body)
+
+
+def encode_value(value: Any) -> bytes:
+    """Return *value* as JSON; Decimals become numbers, dates ISO 8601.
+
+    Objects are written with the names that they are read with: ``due_date`` as ``dueDate``.
+
+    Raises:
+        InvalidRecord: It holds something that JSON cannot represent.
+    """
+    try:
+        plain = _as_plain(value)
+        body = _written(plain)
+        if b"null" in body or b"NaN" in body or b"Infinity" in body:
+            _refuse_nan(plain, "$")
+    except RecursionError:
+        reason = "it is nested too deeply, or contains itself"
+        raise InvalidRecord(f"cannot be written as JSON: {reason}") from None
+    except _UNWRITABLE as error:
+        raise InvalidRecord(f"cannot be written as JSON: {error}") from None
+    return body
+
+
+def _as_plain(value: Any) -> Any:
+    try:
+        return to_plain(value)
+    except ValueError as error:
+        raise ValueError(f"{error}, at {_culprit(value, '$', to_plain)}") from None
+
+
+def _written(plain: Any) -> bytes:
+    try:
+        return _encode(plain)
+    except _UNWRITABLE as error:
+        raise ValueError(f"{error}, at {_culprit(plain, '$', _encode)}") from None
+
+
+def _culprit(value: Any, path: str, write: Callable[[Any], object]) -> str:
+    """Return the path of the first thing in *value* that *write* refuses."""
+    for step, member in _members(value):
+        try:
+            write(member)
+        except _UNWRITABLE:
+            return _culprit(member, f"{path}{step}", write)
+    return path
+
+
+def _members(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        yield from ((f".{name}", member) for name, member in value.items())
+    elif isinstance(value, list):
+        yield from ((f"[{index}]", member) for index, member in enumerate(value))
+
+
+def encode_record(record: Any) -> bytes:
+    """Return a record as JSON.
+
+    Raises:
+        InvalidRecord: It is not an object, or holds something that JSON cannot represent.
+    """
+    body = encode_value(record)
+    if not body.startswith(b"{"):
+        raise InvalidRecord(
+            f"a record must be an object (a mapping, attrs class, dataclass, pydantic model or "
+            f"Struct), not {type(record).__name__}"
+        )
+    return body
+
+
+def canonical(body: bytes) -> bytes:
+    """Return the JSON text that every order of the members in *body* has in common."""
+    return encode_sorted(_decode_exact(body))
+
+
+def _refuse_nan(value: Any, path: str) -> None:
+    """Raise ValueError for NaN and infinities, which msgspec would write as null."""
+    for step, member in _members(value):
+        _refuse_nan(member, f"{path}{step}")
+    if not _is_finite(value):
+        raise ValueError(f"{path} is {value}, which is not a JSON number")
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, Decimal):
+        return value.is_finite()  # math.isfinite would make 1e400 a float, which is infinite
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def parse_utc(value: Any, _: Any = datetime) -> datetime:
+    """Return an ISO 8601 text as an aware datetime in UTC.
+
+    Assumed: a time without an offset is UTC; fractions beyond microseconds are cut off.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"expected an ISO 8601 text, got {value!r:.80}")
+    return to_utc(datetime.fromisoformat(value))
+
+
+def to_utc(moment: datetime) -> datetime:
+    """Return *moment* in UTC; without an offset it is taken for UTC.
+
+    Platforms write "9999-12-31T23:59:59-05:00" for "no end". In UTC that is out of range, so it
+    becomes the last possible moment: an error would lose the whole object for one odd date.
+    """
+    if moment.tzinfo is None:
+        return moment.replace(tzinfo=UTC)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        return EARLIEST if moment.year == 1 else LATEST

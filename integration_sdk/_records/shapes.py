@@ -1,0 +1,239 @@
+"""Reads the service's own objects (operations, options, errors) into the classes of ``models``.
+
+cattrs builds them: types are checked strictly, unknown fields are kept in ``extra``. Records are
+not read here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import attrs
+
+from integration_sdk._answer_parts import ErrorBody, Validation, ValidationItem
+from integration_sdk._records.classes import camel
+from integration_sdk._records.codec import Json, decode_json, parse_utc, without_halves
+from integration_sdk.errors import MalformedResponse
+
+if TYPE_CHECKING:
+    from cattrs import Converter
+
+    from integration_sdk.models import PushOperation, PushStatus
+
+T = TypeVar("T")
+_UNFIT: Final = (TypeError, ValueError, KeyError, AttributeError, RecursionError)
+"""What cattrs and the hooks below raise if a value does not fit."""
+_ASSUMED: Final = frozenset({"statusCode", "errorMessage", "changes"})
+"""Fields of an operation that the document does not name; unexpected values are tolerated."""
+
+
+def structure(value: Json, model: type[T]) -> T:
+    """Return *value* as an instance of *model*.
+
+    Raises:
+        MalformedResponse: It does not fit; the message says where.
+    """
+    try:
+        return _converter().structure(value, model)
+    except _UNFIT as error:
+        raise MalformedResponse(
+            f"it is not a documented {model.__name__}: {error!r:.200}"
+        ) from None
+
+
+def read_operation(value: Json) -> PushOperation:
+    """Return a push operation; the name of its connection may end in ``Id`` or ``Key``.
+
+    Raises:
+        MalformedResponse: It is not an object, or has no key, company or status.
+    """
+    from integration_sdk.models import PushOperation  # noqa: PLC0415 - for pushes only
+
+    if not isinstance(value, Mapping):
+        raise MalformedResponse(f"a push operation must be an object, not {value!r:.80}")
+    named = dict(value)
+    connection = named.pop("dataConnectionKey", None)
+    if named.get("dataConnectionId") is None:
+        named["dataConnectionId"] = connection
+    named["rawStatus"] = named.get("status")
+    return _what_fits(named, PushOperation, _ASSUMED)
+
+
+def _what_fits(value: Mapping[str, Any], model: type[T], loose: Collection[str]) -> T:
+    """Return *value* as *model*; a *loose* member that does not fit is kept in ``extra``."""
+    try:
+        return structure(value, model)
+    except MalformedResponse:
+        firm = {name: member for name, member in value.items() if name not in loose}
+        odd = {n: value[n] for n in value if n in loose and not _fits({**firm, n: value[n]}, model)}
+        read: Any = structure({n: member for n, member in value.items() if n not in odd}, model)
+        whole: T = attrs.evolve(read, extra={**read.extra, **odd})
+        return whole
+
+
+def _fits(value: Json, model: Any) -> bool:
+    try:
+        structure(value, model)
+    except MalformedResponse:
+        return False
+    return True
+
+
+def read_error_body(body: bytes) -> ErrorBody | None:
+    """Return the error body; None if *body* is none.
+
+    One with a code and an error but no correlationId is read too: it says what went wrong. It
+    does not prove who wrote it; see `is_services_own`.
+    """
+    value = _decoded(body)
+    if not isinstance(value, Mapping):
+        return None
+    is_short = value.get("statusCode") is not None and isinstance(value.get("error"), str)
+    is_some = is_error_body(value) or (is_short and "correlationId" not in value)
+    return _what_fits(value, ErrorBody, value.keys()) if is_some else None
+
+
+def is_services_own(body: bytes) -> bool:
+    """Whether *body* is an error body that the service itself wrote; see `is_error_body`."""
+    return is_error_body(_decoded(body))
+
+
+def _decoded(body: bytes) -> Json:
+    try:
+        return decode_json(without_halves(body))
+    except MalformedResponse:
+        return None
+
+
+def is_error_body(value: object) -> bool:
+    """Whether the service itself wrote this error, rather than a proxy in front of it.
+
+    Every error body has a correlationId, and a statusCode or an error. The statusCode is not
+    compared with the HTTP status, since samples disagree; the HTTP status counts.
+
+    Source: "Error body"; "Other rules", rule 1.
+    """
+    if not isinstance(value, Mapping):
+        return False
+    correlation = value.get("correlationId")
+    named = value.get("statusCode") is not None or value.get("error") is not None
+    return isinstance(correlation, str) and bool(correlation) and named
+
+
+# The one cattrs converter
+
+
+def _strict(kind: type[T], *also: type) -> Callable[[Any, Any], T]:
+    """Return a hook that accepts only *kind*: cattrs would read "false" as True."""
+
+    def structure(value: Any, _: Any) -> T:
+        exact = isinstance(value, (kind, *also)) and (kind is bool or not isinstance(value, bool))
+        if not exact:
+            raise TypeError(f"expected {kind.__name__}, got {value!r:.80}")
+        return kind(value)  # type: ignore[call-arg]  # str, bool, int and Decimal all take one value
+
+    return structure
+
+
+def _read_int(value: Any, _: Any) -> int:
+    """Return an int, which some platforms send as a string; refuse anything else."""
+    if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
+        return int(value)
+    return _strict_int(value, int)
+
+
+def _read_choice(value: Any, _: Any) -> Any:
+    if value is not None and not isinstance(value, str | int | float | bool):
+        raise TypeError(f"expected a plain value, got {value!r:.80}")
+    return value
+
+
+_strict_int: Final = _strict(int)
+
+
+def _register(converter: Converter, model: type[Any]) -> None:
+    """Make *converter* read *model* from camelCase names, with unknown fields in ``extra``."""
+    from cattrs.gen import make_dict_structure_fn, override  # noqa: PLC0415 - with the first object
+
+    names = {attribute.name: camel(attribute.name) for attribute in attrs.fields(model)}
+    known = frozenset(theirs for ours, theirs in names.items() if ours != "extra")
+    overrides = {
+        ours: override(omit=True) if ours == "extra" else override(rename=theirs)
+        for ours, theirs in names.items()
+    }
+    attrs.resolve_types(model)
+    build = make_dict_structure_fn(model, converter, **overrides)  # type: ignore[arg-type]  # cattrs' stub wants literals
+
+    def structure(value: Any, kind: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise TypeError(f"expected an object, got {value!r:.80}")
+        present = {name: member for name, member in value.items() if member is not None}
+        built = build(present, kind)
+        extra = {name: member for name, member in value.items() if name not in known}
+        return attrs.evolve(built, extra=extra) if extra else built
+
+    converter.register_structure_hook(model, structure)
+
+
+def _read_status(value: Any, kind: type[PushStatus]) -> PushStatus:
+    """Return the status. Assumed: new statuses may appear; an unknown one is not final."""
+    text = _strict(str)(value, str)
+    try:
+        return kind(text)
+    except ValueError:
+        return kind.UNKNOWN
+
+
+def _read_validation(value: Any, _: Any) -> Validation:
+    """Return the validation. Any content is accepted, since the document does not define it."""
+    if not isinstance(value, Mapping):
+        return Validation(extra={"validation": value})
+    known = {name: value.get(name) for name in ("errors", "warnings")}
+    items = {name: _read_items(part) for name, part in known.items() if isinstance(part, list)}
+    extra = {name: part for name, part in value.items() if name not in items and part is not None}
+    return Validation(**items, extra=extra)
+
+
+def _read_items(items: list[Any]) -> tuple[ValidationItem, ...]:
+    return tuple(_read_item(item) for item in items)
+
+
+def _read_item(item: Any) -> ValidationItem:
+    try:
+        return _converter().structure(item, ValidationItem)
+    except _UNFIT:
+        extra = {"item": item} if not isinstance(item, Mapping) else dict(item)
+        return ValidationItem(message=str(extra.get("message", item)), extra=extra)
+
+
+@cache
+def _converter() -> Converter:
+    """Return the converter, made on first use: a program that only reads lists needs none."""
+    from cattrs import Converter  # noqa: PLC0415 - with the first object
+
+    from integration_sdk import models  # noqa: PLC0415 - with the first object
+
+    converter = Converter(detailed_validation=False)
+    for kind in (str, bool):
+        converter.register_structure_hook(kind, _strict(kind))
+    converter.register_structure_hook(int, _read_int)
+    converter.register_structure_hook(datetime, parse_utc)
+    converter.register_structure_hook(models.PushStatus, _read_status)
+    converter.register_structure_hook(str | int | float | bool | None, _read_choice)
+    converter.register_structure_hook(Validation, _read_validation)
+    for model in (
+        ValidationItem,
+        models.RecordRef,
+        models.OptionEntry,
+        models.OptionRule,
+        ErrorBody,
+        models.PushChange,
+        models.PushOperation,
+        models.OptionRules,
+        models.PropertyDescription,
+    ):
+        _register(converter, model)
+    return converter
