@@ -15,6 +15,7 @@ from integration_sdk._pull.pull import Pull, PullOptions
 from integration_sdk._pull.sink import Sink
 from integration_sdk._pull.state import Identity
 from integration_sdk._store2.rows import Documents
+from integration_sdk._store2.sqlite import SqliteDocuments, SqliteThread
 from integration_sdk.errors import ConfigurationError
 
 FORMATS: Final = ("ndjson", "parquet", "duckdb", "postgres")
@@ -95,4 +96,13 @@ def open_sink(to: str | os.PathLike[str], format_: str | None, compression: str 
 
 @asynccontextmanager
 async def _documents(store: Any, default: Path) -> AsyncIterator[Documents]:
-    yield store
+    if not isinstance(store, str | os.PathLike | None):
+        yield store
+        return
+    if store is None:
+        default.parent.mkdir(parents=True, exist_ok=True)
+    file = await SqliteThread.open(default if store is None else Path(store), "default")
+    try:
+        yield SqliteDocuments(file)
+    finally:
+        await file.close()

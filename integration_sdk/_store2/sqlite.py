@@ -24,7 +24,7 @@ from urllib.parse import quote
 import msgspec
 from attrs import Factory, define, field
 
-from integration_sdk._disk import sync_directory
+from integration_sdk._system import sync_directory
 from integration_sdk._store2 import place
 from integration_sdk._store2.memory import key_claimed, next_document, stale
 from integration_sdk._store2.row import (
