@@ -146,8 +146,8 @@ _HOMES = {
             "ConfigurationError Conflict DriftWarning EndpointRemoved Forbidden IntegrationError "
             "InternalServerError InvalidItem InvalidRecord JournalError JournalInUse "
             "MalformedResponse MethodNotAllowed NotFound NotSent PaginationError PaymentRequired "
-            "PollingStopped PullError PushError PushFailed PushInDoubt PushingStopped ReferenceConflict "
-            "ResponseTooLarge ResultSetChanged ServiceUnavailable StoreUnavailable "
+            "PollingStopped PullError PushError PushFailed PushInDoubt PushingStopped "
+            "ReferenceConflict ResponseTooLarge ResultSetChanged ServiceUnavailable StoreUnavailable "
             "SyncScheduleNotAllowed TooManyRequests TransportError Unauthorized UnsafeLink "
             "WaitExpired"
         ),

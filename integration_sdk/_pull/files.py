@@ -103,7 +103,7 @@ class Files:
         try:
             marker = json.loads((self.path / MARKER).read_bytes())
         except FileNotFoundError:
-            ours = (STORE, STAGING)  # made before the marker
+            ours = (STORE, STAGING, f".{MARKER}")  # made before the marker
             others = [one.name for one in self._names() if not one.name.startswith(ours)]
             if other := min(others, default=None):
                 raise ConfigurationError(

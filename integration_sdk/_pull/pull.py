@@ -183,20 +183,22 @@ class Pull:
     async def _run(self, tell: Callable[[UnitReceipt], object]) -> Receipt:
         self._threads = ThreadPoolExecutor(2, "pull")
         try:
+            owner = await self._sink.open()
+            pairs = await self._pairs()
             async with self._store() as documents:
                 self._state = PullState(documents)
                 try:
-                    return await self._run_with_store(tell)
+                    await self._introduce(owner)
+                    return await self._run_units(pairs, tell)
                 finally:
                     await self._state.leave_round()
-                    await self._sink.aclose()
         finally:
+            await self._sink.aclose()
             self._threads.shutdown()
 
-    async def _run_with_store(self, tell: Callable[[UnitReceipt], object]) -> Receipt:
-        owner = await self._sink.open()
-        pairs = await self._pairs()
-        await self._introduce(owner)
+    async def _run_units(
+        self, pairs: list[tuple[str, str]], tell: Callable[[UnitReceipt], object]
+    ) -> Receipt:
         await self._state.join_round()
         await self._state.load_columns(self._options.data_types)
         self._units = len(pairs)

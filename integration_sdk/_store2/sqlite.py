@@ -24,7 +24,6 @@ from urllib.parse import quote
 import msgspec
 from attrs import Factory, define, field
 
-from integration_sdk._system import sync_directory
 from integration_sdk._store2 import place
 from integration_sdk._store2.memory import key_claimed, next_document, stale
 from integration_sdk._store2.row import (
@@ -40,6 +39,7 @@ from integration_sdk._store2.row import (
 )
 from integration_sdk._store2.rows import Document
 from integration_sdk._store2.waiting import to_the_end
+from integration_sdk._system import sync_directory
 from integration_sdk.errors import JournalError, fresh_copy
 
 T = TypeVar("T")
