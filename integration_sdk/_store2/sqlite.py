@@ -473,12 +473,12 @@ class SqliteThread:
             executor.shutdown(wait=False)
             raise
 
-    async def commit(self, commit: Commit) -> Any:
-        """Write all of it or nothing; if the caller is cancelled, it goes on to its end."""
+    def commit(self, commit: Commit) -> asyncio.Future[Any]:
+        """Write all of it or nothing; the future may be cancelled, the commit goes on."""
         batch, waiting = self._batch(), self._loop.create_future()
         batch.commits.append(commit)
         batch.committed.append(waiting)
-        return await waiting
+        return waiting
 
     async def do(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Return the answer of *work*, which sees all earlier commits; one transaction."""
@@ -541,20 +541,20 @@ class SqliteRows:
 
     _file: SqliteThread
     durable: bool = field(init=False, default=True)
+    shared: bool = field(init=False, default=False)
     _taken: set[str] = field(init=False, factory=set)
 
-    async def add(self, rows: Sequence[Row]) -> list[Row]:
+    def add(self, rows: Sequence[Row]) -> asyncio.Future[list[Row]]:
         """Record new rows; return for each itself, or the row that has its reference."""
-        added: list[Row] = await self._file.commit(Commit(add=rows, joins=True))
-        return added
+        return self._file.commit(Commit(add=rows, joins=True))
 
-    async def put(self, rows: Sequence[Row], add: Sequence[Row] = ()) -> None:
+    def put(self, rows: Sequence[Row], add: Sequence[Row] = ()) -> asyncio.Future[None]:
         """Record these next versions, and new rows, all or none."""
-        await self._file.commit(Commit(rows, add))
+        return self._file.commit(Commit(rows, add))
 
-    async def decide(self, row: Row, add: Sequence[Row] = ()) -> None:
+    def decide(self, row: Row, add: Sequence[Row] = ()) -> asyncio.Future[None]:
         """`put` of one row."""
-        await self.put([row], add)
+        return self.put([row], add)
 
     async def take(self, company: str) -> list[Row] | None:
         """Return the live rows of *company* once; afterwards nothing."""
@@ -569,6 +569,7 @@ class SqliteRows:
         ids: Collection[str] | None = None,
         reference: str | None = None,
         company: str | None = None,
+        state: State | None = None,
         live: bool = False,
     ) -> list[Row]:
         """Return the rows for which all conditions hold, in the order of `add`."""
@@ -576,6 +577,7 @@ class SqliteRows:
             f"id {_AMONG}": None if ids is None else _array(ids),
             "reference = ?": reference and indexed(reference),
             "company = ?": company and indexed(company),
+            "state = ?": state,
         }
         which = [one for one, value in conditions.items() if value is not None]
         which += [f"state NOT IN {_SETTLED}"] if live else []
