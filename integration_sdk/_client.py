@@ -35,7 +35,6 @@ from integration_sdk._http import (
 from integration_sdk._http.routes import check_dialect
 from integration_sdk._resources import Companies, Company, Profile
 from integration_sdk._shared_poller import SharedPoller
-from integration_sdk._store2.rows import Documents
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
 
@@ -338,7 +337,7 @@ class Client:
         format: Literal["ndjson", "parquet", "duckdb", "postgres"] | None = None,  # noqa: A002
         companies: Iterable[str] | None = None,
         full: bool = False,
-        store: integration_sdk.Store | Documents | str | os.PathLike[str] | None = None,
+        store: integration_sdk.Store | str | os.PathLike[str] | None = None,
         compression: Literal["gz", "zst"] | None = None,
         at_once: int = 16,
         max_bytes: int = 256 * requests.MIB,

@@ -295,7 +295,7 @@ async def test_places_that_are_something_else(
     (tmp_path / "others" / "data.csv").write_text("a,b")
     (tmp_path / "file").write_text("")
     out = tmp_path / "out"
-    store = MemoryDocuments()
+    store: Any = MemoryDocuments()
     await client.pull(["items"], to=out, store=store)
 
     async def refused(to: Path, **options: Any) -> str:
