@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import integration_sdk
 from integration_sdk._checks import one_of, true_or_false, whole_number
+from integration_sdk._pull.duckdb import DuckDb
 from integration_sdk._pull.files import STORE, Files, Ndjson, Parquet
 from integration_sdk._pull.pull import Pull, PullOptions
 from integration_sdk._pull.sink import Sink
@@ -55,7 +56,7 @@ def pull(
     if not options.data_types:
         raise ConfigurationError('name a data type, such as "invoices"')
     sink = open_sink(to, format_, compression)
-    place = Path(to)
+    beside = Path(f"{to}-pull.db") if sink.format == "duckdb" else Path(to) / STORE
 
     def identity(sink: Sink) -> Identity:
         return Identity(
@@ -63,7 +64,7 @@ def pull(
         )
 
     def documents() -> AbstractAsyncContextManager[Documents]:
-        return _documents(store, place / STORE)
+        return _documents(store, beside)
 
     return Pull(client, identity, sink, documents, options)
 
@@ -83,12 +84,14 @@ def open_sink(to: str | os.PathLike[str], format_: str | None, compression: str 
         ConfigurationError: There is no such format, or a package is missing.
     """
     if format_ is None:
-        format_ = "ndjson"
+        format_ = "duckdb" if str(to).endswith(".duckdb") else "ndjson"
     one_of("format", format_, FORMATS)
     if compression is not None:
         one_of("compression", compression, ("gz", "zst"))
         if format_ != "ndjson":
             raise ConfigurationError(f"compression is for ndjson; {format_} is compressed anyway")
+    if format_ == "duckdb":
+        return DuckDb(Path(to))
     if format_ == "parquet":
         return Files(Path(to), Parquet())
     return Files(Path(to), Ndjson(compression))

@@ -38,6 +38,7 @@ from integration_sdk._pull.unit import (
 )
 from integration_sdk._store2.row import Fenced
 from integration_sdk._store2.rows import Documents
+from integration_sdk._store2.waiting import to_the_end
 from integration_sdk.errors import (
     ApiError,
     BadRequest,
@@ -432,15 +433,8 @@ class Pull:
     async def _written(self, work: _Work) -> None:
         """Wait until the part that is being written is committed, even if cancelled."""
         task, work.writing = work.writing, None
-        if task is None:
-            return
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            await asyncio.wait([task])
-            if not task.cancelled():
-                task.exception()
-            raise
+        if task is not None:
+            await to_the_end(task)
 
     async def _pack_and_commit(self, work: _Work, items: list[bytes], cursor: str) -> None:
         unit = work.unit
