@@ -12,9 +12,11 @@ import integration_sdk
 from integration_sdk._checks import one_of, true_or_false, whole_number
 from integration_sdk._pull.duckdb import DuckDb
 from integration_sdk._pull.files import STORE, Files, Ndjson, Parquet
+from integration_sdk._pull.postgres import Postgres
 from integration_sdk._pull.pull import Pull, PullOptions
 from integration_sdk._pull.sink import Sink
 from integration_sdk._pull.state import Identity
+from integration_sdk._store.store import is_url
 from integration_sdk._store2.rows import Documents
 from integration_sdk._store2.sqlite import SqliteDocuments, SqliteThread
 from integration_sdk.errors import ConfigurationError
@@ -84,12 +86,15 @@ def open_sink(to: str | os.PathLike[str], format_: str | None, compression: str 
         ConfigurationError: There is no such format, or a package is missing.
     """
     if format_ is None:
-        format_ = "duckdb" if str(to).endswith(".duckdb") else "ndjson"
+        is_file = str(to).endswith(".duckdb")
+        format_ = "postgres" if is_url(to) else "duckdb" if is_file else "ndjson"
     one_of("format", format_, FORMATS)
     if compression is not None:
         one_of("compression", compression, ("gz", "zst"))
         if format_ != "ndjson":
             raise ConfigurationError(f"compression is for ndjson; {format_} is compressed anyway")
+    if format_ == "postgres":
+        return Postgres(str(to))
     if format_ == "duckdb":
         return DuckDb(Path(to))
     if format_ == "parquet":
