@@ -105,7 +105,7 @@ class Trial:
         seen = set(shown_sizes(self.disk.path, "invoices"))
         assert seen <= sizes, f"{point.steps[-1]}: readers see {seen}"
         await self.run(self._documents, full=full)
-        assert_agrees(self.sandbox, self.disk.path, after_deletions=not full)
+        await assert_agrees(self.sandbox, self.disk.path, after_deletions=not full)
         return point.is_dead
 
     async def run(self, documents: Any, *, full: bool = False) -> None:

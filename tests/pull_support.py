@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import asyncpg
+import duckdb
 import pyarrow.parquet as pq
 from attrs import define, field
 
@@ -28,18 +30,64 @@ def parts(path: Path, data_type: str, company_id: str) -> list[Path]:
     return sorted((path / data_type / f"company={company_id}").glob("part-*"))
 
 
+async def rows_in(place: Path | str, data_type: str, company_id: str) -> list[Record]:
+    if isinstance(place, str):
+        database = await asyncpg.connect(place)
+        try:
+            query = f'SELECT * FROM "{data_type}" WHERE company = $1'
+            return [dict(row) for row in await database.fetch(query, company_id)]
+        finally:
+            await database.close()
+    if place.suffix == ".duckdb":
+        with duckdb.connect(str(place)) as database:
+            table = database.sql(
+                "SELECT * FROM query_table($t) WHERE company = $c",
+                params={"t": data_type, "c": company_id},
+            ).to_arrow_table()
+            rows: list[Record] = table.to_pylist()
+            return rows
+    return [record for part in parts(place, data_type, company_id) for record in records_in(part)]
+
+
 def records_in(part: Path) -> list[Record]:
     """The records of a part, as far as a test compares them."""
     if part.name.endswith(".ndjson"):
         return [json.loads(line) for line in part.read_bytes().splitlines()]
-    rows = pq.ParquetFile(part).read().to_pylist()
-    return [{name: _as_written(value) for name, value in row.items()} for row in rows]
+    rows: list[Record] = pq.ParquetFile(part).read().to_pylist()
+    return rows
 
 
 def _as_written(value: Any) -> Any:
     if not isinstance(value, datetime):
         return value
     return value.isoformat().replace("+00:00", "Z")
+
+
+@define
+class Place:
+    """Where a pull writes to."""
+
+    to: Path | str
+    format: str
+    store: Any = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"to": self.to, "format": self.format, "store": self.store}
+
+    @property
+    def small_parts(self) -> dict[str, Any]:
+        return {**self.options, "part_bytes": 100_000}
+
+    @property
+    def appends(self) -> bool:
+        return self.format in {"ndjson", "parquet"}
+
+    def parts(self, data_type: str, company_id: str) -> set[str]:
+        """The names of the parts that readers see."""
+        if not isinstance(self.to, Path) or not self.appends:
+            return set()
+        return {part.name for part in parts(self.to, data_type, company_id)}
 
 
 @define
@@ -55,8 +103,12 @@ class Held:
     twice: list[str] = field(factory=list)
 
 
-def held(path: Path, data_type: str, company_id: str) -> Held:
-    found = [record for part in parts(path, data_type, company_id) for record in records_in(part)]
+async def held(place: Path | str, data_type: str, company_id: str) -> Held:
+    """What is in files, in a DuckDB file, or at the URL of a PostgreSQL database."""
+    found = [
+        {name: _as_written(value) for name, value in row.items()}
+        for row in await rows_in(place, data_type, company_id)
+    ]
     states = Counter((record["id"], record["modifiedDate"]) for record in found)
     return Held(
         {record["id"]: record for record in found},
@@ -72,15 +124,20 @@ FIELDS = ("id", "status", "note", "modifiedDate")
 """What the writer changes; types of all others are another test's business."""
 
 
-def assert_agrees(
-    sandbox: Sandbox, path: Path, data_type: str = "invoices", *, after_deletions: bool = False
+async def assert_agrees(
+    sandbox: Sandbox,
+    place: Path | str,
+    data_type: str = "invoices",
+    *,
+    after_deletions: bool = False,
 ) -> None:
     """Each record of the service is there in its newest state, and no state twice.
 
     after_deletions: What the service has deleted may still be there.
     """
     for company in sandbox.companies:
-        ours, theirs = held(path, data_type, company.id), at_service(sandbox, data_type, company.id)
+        ours = await held(place, data_type, company.id)
+        theirs = at_service(sandbox, data_type, company.id)
         missing = theirs.keys() - ours.newest.keys()
         extra = ours.newest.keys() - theirs.keys()
         assert not missing, f"{len(missing)} missing: {sorted(missing)[:5]}"

@@ -12,18 +12,28 @@ import pytest
 from integration_sdk import Client, ConfigurationError, PaymentRequired, PullError
 from integration_sdk._store2.memory import MemoryDocuments
 from integration_sdk.sandbox import Sandbox
+from tests.postgres import Server
 from tests.pull_support import (
+    Place,
     assert_agrees,
     at_service,
     held,
     now,
     parts,
-    records_in,
+    rows_in,
     writing,
 )
 
-FORMATS = ("ndjson", "parquet")
 SMALL_PARTS = 100_000
+
+
+@pytest.fixture(params=["ndjson", "parquet", "duckdb", "postgres"])
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "postgres":
+        server: Server = request.getfixturevalue("postgres")
+        return Place(await server.new_database(), "postgres", MemoryDocuments())
+    name = "out.duckdb" if request.param == "duckdb" else "out"
+    return Place(tmp_path / name, request.param)
 
 
 @pytest.fixture
@@ -41,18 +51,15 @@ async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
 # What is there
 
 
-@pytest.mark.parametrize("format_", FORMATS)
-async def test_each_record_comes_once(
-    sandbox: Sandbox, client: Client, tmp_path: Path, format_: Any
-) -> None:
+async def test_each_record_comes_once(sandbox: Sandbox, client: Client, place: Place) -> None:
     """A first run writes each record once, in parts; a second one finds nothing to do."""
-    pull = {"to": tmp_path, "format": format_, "part_bytes": SMALL_PARTS}
-    first = await client.pull(["invoices", "customers"], **pull)
-    again = await client.pull(["invoices", "customers"], **pull)
+    first = await client.pull(["invoices", "customers"], **place.small_parts)
+    again = await client.pull(["invoices", "customers"], **place.small_parts)
 
-    assert_agrees(sandbox, tmp_path)
+    await assert_agrees(sandbox, place.to)
+    await assert_agrees(sandbox, place.to, "customers")
     assert (first.rows, again.rows, first.errors) == (2 * (300 + 200), 0, [])
-    assert len(parts(tmp_path, "invoices", sandbox.companies[0].id)) > 3
+    assert [unit.state.rows for unit in again.units if unit.data_type == "invoices"] == [300, 300]
     assert sum(unit.requests for unit in again.units) == 4
 
 
@@ -69,64 +76,60 @@ async def test_bytes_are_those_of_the_service(
     )
 
 
-@pytest.mark.parametrize("format_", FORMATS)
-async def test_later_runs_append_what_has_changed(
-    sandbox: Sandbox, client: Client, tmp_path: Path, format_: Any
+async def test_later_runs_bring_what_has_changed(
+    sandbox: Sandbox, client: Client, place: Place
 ) -> None:
-    """Edits and inserts come as another part, in the order of their changes."""
+    """Edits and inserts, in the order of their changes; databases merge, files append."""
     company = sandbox.companies[0].id
     invoices = sandbox.data_set(company, "invoices")
-    await client.pull(["invoices"], to=tmp_path, format=format_)
+    await client.pull(["invoices"], **place.options)
     invoices.edit_at(7, {"note": "edited", "modifiedDate": now()})
     invoices.append(json.loads(invoices.sample()) | {"id": "new", "modifiedDate": now()})
 
-    receipt = await client.pull(["invoices"], to=tmp_path, format=format_)
+    receipt = await client.pull(["invoices"], **place.options)
 
     assert receipt.rows == 2
-    assert_agrees(sandbox, tmp_path)
-    assert [row["id"] for row in records_in(parts(tmp_path, "invoices", company)[-1])] == [
-        invoices.ids()[7],
-        "new",
-    ]
+    await assert_agrees(sandbox, place.to)
+    assert len(await rows_in(place.to, "invoices", company)) == 301 + place.appends
+    if place.appends:
+        rows = await rows_in(place.to, "invoices", company)
+        assert [row["id"] for row in rows[-2:]] == [invoices.ids()[7], "new"]
 
 
-@pytest.mark.parametrize("format_", FORMATS)
-async def test_a_full_run_notices_deletions(
-    sandbox: Sandbox, client: Client, tmp_path: Path, format_: Any
-) -> None:
+async def test_a_full_run_notices_deletions(sandbox: Sandbox, client: Client, place: Place) -> None:
     """They stay until a full run replaces the unit; no part has a name that was used before."""
     company = sandbox.companies[0].id
     invoices = sandbox.data_set(company, "invoices")
-    await client.pull(["invoices"], to=tmp_path, format=format_)
-    before = {part.name for part in parts(tmp_path, "invoices", company)}
+    await client.pull(["invoices"], **place.small_parts)
+    before = place.parts("invoices", company)
     deleted = invoices.ids()[3]
     invoices.delete(deleted)
 
-    await client.pull(["invoices"], to=tmp_path, format=format_)
-    assert deleted in held(tmp_path, "invoices", company).newest
-    await client.pull(["invoices"], to=tmp_path, format=format_, full=True)
+    await client.pull(["invoices"], **place.small_parts)
+    assert deleted in (await held(place.to, "invoices", company)).newest
+    receipt = await client.pull(["invoices"], **place.small_parts, full=True)
 
-    assert_agrees(sandbox, tmp_path)
-    assert not before & {part.name for part in parts(tmp_path, "invoices", company)}
+    await assert_agrees(sandbox, place.to)
+    assert not before & place.parts("invoices", company)
+    assert sorted(unit.state.rows for unit in receipt.units) == [299, 300]
 
 
-@pytest.mark.parametrize("format_", FORMATS)
-async def test_no_change_is_missed_while_reading(tmp_path: Path, format_: Any) -> None:
+async def test_no_change_is_missed_while_reading(place: Place) -> None:
     """With somebody who writes all the while, one quiet run later the sink is the service."""
     async with (
         Sandbox(companies=2, invoices=1_500) as sandbox,
         Client(sandbox.api_key, sandbox.base_url) as client,
     ):
         sandbox.faults.latency(0.01)
-        pull: Any = {"to": tmp_path, "format": format_, "part_bytes": 500_000}
+        pull = {**place.options, "part_bytes": 500_000}
         async with writing(sandbox, pause=0.003) as writers:
             await client.pull(["invoices"], **pull)
             await client.pull(["invoices"], **pull)
         await client.pull(["invoices"], **pull)
         assert sum(writer.writes for writer in writers) > 50
-        assert_agrees(sandbox, tmp_path, after_deletions=True)
+        await assert_agrees(sandbox, place.to, after_deletions=True)
         await client.pull(["invoices"], **pull, full=True)
-        assert_agrees(sandbox, tmp_path)
+        await assert_agrees(sandbox, place.to)
 
 
 async def test_new_companies_join(sandbox: Sandbox, client: Client, tmp_path: Path) -> None:
@@ -183,7 +186,7 @@ async def test_a_list_without_dates_is_read_as_a_whole(
     receipt = await client.pull(["invoices"], to=tmp_path, companies=[company])
 
     assert [unit.state.snapshot for unit in receipt.units] == [True]
-    newest = held(tmp_path, "invoices", company).newest
+    newest = (await held(tmp_path, "invoices", company)).newest
     assert newest.keys() == at_service(sandbox, "invoices", company).keys()
     assert newest[invoices.ids()[6]]["note"] == "unnoticed by dates"
 
@@ -201,7 +204,7 @@ async def test_an_empty_list_may_fill(sandbox: Sandbox, client: Client, tmp_path
     second = await client.pull(["items"], to=tmp_path, companies=[company])
 
     assert (first.rows, second.rows, first.errors) == (0, 1, [])
-    assert held(tmp_path, "items", company).newest.keys() == {records[0]["id"]}
+    assert (await held(tmp_path, "items", company)).newest.keys() == {records[0]["id"]}
 
 
 # What goes wrong
@@ -221,7 +224,7 @@ async def test_a_unit_that_fails_stops_no_other(
 
     assert errors == {(ill, "")}
     assert len(receipt.errors) == 2
-    assert_agrees(sandbox, tmp_path)
+    await assert_agrees(sandbox, tmp_path)
 
 
 async def test_an_expired_account_keeps_what_was_read(
@@ -232,12 +235,12 @@ async def test_an_expired_account_keeps_what_was_read(
 
     with pytest.raises(PaymentRequired):
         await client.pull(["invoices"], to=tmp_path, at_once=1)
-    first = len(held(tmp_path, "invoices", sandbox.companies[0].id).newest)
+    first = len((await held(tmp_path, "invoices", sandbox.companies[0].id)).newest)
     sandbox.faults.remove(rule)
     await client.pull(["invoices"], to=tmp_path)
 
     assert first == 300
-    assert_agrees(sandbox, tmp_path)
+    await assert_agrees(sandbox, tmp_path)
 
 
 async def test_a_lost_line_costs_no_part(tmp_path: Path) -> None:
@@ -254,7 +257,7 @@ async def test_a_lost_line_costs_no_part(tmp_path: Path) -> None:
         assert unit.error is not None
         assert unit.rows >= 2_000
         assert unit.rows + rest.rows == 5_000
-        assert_agrees(sandbox, tmp_path)
+        await assert_agrees(sandbox, tmp_path)
 
 
 async def test_leaving_the_loop_ends_the_run(
@@ -266,8 +269,8 @@ async def test_leaving_the_loop_ends_the_run(
     await units.aclose()  # type: ignore[attr-defined]
 
     await client.pull(["invoices", "items"], to=tmp_path)
-    assert_agrees(sandbox, tmp_path)
-    assert_agrees(sandbox, tmp_path, "items")
+    await assert_agrees(sandbox, tmp_path)
+    await assert_agrees(sandbox, tmp_path, "items")
 
 
 async def test_a_part_that_is_gone_is_missed(
@@ -284,7 +287,7 @@ async def test_a_part_that_is_gone_is_missed(
 
     assert isinstance(error.error, PullError)
     assert "lacks part-00000 of invoices/" in str(error.error)
-    assert_agrees(sandbox, tmp_path)
+    await assert_agrees(sandbox, tmp_path)
 
 
 async def test_places_that_are_something_else(

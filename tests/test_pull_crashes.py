@@ -73,10 +73,10 @@ async def test_kills_at_any_time_cost_nothing(tmp_path: Path, format_: str, kill
                 await killed(sandbox, chance, *command, *full)
         quiet = await run(*command, sandbox=sandbox)
         assert quiet.code == 0, quiet.stderr
-        assert_agrees(sandbox, out, after_deletions=True)
+        await assert_agrees(sandbox, out, after_deletions=True)
 
         assert (await run(*command, "--full", sandbox=sandbox)).code == 0
-        assert_agrees(sandbox, out)
+        await assert_agrees(sandbox, out)
 
 
 async def killed(sandbox: Sandbox, chance: random.Random, *command: str) -> None:

@@ -49,6 +49,7 @@ _SETTINGS: Final = {
     "statement_timeout": "600s",
 }
 _CONNECTIONS: Final = 4
+_LONGEST_NAME: Final = 63
 _LOCK: Final = 0x70756C6C
 _YEAR_WITH_29_FEBRUARY: Final = r"(\d\d(0[48]|[2468][048]|[13579][26])|2000)"
 _MOMENT: Final = (
@@ -62,7 +63,7 @@ _FIELDS: Final = f"""
         bool_and(jsonb_typeof(value) = 'string' AND value #>> '{{}}' ~ '{_MOMENT}')
             FILTER (WHERE NOT key = ANY($1))
     FROM batch CROSS JOIN LATERAL jsonb_each(raw) WHERE jsonb_typeof(value) <> 'null'
-        AND value NOT IN ('[]', '{{}}')
+        AND value <> '[]'
     GROUP BY 1, 2
 """
 _TYPES: Final = {
@@ -247,6 +248,8 @@ class Postgres:
             if field_ == "id":
                 continue
             column = _column(field_)
+            if len(text_name(field_).encode()) > _LONGEST_NAME:
+                raise PullError(f"{field_} is too long a name for a column of {self.target}")
             type_ = "timestamptz" if are_moments else _TYPES[kind]
             if column not in have:
                 await self._add(db, data_type, column, "jsonb" if column != field_ else type_)
@@ -369,7 +372,7 @@ def _values(columns: dict[str, str]) -> dict[str, str]:
         is_text = name != field_
         beside = columns.get(field_)
         raw = f"raw->{_literal(field_)}"
-        if is_text and beside is not None and field_ not in _RESERVED:
+        if is_text and beside is not None and _column(field_) == field_:
             # What the column beside cannot hold.
             values[name] = f"CASE WHEN NOT ({_fits(raw, field_, beside)}) THEN {raw} END"
         elif kind == "jsonb":
