@@ -18,12 +18,12 @@ import msgspec
 from attrs import define, field
 from msgspec.structs import replace
 
-from integration_sdk._pull.columns import Columns
-from integration_sdk._pull.extras import needed
+from integration_sdk._checks import needed
 from integration_sdk._pull.receipts import Receipt
 from integration_sdk._pull.sink import Packed
 from integration_sdk._pull.state import Unit
 from integration_sdk._pull.unit import Sums, UnitState
+from integration_sdk._records.columns import Columns
 from integration_sdk._store2.waiting import to_the_end
 from integration_sdk.errors import ConfigurationError, PullError
 
@@ -129,9 +129,9 @@ class DuckDb:
         import pyarrow as pa  # noqa: PLC0415 - an extra
         import pyarrow.compute as pc  # noqa: PLC0415
 
-        from integration_sdk._pull import reader  # noqa: PLC0415
+        from integration_sdk._records import arrow  # noqa: PLC0415
 
-        batch = reader.read(items, columns)
+        batch = arrow.read(items, columns)
         table = batch.table
         if "id" in table.column_names and pc.count_distinct(table["id"]).as_py() < len(table):
             numbered = table.select(["id"]).append_column("n", pa.array(range(len(table))))

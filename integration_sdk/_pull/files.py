@@ -29,12 +29,12 @@ from urllib.parse import quote
 from attrs import define, evolve, field
 from msgspec.structs import replace as evolve_state
 
-from integration_sdk._pull.columns import Columns
-from integration_sdk._pull.extras import needed
+from integration_sdk._checks import needed
 from integration_sdk._pull.receipts import Receipt
 from integration_sdk._pull.sink import Packed
 from integration_sdk._pull.state import Unit
 from integration_sdk._pull.unit import Sums, UnitState
+from integration_sdk._records.columns import Columns
 from integration_sdk._store2.row import Fenced
 from integration_sdk._system import sync_directory
 from integration_sdk.errors import ConfigurationError, PullError
@@ -395,11 +395,11 @@ class Parquet:
         import pyarrow as pa  # noqa: PLC0415 - an extra
         import pyarrow.parquet as pq  # noqa: PLC0415
 
-        from integration_sdk._pull import reader  # noqa: PLC0415
+        from integration_sdk._records import arrow  # noqa: PLC0415
 
-        batch = reader.read(items, columns)
+        batch = arrow.read(items, columns)
         sums: Sums = {}
-        for currency, column, amount in reader.sums(batch.table):
+        for currency, column, amount in arrow.sums(batch.table):
             sums.setdefault(currency, {})[column] = amount
         rows = batch.table.num_rows
         if rows:

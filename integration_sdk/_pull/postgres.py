@@ -21,13 +21,13 @@ import msgspec
 from attrs import Factory, define, field
 from msgspec.structs import replace
 
-from integration_sdk._pull.columns import Columns, text_name
+from integration_sdk._checks import needed
 from integration_sdk._pull.duckdb import OURS, quoted
-from integration_sdk._pull.extras import needed
 from integration_sdk._pull.receipts import Receipt
 from integration_sdk._pull.sink import Packed
 from integration_sdk._pull.state import Unit
 from integration_sdk._pull.unit import Sums, UnitState
+from integration_sdk._records.columns import Columns, text_name
 from integration_sdk._store2.row import Fenced
 from integration_sdk.errors import ConfigurationError, PullError
 

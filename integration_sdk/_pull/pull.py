@@ -21,7 +21,6 @@ from attrs import define, field, frozen
 
 import integration_sdk
 from integration_sdk._list.changes import MODIFIED
-from integration_sdk._pull.columns import Columns
 from integration_sdk._pull.receipts import Receipt, UnitReceipt
 from integration_sdk._pull.sink import NOTHING, Packed, Sink
 from integration_sdk._pull.state import Identity, PullState, Unit
@@ -36,6 +35,7 @@ from integration_sdk._pull.unit import (
     started,
     with_part,
 )
+from integration_sdk._records.columns import Columns
 from integration_sdk._store2.row import Fenced
 from integration_sdk._store2.rows import Documents
 from integration_sdk._store2.waiting import to_the_end

@@ -18,8 +18,8 @@ import msgspec
 from attrs import define, field
 from msgspec.structs import replace
 
-from integration_sdk._pull.columns import NO_COLUMNS, Columns
 from integration_sdk._pull.unit import UnitState
+from integration_sdk._records.columns import NO_COLUMNS, Columns
 from integration_sdk._store2.row import Stale
 from integration_sdk._store2.rows import Document, Documents
 

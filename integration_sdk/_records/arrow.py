@@ -20,9 +20,10 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 from attrs import Factory, define
 
-from integration_sdk._pull.columns import (
+from integration_sdk._records.columns import (
     FRACTION_DIGITS,
     JSON,
+    NO_COLUMNS,
     TIMESTAMP,
     Columns,
     Kind,
@@ -32,6 +33,7 @@ from integration_sdk._pull.columns import (
     text_name,
     with_text,
 )
+from integration_sdk.errors import ConfigurationError
 
 PIECE: Final = 500
 SAMPLE: Final = 1_000
@@ -104,33 +106,42 @@ def _read_whole(
     raw = _parse(items if parsed is None else parsed, columns)
     if _has_news(raw.schema, columns):
         for some in (items[:SAMPLE], items):  # all of them cost as much as ten batches
-            learned = learn(columns, _RECORD.decode_lines(b"\n".join(some)))
+            learned = learn(columns, map(_RECORD.decode, some))
             if learned != columns:
                 raise _News(learned)
         raise _Unfit  # an empty object in a column that cannot hold it
+    if not columns.fields:  # a table without columns has no rows
+        return _nothing(items)
     return Batch(_build(raw, columns, _texts(items, columns)), columns)
+
+
+def _nothing(items: Sequence[bytes]) -> Batch:
+    return Batch(pa.table({}), NO_COLUMNS, [(item, "it holds no value") for item in items])
 
 
 def _read_piece(items: Sequence[bytes], columns: Columns) -> Batch:
     try:
-        # Without the fields that are text anyway: Arrow would want one type for all their values.
-        parsed = [
-            msgspec.json.encode(
-                {
-                    name: raw
-                    for name, raw in _FIELDS.decode(item).items()
-                    if name not in columns.fields or not columns.is_text(name)
-                }
-            )
-            for item in items
-        ]
-        return _read_whole(items, columns, parsed)
-    except (_Unfit, msgspec.MsgspecError, UnicodeDecodeError):
+        return _read_whole(items, columns, [_without_texts(item, columns) for item in items])
+    except (_Unfit, ValueError, msgspec.MsgspecError):
         return _read_singly(items, columns)
 
 
-def _read_singly(items: Sequence[bytes], known: Columns) -> Batch:
-    """Read *items* one by one: what fits its column, what goes beside it, what is rejected."""
+def _without_texts(item: bytes, columns: Columns) -> bytes:
+    """Return *item* without the fields that are text: Arrow would want one type for each."""
+    json.loads(item, object_pairs_hook=_without_doubles)  # which would be gone from a dict
+    fields = {
+        name: raw
+        for name, raw in _FIELDS.decode(item).items()
+        if name not in columns.fields or not columns.is_text(name)
+    }
+    return msgspec.json.encode(fields)
+
+
+def _read_singly(items: Sequence[bytes], known: Columns, *, each: bool = False) -> Batch:
+    """Read *items* one by one: what fits its column, what goes beside it, what is rejected.
+
+    each: Have Arrow look at each alone, since it refuses one of them for a reason of its own.
+    """
     columns = known
     good: list[bytes] = []
     parsed: list[bytes] = []
@@ -142,7 +153,8 @@ def _read_singly(items: Sequence[bytes], known: Columns) -> Batch:
             columns = learn(columns, [values])
             kept, texts, columns = _shared_out(item, values, columns)
             one = msgspec.json.encode(kept)
-            _build(_parse([one], columns), columns, _texts([item], columns))
+            if each:
+                _build(_parse([one], columns), columns, _texts([item], columns))
         except (ValueError, msgspec.MsgspecError, _Unfit) as error:
             rejects.append((item, str(error) or "it does not fit"))
             continue
@@ -157,7 +169,14 @@ def _read_singly(items: Sequence[bytes], known: Columns) -> Batch:
         if not columns.is_text(field)
     }
     texts_by_field |= _texts(good, columns)
-    return Batch(_build(_parse(parsed, columns), columns, texts_by_field), columns, rejects)
+    if not columns.fields:
+        return _nothing(items)
+    try:
+        return Batch(_build(_parse(parsed, columns), columns, texts_by_field), columns, rejects)
+    except _Unfit:
+        if each:
+            raise
+        return _read_singly(items, known, each=True)
 
 
 def _shared_out(
@@ -322,6 +341,22 @@ def _moments(column: Any) -> Any:
     utc = pc.replace_substring_regex(pc.if_else(here, column, None), _IN_UTC, r"\1\2")
     offset = pc.replace_substring_regex(pc.if_else(there, column, None), _WITH_OFFSET, r"\1\2\3")
     return pc.coalesce(utc.cast(_NAIVE).cast(_UTC), offset.cast(_UTC))
+
+
+def in_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return *table* with the columns of *schema*, and no others.
+
+    Raises:
+        ConfigurationError: A column cannot be cast.
+    """
+    columns = [
+        table[name] if name in table.column_names else pa.nulls(table.num_rows)
+        for name in schema.names
+    ]
+    try:
+        return pa.table(columns, names=schema.names).cast(schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ConfigurationError(f"the items do not fit the schema: {error}") from None
 
 
 def sums(table: pa.Table) -> Iterator[tuple[str, str, str]]:
