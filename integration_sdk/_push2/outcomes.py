@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import Final, assert_never
 
@@ -13,7 +12,15 @@ from integration_sdk._http.judgement import About, about
 from integration_sdk._http.requests import Request
 from integration_sdk._push2.table import new_row
 from integration_sdk._records.codec import canonical, decode_json
-from integration_sdk._store2.row import Lane, Row, RowRefused, State, Verdict, push_name
+from integration_sdk._store2.row import (
+    Lane,
+    Row,
+    RowRefused,
+    State,
+    Verdict,
+    is_keepable,
+    push_name,
+)
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     BY_STATUS,
@@ -49,7 +56,6 @@ _DECIDED: Final = {
     "missing at the service, push it under another one",
     "resend": "It was sent again on record, as another push",
 }
-_UNKEEPABLE = re.compile("[\0\ud800-\udfff]")
 _lane = lru_cache(1024)(Lane)
 """There are few lanes and many pushes, so lanes are shared."""
 
@@ -128,12 +134,9 @@ def _check_text(name: str, text: object) -> None:
             f" not {text!r}"
         )
     if len(text) > LONGEST_REFERENCE:
-        raise ConfigurationError(f"{name} has {len(text):,} characters; {LONGEST_REFERENCE:,} at most")
-
-
-def is_keepable(text: str) -> bool:
-    """Whether every store can keep *text*."""
-    return _UNKEEPABLE.search(text) is None
+        raise ConfigurationError(
+            f"{name} has {len(text):,} characters; {LONGEST_REFERENCE:,} at most"
+        )
 
 
 def take_up(before: Row, row: Row) -> Row | None:

@@ -37,7 +37,7 @@ from integration_sdk._http.judgement import Meaning
 from integration_sdk._http.requests import Phase, Safety
 from integration_sdk._push2.agreement import natural_value
 from integration_sdk._records.shapes import is_error_body
-from integration_sdk._store2.row import Lane, Row, State
+from integration_sdk._store2.row import Lane, Row, State, is_keepable
 from integration_sdk.errors import IntegrationError
 from integration_sdk.models import PushOperation
 
@@ -186,7 +186,7 @@ class SendResult:
     def key(self) -> str | None:
         """The pushOperationKey it carries, if any."""
         key = (self.body or {}).get("pushOperationKey")
-        return key if isinstance(key, str) and key else None
+        return key if isinstance(key, str) and key and is_keepable(key) else None
 
 
 ACKNOWLEDGED = frozenset({200, 202})

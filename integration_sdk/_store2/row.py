@@ -5,8 +5,9 @@ hold: a push key has one owner, a reference has one live row, whoever writes nam
 that he has seen, and whoever lost the lease of a company writes nothing more about it.
 """
 
+import re
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import structs
@@ -27,7 +28,7 @@ class State(StrEnum):
     FINAL = "FINAL"  # the push has ended
 
 
-SETTLED = frozenset({State.REFUSED, State.FINAL})
+SETTLED: Final = frozenset({State.REFUSED, State.FINAL})
 """Nothing more happens to it, and it owns no unclaimed push."""
 
 
@@ -147,7 +148,8 @@ class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     def to(self, state: State, **changes: object) -> "Row":
         """Return the next version of the row, without what the new state needs no more."""
         if state in SETTLED or state is State.OPEN:  # neither sent nor searched for again
-            changes = {"payload": None, "snapshot": None, "candidates": (), "verdict": None} | changes
+            needless = {"payload": None, "snapshot": None, "candidates": (), "verdict": None}
+            changes = needless | changes
         return structs.replace(self, state=state, version=self.version + 1, **changes)
 
     @property
@@ -164,6 +166,14 @@ class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     def is_superseded(self) -> bool:
         """Whether another row has its reference, or may take it by decision."""
         return self.decision == "resend"
+
+
+_UNKEEPABLE: Final = re.compile("[\\0\\ud800-\\udfff]")
+
+
+def is_keepable(text: str) -> bool:
+    """Whether every store can keep *text*: it has no NUL and no half of a surrogate pair."""
+    return _UNKEEPABLE.search(text) is None
 
 
 def push_name(data_type: str, reference: str | None, company_id: str) -> str:
