@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self, get_args
 
 from attrs import evolve
-from msgspec import structs
 
 from integration_sdk._checks import is_number, one_of, seconds, true_or_false, whole_number
 from integration_sdk._http import requests
@@ -130,7 +129,7 @@ class Coordinator:
             store,
             Wire(self._service, self._dialect),
             self._poller,
-            Handles(self._on_event, lambda push, waited: d.expired(push, waited)),
+            Handles(self._on_event),
             fetch_data=self._fetch_data,
             exact=self._poller.exact,
         )

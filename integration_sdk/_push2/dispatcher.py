@@ -3,9 +3,11 @@
 `Dispatcher.step` is the only way to change a row: it writes the next version, then lets it
 `Dispatcher.arrive`, which is the only place that says what a state needs::
 
-    QUEUED    a carrier sends it (`sending`)        OPEN    the poller follows it
-    SENDING   its carrier goes on                   LOST    the company's list is searched (`search`)
-    DOUBT, CLOSED, REFUSED, FINAL: whoever waits for it is told
+    QUEUED    a carrier sends it (`sending`)
+    SENDING   its carrier goes on
+    OPEN      the poller follows it
+    LOST      the company's list is searched (`search`)
+    others    whoever waits for it is told
 
 **The store is the truth, memory a cache** of the rows of companies that this process acts for.
 Whoever writes names the version he has seen. If the store says that the row has changed, it is read
@@ -67,7 +69,7 @@ AT_ONCE: Final = 12
 CANCELLED: Final = "its task was cancelled by somebody else"
 
 
-class Moved(Exception):  # noqa: N818 - it says what happened
+class Moved(Exception):
     """The row has been changed by another writer, or is in another process's care; leave it."""
 
 
@@ -148,6 +150,9 @@ class Dispatcher:
     _commits: dict[str, asyncio.Future[Any]] = Factory(dict)
     _finals: list[tuple[Row, PushOperation]] = Factory(list)
     _like: PushOperation | None = None
+
+    def __attrs_post_init__(self) -> None:
+        self.handles.expired = self.expired
 
     # Changing a row
 

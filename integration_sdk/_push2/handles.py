@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from contextvars import Context
 
-from attrs import Factory, define
+from attrs import Factory, define, field
 
 from integration_sdk._push2 import outcomes
 from integration_sdk._push2.push import Push, PushEvent, Tally, What
@@ -22,14 +22,15 @@ class Handles:
 
     Attributes:
         on_event: The caller's, told of each `PushEvent`.
-        expired: Called with a push and the seconds it was waited for when a wait ends.
+        expired: Called with a push and the seconds it was waited for when a wait ends. The
+            dispatcher sets it.
         unsettled: Pushes without an outcome.
         idle: Set while there are none.
         tally: Counts outcomes.
     """
 
     on_event: Callable[[PushEvent], None] | None
-    expired: Callable[[Push, float], None]
+    expired: Callable[[Push, float], None] = field(init=False)
     unsettled: set[Push] = Factory(set)
     idle: asyncio.Event = Factory(asyncio.Event)
     tally: Tally = Factory(Tally)

@@ -25,8 +25,8 @@ from integration_sdk._push2.open_pushes import (
     SinglePoll,
     Trouble,
 )
-from integration_sdk._push2.wire import page_request
 from integration_sdk._push2.schedule import Schedule
+from integration_sdk._push2.wire import page_request
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     ApiError,

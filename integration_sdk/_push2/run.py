@@ -1,6 +1,6 @@
 """`Coordinator.run`: pull requests, send them, yield outcomes.
 
-A few workers pull from the caller's iterable, one at a time; each sends what it has pulled. So a run
+A few workers pull from the caller's iterable, one at a time; each sends what it has pulled. So it
 never pulls more than it can send, and whatever stops it (an early exit, an exception in the input,
 an expired account, the end of the block) stops it between two requests. Before pulling, a worker
 waits for one of ``max_open`` places, which the outcome frees, for room among the outcomes that have

@@ -182,9 +182,10 @@ class Sender:
 
     async def _push(self, push: Push) -> Exception | None:
         d = self.dispatcher
+        if d.stopped:
+            d.refuse(push, d.stopped)
+            return None
         try:
-            if d.stopped:
-                raise d.stopped
             row, call = outcomes.to_row(
                 d.wire.dialect, push.request, *self._new_ids(), durable=d.store.durable
             )
@@ -373,7 +374,7 @@ class Sender:
         return steady + self._ahead
 
     async def _withdraw(self, row: Row) -> None:
-        """Stop trying to send a row; no later process will send it either, if it is our caller's."""
+        """Stop trying to send a row; if it is our caller's, no later process will send it."""
         d = self.dispatcher
         if row.state is not State.QUEUED:
             return

@@ -57,6 +57,7 @@ class MemoryRows:
     """
 
     durable: bool = False
+    shared: bool = field(init=False, default=False)
     _rows: dict[str, Row] = field(init=False, factory=dict)  # by id, in the order of `add`
     _companies: dict[str, dict[str, None]] = field(init=False, factory=dict)  # ids of `_rows`
     _references: dict[str, str] = field(init=False, factory=dict)  # ids of those not superseded
@@ -161,6 +162,7 @@ class MemoryRows:
         ids: Collection[str] | None = None,
         reference: str | None = None,
         company: str | None = None,
+        state: State | None = None,
         live: bool = False,
     ) -> list[Row]:
         """Return the rows for which all conditions hold, in the order of `add`."""
@@ -177,7 +179,9 @@ class MemoryRows:
         return [
             row
             for row in found
-            if (company is None or row.company == company) and not (live and row.state in SETTLED)
+            if (company is None or row.company == company)
+            and state in {None, row.state}
+            and not (live and row.state in SETTLED)
         ]
 
     def _is_live(self, row_id: str) -> bool:
