@@ -15,8 +15,8 @@ from attrs import evolve
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
 from integration_sdk._options.check import Problem, ProblemCode
-from integration_sdk._push.outcomes import GRACE
-from integration_sdk._push.push import Push, PushEvent
+from integration_sdk._push2.outcomes import GRACE
+from integration_sdk._push2.push import Push, PushEvent
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     AccountExpired,
@@ -529,7 +529,7 @@ async def test_no_more_are_in_flight_than_allowed() -> None:
             flying -= call.operation == "push.create"
 
     model.send = counting  # type: ignore[method-assign, assignment]  # counts what is in flight
-    async with coordinator(model, max_in_flight=7) as pushes:
+    async with coordinator(model) as pushes:
         await asyncio.gather(*(pushes.submit(one) for one in requests(50)))
 
     assert most == 7
@@ -562,7 +562,7 @@ async def test_leaving_early_pulls_nothing_more_and_drains_what_was_sent() -> No
             yield request(pulled)
             pulled += 1
 
-    async with coordinator(model, max_open=5000, max_in_flight=8) as pushes:
+    async with coordinator(model, max_open=5000) as pushes:
         run = pushes.run(endless())
         async for _ in run:
             break
@@ -600,7 +600,7 @@ async def test_an_expired_account_stops_the_run_with_one_error() -> None:
         error(402, "Payment Required", message="account expired") if posts(model) > 100 else None
     )
     outcomes: list[PushOutcome] = []
-    async with coordinator(model, max_in_flight=8) as pushes:
+    async with coordinator(model) as pushes:
         with pytest.raises(AccountExpired):
             await collect(pushes.run(many()), into=outcomes)
         with pytest.raises(AccountExpired):
@@ -634,7 +634,7 @@ async def test_a_quota_that_is_spent_for_hours_stops_the_run_with_one_error() ->
         for pulled in range(1, 5001):
             yield request(pulled)
 
-    async with coordinator(model, max_in_flight=8) as pushes:
+    async with coordinator(model) as pushes:
         with pytest.raises(TooManyRequests) as stopped:
             await collect(pushes.run(many()), into=outcomes)
 

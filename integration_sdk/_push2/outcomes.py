@@ -115,7 +115,7 @@ def to_row(
             method=call.method,
             natural_key=request.natural_key,
             record_id=request.record_id,
-            reference=request.reference if durable else None,
+            reference=request.reference,
             idempotency_key=key,
             timeout_minutes=request.timeout_minutes,
             hashed=durable,

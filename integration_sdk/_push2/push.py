@@ -134,10 +134,10 @@ class Push:
         return True
 
     def _settle(self, outcome: PushOutcome) -> None:
-        """Set the outcome, and tell all who wait."""
-        self.outcome = outcome
-        if outcome.operation is not None:
-            self.operation = outcome.operation
+        """Set the outcome unless there is one, and tell all who wait."""
+        if self.outcome is None:
+            self.outcome = outcome
+            self.operation = outcome.operation or self.operation
         self._wake()
         if self._on_outcome:
             self._on_outcome(self)

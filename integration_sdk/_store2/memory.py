@@ -73,7 +73,7 @@ class MemoryRows:
         return [self._added(row) for row in rows]
 
     def _added(self, row: Row) -> Row:
-        holder = self._references.get(row.reference) if row.reference is not None else None
+        holder = self._references.get(row.reference or "")
         if holder is None and row.id not in self._rows:
             self._set(row)
         return self._rows[holder or row.id]
@@ -127,7 +127,7 @@ class MemoryRows:
         self._companies.setdefault(row.company, {})[row.id] = None
         if row.key is not None:
             self._keys[row.key] = None
-        if row.reference is None:
+        if row.reference is None or not self.durable:  # then a reference is a name only
             return
         if not row.is_superseded:
             self._references[row.reference] = row.id
