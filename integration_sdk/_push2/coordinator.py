@@ -351,8 +351,7 @@ class Coordinator:
 
     def notify(self, key: str) -> None:
         """Poll push *key* now; the same as `Client.notify`."""
-        if self._opened:
-            self._poller.notify(key)
+        self._opened.poller.notify(key)
 
     @property
     def progress(self) -> PushProgress:

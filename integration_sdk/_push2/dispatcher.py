@@ -265,9 +265,11 @@ class Dispatcher:
         before = self.rows.pop(row.id, None)
         if before is not None and before.key is not None:
             self.keys.pop(before.key, None)
-        rivals = self.rivals.get(row.lane)
-        if rivals is not None and rivals.pop(row.id, None) and not rivals:
-            del self.rivals[row.lane]
+        rivals = self.rivals.get(row.lane, {})
+        if row.id in rivals:
+            del rivals[row.id]
+            if not rivals:
+                del self.rivals[row.lane]
 
     def _queue(self, row: Row) -> None:
         if row.id not in self.carried:  # else its carrier sends it again
@@ -291,11 +293,11 @@ class Dispatcher:
             self._pump(company)  # if a stranger has cancelled this task
 
     def _follow(self, row: Row, fresher: Fresher, *, is_followed: bool) -> None:
-        answered = isinstance(fresher, PushOperation)
-        operation = fresher if answered else outcomes.recorded_operation(row)
+        own = fresher if isinstance(fresher, PushOperation) else None
+        operation = own or outcomes.recorded_operation(row)
         for push in self.handles.of(row.id):
             self._like = push._acknowledged(operation, self._like)
-            if answered:
+            if own is not None:
                 self.handles.tell("sent", push)
             self.handles.start_wait(push)
         if operation.is_final:

@@ -15,6 +15,7 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
+    Callable,
     Collection,
     Iterable,
     Sized,
@@ -45,7 +46,7 @@ class Refusals(Protocol):
         on_refusal: Functions that it calls after each.
     """
 
-    on_refusal: set[object]
+    on_refusal: set[Callable[[], None]]
 
     def held_back(self) -> Collection[str]:
         """Return the companies that are refused for now, though others may not be."""

@@ -205,10 +205,7 @@ class Search:
         for new, _ in news:
             if new.key is not None and d.rows.get(new.id) is new:
                 logger.info("%s was found: it is push %s", new, new.key)
-        self._forget(d.rivals)
-
-    def _forget(self, rivals: Mapping[object, object]) -> None:
-        if not rivals:
+        if not d.rivals:
             self.read.clear()
             self.found.clear()
 

@@ -153,7 +153,7 @@ class Sender:
     policy: Policy
     check: CheckRecord | None
     chance: Callable[[], float]
-    in_line: set[asyncio.Task[object]] = Factory(set)
+    in_line: set[asyncio.Task[Any]] = Factory(set)
     _key_refusals: KeyRefusals = Factory(KeyRefusals)
     _numbers: count[int] = Factory(count)
     _snapshots: OrderedDict[str, _Snapshot] = Factory(OrderedDict)
@@ -412,7 +412,7 @@ class Sender:
 
     async def _sent(self, row: Row, call: Request, snapshot: Snapshot | None) -> tuple[Row, Reply]:
         """Wait for a turn, put on record that the push is sent, and send it."""
-        task = asyncio.current_task()
+        task = this_task()
         self.in_line.add(task)
         d = self.dispatcher
         try:
@@ -420,15 +420,14 @@ class Sender:
                 self.in_line.discard(task)
                 if d.closing.is_set():
                     return row, _unsent(LEFT_BEHIND)
-                facts = {} if row.state is State.LOST else {"snapshot": snapshot}
                 row = await d.step(
                     row,
                     Event.SENT,
                     attempts=row.attempts + 1,
                     idempotency_key=row.idempotency_key,
+                    snapshot=row.snapshot if row.state is State.LOST else snapshot,
                     http_status=None,  # this and the error are of the answer before
                     error=None,
-                    **facts,
                 )
                 return row, await self._send(row, slot)
         except asyncio.CancelledError:
@@ -627,6 +626,14 @@ class Sender:
             d.tell(row)
         else:
             logger.warning("no list shows %s: it is sent again as intent %s", row, again.id)
+
+
+def this_task() -> asyncio.Task[Any]:
+    """Return the running task."""
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("a push is sent by a task")
+    return task
 
 
 def _error(result: SendResult) -> str | None:
