@@ -33,7 +33,7 @@ from integration_sdk._push2 import answers, outcomes
 from integration_sdk._push2.dispatcher import CANCELLED, Fresher, Moved
 from integration_sdk._push2.evidence import answers_another
 from integration_sdk._push2.push import Push
-from integration_sdk._push2.table import CREATES, Event, SendResult, after, classify
+from integration_sdk._push2.table import Event, SendResult, after, classify, sent_again
 from integration_sdk._store2.row import Evidence, KeyClaimed, Row, Snapshot, Stale, State
 from integration_sdk._system import current_task_cancelled
 from integration_sdk.errors import (
@@ -586,22 +586,7 @@ class Sender:
             JournalError: The decision was not recorded and does not count.
         """
         d = self.dispatcher
-        row_id, key = self._new_ids()
-        decided = after(row, Event.RESENT, decision="resend")
-        again = Row(
-            id=row_id,
-            lane=row.lane,
-            method=row.method,
-            record_id=row.record_id,
-            payload_hash=row.payload_hash,
-            natural_key=row.natural_key,
-            natural_value=row.natural_value,
-            reference=row.reference,
-            timeout_minutes=row.timeout_minutes,
-            parent=row.id,
-            idempotency_key=key if row.method == CREATES else None,
-            payload=row.payload,
-        )
+        decided, again = sent_again(row, *self._new_ids())
         made = d.store.decide(decided, [again])
         if made is not None:
             await d.committed(row.id, made)

@@ -163,6 +163,27 @@ def new_row(
     )
 
 
+def sent_again(row: Row, row_id: str, idempotency_key: str | None) -> tuple[Row, Row]:
+    """Return *row* as decided to be sent again, and the new row that is sent for it.
+
+    The old one stays a rival: its push may exist after all.
+    """
+    return after(row, Event.RESENT, decision="resend"), Row(
+        id=row_id,
+        lane=row.lane,
+        method=row.method,
+        record_id=row.record_id,
+        payload_hash=row.payload_hash,
+        natural_key=row.natural_key,
+        natural_value=row.natural_value,
+        reference=row.reference,
+        timeout_minutes=row.timeout_minutes,
+        parent=row.id,
+        idempotency_key=idempotency_key if row.method == CREATES else None,
+        payload=row.payload,
+    )
+
+
 @frozen
 class SendResult:
     """The result of one transmission.
