@@ -238,7 +238,8 @@ class Caller:
         assert self.pushes is not None
         await asyncio.sleep(dice.choice([0.0, 0.0, 1.0, 30.0]))
         try:
-            wait = dice.choice([None, None, None, 40.0])
+            wait = dice.choice([None, None, None, 40.0])  # then nobody follows it until the next life
+            wait = None if self.history.calm or self.history.weather.fileless else wait
             push = await self.pushes.submit(request, wait=wait)
         except IntegrationError as error:
             self._failed(error)
@@ -442,7 +443,7 @@ class History:
         process.tasks.add(
             self.loop.create_task(self.callers[process].main(), context=context)
         )
-        if not self.calm and self.dice.random() < 0.5:
+        if not (self.calm or self.weather.fileless) and self.dice.random() < 0.5:
             self.at(self.dice.choice([20.0, 60.0, 200.0]), partial(self._ask_to_leave, process))
 
     def _ask_to_leave(self, process: Process) -> None:
@@ -535,6 +536,8 @@ class History:
     def _judge(self) -> Iterator[str]:
         rows = self.journal.rows
         yield from self._double_sends()
+        if self.weather.fileless and all(one.dead for one in self.processes):
+            return  # an account that has expired, say, has ended it, and nothing is left of it
         for row in rows.values():
             push = self.service.by_key.get(row.key or "")
             if row.key is not None and (push is None or push.of != row.id):

@@ -415,9 +415,17 @@ class Dispatcher:
         """Whether this process sends the company's pushes; asks for that the first time."""
         if not company.is_ours:
             if company.taking is None:
-                company.taking = self.start(self._take(company))
+                company.taking = self.start(self._take_first(company))
             await asyncio.shield(company.taking)
+            if not company.is_ours and isinstance(self.stopped, JournalError):
+                raise self.stopped
         return company.is_ours
+
+    async def _take_first(self, company: Company) -> None:
+        try:
+            await self._take(company)
+        except JournalError as error:
+            self.stop(error)
 
     async def _take(self, company: Company) -> None:
         rows = await self.store.take(company.id)
@@ -460,9 +468,13 @@ class Dispatcher:
 
     async def _watch(self) -> None:
         """Hear of what other processes have changed, or left behind."""
-        while True:
-            async for name in self.store.news():
-                await self._look_at(self.company(name))
+        while not self.closing.is_set():
+            try:
+                async for name in self.store.news():
+                    await self._look_at(self.company(name))
+            except JournalError as error:
+                logger.warning("other processes are not heard: %s", error)
+                await self.sleep(1.0)
 
     async def _look_at(self, company: Company) -> None:
         if company.is_ours:
@@ -478,6 +490,11 @@ class Dispatcher:
         waited_for = company.others
         for row in await self.store.rows(ids=list(waited_for)) if waited_for else []:
             self.hear(row)
+
+    def heed(self, row: Row) -> None:
+        """Let whoever waits for a row hear of it that another process carries, from now on."""
+        self.company(row.company).others.add(row.id)
+        self.start(self.restart(row.id))  # what has happened before is no news any more
 
     def hear(self, row: Row) -> None:
         """Tell whoever waits for a row that another process carries."""
@@ -507,7 +524,7 @@ class Dispatcher:
                 self.poller.unfollow(row.key, self)
             self._drop(row)
             if self.handles.of(row.id):
-                company.others.add(row.id)
+                self.heed(row)
 
     async def restart(self, row_id: str) -> None:
         """Go on with a row that was changed elsewhere, or whose task has ended without moving it.

@@ -140,7 +140,6 @@ class Search:
         so_far, pause = 0.0, FIRST
         try:
             while asked := self._lost(company_id):
-                pause = max(pause, company.wait(self.dispatcher.now()))
                 if not await self.dispatcher.sleep(pause):
                     break
                 waited = {row: waited.get(row, 0.0) + pause for row in asked}
@@ -164,7 +163,6 @@ class Search:
     async def _sweep(self, company_id: str, wait: float) -> None:
         company = self._of(company_id)
         for _ in range(2):
-            wait = max(wait, company.wait(self.dispatcher.now()))
             if wait and not await self.dispatcher.sleep(wait):
                 return
             await self.look(company_id, {})
@@ -178,13 +176,17 @@ class Search:
 
     async def look(self, company_id: str, waited: Mapping[str, float]) -> None:
         """List the company's pushes once, and judge all rows in doubt."""
-        d = self.dispatcher
+        d, company = self.dispatcher, self._of(company_id)
+        while wait := company.wait(d.now()):
+            if not await d.sleep(wait):
+                return
         asked = d.doubts(company_id)  # the listing may lack what is sent from here on
         if not asked:
             return
-        self._of(company_id).listed.append(d.now())
+        company.listed.append(d.now())
         listing = await d.wire.list_back_to(company_id, asked)
         policy = self.policy
+        news: list[tuple[Row, None]] = []
         judging = Judging(asked, listing, policy.path_names, policy.exclusive)
         try:
             owned = await d.store.owners(judging.new)
