@@ -120,7 +120,7 @@ def after(row: Row, event: Event, **changes: object) -> Row:
 
 def restarted(row: Row) -> Row:
     """Return the row as whoever takes it over has to see it; the same where nothing changes."""
-    if TABLE[row.state][Event.RESTARTED] is row.state:
+    if TABLE[row.state].get(Event.RESTARTED, row.state) is row.state:
         return row
     return after(row, Event.RESTARTED, error="the process ended while this push was being sent")
 
