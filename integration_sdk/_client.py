@@ -350,7 +350,8 @@ class Client:
         Raises:
             ApiError: The service answered with an error.
         """
-        return await self._caller.json(custom.to_request(method, path, params=params, json=json))
+        request = custom.to_request(method, path, params=params, json=json)
+        return await self._caller.json(custom.with_replacement(self.dialect, request))
 
     def with_options(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import date
 from decimal import Decimal
@@ -9,9 +10,12 @@ from enum import Enum
 from typing import Any
 from urllib.parse import quote
 
+from attrs import evolve
+
 from integration_sdk._checks import is_number, sendable
-from integration_sdk._http.requests import Request, Safety
+from integration_sdk._http.requests import Request, Safety, replacement
 from integration_sdk._records.codec import encode_value
+from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
 
 
@@ -42,6 +46,19 @@ def to_request(
         body=None if json is None else encode_value(json),
         safety=Safety.READ if method in {"GET", "HEAD", "OPTIONS"} else Safety.WRITE,
     )
+
+
+def with_replacement(dialect: Dialect, request: Request) -> Request:
+    """Return *request* with the path that replaces its own, if that is a legacy one.
+
+    Source: "Bank data endpoints".
+    """
+    for route in dialect.routes.values():
+        if route.replacement is not None and route.method == request.method:
+            template = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(route.path))
+            if names := re.fullmatch(template, request.path):
+                return evolve(request, replacement=replacement(route, names.groupdict()))
+    return request
 
 
 def _spelt(params: Mapping[str, object]) -> Iterator[tuple[str, str]]:

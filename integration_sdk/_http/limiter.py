@@ -147,7 +147,8 @@ class Throttle:
     pace: RatePacer = field(init=False)
     _stagger: Stagger = field(init=False)
     _queue: FairQueue = field(init=False)
-    _shut: set[CompanyLimits] = field(init=False, factory=set)
+    _shut: dict[CompanyLimits, None] = field(init=False, factory=dict)
+    """Shares whose gate has closed, in that order, in which they are offered a turn again."""
     _answered_at: float = field(init=False, default=0.0)
     _trust: int = field(init=False, default=0)
     _blame: TenantThrottleDetector = field(init=False, factory=TenantThrottleDetector)
@@ -212,7 +213,7 @@ class Throttle:
             self._served_while_closed(ticket, now)
         self.pace.answered(now)
         if share.gate.answered(ticket.sent_at):
-            self._shut.discard(share)
+            self._shut.pop(share, None)
             self._accused = None if share is self._accused else self._accused
         self._leave(share)
 
@@ -315,7 +316,7 @@ class Throttle:
         share = self._queue.share(company)
         if share.gate.is_open:
             share.gate = self.gate
-            self._shut.add(share)
+            self._shut[share] = None
             self._accused = share
         self.gate = RetryAfterGate()
 
@@ -349,7 +350,7 @@ class Throttle:
     def _close(self, share: CompanyLimits, refusal: Refusal, sent_at: float, now: float) -> None:
         if refusal.company_only:
             self._forget_shut(now)
-            self._shut.add(share)
+            self._shut[share] = None
             share.gate.refused(refusal, sent_at, now, self._jitter)
             self.gate.unused(sent_at, now)  # it says nothing about the service itself
             return
@@ -369,7 +370,7 @@ class Throttle:
         for share in [one for one in self._shut if one.is_unused]:
             if now > share.gate.opens_at + FORGOTTEN_AFTER:
                 share.gate = RetryAfterGate()
-                self._shut.discard(share)
+                self._shut.pop(share, None)
 
     # Turns
 

@@ -199,12 +199,13 @@ def _on_route(
         path=route.path.format_map(quoted),
         company_id=str(company_id) if company_id is not None else None,
         safety=Safety.READ if route.method == "GET" else Safety.WRITE,
-        replacement=_replacement(route, quoted),
+        replacement=replacement(route, quoted),
         **fields,
     )
 
 
-def _replacement(route: Route, quoted: Mapping[str, str]) -> str | None:
+def replacement(route: Route, quoted: Mapping[str, str]) -> str | None:
+    """Return the path that replaces that of *route*, with the *quoted* names in it."""
     if route.replacement is None:
         return None
     return route.replacement.format_map({"connectionId": "{connectionId}", **quoted})
