@@ -311,6 +311,7 @@ class Client:
             self._caller,
             self._polling.poller,
             self.dialect,
+            base_url=self._caller.session.base_url,
             refusals=self._caller.session,
             check=self._check if wants_check(check) else None,
             **given,

@@ -22,8 +22,8 @@ from integration_sdk._http.responses import FetchPage, Response
 from integration_sdk._http.statuses import Scope, scope_of
 from integration_sdk._list.cursor import Position, write_cursor
 from integration_sdk._list.drift import DriftWatch, shortfall
-from integration_sdk._list.fetching import Fetched, Fetching, keep_large_blocks
-from integration_sdk._list.page import ItemReader, PageItems, RawPage, collector_paused
+from integration_sdk._list.fetching import Fetched, Fetching
+from integration_sdk._list.page import ItemReader, PageItems, RawPage
 from integration_sdk._list.report import ListProgress, ListReport
 from integration_sdk._list.slices import Slices
 from integration_sdk._list.walk import Walk
@@ -105,7 +105,6 @@ class Stream(Generic[T]):
             patient=not self.one_call,
         )
         self._slices = Slices(self.clock)
-        keep_large_blocks()
 
     # Items
 
@@ -150,8 +149,7 @@ class Stream(Generic[T]):
         """Append *ready* to *items*; pass items that do not fit to `unfit`."""
         while True:
             try:
-                with collector_paused():
-                    return items.extend(ready)
+                return items.extend(ready)
             except Exception as error:  # a model's own code may raise anything
                 self.unfit(error)
 

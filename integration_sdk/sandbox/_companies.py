@@ -62,21 +62,22 @@ class Company:
     id: str
     name: str
     created: float
-    description: str | None = None
+    description: str
     connections: list[Connection] = field(factory=list)
 
     def body(self) -> dict[str, Any]:
         """The company as the service shows it."""
-        return {
+        body = {
             "id": self.id,
             "name": self.name,
             "description": self.description,
             "platform": self.connections[0].platform if self.connections else "",
             "redirect": f"https://link.example.com/company/{self.id}",
             "created": iso(self.created),
-            "lastSync": iso(self.created) if self.connections else None,
             "dataConnections": [connection.body() for connection in self.connections],
         }
+        # Assumed: as published, what has never been synchronized has no such date, not a null.
+        return body | ({"lastSync": iso(self.created)} if self.connections else {})
 
     def connection(self, connection_id: str) -> Connection | None:
         """The connection *connection_id* of this company."""
@@ -97,7 +98,7 @@ def found_company(number: int, chance: random.Random, created: float) -> Company
     """The *number*-th company from the start, connected to every platform."""
     round_, n = divmod(number, len(COMPANIES))
     name = COMPANIES[n] + (f" {round_ + 1}" if round_ else "")
-    company = Company(new_uuid(chance), name, created)
+    company = Company(new_uuid(chance), name, created, f"The books of {name}")
     company.connections = [
         Connection(new_uuid(chance), company.id, package, created, online=package.pace != "never")
         for package in PLATFORMS

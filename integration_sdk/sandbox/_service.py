@@ -51,7 +51,9 @@ class Service:
         self.companies = {company.id: company for company in founded}
         self._router = Router(published=settings.published)
         chance = random.Random(f"{seed}/faults")
-        self.faults = Faults(clock, chance, self.refuse, self._router.samples)
+        self.faults = Faults(
+            clock, chance, self.refuse, self._router.samples, published=settings.published
+        )
         self.ledger = Ledger(random.Random(f"{seed}/keys"), self._take_effect)
         self.plan = Plan(settings.free_plan, now - settings.account_age_days * 86_400)
         self.quota = Quota(settings.daily_quota, settings.quota_holds)

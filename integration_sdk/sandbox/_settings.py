@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from integration_sdk.sandbox._allowed import Duration, Span, Whole, allowed, span
 from integration_sdk.sandbox._books.records import Ids
+from integration_sdk.sandbox._limits import FREE_COMPANIES
 
 CONNECTION_NAMES: Mapping[str, Literal["dataConnectionId", "dataConnectionKey"]] = {
     "document": "dataConnectionId",
@@ -48,6 +49,14 @@ class Settings:
         for name, wanted in types.items():
             allowed(wanted, name.removeprefix("_"), getattr(self, name))
         span("push_seconds", *self.push_seconds)
+        if self._api_key == "":
+            raise ValueError("api_key cannot be empty: without one, one is made from the seed")
+        if self.free_plan and self.companies > FREE_COMPANIES:
+            raise ValueError(
+                f"companies cannot be {self.companies}: the free plan holds {FREE_COMPANIES}"
+            )
+        if self.account_age_days and not self.free_plan:
+            raise ValueError("account_age_days needs free_plan: no other account expires")
 
     @property
     def published(self) -> bool:

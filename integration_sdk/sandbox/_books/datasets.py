@@ -2,7 +2,8 @@
 
 Generated records are never stored: an unchanged list is just ``range(count)``. Records that are
 pushed, updated, inserted or deleted are kept separately. Filtered and ordered reads compute the
-matching positions once per query, yielding to other tasks meanwhile.
+matching positions once per query, yielding to other tasks meanwhile. What comes out is the list as
+it is at one moment all the same.
 """
 
 from __future__ import annotations
@@ -136,19 +137,28 @@ class DataSet:
     async def _selected(self, query: str | None, order_by: str | None) -> Sequence[int]:
         if not query and not order_by:
             return self._order
-        key = (self._version, query, order_by)
-        if key not in self._selections:
-            self._selections[key] = await self._select(query, order_by)
+        if (self._version, query, order_by) not in self._selections:
+            chosen = await self._select(query, order_by)
+            self._selections[self._version, query, order_by] = chosen
             while len(self._selections) > SELECTIONS_KEPT:
                 self._selections.popitem(last=False)
-        self._selections.move_to_end(key)
-        return self._selections[key]
+        self._selections.move_to_end((self._version, query, order_by))
+        return self._selections[self._version, query, order_by]
 
     async def _select(self, query: str | None, order_by: str | None) -> Sequence[int]:
-        order: Sequence[int] = self._order
-        chooser = Chooser(query, order_by)
-        chooser.check([self.sample()], self._written.values())
-        for start in range(0, len(order), SLICE):
-            chooser.look(order[start : start + SLICE], self._rows(order[start : start + SLICE]))
-            await asyncio.sleep(0)
+        """Return the matching positions of the list as it is when this returns."""
+        # Where the list changes in a pause, a record may have moved to where it was looked for
+        # already. So it is read once more then, without pauses.
+        for pauses in (True, False):
+            version, chooser = self._version, Chooser(query, order_by)
+            chooser.check([self.sample()], self._written.values())
+            for start in range(0, len(self), SLICE):
+                numbers = self._order[start : start + SLICE]
+                chooser.look(numbers, self._rows(numbers))
+                if pauses:
+                    await asyncio.sleep(0)
+                if version != self._version:
+                    break
+            else:
+                break
         return array("q", chooser.chosen())

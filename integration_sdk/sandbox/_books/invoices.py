@@ -94,8 +94,10 @@ class Invoices:
         return {
             "currency": chance.choice(("GBP", "GBP", "EUR", "USD")),
             "currencyRate": Decimal("1.00"),
-            "lineItems": entries,
-            "paymentAllocations": _allocations(paid),
+            "lineItems": [
+                {**entry, "trackingCategoryRefs": [], "isDirectIncome": False} for entry in entries
+            ],
+            "paymentAllocations": _allocations(paid, midnight(n, later=30)),
             "withholdingTax": [],
             "salesOrderRefs": [],
             "totalDiscount": Decimal("0.00"),
@@ -120,12 +122,11 @@ def _paid(status: str, total: Decimal) -> Decimal:
     return (total / 2).quantize(CENT) if status == "PartiallyPaid" else Decimal("0.00")
 
 
-def _allocations(paid: Decimal) -> list[dict[str, Any]]:
+def _allocations(paid: Decimal, day: str) -> list[dict[str, Any]]:
     if not paid:
         return []
-    return [
-        {"payment": {"currency": "GBP", "totalAmount": paid}, "allocation": {"totalAmount": paid}}
-    ]
+    payment = {"currency": "GBP", "totalAmount": paid, "paidOnDate": day}
+    return [{"payment": payment, "allocation": {"totalAmount": paid}}]
 
 
 def _dates(n: int) -> dict[str, str]:

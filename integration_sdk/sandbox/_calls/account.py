@@ -24,7 +24,7 @@ async def create_company(call: Call) -> Answer:
     service, body = call.service, call.json_object()
     name = _name(body)
     service.plan.check_companies(len(service.companies))
-    company = Company(new_uuid(service.chance), name, call.now, body.get("description"))
+    company = Company(new_uuid(service.chance), name, call.now, _description(body))
     service.companies[company.id] = company
     return answer(company.body())
 
@@ -85,7 +85,7 @@ def _company(call: Call) -> Company:
 
 
 def _changed(company: Company, body: dict[str, Any]) -> Answer:
-    company.name, company.description = _name(body), body.get("description")
+    company.name, company.description = _name(body), _description(body)
     return answer(company.body())
 
 
@@ -94,6 +94,13 @@ def _name(body: dict[str, Any]) -> str:
     if not isinstance(name, str) or not name.strip():
         raise bad_request("Name", "a company needs a name", "CreateCompany")
     return name
+
+
+def _description(body: dict[str, Any]) -> str:
+    description = body.get("description") or ""
+    if not isinstance(description, str):
+        raise bad_request("Description", "a description is a text", "CreateCompany")
+    return description
 
 
 def _check_settings(settings: dict[str, Any]) -> None:

@@ -104,6 +104,7 @@ class Rules:
         chance: Seeds the random numbers of every rule.
         refuse: Turns a refusal into an answer.
         samples: Calls that the service has, such as ``GET /companies``; others need a pattern.
+        published: Whether the service speaks the published dialect.
     """
 
     def __init__(
@@ -112,11 +113,14 @@ class Rules:
         chance: random.Random,
         refuse: Callable[[Refused], Answer],
         samples: Collection[str],
+        *,
+        published: bool,
     ) -> None:
         self._clock = clock
         self._chance = chance
         self._refuse = refuse
         self._samples = samples
+        self._published = published
         self._rules: list[Rule] = []
 
     def __iter__(self) -> Iterator[Rule]:

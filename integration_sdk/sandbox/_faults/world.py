@@ -103,8 +103,16 @@ class WorldFaults(Rules):
     def late_effect(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
         """Pushes with a deadline are TimedOut, and take effect *seconds* after it all the same.
 
-        The published service may do so, once the platform has the push; the document rules it out.
+        Only in the ``published`` dialect, whose service may do so once the platform has the push.
+
+        Raises:
+            ValueError: The dialect is the document's, which guarantees that this never happens.
         """
+        if not self._published:
+            raise ValueError(
+                'late_effect needs dialect="published": the interface document guarantees that '
+                "no push is processed after its deadline"
+            )
         draw = self._draw(seconds)
         return self._changed(lambda world: evolve(world, late_effect=draw), scope, only=PUSHES)
 

@@ -7,6 +7,7 @@ properties describe one element; what an optional parent requires is checked onl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
@@ -15,6 +16,9 @@ from typing import Any
 from attrs import field, frozen
 
 from integration_sdk.sandbox._call import Problem
+
+# Dates as the service writes them: with Z, an offset or neither. Python reads more spellings.
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII)
 
 
 @frozen
@@ -161,4 +165,4 @@ def _is_moment(text: str) -> bool:
         datetime.fromisoformat(text)
     except ValueError:
         return False
-    return True
+    return _MOMENT.fullmatch(text) is not None
