@@ -243,7 +243,8 @@ class Coordinator:
             raise d.stopped
         work = d.start(d.sender.push(push))
         await asyncio.wait([work])  # it goes on if we are cancelled
-        if not work.cancelled() and (broken := work.result()) is not None:
+        broken = None if work.cancelled() or work.exception() else work.result()
+        if broken is not None:
             raise broken
         while not d.sender.is_answered(push):  # another process sends it, or another task
             await push._next_change()

@@ -66,6 +66,8 @@ Fresher = PushOperation | IntegrationError | None
 
 AT_ONCE: Final = 12
 """Carriers of a company for rows that no run carries; the session bounds what is in flight."""
+UNHEARD: Final = 2.0
+"""Seconds until a store that could not tell the news is asked again."""
 CANCELLED: Final = "its task was cancelled by somebody else"
 
 
@@ -102,7 +104,7 @@ class Company:
 
     id: str
     is_ours: bool = False
-    taking: asyncio.Task[None] | None = None
+    taking: asyncio.Task[JournalError | None] | None = None
     queue: deque[str] = Factory(deque)
     carriers: int = 0
     others: set[str] = Factory(set)
@@ -201,7 +203,7 @@ class Dispatcher:
         except asyncio.CancelledError:
             self._commits[row_id] = future
             raise
-        except (JournalError, IntegrationError):
+        except IntegrationError:
             raise
         except Exception as error:
             raise JournalError(f"the journal broke: {error!r}") from error
@@ -296,7 +298,8 @@ class Dispatcher:
         own = fresher if isinstance(fresher, PushOperation) else None
         operation = own or outcomes.recorded_operation(row)
         for push in self.handles.of(row.id):
-            self._like = push._acknowledged(operation, self._like)
+            if own is not None or push.key is None:
+                self._like = push._acknowledged(operation, self._like)
             if own is not None:
                 self.handles.tell("sent", push)
             self.handles.start_wait(push)
@@ -413,17 +416,32 @@ class Dispatcher:
 
     async def acts_for(self, company: Company) -> bool:
         """Whether this process sends the company's pushes; asks for that the first time."""
-        if not company.is_ours:
-            if company.taking is None:
-                company.taking = self.start(self._take(company))
-            await asyncio.shield(company.taking)
+        while not company.is_ours:
+            taking = company.taking = company.taking or self.start(self._try_to_take(company))
+            await asyncio.wait([taking])
+            error = None if taking.cancelled() else taking.result()
+            if error is None and not taking.cancelled():
+                break
+            company.taking = None
+            if error is not None:
+                raise error
         return company.is_ours
+
+    async def _try_to_take(self, company: Company) -> JournalError | None:
+        try:
+            await self._take(company)
+        except JournalError as error:
+            return error
+        return None
 
     async def _take(self, company: Company) -> None:
         rows = await self.store.take(company.id)
-        if rows is not None:
-            company.is_ours = True
-            await self._take_over(rows)
+        if rows is None:
+            return
+        # Ours already: whoever asked was cancelled before he had the rows.
+        rows = rows or await self.store.rows(company=company.id, live=True)
+        company.is_ours = True
+        await self._take_over(rows)
 
     async def _take_over(self, rows: Iterable[Row]) -> None:
         changed = []
@@ -460,9 +478,13 @@ class Dispatcher:
 
     async def _watch(self) -> None:
         """Hear of what other processes have changed, or left behind."""
-        while True:
-            async for name in self.store.news():
-                await self._look_at(self.company(name))
+        while not self.closing.is_set():
+            try:
+                async for name in self.store.news():
+                    await self._look_at(self.company(name))
+            except JournalError as error:  # what was missed is seen by the poll of `news`
+                logger.warning("the journal cannot tell what others do: %s", error)
+                await self.sleep(UNHEARD)
 
     async def _look_at(self, company: Company) -> None:
         if company.is_ours:

@@ -7,9 +7,9 @@ from typing import Final, assert_never
 
 from attrs import evolve
 
-from integration_sdk._http import requests
-from integration_sdk._http.judgement import About, about
+from integration_sdk._http import requests, statuses
 from integration_sdk._http.requests import Request
+from integration_sdk._http.statuses import Scope, scope_of
 from integration_sdk._push2.table import new_row
 from integration_sdk._records.codec import canonical, decode_json
 from integration_sdk._store2.row import (
@@ -23,9 +23,7 @@ from integration_sdk._store2.row import (
 )
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
-    BY_STATUS,
     AccountExpired,
-    ApiError,
     ClientClosed,
     ConfigurationError,
     IntegrationError,
@@ -170,7 +168,7 @@ def has_ended(row: Row, status: PushStatus) -> bool:
 
 def _is_of_the_content(row: Row) -> bool:
     # The same record would meet it again; causes of others may be gone, such as a wrong key.
-    return row.http_status is not None and about(row.http_status) is About.RECORD
+    return row.http_status is not None and scope_of(row.http_status) is Scope.RECORD
 
 
 def another_record(reference: str | None, way: str = "give this one its own") -> ReferenceConflict:
@@ -246,7 +244,7 @@ def _refusal(row: Row) -> IntegrationError:
     status = row.http_status
     if status is None:
         return NotSent(f"not sent: {row.error or 'it never left'}")
-    return BY_STATUS.get(status, ApiError)(f"refused before: {row.error}", status=status)
+    return statuses.row(status).kind(f"refused before: {row.error}", status=status)
 
 
 def final(request: PushRequest, operation: PushOperation, dialect: Dialect) -> PushOutcome:

@@ -12,6 +12,7 @@ pauses up to ten minutes, however often pushes are lost.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Mapping
@@ -136,22 +137,29 @@ class Search:
         )
 
     async def _seek(self, company_id: str, company: _Company) -> None:
+        try:
+            await self._seek_all(company_id)
+        except asyncio.CancelledError:  # by a stranger
+            self._end(company_id, company)
+            raise
+        self._end(company_id, company)
+
+    async def _seek_all(self, company_id: str) -> None:
         waited: dict[str, float] = {}
         so_far, pause = 0.0, FIRST
-        try:
-            while asked := self._lost(company_id):
-                pause = max(pause, company.wait(self.dispatcher.now()))
-                if not await self.dispatcher.sleep(pause):
-                    break
-                waited = {row: waited.get(row, 0.0) + pause for row in asked}
-                so_far += pause
-                pause = min(LONGEST, max(min(2 * pause, self.policy.patience / 2), so_far / 5))
-                pause = max(pause, FIRST)
-                await self.look(company_id, waited)
-        finally:
-            company.is_searched, company.since = False, self.dispatcher.now()
-            if self._lost(company_id):  # a stranger has cancelled this task, or one came meanwhile
-                self.seek(company_id)
+        while asked := self._lost(company_id):
+            if not await self.dispatcher.sleep(pause):
+                return
+            waited = {row: waited.get(row, 0.0) + pause for row in asked}
+            so_far += pause
+            usual = max(FIRST, min(2 * pause, self.policy.patience / 2))
+            pause = min(LONGEST, max(usual, so_far / 5))
+            await self.look(company_id, waited)
+
+    def _end(self, company_id: str, company: _Company) -> None:
+        company.is_searched, company.since = False, self.dispatcher.now()
+        if self._lost(company_id):
+            self.seek(company_id)
 
     def _lost(self, company_id: str) -> list[str]:
         d = self.dispatcher
@@ -162,9 +170,7 @@ class Search:
         ]
 
     async def _sweep(self, company_id: str, wait: float) -> None:
-        company = self._of(company_id)
         for _ in range(2):
-            wait = max(wait, company.wait(self.dispatcher.now()))
             if wait and not await self.dispatcher.sleep(wait):
                 return
             await self.look(company_id, {})
@@ -177,15 +183,19 @@ class Search:
                 self._resend_or_tell(row)
 
     async def look(self, company_id: str, waited: Mapping[str, float]) -> None:
-        """List the company's pushes once, and judge all rows in doubt."""
-        d = self.dispatcher
+        """List the company's pushes once, when the budget allows, and judge all rows in doubt."""
+        d, company = self.dispatcher, self._of(company_id)
+        while (wait := company.wait(d.now())) > 0:  # others may list it meanwhile
+            if not await d.sleep(wait):
+                return
         asked = d.doubts(company_id)  # the listing may lack what is sent from here on
         if not asked:
             return
-        self._of(company_id).listed.append(d.now())
+        company.listed.append(d.now())
         listing = await d.wire.list_back_to(company_id, asked)
         policy = self.policy
         judging = Judging(asked, listing, policy.path_names, policy.exclusive)
+        news: list[tuple[Row, None]] = []
         try:
             owned = await d.store.owners(judging.new)
             free = {key: one for key, one in judging.new.items() if key not in owned}
@@ -204,6 +214,7 @@ class Search:
             )
         for new, _ in news:
             if new.key is not None and d.rows.get(new.id) is new:
+                self.found.pop(new.id, None)
                 logger.info("%s was found: it is push %s", new, new.key)
         if not d.rivals:
             self.read.clear()

@@ -24,11 +24,11 @@ from uuid import uuid4
 from attrs import Factory, define, field, frozen
 from msgspec import structs
 
-from integration_sdk._http import judgement
-from integration_sdk._http.judgement import OFFLINE, About
+from integration_sdk._http import statuses
 from integration_sdk._http.requests import Phase, Request
 from integration_sdk._http.responses import Failure, Reply, Response
 from integration_sdk._http.retry import RetryPolicy
+from integration_sdk._http.statuses import OFFLINE, Scope
 from integration_sdk._push2 import answers, outcomes
 from integration_sdk._push2.dispatcher import CANCELLED, Fresher, Moved
 from integration_sdk._push2.evidence import answers_another
@@ -628,7 +628,7 @@ def _error(result: SendResult) -> str | None:
 
 def _is_for_now(result: SendResult) -> bool:
     never_left = result.phase is Phase.NEVER_LEFT
-    return never_left or judgement.about(result.status) is About.LOAD
+    return never_left or statuses.scope_of(result.status) is Scope.LOAD
 
 
 def _unsent(why: str) -> Failure:
