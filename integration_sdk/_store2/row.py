@@ -205,6 +205,25 @@ def to_document(fact: Row | Snapshot) -> str:
         return json.dumps(msgspec.to_builtins(fact))
 
 
+def columns(row: Row) -> tuple[object, ...]:
+    """Return what a database enforces or finds rows by, and the document with all the rest.
+
+    That is id, company, reference, key, state, status, version, decision, snapshot, document.
+    """
+    return (
+        row.id,
+        indexed(row.company),
+        row.reference and indexed(row.reference),
+        row.key and indexed(row.key),
+        row.state.value,
+        row.status,
+        row.version,
+        row.decision,
+        row.snapshot and row.snapshot.id,
+        to_document(row),
+    )
+
+
 def from_document(
     document: str, payload: bytes | None = None, snapshot: Snapshot | None = None
 ) -> Row:
@@ -239,3 +258,8 @@ def indexed(text: str) -> str:
     if len(text) <= _LONGEST and text.isprintable() and not text.startswith(_HASHED):
         return text
     return _HASHED + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def is_hash(column: str) -> bool:
+    """Return whether `indexed` made it of something else."""
+    return column.startswith(_HASHED)
