@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from attrs import define, field
 from msgspec import structs
 
-from integration_sdk._store2.row import SETTLED, Fenced, KeyClaimed, Row, RowRefused, Stale, State
+from integration_sdk._store2.row import SETTLED, Fenced, KeyClaimed, Row, Stale, State
 from integration_sdk._store2.rows import Document
 
 REMEMBERED: Final = 50_000
@@ -19,17 +19,25 @@ _KEY_KNOWN: Final = SETTLED | {State.OPEN}
 _SEARCHED: Final = frozenset({State.LOST, State.DOUBT})
 
 
-def check_next(old: Row | None, new: Row) -> None:
-    """Refuse *new* unless it is the next version of the recorded row *old*.
+class Commit(NamedTuple):
+    """What is written, all or none.
 
-    Raises:
-        Stale: It is not.
-        RowRefused: It changes the end of a push, which never changes.
+    joins: Where a reference in *add* is taken, answer with the row that has it.
+    leased: Only while the companies of *rows* are ours.
     """
+
+    rows: Sequence[Row] = ()
+    add: Sequence[Row] = ()
+    joins: bool = False
+    leased: bool = False
+
+
+def check_next(old: Row | None, new: Row) -> None:
+    """Raise Stale unless *new* is the next version of *old*; how a push ended never changes."""
     if old is None or old.version + 1 != new.version:
         raise stale(new)
     if old.state is State.FINAL and _end_of(old) != _end_of(new):
-        raise RowRefused(f"{new} has ended as {old.status}, which never changes.")
+        raise stale(new)
 
 
 def _end_of(row: Row) -> tuple[object, ...]:
@@ -73,10 +81,12 @@ class MemoryRows:
         return [self._added(row) for row in rows]
 
     def _added(self, row: Row) -> Row:
-        holder = self._references.get(row.reference or "")
-        if holder is None and row.id not in self._rows:
-            self._set(row)
-        return self._rows[holder or row.id]
+        if row.id in self._rows:
+            return self._rows[row.id]
+        if row.reference is not None and row.reference in self._references:
+            return self._rows[self._references[row.reference]]
+        self._set(row)
+        return self._rows[row.id]
 
     async def take(self, company: str) -> list[Row] | None:
         """Return the live rows of *company* once; afterwards nothing."""
@@ -179,8 +189,8 @@ class MemoryRows:
         return [
             row
             for row in found
-            if (company is None or row.company == company)
-            and state in {None, row.state}
+            if company in (None, row.company)
+            and state in (None, row.state)
             and not (live and row.state in SETTLED)
         ]
 
@@ -243,12 +253,12 @@ def next_document(recorded: Document, document: Document, body: bytes) -> Docume
         Fenced: Its claim is not the latest. Stale: It has a later version.
     """
     if document.token and document.token != recorded.token:
-        raise fenced(document)
+        raise fenced(document.name)
     if document.version != recorded.version:
         raise Stale(f"{document.name} was changed by another writer since it was read.")
     return document._replace(version=document.version + 1, body=body)
 
 
-def fenced(document: Document) -> Fenced:
-    """Return the error for a document that another process has claimed since."""
-    return Fenced(f"{document.name} was claimed by another process.")
+def fenced(name: str) -> Fenced:
+    """Return the error for a company or document that another process has claimed since."""
+    return Fenced(f"Another process acts for {name}.")

@@ -5,14 +5,18 @@ hold: a push key has one owner, a reference has one live row, whoever writes nam
 that he has seen, and whoever lost the lease of a company writes nothing more about it.
 """
 
+import hashlib
+import json
 import re
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import structs
 
 from integration_sdk.errors import JournalError
+
+_T = TypeVar("_T")
 
 
 class State(StrEnum):
@@ -62,6 +66,14 @@ class Fenced(RowRefused):
 
 class KeyClaimed(RowRefused):
     """The push key already belongs to another row."""
+
+
+class Owner(NamedTuple):
+    """Whose a scope is: one service, in one dialect."""
+
+    scope: str
+    base_url: str
+    dialect: str
 
 
 class Lane(NamedTuple):
@@ -148,8 +160,8 @@ class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     def to(self, state: State, **changes: object) -> "Row":
         """Return the next version of the row, without what the new state needs no more."""
         if state in SETTLED or state is State.OPEN:  # neither sent nor searched for again
-            needless = {"payload": None, "snapshot": None, "candidates": (), "verdict": None}
-            changes = needless | changes
+            done = {"payload": None, "snapshot": None, "candidates": (), "verdict": None}
+            changes = done | changes
         return structs.replace(self, state=state, version=self.version + 1, **changes)
 
     @property
@@ -180,3 +192,83 @@ def push_name(data_type: str, reference: str | None, company_id: str) -> str:
     """Return the name of a push for messages, such as ``invoices 'INV-17' of company acme``."""
     named = f" {reference!r}" if reference is not None else ""
     return f"{data_type}{named} of company {company_id}"
+
+
+# As a document
+
+
+_rows: Final = msgspec.json.Decoder(Row)
+_snapshots: Final = msgspec.json.Decoder(Snapshot)
+_HASHED: Final = "sha256:"
+_LONGEST: Final = 500
+"""Characters; PostgreSQL indexes 2,704 bytes."""
+
+
+def to_document(fact: Row | Snapshot) -> str:
+    """Return a snapshot, or a row without its payload and snapshot, as JSON."""
+    if isinstance(fact, Row) and (fact.payload is not None or fact.snapshot is not None):
+        fact = structs.replace(fact, payload=None, snapshot=None)
+    try:
+        return msgspec.json.encode(fact).decode()
+    except UnicodeEncodeError:  # a lone surrogate, of which JSON has an escape
+        return json.dumps(msgspec.to_builtins(fact))
+
+
+def columns(row: Row) -> tuple[object, ...]:
+    """Return what a database enforces or finds rows by, and the document with all the rest.
+
+    That is id, company, reference, key, state, status, version, decision, snapshot, document.
+    """
+    return (
+        row.id,
+        indexed(row.company),
+        row.reference and indexed(row.reference),
+        row.key and indexed(row.key),
+        row.state.value,
+        row.status,
+        row.version,
+        row.decision,
+        row.snapshot and row.snapshot.id,
+        to_document(row),
+    )
+
+
+def from_document(
+    document: str, payload: bytes | None = None, snapshot: Snapshot | None = None
+) -> Row:
+    """Return the row of a document.
+
+    Raises:
+        msgspec.MsgspecError, json.JSONDecodeError: It is damaged.
+    """
+    row = _decoded(_rows, document)
+    if payload is None and snapshot is None:
+        return row
+    return structs.replace(row, payload=payload, snapshot=snapshot)
+
+
+def to_snapshot(document: str) -> Snapshot:
+    """Return the snapshot of a document. Raises as `from_document` does."""
+    return _decoded(_snapshots, document)
+
+
+def _decoded(decoder: msgspec.json.Decoder[_T], document: str) -> _T:
+    try:
+        return decoder.decode(document)
+    except msgspec.DecodeError:  # a lone surrogate, perhaps
+        return msgspec.convert(json.loads(document), decoder.type)
+
+
+def indexed(text: str) -> str:
+    """Return *text* as a column that has an index: its hash if it is long or not printable.
+
+    So a value that a database cannot index, such as a lone surrogate, can still be found.
+    """
+    if len(text) <= _LONGEST and text.isprintable() and not text.startswith(_HASHED):
+        return text
+    return _HASHED + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def is_hash(column: str) -> bool:
+    """Return whether `indexed` made it of something else."""
+    return column.startswith(_HASHED)
