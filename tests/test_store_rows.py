@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from inspect import isawaitable
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
+import asyncpg
 import pytest
 from attrs import Factory, define
 from hypothesis import HealthCheck, Phase, settings
@@ -16,7 +18,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 from msgspec import structs
 
+from integration_sdk._store2.database import Postgres
 from integration_sdk._store2.memory import MemoryRows
+from integration_sdk._store2.postgres import PostgresRows
 from integration_sdk._store2.row import (
     SETTLED,
     Evidence,
@@ -32,6 +36,7 @@ from integration_sdk._store2.row import (
 )
 from integration_sdk._store2.rows import Rows
 from integration_sdk._store2.sqlite import SqliteRows, SqliteThread
+from tests.postgres import Server
 
 T = TypeVar("T")
 
@@ -52,6 +57,8 @@ class Model:
     rows: dict[str, Row] = Factory(dict)  # by id, in the order of `add`
     keys: dict[str, str] = Factory(dict)  # who owns them
     owner: dict[str, int] = Factory(dict)  # worker by company
+    thinks: set[tuple[int, str]] = Factory(set)  # workers that think to have the lease
+    expired: set[int] = Factory(set)  # workers whose leases may be taken
 
     def add(self, rows: Sequence[Row]) -> list[Row]:
         return [self._added(row) for row in rows]
@@ -100,8 +107,32 @@ class Model:
             if row.state in SETTLED and not self.keeps:
                 del self.rows[row.id]
 
+    def take(self, worker: int, company: str) -> list[Row] | None:
+        owner = self.owner.get(company, worker)
+        if (worker, company) in self.thinks:
+            return []
+        if owner not in self.expired | {worker}:
+            return None
+        self.owner[company] = worker
+        self.thinks.add((worker, company))
+        live = (one for one in self.rows.values() if one.state not in SETTLED)
+        return [one for one in live if one.company == company]
+
+    def is_fenced(self, worker: int, rows: Sequence[Row]) -> bool:
+        return any(
+            (worker, row.company) not in self.thinks or self.owner[row.company] != worker
+            for row in rows
+        )
+
+    def told_of_loss(self, worker: int, rows: Sequence[Row]) -> None:
+        companies = {row.company for row in rows}
+        if all((worker, one) in self.thinks for one in companies):  # else nobody had to look
+            self.thinks -= {(worker, one) for one in companies if self.owner[one] != worker}
+
     def release(self, worker: int) -> None:
         self.owner = {one: other for one, other in self.owner.items() if other != worker}
+        self.thinks = {one for one in self.thinks if one[0] != worker}
+        self.expired.discard(worker)
         if not self.keeps:
             self.rows.clear()
 
@@ -213,34 +244,28 @@ class StoreMachine(RuleBasedStateMachine):
             )
         worker = data.draw(st.integers(0, self.workers - 1))
         refusals = self.model.refusals(rows, add)
-        if not decides and self.fenced(worker, rows):
+        if self.workers > 1 and not decides and self.model.is_fenced(worker, rows):
             refusals.add(Fenced)
         store = self.stores[worker]
 
         try:
             self.now(lambda: store.decide(rows[0], add) if decides else store.put(rows, add))
         except RowRefused as error:
-            assert type(error) in refusals
+            assert type(error) in refusals  # noqa: PT017
+            if isinstance(error, Fenced):
+                self.model.told_of_loss(worker, rows)
         else:
             assert not refusals
             self.model.put(rows, add)
 
-    def fenced(self, worker: int, rows: Sequence[Row]) -> bool:
-        return self.workers > 1 and any(self.model.owner.get(row.company) != worker for row in rows)
-
     @rule(worker=st.integers(0, 9), company=st.sampled_from(COMPANIES))
     def take(self, worker: int, company: str) -> None:
         worker %= self.workers
-        owner = self.model.owner.get(company)
 
         got = self.run(self.stores[worker].take(company))
 
-        if owner is None:
-            self.model.owner[company] = worker
-            live = [one for one in self.model.rows.values() if one.state not in SETTLED]
-            assert got == [as_read(one) for one in live if one.company == company]
-        else:
-            assert got == ([] if owner == worker else None)
+        wanted = self.model.take(worker, company)
+        assert got == (wanted and [as_read(one) for one in wanted])
 
     @rule(
         data=st.data(),
@@ -335,13 +360,52 @@ class File(StoreMachine):
         self.folder.cleanup()
 
 
-@pytest.mark.parametrize("machine", [Memory, DurableMemory, File])
-def test_a_store_keeps_its_promises(machine: type[StoreMachine]) -> None:
+class Database(StoreMachine):
+    workers = 2
+    url = ""
+    number = count()
+
+    def __init__(self) -> None:
+        self.databases = [Postgres(self.url, 30.0) for _ in range(self.workers)]
+        self.scope = f"scope {next(self.number)}"  # of one database
+        super().__init__()
+
+    async def open(self, worker: int) -> Rows:
+        return PostgresRows(self.databases[worker], self.scope)
+
+    @rule()
+    def all_leases_expire(self) -> None:
+        async def expire() -> None:
+            db = await asyncpg.connect(self.url)
+            await db.execute("UPDATE integration_sdk.workers SET until = '-infinity'")
+            await db.close()
+
+        self.run(expire())
+        self.model.expired = set(range(self.workers))
+
+    def teardown(self) -> None:
+        for one in self.databases:
+            self.run(one.aclose())
+        super().teardown()
+
+
+@pytest.fixture
+def database(postgres: Server) -> type[StoreMachine]:
+    class InDatabase(Database):
+        url = asyncio.run(postgres.new_database())
+
+    return InDatabase
+
+
+@pytest.mark.parametrize("machine", [Memory, DurableMemory, File, None])
+def test_a_store_keeps_its_promises(
+    machine: type[StoreMachine] | None, request: pytest.FixtureRequest
+) -> None:
     """Whatever is called in whatever order, all or none of it is recorded, a key and a reference
     have one owner, no version is overwritten unseen, and what is read is what was written.
     """
     run_state_machine_as_test(
-        machine,
+        machine or request.getfixturevalue("database"),
         settings=settings(
             max_examples=60,
             stateful_step_count=30,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from attrs import define, field
 from msgspec import structs
@@ -17,6 +17,19 @@ REMEMBERED: Final = 50_000
 most 25,000 pushes old, and contains them."""
 _KEY_KNOWN: Final = SETTLED | {State.OPEN}
 _SEARCHED: Final = frozenset({State.LOST, State.DOUBT})
+
+
+class Commit(NamedTuple):
+    """What is written, all or none.
+
+    joins: Where a reference in *add* is taken, answer with the row that has it.
+    leased: Only while the companies of *rows* are ours.
+    """
+
+    rows: Sequence[Row] = ()
+    add: Sequence[Row] = ()
+    joins: bool = False
+    leased: bool = False
 
 
 def check_next(old: Row | None, new: Row) -> None:
@@ -124,7 +137,7 @@ class MemoryRows:
         self._companies.setdefault(row.company, {})[row.id] = None
         if row.key is not None:
             self._keys[row.key] = None
-        if row.reference is None:
+        if row.reference is None or not self.durable:  # then a reference is a name only
             return
         if not row.is_superseded:
             self._references[row.reference] = row.id
@@ -240,12 +253,12 @@ def next_document(recorded: Document, document: Document, body: bytes) -> Docume
         Fenced: Its claim is not the latest. Stale: It has a later version.
     """
     if document.token and document.token != recorded.token:
-        raise fenced(document)
+        raise fenced(document.name)
     if document.version != recorded.version:
         raise Stale(f"{document.name} was changed by another writer since it was read.")
     return document._replace(version=document.version + 1, body=body)
 
 
-def fenced(document: Document) -> Fenced:
-    """Return the error for a document that another process has claimed since."""
-    return Fenced(f"{document.name} was claimed by another process.")
+def fenced(name: str) -> Fenced:
+    """Return the error for a company or document that another process has claimed since."""
+    return Fenced(f"Another process acts for {name}.")

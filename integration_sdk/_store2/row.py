@@ -7,6 +7,7 @@ that he has seen, and whoever lost the lease of a company writes nothing more ab
 
 import hashlib
 import json
+import re
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeVar
 
@@ -31,7 +32,7 @@ class State(StrEnum):
     FINAL = "FINAL"  # the push has ended
 
 
-SETTLED = frozenset({State.REFUSED, State.FINAL})
+SETTLED: Final = frozenset({State.REFUSED, State.FINAL})
 """Nothing more happens to it, and it owns no unclaimed push."""
 
 
@@ -179,6 +180,14 @@ class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         return self.decision == "resend"
 
 
+_UNKEEPABLE: Final = re.compile("[\\0\\ud800-\\udfff]")
+
+
+def is_keepable(text: str) -> bool:
+    """Whether every store can keep *text*: it has no NUL and no half of a surrogate pair."""
+    return _UNKEEPABLE.search(text) is None
+
+
 def push_name(data_type: str, reference: str | None, company_id: str) -> str:
     """Return the name of a push for messages, such as ``invoices 'INV-17' of company acme``."""
     named = f" {reference!r}" if reference is not None else ""
@@ -203,6 +212,25 @@ def to_document(fact: Row | Snapshot) -> str:
         return msgspec.json.encode(fact).decode()
     except UnicodeEncodeError:  # a lone surrogate, of which JSON has an escape
         return json.dumps(msgspec.to_builtins(fact))
+
+
+def columns(row: Row) -> tuple[object, ...]:
+    """Return what a database enforces or finds rows by, and the document with all the rest.
+
+    That is id, company, reference, key, state, status, version, decision, snapshot, document.
+    """
+    return (
+        row.id,
+        indexed(row.company),
+        row.reference and indexed(row.reference),
+        row.key and indexed(row.key),
+        row.state.value,
+        row.status,
+        row.version,
+        row.decision,
+        row.snapshot and row.snapshot.id,
+        to_document(row),
+    )
 
 
 def from_document(
@@ -239,3 +267,8 @@ def indexed(text: str) -> str:
     if len(text) <= _LONGEST and text.isprintable() and not text.startswith(_HASHED):
         return text
     return _HASHED + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def is_hash(column: str) -> bool:
+    """Return whether `indexed` made it of something else."""
+    return column.startswith(_HASHED)

@@ -18,20 +18,21 @@ from contextlib import closing, suppress
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import msgspec
 from attrs import Factory, define, field
 
 from integration_sdk._store2 import place
-from integration_sdk._store2.memory import key_claimed, next_document, stale
+from integration_sdk._store2.memory import Commit, key_claimed, next_document, stale
 from integration_sdk._store2.row import (
     SETTLED,
     Owner,
     Row,
     RowRefused,
     State,
+    columns,
     from_document,
     indexed,
     to_document,
@@ -54,8 +55,9 @@ _TABLES: Final = f"""
     );
     CREATE TABLE pushes (
         number INTEGER PRIMARY KEY, scope TEXT NOT NULL, id TEXT NOT NULL, company TEXT NOT NULL,
-        reference TEXT, key TEXT, state TEXT NOT NULL, version INTEGER NOT NULL, decision TEXT,
-        snapshot TEXT, document TEXT NOT NULL, UNIQUE (scope, id), UNIQUE (scope, key)
+        reference TEXT, key TEXT, state TEXT NOT NULL, status TEXT, version INTEGER NOT NULL,
+        decision TEXT, snapshot TEXT, document TEXT NOT NULL,
+        UNIQUE (scope, id), UNIQUE (scope, key)
     );
     CREATE UNIQUE INDEX a_reference_stands_for_one_push ON pushes (scope, reference)
         WHERE reference IS NOT NULL AND decision IS NOT 'resend';
@@ -95,17 +97,9 @@ _NO_DAMAGE: Final = {
 Work = Callable[[sqlite3.Connection], Any]
 
 
-class Commit(NamedTuple):
-    """What is written, all or none. joins: Where a reference is taken, answer with its row."""
-
-    rows: Sequence[Row] = ()
-    add: Sequence[Row] = ()
-    joins: bool = False
-
-
 @lru_cache(256)
 def _insert(rows: int) -> str:
-    return f"INSERT INTO pushes ({_COLUMNS}) VALUES {_values(10, rows)} ON CONFLICT DO NOTHING"
+    return f"INSERT INTO pushes ({_COLUMNS}) VALUES {_values(11, rows)} ON CONFLICT DO NOTHING"
 
 
 @lru_cache(256)
@@ -121,11 +115,11 @@ def _insert_payloads(rows: int) -> str:
 def _update(rows: int) -> str:
     """Return the statement that writes next versions, and skips what is none."""
     return (
-        "UPDATE pushes SET key = column5, state = column6, version = column7, decision = column8,"
-        f" snapshot = column9, document = column10 FROM (VALUES {_values(10, rows)})"
-        " WHERE scope = column1 AND id = column2 AND version = column7 - 1"
-        f" AND (state <> '{State.FINAL}' OR (state, key, document ->> 'status')"
-        " IS (column6, column5, column10 ->> 'status'))"
+        "UPDATE pushes SET key = column5, state = column6, status = column7, version = column8,"
+        " decision = column9, snapshot = column10, document = column11"
+        f" FROM (VALUES {_values(11, rows)})"
+        " WHERE scope = column1 AND id = column2 AND version = column8 - 1 AND"
+        f" (state <> '{State.FINAL}' OR (state, key, status) IS (column6, column5, column7))"
     )
 
 
@@ -133,7 +127,9 @@ def _values(columns: int, rows: int) -> str:
     return ", ".join([f"({', '.join('?' * columns)})"] * rows)
 
 
-_COLUMNS: Final = "scope, id, company, reference, key, state, version, decision, snapshot, document"
+_COLUMNS: Final = (
+    "scope, id, company, reference, key, state, status, version, decision, snapshot, document"
+)
 _READ: Final = """
     SELECT document, payload, snapshot FROM pushes
     LEFT JOIN payloads ON payloads.number = pushes.number AND key IS NULL
@@ -303,21 +299,6 @@ class SqliteFile:
             self._db.close()
         finally:
             os.close(self._lock)
-
-
-def columns(row: Row) -> tuple[object, ...]:
-    """Return the values of `_COLUMNS`, but for the scope."""
-    return (
-        row.id,
-        indexed(row.company),
-        row.reference and indexed(row.reference),
-        row.key and indexed(row.key),
-        row.state.value,
-        row.version,
-        row.decision,
-        row.snapshot and row.snapshot.id,
-        to_document(row),
-    )
 
 
 def read(db: sqlite3.Connection, scope: str, which: str, *values: object) -> list[Row]:
@@ -492,6 +473,12 @@ class SqliteThread:
         """Return the rows that one statement yields, as `do`."""
         return await self.do(lambda db: db.execute(query, values).fetchall())
 
+    async def bind(self, owner: Owner) -> Owner:
+        """Bind the scope to *owner* if it has none; return whose it is."""
+        await self.ask("INSERT OR IGNORE INTO scopes VALUES (?, ?, ?)", *owner)
+        (found,) = await self.ask("SELECT * FROM scopes WHERE scope = ?", owner.scope)
+        return Owner(*found)
+
     def _batch(self) -> _Batch:
         if self._closing is not None:
             raise JournalError(f"The journal {self.path} is closed.")
@@ -656,10 +643,3 @@ class SqliteDocuments:
 
     async def give_back(self, names: Collection[str]) -> None:
         """Do nothing: this process has the file, and whoever claims here, gets it."""
-
-
-async def bind(file: SqliteThread, owner: Owner) -> Owner:
-    """Bind a scope to *owner* if it has none; return whose it is."""
-    await file.ask("INSERT OR IGNORE INTO scopes VALUES (?, ?, ?)", *owner)
-    (found,) = await file.ask("SELECT * FROM scopes WHERE scope = ?", owner.scope)
-    return Owner(*found)

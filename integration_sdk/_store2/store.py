@@ -1,0 +1,221 @@
+"""`Store`: where state is kept that outlives a call, a block or a process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from math import inf
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from integration_sdk._checks import is_number, whole_number
+from integration_sdk._store2.database import Postgres, without_password
+from integration_sdk._store2.memory import MemoryDocuments, MemoryRows
+from integration_sdk._store2.postgres import PostgresDocuments, PostgresRows
+from integration_sdk._store2.rate import Limit, MemoryRates, RateKeeper, StoreRate
+from integration_sdk._store2.row import Owner, Row
+from integration_sdk._store2.rows import Documents, Rows
+from integration_sdk._store2.sqlite import SqliteDocuments, SqliteRows, SqliteThread, read_file
+from integration_sdk.errors import ConfigurationError, JournalInUse
+
+POSTGRES: Final = ("postgresql://", "postgres://")
+
+
+class Store:
+    """Where state is kept: pass it wherever there is a ``journal=`` or ``store=``.
+
+    ``Store("state.db")`` is a SQLite file that survives crashes and power loss, for one process at
+    a time. ``Store("postgresql://...")`` is a database for any number of processes. ``Store()`` is
+    memory. It opens at its first use; `aclose` or ``async with`` ends it.
+
+    What is in a scope belongs to one service: the base URL and the dialect of the client that
+    first uses it. A client of another service is refused before anything is read or sent, since
+    the pushes on record, their ids and references, would mean nothing there.
+
+    Args:
+        where: Path of the file, beside which ``-lock`` is created, and ``-wal`` and ``-shm`` while
+            it is open; only their owner can read them. Or the URL of a PostgreSQL database as libpq
+            takes it, for which the extra ``integration-sdk[postgres]`` is needed. None for memory.
+        scope: The name of what belongs to one service. A file or database can have many.
+        schema: Where the tables of a database are; ``integration-sdk store migrate`` makes them,
+            or the first use, if its role may.
+        patience: Seconds to wait for a database that cannot be reached, before
+            `StoreUnavailable` is raised.
+
+    Raises:
+        ConfigurationError: An argument is none of these, or the extra is missing.
+    """
+
+    def __init__(
+        self,
+        where: str | os.PathLike[str] | None = None,
+        scope: str = "default",
+        *,
+        schema: str = "integration_sdk",
+        patience: float = 30.0,
+    ) -> None:
+        self._scope = _printable("scope", scope)
+        if not (is_number(patience) and 0 <= patience < inf):
+            raise ConfigurationError(f"patience must be 0 seconds or more, not {patience!r}")
+        self._database: Postgres | None = None
+        self._path: Path | None = None
+        if is_url(where):
+            self._database = Postgres(str(where), patience, schema)
+        elif where is not None and not is_path(where):
+            raise ConfigurationError(
+                "a store is kept in a file, given by its path, in a database, given by its "
+                f"postgresql:// URL, or in memory (None), not {where!r}"
+            )
+        elif where is not None:
+            self._path = Path(where)
+        self._rates: RateKeeper = self._database or MemoryRates()
+        self._memory = MemoryRows(), MemoryDocuments()
+        self._owner: Owner | None = None  # of what is in memory
+        self._file: SqliteThread | None = None
+        self._opening = asyncio.Lock()
+        self._lent: Rows | None = None
+
+    def __repr__(self) -> str:
+        where = self._path and str(self._path)
+        if self._database is not None:
+            where = without_password(self._database.url)
+        given = [repr(where)] if where else []
+        if self._scope != "default":
+            given.append(f"scope={self._scope!r}")
+        return f"Store({', '.join(given)})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Finish pending work and close the file. Leave the blocks that use the store first."""
+        await self.take_back()
+        file, self._file = self._file, None
+        if file is not None:
+            await file.close()
+        if self._database is not None:
+            await self._database.aclose()
+
+    def rate(self, *, per_second: float, burst: int = 1, name: str = "calls") -> StoreRate:
+        """Return a limit that all clients of this store keep together, for ``Client(rate=)``.
+
+        In a database, that is one limit for all its processes and hosts; in a file or in memory,
+        one for the clients of this process that use this store. Keep it a little below the
+        service's: at 95 a second where it allows 100, refusals are rare.
+
+        Args:
+            per_second: How many calls may leave in a second, retries included.
+            burst: How many of them may leave at once after a pause.
+            name: Clients that give the same name share the limit. One for each account.
+
+        Raises:
+            ConfigurationError: An argument cannot be right.
+        """
+        if not (is_number(per_second) and 0 < per_second < inf):
+            raise ConfigurationError(f"per_second must be more than 0, not {per_second!r}")
+        whole_number("burst", burst, 1, 10**6)
+        return StoreRate(Limit(_printable("name", name), 1.0 / per_second, burst), self._rates)
+
+    # For coordinators and pulls
+
+    async def lend(self, *, base_url: str | None = None, dialect: str = "") -> Rows:
+        """Return the rows of pushes, to one coordinator at a time.
+
+        Args:
+            base_url: Of the service of who will read and write it; None for who sends nothing.
+            dialect: Likewise.
+
+        Raises:
+            ConfigurationError: The scope belongs to another service.
+            JournalInUse: A coordinator has it, or another process has the file.
+            JournalError: The file is somebody else's, not a journal, or damaged.
+            StoreUnavailable: The database cannot be reached.
+        """
+        if self._lent is not None:
+            raise JournalInUse(
+                f"{self} is in use by another coordinator: leave its block first, or give this "
+                "one a store of its own"
+            )
+        self._lent = self._memory[0]  # so that no other gets it meanwhile
+        try:
+            file = await self._opened(base_url, dialect)
+            if self._database is not None:
+                self._lent = PostgresRows(self._database, self._scope)
+            elif file is not None:
+                self._lent = SqliteRows(file)
+        except BaseException:
+            self._lent = None
+            raise
+        return self._lent
+
+    async def take_back(self) -> None:
+        """Let the next coordinator have the rows, wherever it runs."""
+        rows, self._lent = self._lent, None
+        if rows is not None:
+            await rows.release()
+
+    async def documents(self, *, base_url: str | None = None, dialect: str = "") -> Documents:
+        """Return the documents of pulls. Raises as `lend`, but any number may have them."""
+        file = await self._opened(base_url, dialect)
+        if self._database is not None:
+            return PostgresDocuments(self._database, self._scope)
+        return self._memory[1] if file is None else SqliteDocuments(file)
+
+    async def recorded(self) -> list[Row]:
+        """Return all rows of pushes as of one moment, also while another program has them."""
+        if self._database is not None:
+            return await PostgresRows(self._database, self._scope).rows()
+        if self._path is not None:
+            return await asyncio.to_thread(read_file, self._path, self._scope)
+        return await self._memory[0].rows()
+
+    async def _opened(self, base_url: str | None, dialect: str) -> SqliteThread | None:
+        async with self._opening:
+            if self._path is not None and self._file is None:
+                self._file = await SqliteThread.open(self._path, self._scope)
+            if base_url is not None:
+                await self._bind(Owner(self._scope, base_url, dialect))
+        return self._file
+
+    async def _bind(self, client: Owner) -> None:
+        if self._database is not None:
+            owner = await self._database.bind(client)
+        elif self._file is not None:
+            owner = await self._file.bind(client)
+        else:
+            owner = self._owner = self._owner or client
+        if owner != client:
+            scope = "" if self._scope == "default" else f"scope {self._scope!r} of "
+            raise ConfigurationError(
+                f"{scope}{self} holds the pushes of {owner.base_url} (dialect {owner.dialect}), "
+                f"and this client is for {client.base_url} (dialect {client.dialect}), which knows "
+                "none of them. Nothing was read or sent. Give each service a store or a scope of "
+                "its own, or this client the base_url= and dialect= of the store's"
+            )
+
+
+def _printable(name: str, value: object) -> str:
+    if not (isinstance(value, str) and value.strip() and value.isprintable()):
+        raise ConfigurationError(f"{name} must be a str that can be printed, not {value!r}")
+    return value
+
+
+def is_url(where: object) -> bool:
+    """Return whether *where* is the URL of a database."""
+    return isinstance(where, str) and where.startswith(POSTGRES)
+
+
+def is_path(where: object) -> bool:
+    """Return whether *where* may be the path of a file."""
+    if not isinstance(where, str | os.PathLike) or "://" in os.fspath(where):
+        return False
+    return bool(Path(where).name)
