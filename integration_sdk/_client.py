@@ -9,7 +9,7 @@ from copy import copy
 from inspect import iscoroutinefunction
 from ssl import SSLContext
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Literal, Self
 
 import aiohttp
 from attrs import evolve
@@ -19,7 +19,7 @@ import integration_sdk
 from integration_sdk import _checks
 from integration_sdk._answer_parts import Quota
 from integration_sdk._connections import Check, refuse_wrong, wants_check
-from integration_sdk._context import Caller, refuse_unknown
+from integration_sdk._context import Caller
 from integration_sdk._http import (
     ApiKeySource,
     CallInfo,
@@ -28,11 +28,9 @@ from integration_sdk._http import (
     Session,
     SessionStats,
     SharedRate,
-    custom,
     hide,
     requests,
 )
-from integration_sdk._http.routes import check_dialect
 from integration_sdk._resources import Companies, Company, Profile
 from integration_sdk._shared_poller import SharedPoller
 from integration_sdk.dialect import Dialect
@@ -147,8 +145,6 @@ class Client:
             raise ConfigurationError(
                 f"dialect must be a Dialect, such as Dialect.published(), not {dialect!r}"
             )
-        if dialect is not None:
-            check_dialect(dialect)
         _checks.true_or_false("notified", notified)
         if not (on_call is None or callable(on_call)):
             raise ConfigurationError(f"on_call must be callable, or None, not {on_call!r}")
@@ -288,37 +284,80 @@ class Client:
     def coordinator(
         self,
         *,
+        journal: str | os.PathLike[str] | integration_sdk.Store | None = None,
         check: Check = None,
-        **options: Unpack[integration_sdk.CoordinatorOptions],
+        max_open: int = 2000,
+        leave: Literal["drain", "detach", "cancel"] = "drain",
+        on_event: Callable[[integration_sdk.PushEvent], None] | None = None,
+        fetch_data: bool = False,
+        exclusive: bool = False,
+        patience: float = 30.0,
+        in_doubt: Literal["ask", "resend"] = "ask",
+        max_pause: float | None = 600.0,
     ) -> integration_sdk.Coordinator:
         """Push many records and get an outcome for each. Use it with ``async with``.
 
         Args:
+            journal: Path of a file, ``postgresql://`` URL of a database, or a `Store`, that records
+                each push before it is sent, so that a later run goes on with what this one leaves.
+                On a database any number of processes may push at the same time: each company is
+                one process's at a time, and a process that dies is succeeded within seconds. None
+                keeps no record.
             check: "options" checks each record against the push options before sending it.
                 A record that they do not allow gets the outcome INVALID; warnings are logged
                 to ``integration_sdk.pushes``, each kind once.
-            options: ``journal=``, ``max_open=``, ``max_in_flight=``, ``leave=`` and others; see
-                `CoordinatorOptions`.
+            max_open: How many pushes may be without an outcome. `Coordinator.submit` and
+                `Coordinator.run` wait while there are as many.
+            leave: What the end of the block does with open pushes: "drain" waits for them; "detach"
+                leaves them and keeps their keys in `Coordinator.detached`; "cancel" only gives them
+                the outcome PENDING. A block that ends with an exception detaches, and sends nothing
+                more.
+            on_event: Called with each `PushEvent`.
+            fetch_data: Whether the operation of every outcome has ``data``, for one more request
+                where the list of pushes leaves it out. A push that has ended before is answered
+                from the journal, which has no data.
+            exclusive: Set it if nobody else pushes to the same connections and data types: a push
+                whose answer was lost can then be recognised as the only new one.
+            patience: Seconds to search the list for a push whose answer was lost. While a push
+                that may be it is still Pending, the search goes on for up to 20 times as long.
+            in_doubt: "ask" leaves every push that the lists cannot settle to you, with the outcome
+                IN_DOUBT. "resend" sends again, on record, what no list has shown for as long as
+                *patience*: a create with a ``natural_key``, in whose connection and data type no
+                push is unexplained; also where an earlier run left it. The outcome is that of the
+                new push. The risk is yours: a request that reaches the service later than
+                *patience*, or a push that its list shows later, is then there twice. Five requests
+                for one record are the most; after them, and for any other push, it stays IN_DOUBT.
+            max_pause: Seconds that the service may ask to wait before more is sent. If it asks for
+                more, as when a daily quota is used up, the run ends with the service's error, whose
+                ``retry_at`` says when to come back: open pushes are PENDING, what was not sent is
+                untouched. None waits for as long as the service asks.
 
         Raises:
-            TypeError: There is no such option.
             ConfigurationError: An option has a value that cannot work.
         """
-        from integration_sdk._push import coordinator  # noqa: PLC0415 - for pushes only
+        from integration_sdk._push2.coordinator import (  # noqa: PLC0415 - for pushes only
+            FIVE_TIMES,
+            Coordinator,
+        )
 
-        refuse_unknown("coordinator", options, {"check", *coordinator.OPTIONS})
-        # If the client was given no retry=, the coordinator uses its own default.
-        given: dict[str, Any] = {}
-        if self._retry is not _NOT_GIVEN:
-            given["retry"] = self._caller.settings.retry
-        return coordinator.Coordinator(
+        return Coordinator(
             self._caller,
             self._polling.poller,
             self.dialect,
+            base_url=self._caller.session.base_url,
             refusals=self._caller.session,
+            # If the client was given no retry=, the coordinator uses its own default.
+            retry=FIVE_TIMES if self._retry is _NOT_GIVEN else self._caller.settings.retry,
             check=self._check if wants_check(check) else None,
-            **given,
-            **options,
+            journal=journal,
+            max_open=max_open,
+            leave=leave,
+            on_event=on_event,
+            fetch_data=fetch_data,
+            exclusive=exclusive,
+            patience=patience,
+            in_doubt=in_doubt,
+            max_pause=max_pause,
         )
 
     async def _check(self, request: integration_sdk.PushRequest) -> None:
@@ -349,7 +388,8 @@ class Client:
         Raises:
             ApiError: The service answered with an error.
         """
-        return await self._caller.json(custom.to_request(method, path, params=params, json=json))
+        request = requests.custom(method, path, params=params, json=json)
+        return await self._caller.json(requests.with_replacement(self.dialect, request))
 
     def with_options(
         self,

@@ -62,9 +62,9 @@ class Caller:
         """Return a request for one of the dialect's operations, without body."""
         return requests.to_route(self.dialect, operation, **names)
 
-    async def send(self, request: Request) -> Response:
-        """Send *request* and return the answer, whatever its status."""
-        return await self.session.send(request, self.settings)
+    async def send(self, request: Request, *, patience: float | None = None) -> Response:
+        """Send *request* and return the answer, whatever its status; see `Session.send`."""
+        return await self.session.send(request, self.settings, patience=patience)
 
     def slot(self, request: Request) -> AbstractAsyncContextManager[Slot]:
         """Wait for *request*'s turn, to send it once; see `Session.slot`."""
@@ -163,7 +163,7 @@ def read_push(request: Request, response: Response, *, exact: bool = False) -> P
 
 
 def _read_push(body: bytes, *, exact: bool) -> PushOperation:
-    from integration_sdk._push import answers  # noqa: PLC0415 - for pushes only
+    from integration_sdk._push2 import answers  # noqa: PLC0415 - for pushes only
 
     try:
         return answers.read_full(body, exact=exact)

@@ -7,7 +7,7 @@ from typing import ClassVar
 from attrs import define, field
 from msgspec import structs
 
-from integration_sdk._store.row import IMMUTABLE, Fenced, Intent, KeyClaimed, State
+from integration_sdk._store.row import IMMUTABLE, Fenced, Intent, KeyClaimed, Owner, State
 from integration_sdk.errors import JournalError
 
 _what_it_is = attrgetter("lane", *IMMUTABLE)
@@ -23,6 +23,7 @@ class MemoryJournal:
     _rows: dict[str, Intent] = field(factory=dict)
     _keys: dict[str, str] = field(factory=dict)
     _references: dict[str, tuple[str, ...]] = field(factory=dict)
+    _owner: Owner | None = None
 
     async def commit(self, rows: Sequence[Intent]) -> None:
         """Keep all of these rows, or none. Errors as `Journal.commit`."""
@@ -77,6 +78,11 @@ class MemoryJournal:
     async def owners(self, keys: Collection[str]) -> Mapping[str, str]:
         """Return which of these push keys have an owner: its intent's id, by key."""
         return {key: self._keys[key] for key in keys if key in self._keys}
+
+    async def bind(self, owner: Owner) -> Owner:
+        """Bind the rows to *owner* if they have none; return whose they are."""
+        self._owner = self._owner or owner
+        return self._owner
 
     async def close(self) -> None:
         """Do nothing."""

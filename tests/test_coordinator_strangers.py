@@ -15,8 +15,8 @@ from attrs import evolve
 
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._push.coordinator import Coordinator
-from integration_sdk._push.tasks import this_task
+from integration_sdk._push2.coordinator import Coordinator
+from integration_sdk._push2.tasks import this_task
 from integration_sdk.errors import AnswerLost, NotSent
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
 from tests.push_model import Model, error, request
@@ -90,7 +90,7 @@ async def test_every_push_has_an_outcome_whenever_its_task_is_cancelled(
     everything = referenced(6, journal)
     outcomes: list[PushOutcome] = []
     async with asyncio.timeout(1000):
-        async with coordinator(model, journal=journal, max_in_flight=4, patience=4.0) as pushes:
+        async with coordinator(model, journal=journal, patience=4.0) as pushes:
             callers = [
                 *(asyncio.create_task(push(pushes, one), name=CALLER) for one in everything[:4]),
                 asyncio.create_task(run(pushes, everything[4:], outcomes), name=CALLER),
@@ -210,7 +210,7 @@ async def test_a_run_yields_what_was_taken_and_then_says_that_it_was_cancelled()
     model, rest = Model(latency=1.0), iter(referenced(100, None))
     found: list[PushOutcome] = []
     this_task().set_name(CALLER)
-    async with asyncio.timeout(1000), coordinator(model, max_in_flight=2) as pushes:
+    async with asyncio.timeout(1000), coordinator(model) as pushes:
         running = asyncio.create_task(collect(pushes.run(rest), into=found), name=CALLER)
         await asyncio.sleep(3.0)
         cancel("pushes")

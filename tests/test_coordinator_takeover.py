@@ -16,11 +16,11 @@ from msgspec import structs
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
 from integration_sdk._push import submissions
-from integration_sdk._push.coordinator import Coordinator
-from integration_sdk._push.push import PushEvent
-from integration_sdk._push.table import new_intent
+from integration_sdk._push2.coordinator import Coordinator
+from integration_sdk._push2.push import PushEvent
+from integration_sdk._push2.table import new_intent
 from integration_sdk._store import SqliteJournal
-from integration_sdk._store.row import Intent, KeyClaimed, Lane, State
+from integration_sdk._store2.row import Intent, KeyClaimed, Lane, State
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import AnswerLost, ClientClosed, ConfigurationError, JournalError
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
@@ -313,7 +313,7 @@ async def test_what_an_account_that_ended_kept_from_being_sent_stays_unsent(jour
     await file.close()
     expired = error(402, "Your account has expired")
     model = Model(answer=lambda call: expired if call.operation == "push.create" else None)
-    async with coordinator(model, journal=journal, max_in_flight=1) as pushes:
+    async with coordinator(model, journal=journal) as pushes:
         told = {(await push).status for push in pushes.recovered}
     assert told == {OutcomeStatus.REJECTED}
 

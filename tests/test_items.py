@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass
 from dataclasses import field as dataclass_field
@@ -16,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._list.page import ItemReader, PageItems, collector_paused
+from integration_sdk._list.page import ItemReader, PageItems
 from integration_sdk._records.classes import camel
 from integration_sdk._records.codec import encode_record
 from integration_sdk.errors import ConfigurationError, InvalidItem
@@ -389,19 +388,6 @@ def test_items_are_counted_as_they_are_handed_out() -> None:
     assert (next(items.values), items.taken, items.left) == (2, 2, 2)
     assert list(items.values) == [3, 4]
     assert (items.taken, items.left) == (4, 0)
-
-
-@pytest.mark.parametrize("wanted", [True, False])
-def test_the_collector_is_left_as_it_was(wanted: bool) -> None:
-    """Building many objects pauses the garbage collector, and only pauses it."""
-    was = gc.isenabled()
-    try:
-        (gc.enable if wanted else gc.disable)()
-        with collector_paused():
-            assert not gc.isenabled()
-        assert gc.isenabled() is wanted
-    finally:
-        (gc.enable if was else gc.disable)()
 
 
 # Items that do not fit

@@ -106,11 +106,11 @@ def test_slow_pushes_of_many_companies_cost_a_quarter_request_each() -> None:
 
 
 def test_fast_pushes_are_seen_at_once_for_a_twentieth_request_each() -> None:
-    """1,000 pushes a company that take about 2 s: at most 1.05 requests each, p50 <= 0.15 s."""
+    """1,000 pushes a company that take about 2 s: at most 1.05 requests each, p50 <= 0.2 s."""
     seen = measure(3000, 3, lambda chance: chance.uniform(1, 3), max_open=3000)
 
     assert seen.polls <= 0.05
-    assert seen.delay(0.5) <= 0.15
+    assert seen.delay(0.5) <= 0.2
 
 
 def test_delays_are_short_for_what_takes_half_a_minute() -> None:

@@ -9,8 +9,8 @@ from attrs import define, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from integration_sdk._push.open_pushes import Poll, Row, SinglePoll
-from integration_sdk._push.schedule import Schedule
+from integration_sdk._push2.open_pushes import Poll, Row, SinglePoll
+from integration_sdk._push2.schedule import Schedule
 
 
 @define
@@ -93,7 +93,10 @@ def notified(of: Service, *, early: float = 0.0) -> Service:
 def test_a_push_whose_notification_is_lost_is_found(
     ends: list[float], lost: set[int], forged: list[tuple[float, int]], seed: int
 ) -> None:
-    """Told of some ends and of things that are not so, every end is found; the others in time."""
+    """Told of some ends and of things that are not so, every end is found; the others in a second.
+
+    A notification that is not so may just have brought a poll forward.
+    """
     world = notified(service(ends, seed=seed))
     keys = list(world.ends)
     true = [notice for number, notice in enumerate(world.notices) if number not in lost]
@@ -105,7 +108,7 @@ def test_a_push_whose_notification_is_lost_is_found(
         if number in lost:
             assert world.found[key] <= 2 * world.ends[key] + 120
         else:
-            assert world.found[key] <= world.ends[key] + 0.1
+            assert world.found[key] <= world.ends[key] + 1.1
 
 
 def test_a_push_that_is_notified_costs_a_poll_or_two() -> None:
@@ -165,7 +168,7 @@ def test_what_a_list_says_too_little_of_is_read_at_once() -> None:
 
 
 def test_a_notification_during_a_poll_is_not_lost() -> None:
-    """A notification that comes while its push is being read leads to another poll, at once."""
+    """A notification that comes while its push is read leads to another poll, a second after."""
     schedule = Schedule(lambda: 0.5, trust=1.0)
     push = schedule.follow("key", "company", "cohort", 0.0)
     schedule.follow("other", "company", "cohort", 0.0)
@@ -176,7 +179,8 @@ def test_a_notification_during_a_poll_is_not_lost() -> None:
     assert not schedule.due(1.1, 16)
     schedule.finish(poll, 1.2)
 
-    [again] = schedule.due(1.2, 16)
+    assert not schedule.due(1.9, 16)
+    [again] = schedule.due(2.0, 16)
     assert isinstance(again, SinglePoll)
     assert again.push is push
     assert push.notified

@@ -255,7 +255,7 @@ async def test_the_free_plan_syncs_once_a_day(settings: dict[str, object]) -> No
 
 async def test_a_paid_account_has_no_such_limits() -> None:
     """The limits are the free plan's."""
-    async with serving(companies=50, account_age_days=900) as http:
+    async with serving(companies=51) as http:
         company = await http.post("/companies", {"name": "Fifty-one"})
         hourly = await http.post("/profile/syncSettings", {"settings": [{"syncSchedule": 1}]})
 

@@ -107,7 +107,6 @@ async def test_rules_can_be_taken_back() -> None:
         (Faults.lose_answer, {"route": "GET"}),
         (Faults.lose_notifications, {"route": "GET"}),
         (Faults.push_seconds, {"route": "GET", "seconds": 1}),
-        (Faults.late_effect, {"route": "GET", "seconds": 1}),
         (Faults.drift, {"route": "POST /push/", "insert": 1}),
         (Faults.list_lag, {"route": "/data/", "seconds": 1}),
         (Faults.unavailable, {"seconds": -1}),

@@ -153,12 +153,11 @@ async def test_the_next_push_fails_on_command() -> None:
 @pytest.mark.parametrize(
     ("seconds", "totals"), [(90, [251, 251, 251, 253]), (0, [251, *[253] * 3])]
 )
-@pytest.mark.parametrize("dialect", ["document", "published"])
-async def test_what_timed_out_may_take_effect_later(
-    dialect: str, seconds: float, totals: list[int]
-) -> None:
+async def test_what_timed_out_may_take_effect_later(seconds: float, totals: list[int]) -> None:
     """late_effect(seconds): TimedOut for good, while the record turns up; a bad one does not."""
-    async with serving(dialect=dialect) as http:
+    async with serving(dialect="published") as http:
+        with pytest.raises(ValueError, match="route"):
+            http.sandbox.faults.late_effect(seconds, route="GET")
         await http.post("/_page/faults", [{"fault": "late_effect", "seconds": seconds}])
         http.sandbox.faults.fail_next_push("amount must be positive")
         bad, late, unread = [await http.push(timeoutInMinutes=1) for _ in range(3)]
@@ -177,6 +176,16 @@ async def test_what_timed_out_may_take_effect_later(
     assert {one["status"] for one in ended[0]} == {"TimedOut"}
     assert ended == [ended[0]] * 3
     assert last | {"pushOperationKey": ""} == ended[0][1] | {"pushOperationKey": ""}
+
+
+async def test_nothing_takes_effect_late_by_the_document() -> None:
+    """ "The service guarantees the operation is not processed after the deadline"."""
+    async with serving() as http:
+        reply = await http.post("/_page/faults", [{"fault": "late_effect", "seconds": 1}])
+        with pytest.raises(ValueError, match='needs dialect="published"'):
+            http.sandbox.faults.late_effect(1)
+
+    assert (reply.status, list(http.sandbox.faults)) == (400, [])
 
 
 @pytest.mark.parametrize("before", [True, False])

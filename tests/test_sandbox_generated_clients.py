@@ -64,7 +64,8 @@ CONNECTION = needs(
 )
 COMPANY = needs(
     *("id", "name", "redirect"),
-    description=OPTIONAL_TEXT,
+    description={"type": "string"},
+    lastSync={"type": "string"},
     dataConnections={"type": "array", "items": CONNECTION},
 )
 CHANGE = needs(
@@ -88,6 +89,8 @@ OPERATION = needs(
 )
 READ_INVOICE = needs(
     *("issueDate", "totalTaxAmount", "totalAmount", "amountDue"),
+    lineItems={"items": needs("quantity", "unitAmount", "isDirectIncome", "trackingCategoryRefs")},
+    paymentAllocations={"items": needs(payment=needs("paidOnDate"), allocation=needs())},
     status=one_of("Unknown", "Draft", "Submitted", "PartiallyPaid", "Paid", "Void"),
 )
 PROPERTY = needs(
@@ -137,7 +140,7 @@ async def test_companies_are_listed_created_and_changed() -> None:
     assert reads(page_of(COMPANY), page)["totalResults"] == 4
     assert [found["name"] for found in reads(page_of(COMPANY), few)["results"]] == ["Newcomers"]
     assert (reads(COMPANY, changed)["name"], changed.body["description"]) == ("Regulars", "x")
-    assert (reads(COMPANY, replaced)["name"], replaced.body["description"]) == ("Locals", None)
+    assert (reads(COMPANY, replaced)["name"], replaced.body["description"]) == ("Locals", "")
 
 
 async def test_connections_are_listed() -> None:

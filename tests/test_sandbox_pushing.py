@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import pytest
 
+from integration_sdk import Client
 from tests.sandbox_support import DELIVERY, serving
 
 pytestmark = pytest.mark.virtual_time
@@ -275,6 +276,40 @@ async def test_the_strict_platform_takes_nothing_else(change: dict[str, object],
     assert [operation["status"] for operation in ended] == ["Success", "Failed"]
     assert [error["itemId"] for error in ended[1]["validation"]["errors"]] == [item]
     assert ended[1]["validation"]["warnings"] == []  # what is refused is not dropped, too
+
+
+@pytest.mark.parametrize(
+    ("text", "is_date"),
+    [
+        ("2024-05-31", True),
+        ("2024-05-31T10:00", True),
+        ("2024-05-31T10:00:00Z", True),
+        ("2024-05-31T10:00:00.1234567+01:00", True),
+        ("2024-05-31T10:00:00+0100", True),
+        ("20240531", False),
+        ("2024-W22-5", False),
+        ("2024-05-31 10:00", False),
+        ("2024-05-31T10", False),
+        ("2024-05-31T10:00:00,5Z", False),
+        ("2024-02-30", False),
+        ("2024-05-31\n", False),
+    ],
+)
+async def test_the_strict_platform_and_the_check_read_the_same_dates(
+    text: str, is_date: bool
+) -> None:
+    """What `PushOptions.check` lets by is a date to the platform, too, and nothing else is."""
+    async with serving() as http:
+        record = DELIVERY | {"issueDate": text}
+        async with Client(http.sandbox.api_key, http.sandbox.base_url) as client:
+            books = client.company(http.first.id).connection(http.connection(3).id)
+            problems = (await books.options("invoices")).check(record)
+        pushed = (await http.post(f"{http.at(3)}/push/invoices", record)).body
+        http.sandbox.clock.advance(minutes=1)
+        errors = (await http.pushed(pushed))["validation"]["errors"]
+
+    assert [each["itemId"] for each in errors] == ([] if is_date else ["issueDate"])
+    assert [problem.path for problem in problems] == ([] if is_date else ["issueDate"])
 
 
 async def test_money_comes_back_digit_for_digit() -> None:

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from integration_sdk import Client
 from integration_sdk.sandbox._call import Refused, encode
-from integration_sdk.sandbox._calls.query import Chooser, Query
+from integration_sdk.sandbox._lists import Chooser, _Parser
 from tests.sandbox_support import DELIVERY, serving, until
 
 ROW: dict[str, Any] = {
@@ -120,8 +121,8 @@ def test_any_of_all_of_is_read_as_written(groups: list[Any], row: dict[str, int]
     expected = any(all(SIGNS[sign](row[n], value) for n, sign, value in group) for group in groups)
     parts = ["&&".join(f"{name}{sign}{value}" for name, sign, value in group) for group in groups]
 
-    assert Query("||".join(parts)).matches(row) is expected
-    assert Query(" || ".join(f"{{ {part} }}" for part in parts)).matches(row) is expected
+    assert _Parser("||".join(parts)).test(row) is expected
+    assert _Parser(" || ".join(f"{{ {part} }}" for part in parts)).test(row) is expected
 
 
 async def test_filtered_lists_hold_exactly_what_matches() -> None:
@@ -167,6 +168,42 @@ async def test_a_long_search_lets_others_by() -> None:
         found = await search
 
     assert (other.status, overtaken, found.body["totalResults"]) == (200, True, 0)
+
+
+async def test_a_search_finds_the_list_as_it_was_at_one_moment() -> None:
+    """Records that go while it is searched take none with them that stay."""
+    async with serving(invoices=5_000) as http:
+        records = http.sandbox.data_set(http.first.id, "invoices")
+        records.delete_at(0)
+        ids = records.ids()
+        path = f"{http.company}/data/invoices"
+        search = asyncio.create_task(http.get(path, query="totalAmount>=0", pageSize=5000))
+        await until(lambda: http.sandbox.most_in_flight)
+        while not search.done():
+            records.delete_at(0)
+            await asyncio.sleep(0)
+        found = [invoice["id"] for invoice in (await search).body["results"]]
+
+    assert len(records) < len(found) < len(ids)
+    assert found == ids[-len(found) :]
+
+
+async def test_deletions_hide_no_other_record_from_a_list_of_changes() -> None:
+    """``changed_since`` with a writer: every record that stays is read."""
+    async with serving(invoices=12_000) as http:
+        records = http.sandbox.data_set(http.first.id, "invoices")
+        key, url = http.sandbox.api_key, http.sandbox.base_url
+        async with Client(key, url) as client:
+            invoices = client.company(http.first.id).data("invoices")
+            changes = invoices.list(changed_since="2000-01-01T00:00:00Z", page_size=3000)
+            reading = asyncio.create_task(changes.collect())
+            while not reading.done():
+                if len(records) > 11_950:
+                    records.delete_at(0)
+                await asyncio.sleep(0.002)
+            read = {invoice["id"] for invoice in await reading}
+
+    assert set(records.ids()) <= read
 
 
 async def test_many_queries_take_turns() -> None:

@@ -10,21 +10,17 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import cache
 from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from integration_sdk._http.requests import MIB, Priority, Request
-from integration_sdk._http.responses import Fetch, Response, check
+from integration_sdk._http.requests import Priority, Request
+from integration_sdk._http.responses import FetchPage, Response, check
 from integration_sdk._list.page_queue import PageRequest
 from integration_sdk._list.report import ListReport
 from integration_sdk._list.walk import Walk
 from integration_sdk._system import current_task_cancelled
 from integration_sdk.errors import IntegrationError, TooManyRequests
-
-LARGE_BLOCK = 32 * MIB - 64 * 1024
-"""The largest value that glibc's threshold grows to, less its own overhead."""
 
 
 @frozen
@@ -56,7 +52,7 @@ class Fetching:
     """
 
     walk: Walk
-    fetch: Fetch
+    fetch: FetchPage
     clock: Callable[[], float]
     report: ListReport
     timeout: float | None = None
@@ -87,16 +83,18 @@ class Fetching:
             request = evolve(
                 self.walk.request, params=wanted.params, raw_query=wanted.query, priority=priority
             )
-            if awaited:
-                left = None if self.timeout is None else max(self.seconds_left, 0.0)
-                request = evolve(request, patient=self.patient, seconds_left=left)
-            task = loop.create_task(self._fetch_page(wanted, request))
+            patience = None
+            if awaited and self.patient and self.timeout is not None:
+                patience = max(self.seconds_left, 0.0)
+            task = loop.create_task(self._fetch_page(wanted, request, patience))
             self._on_its_way[wanted] = _OnItsWay(task, ahead=not awaited)
 
-    async def _fetch_page(self, wanted: PageRequest, request: Request) -> Fetched | Exception:
+    async def _fetch_page(
+        self, wanted: PageRequest, request: Request, patience: float | None
+    ) -> Fetched | Exception:
         began = self.clock()
         try:
-            response = check(request, await self.fetch(request))
+            response = check(request, await self.fetch(request, patience=patience))
         except Exception as error:  # raised when the page is awaited
             self.walk.queue.failed(wanted, throttled=isinstance(error, TooManyRequests))
             self.report.requests += error.attempts if isinstance(error, IntegrationError) else 1
@@ -168,17 +166,3 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
-
-
-@cache
-def keep_large_blocks() -> None:
-    """Let the C library reuse the memory of large pages.
-
-    glibc returns blocks of this size to the system and allocates them anew, page fault by page
-    fault, until it has seen one freed: see mallopt(3), M_MMAP_THRESHOLD, "dynamic". The first
-    page of a stream would have that effect too, but only up to its own size; this covers several
-    pages, and saves about 4% of the CPU at 5,000 records a page (measured). The process may then
-    hold up to 64 MiB of freed memory. Settings of the process (MALLOC_TRIM_THRESHOLD_) take
-    precedence; other C libraries are not affected.
-    """
-    bytes(LARGE_BLOCK)  # never written to, so it takes no memory and no time

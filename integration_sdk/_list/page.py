@@ -9,9 +9,7 @@ caches: measured.)
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from decimal import Decimal
 from itertools import compress, repeat
 from operator import length_hint
@@ -204,18 +202,6 @@ class PageItems:
             raw=bytes(self.page.raws[index]),
             **request.facts,
         )
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Disable the garbage collector while many objects are built, and restore it afterwards."""
-    paused = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if paused:
-            gc.enable()
 
 
 def _end_in_time(json: bytes | bytearray) -> bytes | bytearray:

@@ -59,6 +59,7 @@ class Coordinator:
         service: Carries requests; `Client.coordinator` supplies it.
         poller: Polls for everybody; likewise.
         dialect: The version of the service; likewise.
+        base_url: Where the service is, to which the journal belongs; likewise.
         refusals: What the client's session knows of refusals; likewise.
         check: Called before a push is sent; an `InvalidRecord` that it raises is the outcome.
         retry: How pushes are repeated that provably had no effect.
@@ -84,6 +85,7 @@ class Coordinator:
         exclusive: bool = False,
         max_open: int = 2000,
         max_in_flight: int = 64,
+        base_url: str | None = None,
         refusals: Refusals | None = None,
         check: CheckRecord | None = None,
         leave: Leave = "drain",
@@ -116,6 +118,7 @@ class Coordinator:
         self._store = journal if isinstance(journal, Store) else Store(journal)
         self._store_is_ours = self._store is not journal
         self._store_payloads = store_payloads
+        self._owner = None if base_url is None else (base_url, dialect.name)
         self._policy = Policy(
             exclusive=exclusive,
             refuses_with_503=dialect.refuses_with_503,
@@ -140,7 +143,7 @@ class Coordinator:
         if self._sender is not None and not self._sender.tracker.over:
             raise ConfigurationError("this coordinator's block is open already: submit to it")
         try:
-            journal = await self._store.lend(store_payloads=self._store_payloads)
+            journal = await self._store.lend(self._owner, store_payloads=self._store_payloads)
         except BaseException:
             if self._store_is_ours:
                 await self._store.aclose()

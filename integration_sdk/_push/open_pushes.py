@@ -70,6 +70,9 @@ class OpenPush:
         order: How many pushes of the company were followed before it.
         born: When it was sent.
         seen: When it was last known to be Pending.
+        polled: When its last single poll began; minus infinity for never.
+        hurry: Whether a notification is to bring its next single poll forward.
+        hurried: When one last did so.
         times: How long pushes like it take.
         due: When it is to be polled by itself; infinite if it is not.
         read_singly: Whether it has to be read singly, because lists lack it or its data.
@@ -86,6 +89,9 @@ class OpenPush:
     order: int
     born: float
     seen: float
+    polled: float = -inf
+    hurry: bool = False
+    hurried: float = -inf
     due: float = inf
     read_singly: bool = False
     notified: bool = False
@@ -126,6 +132,7 @@ class PolledCompany:
         rows_per_push: Rows of the list per push of ours, since others write too.
         in_flight: Number of polls in progress.
         listing: Whether one of them reads the list.
+        listed: When its last poll of the list began; minus infinity for never.
         due: The time of its next round; infinite for never.
         shared_time: The time that an individual push got last; others close to it get it too.
         list_after: When the list may be used again.
@@ -144,6 +151,7 @@ class PolledCompany:
     rows_per_push: float = 1.0
     in_flight: int = 0
     listing: bool = False
+    listed: float = -inf
     due: float = inf
     shared_time: float = inf
     list_after: float = -inf

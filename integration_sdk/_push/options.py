@@ -18,7 +18,8 @@ class CoordinatorOptions(TypedDict, total=False):
 
     Attributes:
         journal: Path of a file, ``postgresql://`` URL of a database, or a `Store`, that records
-            each push before it is sent, so that a later run goes on with what this one leaves. In a
+            each push before it is sent, so that a later run goes on with what this one leaves. It
+            belongs to the client's base URL and dialect; a client of others is refused. In a
             database that run may be on another host; one at a time carries the pushes, and a
             process that dies is succeeded after 15 seconds. None, the default, keeps no record.
         store_payloads: Whether the journal keeps each record until its push is final or refused;

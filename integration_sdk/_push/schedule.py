@@ -56,6 +56,8 @@ LONGEST_PAUSE: Final = 64.0
 """Seconds of the longest pause after polls that failed, if the service names none."""
 LONGEST_IN_ROUNDS: Final = 600.0
 """Age in seconds at which a push leaves the rounds if the usual age is not known."""
+REMEMBERED: Final = 4096
+"""Pushes of which is remembered when they were polled, in case they are followed again."""
 NO_LIST: Final = 600.0
 """Seconds after which a refused list is tried again."""
 
@@ -116,6 +118,7 @@ class Schedule:
     _timers: TimerQueue = Factory(TimerQueue)
     _ready: OrderedDict[PolledCompany, None] = Factory(OrderedDict)
     _lists: ListCheck = Factory(ListCheck)
+    _left: OrderedDict[str, tuple[float, float, float, float]] = Factory(OrderedDict)
 
     # What is open
 
@@ -126,6 +129,8 @@ class Schedule:
             company = self._companies[company_id] = PolledCompany(company_id)
         times = self._experience.of(cohort)
         push = OpenPush(key, company, times, company.followed, now, now)
+        if before := self._left.pop(key, None):
+            push.born, push.seen, push.polled, push.hurried = before
         company.followed += 1
         self.pushes[key] = company.batched[key] = push
         times.count_open(1)
@@ -142,6 +147,9 @@ class Schedule:
         push = self.pushes.pop(key, None)
         if push is None:
             return
+        self._left[key] = push.born, push.seen, push.polled, push.hurried
+        if len(self._left) > REMEMBERED:
+            self._left.popitem(last=False)
         company = push.company
         push.due = inf
         if not push.is_individual:
@@ -150,7 +158,7 @@ class Schedule:
             place.pop(key, None)
         if not company.count and self._companies.get(company.id) is company:
             company.due = inf
-            if company.list_after == -inf:  # else remember that its list cannot be used
+            if company.list_after == company.listed == -inf:  # else remember what its list is like
                 del self._companies[company.id]
 
     def notify(self, key: str) -> bool:
@@ -158,7 +166,7 @@ class Schedule:
         push = self.pushes.get(key)
         if push is None:
             return False
-        push.notified = True
+        push.notified = push.hurry = True
         self._read_now(push)
         return True
 
@@ -237,6 +245,9 @@ class Schedule:
         urgent = self._single_polls(company, company.urgent, now)
         if company.listing:
             return urgent
+        if now < (earliest := company.listed + worth.LIST_FLOOR):  # likewise
+            self._timers.set(company, earliest)
+            return urgent
         at = inf if company.in_flight else worth.round_due(company, now, self.trust)
         due = at <= now + worth.SOON
         polls = self._list_or_read(company, now, due=due) if due or company.wanted else []
@@ -250,6 +261,7 @@ class Schedule:
             if poll is not None:
                 company.in_flight += 1
                 company.listing = True
+                company.listed = now
                 return [poll]
             if due:
                 company.wanted.update((push.key, push) for push in worth.likely(company, now))
@@ -262,6 +274,13 @@ class Schedule:
         free = list(islice((push for push in whom.values() if not push.being_read), SINGLY + 1))
         for push in free[:SINGLY]:
             del whom[push.key]
+            # Below all that decides when to poll, so that no mistake there can become a storm.
+            if now < (earliest := worth.earliest(push)):
+                self._timers.set(push, earliest)
+                continue
+            push.polled = now
+            if push.hurry:
+                push.hurry, push.hurried = False, now
             push.being_read = True
             company.in_flight += 1
             push.due = inf
@@ -344,6 +363,7 @@ class Schedule:
         self._returned(poll)
         poll.company.failures = 0
         if self.is_open(poll.push):
+            self._follow_individually(poll.push, now)  # rounds would find it overdue at once
             self._timers.set(poll.push, worth.ask_again(poll.push, now, self.chance()))
         self._next_round(poll.company, now)
 
@@ -414,6 +434,8 @@ class Schedule:
             if push.seen < poll.started and push.born <= poll.started:
                 push.read_singly = True
                 self._follow_individually(push, now)
+                if company.wanted.pop(push.key, None):  # else the list would be read for it again
+                    self._read_now(push)
 
     def _leave_rounds(self, company: PolledCompany, now: float) -> None:
         """Follow by itself what should have ended long ago, or is too deep in the list."""

@@ -28,6 +28,14 @@ SOON: Final = 0.02
 """Minimum seconds between two looks at a company."""
 SLOWEST: Final = 0.2
 """Share by which the age of a push may grow between two polls of it alone."""
+FLOOR: Final = 0.2
+"""Minimum seconds between two single polls of a push, ..."""
+FLOOR_GROWS: Final = 0.05
+"""... or this share of its age, if that is longer."""
+FLOOR_NOTIFIED: Final = 1.0
+"""Minimum seconds between two that notifications bring forward."""
+LIST_FLOOR: Final = 1 / 3
+"""Minimum seconds between two polls of a company's list."""
 
 
 def tolerance(age: float) -> float:
@@ -146,6 +154,13 @@ def _cost_singly(company: PolledCompany, now: float, *, due: bool, covers_all: b
 
 
 # A single push
+
+
+def earliest(push: OpenPush) -> float:
+    """Return when *push* may be polled singly again, whatever the last poll of it met."""
+    if push.hurry:
+        return push.hurried + FLOOR_NOTIFIED
+    return push.polled + max(FLOOR, FLOOR_GROWS * (push.polled - push.born))
 
 
 def next_poll(push: OpenPush, now: float, trust: float) -> float:

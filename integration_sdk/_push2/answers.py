@@ -22,7 +22,6 @@ from attrs import frozen
 from integration_sdk._http import responses
 from integration_sdk._http.requests import Phase, Request
 from integration_sdk._http.responses import Reply, Response
-from integration_sdk._http.retry_after import retry_after, service_time
 from integration_sdk._push2.table import ACKNOWLEDGED, SendResult
 from integration_sdk._records.codec import decode_json, parse_utc
 from integration_sdk._records.shapes import read_operation
@@ -231,22 +230,17 @@ def _shared(name: str | None) -> str | None:
 # What came of sending a push
 
 
-def read_reply(
-    call: Request, reply: Reply, *, began: float, unix_time: float, exact: bool = False
-) -> SendResult:
+def read_reply(call: Request, reply: Reply, *, unix_time: float, exact: bool = False) -> SendResult:
     """Return what *reply* to *call* says; *exact* reads fractions as Decimal."""
     if not isinstance(reply, Response):
         wait = seconds_until(reply.error, unix_time)
-        return SendResult(
-            reply.phase, at=began, cause=str(reply.error), retry_after=wait, error=reply.error
-        )
+        return SendResult(reply.phase, cause=str(reply.error), retry_after=wait, error=reply.error)
     operation = _acknowledged(reply, exact=exact)
     return SendResult(
         Phase.ANSWERED,
-        at=began,
         status=reply.status,
         body={"pushOperationKey": operation.key} if operation else _object(reply.body),
-        retry_after=_wanted_wait(reply),
+        retry_after=reply.retry_after,
         operation=operation,
         error=None if operation else _why_not(call, reply),
     )
@@ -261,13 +255,6 @@ def without_key(call: Request, status: int | None) -> MalformedResponse:
     return MalformedResponse(
         f"{call.method} {call.path} answered {status} without a push of its own", status=status
     )
-
-
-def _wanted_wait(reply: Response) -> float | None:
-    header = reply.headers.get("Retry-After")
-    if header is None:
-        return None
-    return retry_after(header, service_time(reply.headers, reply.received_at))
 
 
 def _acknowledged(reply: Response, *, exact: bool) -> PushOperation | None:

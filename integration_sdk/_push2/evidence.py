@@ -35,6 +35,7 @@ push of the very same record: declaring a natural key asserts that there is none
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain, islice, pairwise
+from math import inf
 from typing import Any, Final, Protocol
 
 from attrs import define, field, frozen
@@ -102,12 +103,12 @@ class ListedPushes:
         ordered = all(upper >= lower for upper, lower in pairwise(times))
         return ordered and len(set(self.keys)) == len(self.operations)
 
-    def snapshot(self, newest: int | None = None) -> Snapshot | None:
+    def snapshot(self, snapshot_id: str, newest: int | None = None) -> Snapshot | None:
         """Return a snapshot of all keys, or of the *newest*; None if it would prove nothing."""
         keys = self.keys
         kept = keys[:newest]
         whole = self.whole and len(kept) == len(keys)
-        return Snapshot(frozenset(kept), whole, self.at) if kept or whole else None
+        return Snapshot(frozenset(kept), whole, self.at, snapshot_id) if kept or whole else None
 
 
 @define
@@ -233,9 +234,7 @@ def in_lane(operation: Operation, lane: Lane, path_names: Mapping[str, str]) -> 
     )
 
 
-def answers_another(
-    operation: PushOperation, row: Row, path_names: Mapping[str, str]
-) -> bool:
+def answers_another(operation: PushOperation, row: Row, path_names: Mapping[str, str]) -> bool:
     """Whether the service answered *row* with another's push, as a cache or a proxy does.
 
     *path_names*: From the dialect, as for `in_lane`.
@@ -244,7 +243,7 @@ def answers_another(
     if not is_companys or not in_lane(operation, row.lane, path_names):
         return True
     echo, sent = operation.data, decode(row.payload) if row.payload else None
-    if not echo or not isinstance(sent, Mapping):
+    if not echo or not isinstance(sent, Mapping) or sent == echo:  # equal in Python agrees in JSON
         return False
     if row.natural_key is None:
         return says_other(sent, echo)
@@ -381,7 +380,8 @@ class Judging:
             rivals: The rows of each lane that may own an unclaimed push.
             free: The new pushes that no row owns, by key.
             found: What the listing before suggested; updated.
-            waited: Seconds for which LOST rows had been searched for when the listing was requested.
+            waited: Seconds for which LOST rows had been searched for when the listing was
+                requested; of others among them only a proof of their key counts.
             patience: Seconds after which the absence of a push counts.
         """
         views = self._views(rivals, free)
@@ -391,7 +391,7 @@ class Judging:
                 continue
             finding = judge(row, views[asked.snapshot, row.lane], exclusive=self.exclusive)
             before, found[row.id] = found.get(row.id), finding
-            if not self._counts(row, finding, before, waited.get(row.id, 0.0), patience):
+            if not self._counts(row, finding, before, waited.get(row.id, -inf), patience):
                 continue
             if finding.key is not None:
                 for view in views.values():

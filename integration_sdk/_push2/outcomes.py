@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import Final, assert_never
 
 from attrs import evolve
 
-from integration_sdk._http import requests
-from integration_sdk._http.judgement import About, about
+from integration_sdk._http import requests, statuses
 from integration_sdk._http.requests import Request
+from integration_sdk._http.statuses import Scope, scope_of
 from integration_sdk._push2.table import new_row
 from integration_sdk._records.codec import canonical, decode_json
-from integration_sdk._store2.row import Lane, Row, RowRefused, State, Verdict, push_name
+from integration_sdk._store2.row import (
+    Lane,
+    Row,
+    RowRefused,
+    State,
+    Verdict,
+    is_keepable,
+    push_name,
+)
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
-    BY_STATUS,
     AccountExpired,
-    ApiError,
     ClientClosed,
     ConfigurationError,
     IntegrationError,
@@ -49,7 +54,6 @@ _DECIDED: Final = {
     "missing at the service, push it under another one",
     "resend": "It was sent again on record, as another push",
 }
-_UNKEEPABLE = re.compile("[\0\ud800-\udfff]")
 _lane = lru_cache(1024)(Lane)
 """There are few lanes and many pushes, so lanes are shared."""
 
@@ -109,7 +113,7 @@ def to_row(
             method=call.method,
             natural_key=request.natural_key,
             record_id=request.record_id,
-            reference=request.reference if durable else None,
+            reference=request.reference,
             idempotency_key=key,
             timeout_minutes=request.timeout_minutes,
             hashed=durable,
@@ -128,12 +132,9 @@ def _check_text(name: str, text: object) -> None:
             f" not {text!r}"
         )
     if len(text) > LONGEST_REFERENCE:
-        raise ConfigurationError(f"{name} has {len(text):,} characters; {LONGEST_REFERENCE:,} at most")
-
-
-def is_keepable(text: str) -> bool:
-    """Whether every store can keep *text*."""
-    return _UNKEEPABLE.search(text) is None
+        raise ConfigurationError(
+            f"{name} has {len(text):,} characters; {LONGEST_REFERENCE:,} at most"
+        )
 
 
 def take_up(before: Row, row: Row) -> Row | None:
@@ -167,7 +168,7 @@ def has_ended(row: Row, status: PushStatus) -> bool:
 
 def _is_of_the_content(row: Row) -> bool:
     # The same record would meet it again; causes of others may be gone, such as a wrong key.
-    return row.http_status is not None and about(row.http_status) is About.RECORD
+    return row.http_status is not None and scope_of(row.http_status) is Scope.RECORD
 
 
 def another_record(reference: str | None, way: str = "give this one its own") -> ReferenceConflict:
@@ -243,7 +244,7 @@ def _refusal(row: Row) -> IntegrationError:
     status = row.http_status
     if status is None:
         return NotSent(f"not sent: {row.error or 'it never left'}")
-    return BY_STATUS.get(status, ApiError)(f"refused before: {row.error}", status=status)
+    return statuses.row(status).kind(f"refused before: {row.error}", status=status)
 
 
 def final(request: PushRequest, operation: PushOperation, dialect: Dialect) -> PushOutcome:

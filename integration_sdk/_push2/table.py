@@ -32,12 +32,12 @@ from typing import Final, assert_never
 
 from attrs import field, frozen
 
-from integration_sdk._http import judgement
-from integration_sdk._http.judgement import Meaning
+from integration_sdk._http import statuses
 from integration_sdk._http.requests import Phase, Safety
+from integration_sdk._http.statuses import Meaning
 from integration_sdk._push2.agreement import natural_value
 from integration_sdk._records.shapes import is_error_body
-from integration_sdk._store2.row import Lane, Row, State
+from integration_sdk._store2.row import Lane, Row, State, is_keepable
 from integration_sdk.errors import IntegrationError
 from integration_sdk.models import PushOperation
 
@@ -120,7 +120,7 @@ def after(row: Row, event: Event, **changes: object) -> Row:
 
 def restarted(row: Row) -> Row:
     """Return the row as whoever takes it over has to see it; the same where nothing changes."""
-    if TABLE[row.state][Event.RESTARTED] is row.state:
+    if TABLE[row.state].get(Event.RESTARTED, row.state) is row.state:
         return row
     return after(row, Event.RESTARTED, error="the process ended while this push was being sent")
 
@@ -163,6 +163,27 @@ def new_row(
     )
 
 
+def sent_again(row: Row, row_id: str, idempotency_key: str | None) -> tuple[Row, Row]:
+    """Return *row* as decided to be sent again, and the new row that is sent for it.
+
+    The old one stays a rival: its push may exist after all.
+    """
+    return after(row, Event.RESENT, decision="resend"), Row(
+        id=row_id,
+        lane=row.lane,
+        method=row.method,
+        record_id=row.record_id,
+        payload_hash=row.payload_hash,
+        natural_key=row.natural_key,
+        natural_value=row.natural_value,
+        reference=row.reference,
+        timeout_minutes=row.timeout_minutes,
+        parent=row.id,
+        idempotency_key=idempotency_key if row.method == CREATES else None,
+        payload=row.payload,
+    )
+
+
 @frozen
 class SendResult:
     """The result of one transmission.
@@ -186,7 +207,7 @@ class SendResult:
     def key(self) -> str | None:
         """The pushOperationKey it carries, if any."""
         key = (self.body or {}).get("pushOperationKey")
-        return key if isinstance(key, str) and key else None
+        return key if isinstance(key, str) and key and is_keepable(key) else None
 
 
 ACKNOWLEDGED = frozenset({200, 202})
@@ -211,7 +232,7 @@ def classify(
     answered       anything else, or any other body               LOST
     ============== =============== ============================== ==========
 
-    Which statuses are refusals `judgement.TABLE` says. Whether a refusal is for now only, and the
+    Which statuses are refusals `statuses.TABLE` says. Whether a refusal is for now only, and the
     push goes LATER, its sender decides.
 
     Args:
@@ -236,8 +257,8 @@ def classify(
 
 def _meaning(result: SendResult, *, refuses_with_503: bool) -> Meaning:
     if result.phase is not Phase.ANSWERED or result.status is None:
-        return judgement.of_failure(Safety.WRITE, result.phase)
+        return statuses.of_failure(Safety.WRITE, result.phase)
     is_own = is_error_body(result.body)
-    return judgement.of_answer(
+    return statuses.of_answer(
         Safety.WRITE, result.status, is_own=is_own, refuses_with_503=refuses_with_503
     )

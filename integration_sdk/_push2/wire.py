@@ -16,9 +16,9 @@ from typing import ClassVar, Final, Protocol
 from attrs import define, evolve, field, frozen
 
 from integration_sdk._http import requests, responses
+from integration_sdk._http.hints import told_time
 from integration_sdk._http.requests import Priority, Request
 from integration_sdk._http.responses import Reply, Response
-from integration_sdk._http.retry_after import told_time
 from integration_sdk._push2 import answers
 from integration_sdk._push2.evidence import ListedPushes, Operation
 from integration_sdk._store2.row import Row

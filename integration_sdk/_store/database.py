@@ -27,6 +27,7 @@ from integration_sdk._store.row import (
     Intent,
     KeyClaimed,
     Lane,
+    Owner,
     RowRefused,
     Snapshot,
     State,
@@ -288,6 +289,10 @@ class PostgresJournal:
         query = "SELECT key, id FROM integration_sdk.pushes WHERE key = ANY($1)"
         wanted = list(map(_storable, keys))
         return dict(await self._database.run(lambda db: db.fetch(query, wanted)))
+
+    async def bind(self, owner: Owner) -> Owner:
+        """Bind the pushes to *owner* if they have none; return whose they are."""
+        return await self._database.bind(owner)
 
     async def close(self) -> None:
         """Finish pending work, and give the lease back."""

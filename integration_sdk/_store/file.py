@@ -22,7 +22,15 @@ from pathlib import Path
 
 from integration_sdk._store import place, schema
 from integration_sdk._store.reading import UNUSABLE, JournalReader, code, is_empty
-from integration_sdk._store.row import SETTLED, Fenced, Intent, KeyClaimed, RowRefused, Snapshot
+from integration_sdk._store.row import (
+    SETTLED,
+    Fenced,
+    Intent,
+    KeyClaimed,
+    Owner,
+    RowRefused,
+    Snapshot,
+)
 from integration_sdk._system import sync_directory
 from integration_sdk.errors import JournalError
 
@@ -238,6 +246,15 @@ class JournalFile(JournalReader):
     def _drop_snapshots(self) -> None:
         self._snapshots.clear()
         self._db.execute(_DROP_SNAPSHOTS)
+
+    def bind(self, owner: Owner) -> Owner:
+        """Bind the file to *owner* if it has none; return whose it is."""
+        try:
+            query = "UPDATE tally SET owner = ? WHERE owner = '' AND token = ?"
+            self._db.execute(query, (schema.owner_text(owner), self._token))
+            return self._owner(self._db) or owner
+        except UNUSABLE as error:
+            raise self._unreadable(error) from error
 
     def read(self, which: str = "TRUE", *values: str) -> list[Intent]:
         """Return the rows that meet a condition, in the order they were accepted."""

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import ClassVar, Protocol
 
-from integration_sdk._store.row import Intent
+from integration_sdk._store.row import Intent, Owner
 
 
 class Journal(Protocol):
@@ -38,6 +38,9 @@ class Journal(Protocol):
 
     async def owners(self, keys: Collection[str]) -> Collection[str]:
         """Return which of these push keys have an owner."""
+
+    async def bind(self, owner: Owner) -> Owner:
+        """Bind the rows to *owner* if they have none; return whose they are."""
 
     async def close(self) -> None:
         """Finish pending work and close the file."""

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from attrs import define, field
 
-from integration_sdk._store.row import DOUBTED, Intent, KeyClaimed, State
+from integration_sdk._store.row import DOUBTED, Intent, KeyClaimed, Owner, State
 
 
 @define
@@ -28,6 +28,7 @@ class KeyJournal:
     _settled: dict[str, None] = field(factory=dict)  # half the size of a set
     _settled_before: dict[str, None] = field(factory=dict)
     _doubted: set[str] = field(factory=set)
+    _owner: Owner | None = None
 
     async def commit(self, rows: Sequence[Intent]) -> None:
         """Record the keys of all of these rows, or of none.
@@ -74,6 +75,11 @@ class KeyJournal:
     async def owners(self, keys: Collection[str]) -> Collection[str]:
         """Return which of these push keys have an owner."""
         return {key for key in keys if key in self._open or self._is_settled(key)}
+
+    async def bind(self, owner: Owner) -> Owner:
+        """Bind the keys to *owner* if they have none; return whose they are."""
+        self._owner = self._owner or owner
+        return self._owner
 
     async def close(self) -> None:
         """Do nothing."""

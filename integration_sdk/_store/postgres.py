@@ -15,6 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from attrs import define, field
 
+from integration_sdk._store.row import Owner
 from integration_sdk.errors import ConfigurationError, JournalError, StoreUnavailable
 
 try:
@@ -54,6 +55,12 @@ MIGRATIONS: Final = (
     CREATE INDEX pushes_to_carry ON integration_sdk.pushes (company_id)
         WHERE state NOT IN ('FINAL', 'NOT_SENT', 'REJECTED');
     """,
+    """
+    CREATE TABLE integration_sdk.owner (
+        number int PRIMARY KEY DEFAULT 1 CHECK (number = 1),
+        scope text NOT NULL, base_url text NOT NULL, dialect text NOT NULL
+    );
+    """,
 )
 LOCK: Final = 0x696E7467
 """Of whoever makes or changes the tables."""
@@ -82,6 +89,11 @@ _PAUSE: Final = """
     ON CONFLICT (name) DO UPDATE
         SET paused_until = greatest(rate.paused_until, excluded.paused_until)
 """
+_BIND: Final = """
+    INSERT INTO integration_sdk.owner (scope, base_url, dialect) VALUES ($1, $2, $3)
+    ON CONFLICT DO NOTHING
+"""
+_OWNER: Final = "SELECT scope, base_url, dialect FROM integration_sdk.owner"
 
 
 def without_password(url: str) -> str:
@@ -132,6 +144,17 @@ class Postgres:
             await db.execute(_PAUSE, name, seconds)
 
         await self.run(tell)
+
+    # Owner
+
+    async def bind(self, owner: Owner) -> Owner:
+        """Bind the pushes to *owner* if they have none; return whose they are."""
+
+        async def ask(db: Any) -> Owner:
+            await db.execute(_BIND, *owner)
+            return Owner(*await db.fetchrow(_OWNER))
+
+        return await self.run(ask)
 
     # Connections
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from attrs import define, field
 
 from integration_sdk._store import place, schema
-from integration_sdk._store.row import Intent, Snapshot
+from integration_sdk._store.row import Intent, Owner, Snapshot
 from integration_sdk.errors import JournalError
 
 LAST_COMMIT = struct.Struct(">QI")
@@ -161,12 +161,18 @@ class JournalReader:
                 f"it holds {commits} commits and had {least} (a journal restored "
                 f"from an older copy is accepted once {self._path.name}-lock is removed)"
             )
+        if schema.check_version(db) > 2:  # the first with an owner
+            self._owner(db)
         if self._check_rows(db) != counts:
             intents, payloads = counts
             raise self._unusable(
                 f"it does not hold the {intents} intents and {payloads} payloads it had"
             )
         return int(commits)
+
+    def _owner(self, db: sqlite3.Connection) -> Owner | None:
+        ((text,),) = db.execute("SELECT owner FROM tally").fetchall()
+        return schema.read_owner(text)
 
     def _check_rows(self, db: sqlite3.Connection) -> list[int]:
         """Check all rows and their snapshots; return counts of rows and of rows with a payload."""

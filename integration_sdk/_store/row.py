@@ -54,6 +54,14 @@ class Evidence(StrEnum):
     CALLER = "caller"
 
 
+class Owner(NamedTuple):
+    """Whose pushes a store holds: one scope of it belongs to one service, in one dialect."""
+
+    scope: str
+    base_url: str
+    dialect: str
+
+
 class RowRefused(JournalError):
     """The journal refuses this row; it still accepts others."""
 

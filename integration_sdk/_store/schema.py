@@ -11,6 +11,7 @@ push, whatever the size of its record.
 """
 
 import hashlib
+import json
 import sqlite3
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ from integration_sdk._store.row import (
     Evidence,
     Intent,
     Lane,
+    Owner,
     Snapshot,
     State,
     as_line,
@@ -89,6 +91,7 @@ MIGRATIONS: tuple[str, ...] = (
         WHEN NEW.state IN ('FINAL', 'NOT_SENT', 'REJECTED')
         BEGIN DELETE FROM payloads WHERE number = OLD.number; END;
     """,
+    "ALTER TABLE tally ADD COLUMN owner TEXT NOT NULL DEFAULT '';",
 )
 """The first may be found in files; what follows brings them up to date. Until schema 2, what was to
 be sent was called INTENT, or NOT_SENT or REJECTED with a mark."""
@@ -243,6 +246,30 @@ def _checksum(facts: Mapping[str, object]) -> int:
     """Return a checksum that ignores absent values, so that a new column keeps old rows valid."""
     present = [(name, one) for name in _EVER_CHECKSUMMED if (one := facts.get(name)) is not None]
     return zlib.crc32(repr(present).encode("utf-8", "surrogatepass"))
+
+
+def owner_text(owner: Owner) -> str:
+    """Return what the tally says of the file's owner; "" while it has none."""
+    facts = json.dumps(owner)
+    return f"{zlib.crc32(facts.encode()):08x}{facts}"
+
+
+def read_owner(text: object) -> Owner | None:
+    """Return the owner of a file, None if it has none yet.
+
+    Raises:
+        Damaged: It is not what was written.
+    """
+    if text == "":
+        return None
+    try:
+        owner = Owner(*json.loads(str(text)[8:]))
+        intact = owner_text(owner) == text
+    except (ValueError, TypeError):
+        intact = False
+    if not intact:
+        raise Damaged("the name of its owner is damaged")
+    return owner
 
 
 def snapshot_columns(snapshot: Snapshot) -> tuple[str, int, str, int | None]:

@@ -17,7 +17,7 @@ from attrs import define, field, frozen
 
 from integration_sdk._store.file import UNSETTLED, JournalFile
 from integration_sdk._store.reading import Filter
-from integration_sdk._store.row import Intent
+from integration_sdk._store.row import Intent, Owner
 from integration_sdk._store.waiting import to_the_end
 from integration_sdk.errors import JournalError
 
@@ -192,6 +192,10 @@ class SqliteJournal:
     async def owners(self, keys: Collection[str]) -> Mapping[str, str]:
         """Return which of these push keys have an owner: its intent's id, by key."""
         return await self._ask(self._file.owners, keys) if keys else {}
+
+    async def bind(self, owner: Owner) -> Owner:
+        """Bind the file to *owner* if it has none; return whose it is."""
+        return await self._ask(self._file.bind, owner)
 
     async def _ask(self, question: Callable[_P, _T], *args: _P.args, **named: _P.kwargs) -> _T:
         answer: asyncio.Future[_T] = self._loop.create_future()

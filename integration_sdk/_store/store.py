@@ -14,6 +14,7 @@ from integration_sdk._store.journal import Journal
 from integration_sdk._store.memory import KeyJournal
 from integration_sdk._store.postgres import Postgres, without_password
 from integration_sdk._store.rate import Limit, MemoryRates, RateKeeper, StoreRate
+from integration_sdk._store.row import Owner
 from integration_sdk._store.sqlite import SqliteJournal
 from integration_sdk.errors import ConfigurationError, JournalInUse
 
@@ -27,11 +28,16 @@ class Store:
     a time. ``Store("postgresql://...")`` is a database for any number of processes. ``Store()`` is
     memory. It opens at its first use; `aclose` or ``async with`` ends it.
 
+    What it keeps belongs to one service: the base URL and the dialect of the client that first
+    pushes with it. A client of another service is refused before anything is read or sent, since
+    the pushes on record, their ids and references, would mean nothing there.
+
     Args:
         where: Path of the file, beside which ``-lock`` is created, and ``-wal`` and ``-shm`` while
             it is open; only their owner can read them. Or the URL of a PostgreSQL database as libpq
             takes it, for which the extra ``integration-sdk[postgres]`` is needed; the tables are
             made in its schema ``integration_sdk``. None for memory.
+        scope: The name of what belongs to that service. A store has one scope so far.
         patience: Seconds to wait for a database that cannot be reached, before
             `StoreUnavailable` is raised.
 
@@ -40,8 +46,13 @@ class Store:
     """
 
     def __init__(
-        self, where: str | os.PathLike[str] | None = None, *, patience: float = 30.0
+        self,
+        where: str | os.PathLike[str] | None = None,
+        scope: str = "default",
+        *,
+        patience: float = 30.0,
     ) -> None:
+        self._scope = _printable("scope", scope)
         if not (is_number(patience) and 0 <= patience < inf):
             raise ConfigurationError(f"patience must be 0 seconds or more, not {patience!r}")
         self._database: Postgres | None = None
@@ -60,9 +71,13 @@ class Store:
         self._is_lent = False
 
     def __repr__(self) -> str:
+        where = self._path and str(self._path)
         if self._database is not None:
-            return f"Store({without_password(self._database.url)!r})"
-        return f"Store({str(self._path)!r})" if self._path else "Store()"
+            where = without_password(self._database.url)
+        given = [repr(where)] if where else []
+        if self._scope != "default":
+            given.append(f"scope={self._scope!r}")
+        return f"Store({', '.join(given)})"
 
     async def __aenter__(self) -> Self:
         return self
@@ -101,16 +116,21 @@ class Store:
         if not (is_number(per_second) and 0 < per_second < inf):
             raise ConfigurationError(f"per_second must be more than 0, not {per_second!r}")
         whole_number("burst", burst, 1, 10**6)
-        if not (name.strip() and name.isprintable()):
-            raise ConfigurationError(f"name must be a str that can be printed, not {name!r}")
-        return StoreRate(Limit(name, 1.0 / per_second, burst), self._rates)
+        return StoreRate(Limit(_printable("name", name), 1.0 / per_second, burst), self._rates)
 
     # For coordinators
 
-    async def lend(self, *, store_payloads: bool = True) -> Journal:
+    async def lend(
+        self, service: tuple[str, str] | None = None, *, store_payloads: bool = True
+    ) -> Journal:
         """Return the journal of pushes, to one coordinator at a time.
 
+        Args:
+            service: Base URL and dialect of who will read and write it; None for who sends nothing.
+            store_payloads: See `Journal`.
+
         Raises:
+            ConfigurationError: It holds the pushes of another service.
             JournalInUse: A coordinator has it.
             JournalError: The file is somebody else's, in use, not a journal, or damaged.
         """
@@ -121,6 +141,8 @@ class Store:
             )
         self._is_lent = True
         try:
+            if service is not None:
+                await self._bind(Owner(self._scope, *service))
             self._journal = self._journal or await self._opened()
         except BaseException:
             self._is_lent = False
@@ -135,12 +157,37 @@ class Store:
             journal, self._journal = self._journal, None
             await journal.close()
 
+    async def _bind(self, client: Owner) -> None:
+        if self._database is not None:  # before its lease, which another service may have
+            owner = await self._database.bind(client)
+        else:
+            self._journal = self._journal or await self._opened()
+            owner = await self._journal.bind(client)
+        if owner.scope != client.scope:
+            raise ConfigurationError(
+                f"{self} is no store of scope {client.scope!r}: it has scope {owner.scope!r}, and "
+                "only one so far. Give that one, or this client a store of its own"
+            )
+        if owner != client:
+            raise ConfigurationError(
+                f"{self} holds the pushes of {owner.base_url} (dialect {owner.dialect}), and this "
+                f"client is for {client.base_url} (dialect {client.dialect}), which knows none of "
+                "them. Nothing was read or sent. Give each service a store of its own, or this "
+                "client the base_url= and dialect= of the store's"
+            )
+
     async def _opened(self) -> Journal:
         if self._database is not None:
             return await PostgresJournal.open(self._database)
         if self._path is None:
             return KeyJournal()
         return await SqliteJournal.open(self._path)
+
+
+def _printable(name: str, value: object) -> str:
+    if not (isinstance(value, str) and value.strip() and value.isprintable()):
+        raise ConfigurationError(f"{name} must be a str that can be printed, not {value!r}")
+    return value
 
 
 def is_url(where: object) -> bool:

@@ -137,7 +137,7 @@ class MemoryRows:
         self._companies.setdefault(row.company, {})[row.id] = None
         if row.key is not None:
             self._keys[row.key] = None
-        if row.reference is None:
+        if row.reference is None or not self.durable:  # then a reference is a name only
             return
         if not row.is_superseded:
             self._references[row.reference] = row.id

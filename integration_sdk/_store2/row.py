@@ -7,6 +7,7 @@ that he has seen, and whoever lost the lease of a company writes nothing more ab
 
 import hashlib
 import json
+import re
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeVar
 
@@ -31,7 +32,7 @@ class State(StrEnum):
     FINAL = "FINAL"  # the push has ended
 
 
-SETTLED = frozenset({State.REFUSED, State.FINAL})
+SETTLED: Final = frozenset({State.REFUSED, State.FINAL})
 """Nothing more happens to it, and it owns no unclaimed push."""
 
 
@@ -177,6 +178,14 @@ class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     def is_superseded(self) -> bool:
         """Whether another row has its reference, or may take it by decision."""
         return self.decision == "resend"
+
+
+_UNKEEPABLE: Final = re.compile("[\\0\\ud800-\\udfff]")
+
+
+def is_keepable(text: str) -> bool:
+    """Whether every store can keep *text*: it has no NUL and no half of a surrogate pair."""
+    return _UNKEEPABLE.search(text) is None
 
 
 def push_name(data_type: str, reference: str | None, company_id: str) -> str:

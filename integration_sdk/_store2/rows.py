@@ -38,7 +38,7 @@ class Rows(Protocol):
             None while another live process has it. They are read after the claim has committed.
         """
 
-    def put(self, rows: Sequence[Row], add: Sequence[Row] = ()) -> None | Awaitable[None]:
+    def put(self, rows: Sequence[Row], add: Sequence[Row] = ()) -> Awaitable[None] | None:
         """Record the next versions of these rows, and new rows, all or none.
 
         Raises:
@@ -49,7 +49,7 @@ class Rows(Protocol):
             JournalError: Nothing was recorded; what the rows describe must not be sent.
         """
 
-    def decide(self, row: Row, add: Sequence[Row] = ()) -> None | Awaitable[None]:
+    def decide(self, row: Row, add: Sequence[Row] = ()) -> Awaitable[None] | None:
         """`put` of one row that a caller has decided about: needs no lease, only the version.
 
         The company's owner hears of it by `news`.

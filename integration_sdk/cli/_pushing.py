@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from typing import Final, Literal, Unpack
+from typing import Any, Final, Literal
 
 from rich.console import Console
 
 from integration_sdk._client import Client
 from integration_sdk._http import requests
-from integration_sdk._push.coordinator import Coordinator
-from integration_sdk._push.options import CoordinatorOptions
-from integration_sdk._push.push import Push
+from integration_sdk._push2.coordinator import Coordinator
+from integration_sdk._push2.push import Push
 from integration_sdk.cli._journals import check_exists
 from integration_sdk.cli._outcomes import Results
 from integration_sdk.cli._records import Lines, Plan
@@ -52,7 +51,7 @@ async def push(
     err: Console,
     *,
     check: Literal["options"] | None = None,
-    **options: Unpack[CoordinatorOptions],
+    **options: Any,
 ) -> int:
     """Push the records of *source*, a file or ``-``, and return the exit code.
 
@@ -128,7 +127,7 @@ async def resume(
     path: str,
     results: Results,
     err: Console,
-    **options: Unpack[CoordinatorOptions],
+    **options: Any,
 ) -> int:
     """Continue what the journal *path* holds, and return the exit code.
 

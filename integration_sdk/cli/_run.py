@@ -12,16 +12,15 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC
-from typing import Final, Literal, Unpack
+from typing import Any, Final, Literal
 
 from attrs import Factory, define, field
 from rich.console import Console
 
 from integration_sdk._client import Client
-from integration_sdk._push.coordinator import Coordinator
-from integration_sdk._push.options import CoordinatorOptions
-from integration_sdk._push.push import Push
-from integration_sdk._store.store import Store
+from integration_sdk._push2.coordinator import Coordinator
+from integration_sdk._push2.push import Push
+from integration_sdk._store2.store import Store
 from integration_sdk.cli._display import Bar, Board, say
 from integration_sdk.cli._journals import shown
 from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT, Results
@@ -127,7 +126,7 @@ class Run:
 
     @asynccontextmanager
     async def coordinator(
-        self, *, check: Literal["options"] | None = None, **options: Unpack[CoordinatorOptions]
+        self, *, check: Literal["options"] | None = None, **options: Any
     ) -> AsyncIterator[Coordinator]:
         """Yield a coordinator, show its progress, and stop it on Ctrl-C or SIGTERM."""
         options |= {"journal": self.journal, "on_event": self.results.hear}

@@ -1,0 +1,518 @@
+"""The push coordinator: sends many records and polls for their outcomes together.
+
+A push is put on record and sent once (`sending`), carried from state to state (`dispatcher`), and
+polled with all others (`poller`). An outcome is a value, not an exception, whatever the service
+decided. `Coordinator.run` (`run`) adds workers that pull from the caller's iterable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import random
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
+from types import TracebackType
+from typing import Any, Final, Literal, Self, get_args
+
+from attrs import evolve
+
+from integration_sdk._checks import is_number, one_of, seconds, true_or_false, whole_number
+from integration_sdk._http import requests
+from integration_sdk._http.retry import RetryPolicy
+from integration_sdk._push2 import outcomes
+from integration_sdk._push2.dispatcher import Dispatcher
+from integration_sdk._push2.evidence import in_lane
+from integration_sdk._push2.handles import Handles
+from integration_sdk._push2.outcomes import checked
+from integration_sdk._push2.poller import Poller
+from integration_sdk._push2.push import Push, PushEvent, PushProgress
+from integration_sdk._push2.run import RaiseOn, Refusals, Run
+from integration_sdk._push2.search import Search
+from integration_sdk._push2.sending import CheckRecord, Policy, Sender
+from integration_sdk._push2.table import Event, after
+from integration_sdk._push2.wire import Service, Wire
+from integration_sdk._store2.row import Evidence, KeyClaimed, Row, State
+from integration_sdk._store2.store import Store, is_path, is_url
+from integration_sdk.dialect import Dialect
+from integration_sdk.errors import ClientClosed, ConfigurationError
+from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest, PushStatus
+
+logger = logging.getLogger("integration_sdk.pushes")
+
+Leave = Literal["drain", "detach", "cancel"]
+InDoubt = Literal["ask", "resend"]
+FIVE_TIMES: Final = RetryPolicy(attempts=5)
+
+
+class Coordinator:
+    """Pushes many records and tells how each ended. Use it as ``async with``.
+
+    Made by `Client.coordinator`, which says what the options mean.
+
+    Attributes:
+        detached: Keys of pushes that are no longer followed; they go on at the service.
+        recovered: Pushes that an earlier run left in the journal and this one goes on with.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        poller: Poller,
+        dialect: Dialect,
+        *,
+        base_url: str = "",
+        journal: str | os.PathLike[str] | Store | None = None,
+        exclusive: bool = False,
+        max_open: int = 2000,
+        refusals: Refusals | None = None,
+        check: CheckRecord | None = None,
+        leave: Leave = "drain",
+        on_event: Callable[[PushEvent], None] | None = None,
+        fetch_data: bool = False,
+        patience: float = 30.0,
+        in_doubt: InDoubt = "ask",
+        max_pause: float | None = 600.0,
+        retry: RetryPolicy = FIVE_TIMES,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        one_of("leave", leave, get_args(Leave))
+        one_of("in_doubt", in_doubt, get_args(InDoubt))
+        true_or_false("exclusive", exclusive)
+        true_or_false("fetch_data", fetch_data)
+        whole_number("max_open", max_open, 1, 10**9)
+        if not (is_number(patience) and 0 <= patience < math.inf):
+            raise ConfigurationError(f"patience must be 0 seconds or more, not {patience!r}")
+        seconds("max_pause", max_pause)
+        if not (on_event is None or callable(on_event)):
+            raise ConfigurationError(f"on_event must be callable, or None, not {on_event!r}")
+        if not (isinstance(journal, Store | None) or is_path(journal) or is_url(journal)):
+            raise ConfigurationError(
+                "journal must be the path of a file, the postgresql:// URL of a database, a Store, "
+                f"or None, not {journal!r}"
+            )
+        self._service, self._poller, self._dialect = service, poller, dialect
+        self._base_url = base_url
+        self._store = journal if isinstance(journal, Store) else Store(journal)
+        self._store_is_ours = self._store is not journal
+        self._policy = Policy(
+            exclusive=exclusive,
+            refuses_with_503=dialect.refuses_with_503,
+            path_names=dialect.path_names,
+            replays=dialect.idempotency_header is not None,
+            retry=retry,
+            longest_pause=math.inf if max_pause is None else max_pause,
+            patience=patience,
+            resends=in_doubt == "resend",
+        )
+        self._chance, self._refusals = chance, refusals
+        self._check, self._fetch_data, self._on_event = check, fetch_data, on_event
+        self._leave: Leave = leave
+        self._max_open, self._places = max_open, asyncio.Semaphore(max_open)
+        self._dispatcher: Dispatcher | None = None
+        self.detached: tuple[str, ...] = ()
+        self.recovered: tuple[Push, ...] = ()
+
+    # The block
+
+    async def __aenter__(self) -> Self:
+        if self._dispatcher is not None and not self._dispatcher.over:
+            raise ConfigurationError("this coordinator's block is open already: submit to it")
+        try:
+            store = await self._store.lend(base_url=self._base_url, dialect=self._dialect.name)
+        except BaseException:
+            if self._store_is_ours:
+                await self._store.aclose()
+            raise
+        d = Dispatcher(
+            store,
+            Wire(self._service, self._dialect),
+            self._poller,
+            Handles(self._on_event),
+            fetch_data=self._fetch_data,
+            exact=self._poller.exact,
+        )
+        d.sender = Sender(d, self._policy, self._check, self._chance)
+        d.search = Search(d, self._policy)
+        try:
+            self.recovered = tuple(await d.recover())
+        except BaseException:
+            await d.aclose()
+            await self._return_store(d)
+            raise
+        self._dispatcher = d
+        self._poller.listeners.add(d.listed)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        d = self._opened
+        leave = self._leave if kind is None else "detach"
+        d.end_runs(ClientClosed("the block was left; the rest of the input is untouched"))
+        try:
+            if leave == "drain":
+                await d.handles.idle.wait()
+        finally:
+            self._poller.listeners.discard(d.listed)
+            await self._close(d, leave, abandon=kind is not None)
+
+    async def _close(self, d: Dispatcher, leave: Leave, *, abandon: bool) -> None:
+        d.stopped = d.stopped or ClientClosed("this coordinator's block has been left")
+        d.end_runs(d.stopped)  # runs that have begun since
+        if abandon:
+            d.closing.set()
+            for task in d.sender.in_line:
+                task.cancel()
+        try:
+            await d.aclose()
+        finally:  # even if cancelled: give everything an outcome and close the journal
+            if leave != "cancel":
+                self.detached += tuple(d.keys)
+            if abandon and self.detached:
+                where = "the journal: open it again" if d.store.durable else "`detached`"
+                logger.warning(
+                    "an exception has ended the block; pushes that go on at the service without "
+                    "it: %d; their keys are in %s",
+                    len(self.detached),
+                    where,
+                )
+            d.let_go_of_all()
+            for task in d.tasks:  # as safe as a crash
+                task.cancel()
+            await self._return_store(d)
+
+    async def _return_store(self, d: Dispatcher) -> None:
+        try:
+            await d.store.release()
+        finally:
+            await self._store.take_back()
+            if self._store_is_ours:
+                await self._store.aclose()
+
+    @property
+    def _opened(self) -> Dispatcher:
+        if self._dispatcher is None:
+            raise ConfigurationError("open the coordinator first: async with ... as pushes")
+        return self._dispatcher
+
+    # Pushing
+
+    async def submit(self, request: PushRequest, *, wait: float | None = None) -> Push:
+        """Push one record; return when the service has answered.
+
+        Waits first while ``max_open`` pushes have no outcome. To send several at a
+        time, call it from several tasks, or use `run`. If the caller is cancelled,
+        the push goes on without it.
+
+        Args:
+            request: What to push.
+            wait: Seconds to wait for the outcome once the push has been answered, or its
+                answer lost; after them it is PENDING, or IN_DOUBT. None waits until the
+                push has ended, or to a minute past its ``timeout_minutes``.
+
+        Returns:
+            A push with a ``key``. It has an ``outcome`` already if the service refused
+            it, or if the platform is synchronous. It has neither while the list is
+            searched for a push whose answer was lost, or while another push of the
+            same reference is being sent, which it joins.
+
+        Raises:
+            InvalidRecord: The record cannot be right; nothing was sent.
+            ReferenceConflict: The reference stands for another record; nothing was sent.
+            ConfigurationError: *request* is no `PushRequest`, its ids or its reference cannot
+                be right, or *wait* is no number of seconds; nothing was sent.
+            AccountExpired: The account has expired; nothing more is sent.
+            Unauthorized: The API key was refused three times in a row; likewise.
+            JournalError: The journal cannot be read or written; nothing more is sent.
+            TooManyRequests, ServiceUnavailable: The service asks to wait for longer than
+                ``max_pause``; nothing more is sent.
+            PushingStopped: A bug has ended a task of the coordinator; nothing more is sent.
+            ClientClosed: The block has been left, or the client is closed.
+        """
+        seconds("wait", wait)
+        d = self._opened
+        push = Push(checked(request), wait=wait, on_outcome=self._free)
+        await self._places.acquire()
+        if d.stopped:
+            self._places.release()
+            raise d.stopped
+        work = d.start(d.sender.push(push))
+        await asyncio.wait([work])  # it goes on if we are cancelled
+        broken = None if work.cancelled() or work.exception() else work.result()
+        if broken is not None:
+            raise broken
+        while not d.sender.is_answered(push):  # another process sends it, or another task
+            await push._next_change()
+        outcome = push.outcome
+        if outcome and outcome.status is OutcomeStatus.INVALID:
+            outcome.raise_for_status()
+        error = outcome.error if outcome and not push.key else None
+        if error and (outcomes.ends_all(error) or error is d.stopped):
+            raise error
+        return push
+
+    def _free(self, _: Push) -> None:
+        self._places.release()
+
+    def run(
+        self,
+        requests: Iterable[PushRequest] | AsyncIterable[PushRequest],
+        *,
+        ordered: bool = False,
+        raise_on: RaiseOn = "none",
+        wait: float | None = None,
+        total: int | None = None,
+    ) -> AsyncGenerator[PushOutcome, None]:
+        """Push many records and yield the outcome of each, as they come.
+
+        Takes from *requests* no faster than it can send. A record that cannot be right gets
+        the outcome INVALID, and the run goes on.
+
+        Leaving the loop early stops taking. What was taken by then is still sent, and the end
+        of the block treats it like any other push; to see those outcomes as well, keep the
+        return value and loop over it again.
+
+        Args:
+            requests: Any iterable, sync or async.
+            ordered: Yield in the order of *requests*.
+            raise_on: "first" raises the error of the first outcome other than SUCCESS and
+                stops taking, "end" raises it after the last outcome, "none" never raises it.
+            wait: As for `submit`, for each push.
+            total: How many *requests* will give, for `progress`, where it has no ``len()``.
+
+        Raises:
+            AccountExpired: The account has expired. What was taken has been yielded with its
+                outcome; the rest of *requests* is untouched.
+            TooManyRequests, ServiceUnavailable: Likewise, if the service asks to wait for
+                longer than ``max_pause``; go on at ``retry_at``.
+            Unauthorized: Likewise, if the API key was refused three times in a row.
+            JournalError: Likewise, if the journal cannot be read or written; what was sent
+                before is waited for.
+            PushingStopped: Likewise, if a bug has ended a task of the coordinator.
+            ConfigurationError: *requests* gave something that is no `PushRequest`; raised
+                after the outcomes of those before.
+            CancelledError: A task of the run was cancelled by somebody else; likewise.
+            Exception: Whatever *requests* itself raised, likewise.
+        """
+        one_of("raise_on", raise_on, get_args(RaiseOn))
+        seconds("wait", wait)
+        if total is not None:
+            whole_number("total", total, 0, 10**12)
+        d = self._opened
+        run = Run(
+            d,
+            d.sender,
+            self._places,
+            self._refusals,
+            max_open=self._max_open,
+            wait=wait,
+            ordered=ordered,
+            raise_on=raise_on,
+            total=total,
+        )
+        return run.outcomes(requests)
+
+    # Watching
+
+    async def find(self, reference: str) -> Push | None:
+        """Return the push that stands for *reference*; None if it is free. Needs a journal.
+
+        Asks the service nothing. A push that this coordinator follows is that push, which you
+        can await. Any other has its ``outcome``, as far as the journal knows it: PENDING if
+        nobody follows it any more; ``intent`` is its id for `decide`. Of a push that has ended,
+        the journal keeps the status and key, but neither the record nor the platform's data.
+
+        Raises:
+            ConfigurationError: There is no journal, or *reference* is no str.
+            JournalError: The journal cannot be read.
+            ClientClosed: The block has been left.
+        """
+        if not isinstance(reference, str):
+            raise ConfigurationError(f"reference must be a str, not {reference!r}")
+        d = self._opened
+        if not d.store.durable:
+            raise ConfigurationError("find() looks into a journal: open one with journal=")
+        if d.over:
+            raise ClientClosed("this coordinator's block has been left")
+        found = await d.store.rows(reference=reference)
+        if not found:
+            return None
+        # A superseded row comes before the one that superseded it, or is the last by decision.
+        row = d.rows.get(found[-1].id, found[-1])
+        for held in d.handles.of(row.id):
+            return held
+        push = Push(outcomes.from_row(row, exact=d.exact), intent=row.id)
+        push._settle(outcomes.standing(push.request, row, d.wire.dialect))
+        return push
+
+    def notify(self, key: str) -> None:
+        """Poll push *key* now; the same as `Client.notify`."""
+        self._opened.poller.notify(key)
+
+    @property
+    def progress(self) -> PushProgress:
+        """How far the pushes have got; cheap enough to be read often."""
+        d = self._opened
+        return d.handles.tally.progress(d.now(), sending=d.crowd.total(), still_open=len(d.keys))
+
+    def detach(self) -> tuple[str, ...]:
+        """Stop following all open pushes and return their keys; they go on at the service."""
+        keys = self._opened.give_up(ClientClosed("the push was detached while Pending; it goes on"))
+        self.detached += keys
+        return keys
+
+    # Doubts
+
+    @property
+    def in_doubt(self) -> tuple[Push, ...]:
+        """Pushes that are IN_DOUBT or still searched for; each has an ``intent``."""
+        d = self._opened
+        return tuple(push for row in d.doubts() for push in d.handles.of(row.id)[:1])
+
+    async def decide(
+        self,
+        intent: str,
+        decision: Literal["resend", "abandon"] | None = None,
+        *,
+        bind: str | None = None,
+        record: Any = None,
+    ) -> Push | None:
+        """Decide what becomes of a push that is IN_DOUBT or TIMED_OUT, and put that on record.
+
+        Example::
+
+            for push in pushes.in_doubt:
+                error = (await push).error  # a push that is still searched for may be found
+                if isinstance(error, PushInDoubt) and error.intent:
+                    print(error, error.candidates)  # look for it at the platform, then:
+                    await pushes.decide(error.intent, "resend")
+
+        Args:
+            intent: `PushInDoubt.intent`, or `Push.intent`.
+            decision: "resend" pushes the record once more; you may end up with it twice.
+                "abandon" gives it up: its reference stays IN_DOUBT for good, so if the
+                record turns out to be missing, push it under a new reference.
+            bind: The key of the push, if you have found it; in place of *decision*.
+            record: With "resend", for a push that TIMED_OUT, of which the journal has no
+                record any more: what to push under its reference, as it was or corrected.
+
+        Returns:
+            The push that goes on; None after "abandon".
+
+        Raises:
+            ConfigurationError: It is not in doubt, or *decision* makes no sense; with *record*
+                also whatever `submit` raises, once the decision is on record.
+            JournalError: The decision could not be recorded, and does not count.
+            ClientClosed: The block has been left.
+        """
+        if (decision in {"resend", "abandon"}) == (bind is not None):
+            raise ConfigurationError('decide "resend" or "abandon", or give bind= a push key')
+        if record is not None and decision != "resend":
+            raise ConfigurationError('record= is for "resend"')
+        d = self._opened
+        if record is not None:
+            timed_out = await d.see_through(self._give_back(intent))
+            return await self.submit(evolve(timed_out, record=record))
+        row = await self._in_doubt(intent)
+        if bind is not None:
+            await self._check_key(row, bind)
+            return await d.see_through(self._bind(row.id, bind))
+        if decision == "abandon":
+            await d.see_through(self._abandon(row.id))
+            return None
+        return await d.see_through(self._resend(row.id))
+
+    async def _in_doubt(self, intent: str) -> Row:
+        """Return the row of *intent*, about which the caller may decide.
+
+        Raises:
+            ConfigurationError: It is not in doubt, or not any more.
+        """
+        d = self._opened
+        if d.closing.is_set():
+            raise ClientClosed("this coordinator's block has been left")
+        row = d.rows.get(intent)
+        if row is None and d.store.shared:  # another process carries it
+            found = await d.store.rows(ids=[intent])
+            row = found[0] if found else None
+        if row is None or row.state is not State.DOUBT:
+            state = "settled or unknown" if row is None else _NOT_YET.get(row.state, row.state)
+            raise ConfigurationError(
+                f"Intent {intent} is {state}: only what is in doubt can be decided."
+            )
+        return row
+
+    async def _decide(self, row: Row, *add: Row) -> Row:
+        d = self._opened
+        made = d.store.decide(row, add)
+        if made is not None:
+            await d.committed(row.id, made)
+        if d.company(row.company).is_ours:
+            d.arrive(row)
+        else:
+            d.hear(row)
+        return row
+
+    async def _abandon(self, intent: str) -> None:
+        row = await self._in_doubt(intent)
+        await self._decide(after(row, Event.ABANDONED, decision="abandon"))
+
+    async def _check_key(self, row: Row, key: str) -> None:
+        """Reject a mistyped key before the decision, which is final, is recorded."""
+        d = self._opened
+        requests.segment("bind", key)
+        found = await d.wire.read_singly(row.company, (key,))
+        if not found:
+            raise ConfigurationError(
+                f"push {key} cannot be read at the service; nothing is decided"
+            )
+        if not in_lane(found[0], row.lane, self._policy.path_names):
+            raise ConfigurationError(f"push {key} went to another connection or data type")
+
+    async def _bind(self, intent: str, key: str) -> Push:
+        d, row = self._opened, await self._in_doubt(intent)
+        if key in d.keys:
+            raise KeyClaimed(f"Push {key} belongs to intent {d.keys[key]} already.")
+        waiting = [push for push in d.handles.of(row.id) if push.outcome is None]
+        push = waiting[0] if waiting else self._again(row)
+        d.handles.join(push, row.id) if not waiting else None
+        bound = after(row, Event.FOUND, decision="bind", key=key, evidence=Evidence.CALLER)
+        await self._decide(bound)
+        return push
+
+    async def _resend(self, intent: str) -> Push:
+        d, row = self._opened, await self._in_doubt(intent)
+        if row.payload is None:
+            row = (await d.store.rows(ids=[intent]))[0]
+        push = self._again(row)
+        await d.sender.resend(row, [push])
+        return push
+
+    def _again(self, row: Row) -> Push:
+        """Return a new push for the request of *row*."""
+        d = self._opened
+        held = d.handles.of(row.id)
+        push = Push(held[0].request if held else outcomes.from_row(row, exact=d.exact))
+        d.handles.enter(push)
+        return push
+
+    async def _give_back(self, intent: str) -> PushRequest:
+        """Free the reference of a push that timed out, and return its request."""
+        d = self._opened
+        if d.closing.is_set():
+            raise ClientClosed("this coordinator's block has been left")
+        found = await d.store.rows(ids=[intent])
+        if not found or not outcomes.has_ended(found[0], PushStatus.TIMED_OUT):
+            raise ConfigurationError(
+                f"record= is for a push that timed out, and intent {intent} is none in this journal"
+            )
+        await self._decide(after(found[0], Event.RESENT, decision="resend"))
+        return outcomes.from_row(found[0], exact=d.exact)
+
+
+_NOT_YET: Final = {State.SENDING: "still being sent", State.LOST: "still searched for"}

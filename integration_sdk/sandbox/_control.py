@@ -1,0 +1,276 @@
+"""The sandbox's own addresses: a page at ``/``, and what it and programs do to a running sandbox.
+
+They are no part of the service: they need no key, meet no faults and are not remembered. What the
+page shows of the service, it requests as any client does.
+
+The page contains the sandbox's key, so it is served only to programs of this machine, which are
+told by their address; only under an address of this machine, or a site whose name was made to lead
+here could read it in their browser; and changes are accepted only from the page itself.
+Programs that send the key may use its calls from anywhere, above all ``/_page/faults``.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+from attrs import evolve
+
+from integration_sdk.sandbox._account import DAY, Company, Connection
+from integration_sdk.sandbox._call import Answer, Call, Refused, answer, bad_request, not_found
+from integration_sdk.sandbox._clock import iso
+from integration_sdk.sandbox._faults import HTML, Faults, Rule
+from integration_sdk.sandbox._pushes import Operation
+from integration_sdk.sandbox._routes import wrong_method
+from integration_sdk.sandbox._schemas import PLATFORMS, list_name, option_name
+from integration_sdk.sandbox._service import Service
+
+PUSHES_SHOWN = 50
+COMPANIES_SHOWN = 500
+SWITCHES: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
+    "rate_limit": ("Rate limit", "429 above 2 requests a second", {"per_second": 2}),
+    "unavailable": ("Maintenance", "503 for 30 seconds", {"seconds": 30, "retry_after": 5}),
+    "latency": ("Latency", "Every call takes 1 to 3 seconds", {"seconds": (1, 3)}),
+    "fail_next_push": (
+        "Fail next push",
+        "The platform refuses one push",
+        {"message": "The platform refuses this push, as you asked"},
+    ),
+}
+"""Faults that the page turns on and off: their label, what they do, their arguments."""
+_CHANGES = {"POST": "Create", "PUT": "Update", "DELETE": "Delete", "ATTACH": "Attach to"}
+_LABELS = (
+    *("invoiceNumber", "creditNoteNumber", "reference", "code", "nominalCode"),
+    *("customerName", "supplierName", "name", "description"),
+)
+_SAFE = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+_INLINE = re.compile(rb"<(script|style)>(.*?)</\1>", re.DOTALL)
+
+
+class Control:
+    """Answers the sandbox's own calls, and leaves all others to *service*."""
+
+    def __init__(self, service: Service, faults: Faults) -> None:
+        self._service, self._faults = service, faults
+        self._on: dict[str, Rule] = {}
+        self._routes: Mapping[tuple[str, str], Callable[[Call], Answer]] = {
+            ("GET", "/"): lambda call: document(),
+            ("GET", "/_page/about"): self._about,
+            ("GET", "/_page/state"): self._state,
+            ("GET", "/_page/faults"): self._list_faults,
+            ("POST", "/_page/faults"): self._add_faults,
+            ("DELETE", "/_page/faults"): self._end_faults,
+            ("POST", "/_page/fault"): self._switch,
+            ("POST", "/_page/advance"): self._advance,
+            ("POST", "/_page/online"): self._bring_online,
+        }
+
+    async def respond(self, call: Call) -> Answer:
+        """Answer *call*."""
+        if call.path != "/" and call.segments[:1] != ["_page"]:
+            return await self._service.respond(call)
+        try:
+            told = self._own(call)
+        except Refused as refused:
+            told = self._service.refuse(refused)
+        return evolve(told, headers={**_SAFE, **told.headers}, aside=True)
+
+    def _own(self, call: Call) -> Answer:
+        self._check_origin(call)
+        method = "GET" if call.method == "HEAD" else call.method
+        act = self._routes.get((method, call.path))
+        if act is None:
+            methods = {method for method, path in self._routes if path == call.path}
+            raise wrong_method(call.method, methods) if methods else not_found("no such address")
+        self._service.ledger.settle(call.now)
+        return act(call)
+
+    def _check_origin(self, call: Call) -> None:
+        if self._service.has_key(call):
+            return
+        host = call.headers.get("Host", "")
+        if not (call.is_from_here and _is_local(host, self._service.settings.host)):
+            why = "open the page at the sandbox's own machine, or send the API key"
+            raise Refused(403, f"Forbidden: {why}")
+        if call.method in {"GET", "HEAD"}:
+            return
+        if call.headers.get("Origin", f"http://{host}") != f"http://{host}":
+            raise Refused(403, "Forbidden: only the page itself may do this")
+        # Forms of other sites cannot send JSON or delete.
+        kind = call.headers.get("Content-Type", "")
+        if call.method == "POST" and not kind.startswith("application/json"):
+            raise Refused(415, "Unsupported media type: send application/json")
+
+    # ------------------------------------------------------------------ what it shows
+
+    def _about(self, _call: Call) -> Answer:
+        settings = self._service.settings
+        options = (
+            "options/{dataType}" if settings.published else "dataTypes/{dataType}/options/POST"
+        )
+        companies = list(self._service.companies.values())
+        return answer(
+            {
+                "key": settings.api_key,
+                "credential": self._service.credential,
+                "count": len(companies),
+                "options": "/companies/{companyId}/connections/{connectionId}/" + options,
+                "companies": [_company(company) for company in companies[:COMPANIES_SHOWN]],
+                "dataTypes": {
+                    platform.name: [
+                        {"name": name, "path": list_name(name), "label": shape.name}
+                        for name, shape in platform.shapes.items()
+                    ]
+                    for platform in PLATFORMS
+                },
+            }
+        )
+
+    def _state(self, call: Call) -> Answer:
+        ledger = self._service.ledger
+        in_force = [rule for rule in self._faults if not rule.is_over(call.now)]
+        ours = {name: rule for name, rule in self._on.items() if rule in in_force}
+        return answer(
+            {
+                "now": iso(call.now, digits=0),
+                "companies": len(self._service.companies),
+                "pushes": [self._push(push, call.now) for push in ledger.latest(PUSHES_SHOWN)],
+                "recorded": len(ledger),
+                "switches": [
+                    {"name": name, "label": label, "about": about, "on": name in ours}
+                    for name, (label, about, _) in SWITCHES.items()
+                ],
+                "faults": [_fault(rule) for rule in in_force if rule not in ours.values()],
+            }
+        )
+
+    def _push(self, push: Operation, now: float) -> dict[str, Any]:
+        company = self._service.companies.get(push.company)
+        connection = company and company.connection(push.connection)
+        problems = push.problems if push.status == "Failed" else ()
+        return {
+            "key": push.key,
+            "company": company.name if company else push.company,
+            "platform": connection.platform if connection else "",
+            "dataType": option_name(push.data_type),
+            "change": _CHANGES[push.verb],
+            "label": _label(push),
+            "status": push.status,
+            "seconds": (now if push.completed is None else push.completed) - push.requested,
+            "problems": [
+                f"{problem.item}: {problem.message}" if problem.item else problem.message
+                for problem in problems
+            ],
+        }
+
+    # ------------------------------------------------------------------ what it does
+
+    def _list_faults(self, _call: Call) -> Answer:
+        return Answer(200, self._faults.listed())
+
+    def _add_faults(self, call: Call) -> Answer:
+        try:
+            self._faults.add_listed(call.body)
+        except ValueError as error:
+            raise bad_request("faults", str(error)) from None
+        return self._list_faults(call)
+
+    def _end_faults(self, call: Call) -> Answer:
+        self._faults.clear()
+        return self._list_faults(call)
+
+    def _switch(self, call: Call) -> Answer:
+        body = call.json_object()
+        name, on = body.get("name"), body.get("on")
+        if not isinstance(name, str) or name not in SWITCHES:
+            raise bad_request("name", f"name is one of {', '.join(SWITCHES)}")
+        if not isinstance(on, bool):
+            raise bad_request("on", "on is true or false")
+        before = self._on.pop(name, None)
+        if before is not None and before in self._faults:
+            self._faults.remove(before)
+        if on:
+            self._on[name] = self._faults.add_named(name, **SWITCHES[name][2])
+        return self._state(call)
+
+    def _advance(self, call: Call) -> Answer:
+        seconds = call.json_object().get("seconds")
+        if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 < seconds <= DAY:
+            raise bad_request("seconds", f"seconds is a whole number from 1 to {DAY}")
+        self._service.clock.advance(seconds=seconds)
+        self._service.ledger.settle(call.now)
+        return self._state(call)
+
+    def _bring_online(self, call: Call) -> Answer:
+        body = call.json_object()
+        ids = str(body.get("companyId")), str(body.get("connectionId"))
+        self._service.bring_online(self._service.connection(*ids))
+        return self._about(call)
+
+
+def _is_local(host: str, bound: str) -> bool:
+    """Whether the ``Host`` header names this machine, or the address *bound* to."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        return name in {"localhost", bound.lower()} or ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+@cache
+def document() -> Answer:
+    """Return the page; a browser runs only the scripts that are in its file."""
+    html = files("integration_sdk.sandbox").joinpath("_page.html").read_bytes()
+    hashes = {tag.decode(): _hash(text) for tag, text in _INLINE.findall(html)}
+    policy = (
+        f"default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; "
+        f"form-action 'none'; frame-ancestors 'none'; "
+        f"script-src {hashes['script']}; style-src {hashes['style']}"
+    )
+    return Answer(200, html, {"Content-Security-Policy": policy}, HTML)
+
+
+def _hash(text: bytes) -> str:
+    return f"'sha256-{b64encode(sha256(text).digest()).decode()}'"
+
+
+def _company(company: Company) -> dict[str, Any]:
+    return {
+        "id": company.id,
+        "name": company.name,
+        "connections": [
+            {"id": one.id, "platform": one.platform, "pace": _pace(one), "online": one.online}
+            for one in company.connections
+        ],
+    }
+
+
+def _pace(connection: Connection) -> str:
+    if not connection.online:
+        return "is offline"
+    return "answers at once" if connection.package.pace == "at once" else "answers later"
+
+
+def _label(push: Operation) -> str:
+    """What people call the record: its number, reference or name; of an old one its identifier."""
+    record = push.record or {}
+    named = [str(record[name]) for name in _LABELS if record.get(name)]
+    return named[0] if named else push.record_id or ""
+
+
+def _fault(rule: Rule) -> dict[str, Any]:
+    """A fault in words: its name, its arguments, and how often it has applied."""
+    words = [f"{name}={value!r}" for name, value in rule.entry.items() if name != "fault"]
+    name = str(rule.entry.get("fault", "a fault of its own"))
+    return {"name": name, "arguments": ", ".join(words), "hits": rule.hits}
