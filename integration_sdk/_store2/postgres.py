@@ -349,7 +349,7 @@ class PostgresRows:
             if row.state in _TOLD or not one.leased
         }
         facts = ((*columns(row), row.payload if kind else None, kind) for row, kind in rows)
-        arrays = map(list, zip(*facts, strict=True))
+        arrays = map(list, zip(*facts, strict=True)) if rows else [[]] * 12
         return (self._scope, *arrays, self._heart.holder, self._database.schema, [*told])
 
     async def _reason(self, commit: Commit, error: Exception) -> RowRefused:
