@@ -19,8 +19,9 @@ from typing import Any
 
 from attrs import define, field
 
-from integration_sdk import Client
+from integration_sdk import Client, Store
 from integration_sdk._store2.memory import MemoryDocuments
+from integration_sdk._store2.rows import Documents
 from integration_sdk.sandbox import Sandbox
 from tests.pull_support import (
     Crash,
@@ -55,6 +56,17 @@ class Disk:
 
 def _writes(arguments: tuple[Any, ...]) -> bool:
     return isinstance(arguments[1], str) and arguments[1][0] in "wax"
+
+
+class KeptStore(Store):
+    """A store whose documents are kept elsewhere, as those of a file are."""
+
+    def __init__(self, documents: Documents) -> None:
+        super().__init__()
+        self._kept = documents
+
+    async def documents(self, *, base_url: str | None = None, dialect: str = "") -> Documents:
+        return self._kept
 
 
 @define
@@ -97,23 +109,23 @@ class Trial:
         point = CrashPoint(at)
         self.disk.point = point
         try:
-            await self.run(CrashingDocuments(self._documents, point), full=full)
+            await self.run(KeptStore(CrashingDocuments(self._documents, point)), full=full)
         except Crash as crash:
             self.tried.append(str(crash))
         finally:
             self.disk.point = None
         seen = set(shown_sizes(self.disk.path, "invoices"))
         assert seen <= sizes, f"{point.steps[-1]}: readers see {seen}"
-        await self.run(self._documents, full=full)
+        await self.run(KeptStore(self._documents), full=full)
         await assert_agrees(self.sandbox, self.disk.path, after_deletions=not full)
         return point.is_dead
 
-    async def run(self, documents: Any, *, full: bool = False) -> None:
+    async def run(self, store: Store, *, full: bool = False) -> None:
         await self.client.pull(
             ["invoices"],
             to=self.disk.path,
             format=self.format,  # type: ignore[arg-type]
-            store=documents,
+            store=store,
             full=full,
             part_bytes=50_000,
         )

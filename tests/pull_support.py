@@ -16,11 +16,13 @@ from typing import Any
 import asyncpg
 import duckdb
 import pyarrow.parquet as pq
+import pytest
 from attrs import define, field
 
 from integration_sdk._store2.memory import MemoryDocuments
 from integration_sdk._store2.rows import Document
 from integration_sdk.sandbox import DataSet, Sandbox
+from tests.postgres import Server
 
 Record = dict[str, Any]
 
@@ -34,7 +36,7 @@ async def rows_in(place: Path | str, data_type: str, company_id: str) -> list[Re
     if isinstance(place, str):
         database = await asyncpg.connect(place)
         try:
-            query = f'SELECT * FROM "{data_type}" WHERE company = $1'
+            query = f'SELECT * FROM "{data_type}" WHERE company = $1'  # noqa: S608
             return [dict(row) for row in await database.fetch(query, company_id)]
         finally:
             await database.close()
@@ -88,6 +90,14 @@ class Place:
         if not isinstance(self.to, Path) or not self.appends:
             return set()
         return {part.name for part in parts(self.to, data_type, company_id)}
+
+
+async def new_place(request: pytest.FixtureRequest, folder: Path, format_: str) -> Place:
+    """An empty place in *folder*, or a new database."""
+    if format_ == "postgres":
+        server: Server = request.getfixturevalue("postgres")
+        return Place(await server.new_database(), format_)
+    return Place(folder / ("out.duckdb" if format_ == "duckdb" else "out"), format_)
 
 
 @define

@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 
-from integration_sdk import Client, ConfigurationError, PaymentRequired, PullError
-from integration_sdk._store2.memory import MemoryDocuments
+from integration_sdk import Client, ConfigurationError, PaymentRequired, PullError, Store
 from integration_sdk.sandbox import Sandbox
-from tests.postgres import Server
 from tests.pull_support import (
     Place,
     assert_agrees,
     at_service,
     held,
+    new_place,
     now,
     parts,
     rows_in,
@@ -29,11 +28,7 @@ SMALL_PARTS = 100_000
 
 @pytest.fixture(params=["ndjson", "parquet", "duckdb", "postgres"])
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    if request.param == "postgres":
-        server: Server = request.getfixturevalue("postgres")
-        return Place(await server.new_database(), "postgres", MemoryDocuments())
-    name = "out.duckdb" if request.param == "duckdb" else "out"
-    return Place(tmp_path / name, request.param)
+    return await new_place(request, tmp_path, request.param)
 
 
 @pytest.fixture
@@ -117,12 +112,12 @@ async def test_a_full_run_notices_deletions(sandbox: Sandbox, client: Client, pl
 async def test_no_change_is_missed_while_reading(place: Place) -> None:
     """With somebody who writes all the while, one quiet run later the sink is the service."""
     async with (
-        Sandbox(companies=2, invoices=1_500) as sandbox,
+        Sandbox(companies=2, invoices=800) as sandbox,
         Client(sandbox.api_key, sandbox.base_url) as client,
     ):
-        sandbox.faults.latency(0.01)
-        pull = {**place.options, "part_bytes": 500_000}
-        async with writing(sandbox, pause=0.003) as writers:
+        sandbox.faults.latency(0.05)
+        pull = {**place.options, "part_bytes": 250_000}
+        async with writing(sandbox, pause=0.005) as writers:
             await client.pull(["invoices"], **pull)
             await client.pull(["invoices"], **pull)
         await client.pull(["invoices"], **pull)
@@ -298,12 +293,12 @@ async def test_places_that_are_something_else(
     (tmp_path / "others" / "data.csv").write_text("a,b")
     (tmp_path / "file").write_text("")
     out = tmp_path / "out"
-    store: Any = MemoryDocuments()
+    store = Store()
     await client.pull(["items"], to=out, store=store)
 
     async def refused(to: Path, **options: Any) -> str:
         with pytest.raises(ConfigurationError) as error:
-            await client.pull(["items"], **{"to": to, "store": MemoryDocuments(), **options})
+            await client.pull(["items"], **{"to": to, "store": Store(), **options})
         return str(error.value)
 
     assert "holds files that no pull wrote (data.csv)" in await refused(tmp_path / "others")
@@ -331,7 +326,7 @@ async def test_arguments_that_cannot_work(
 ) -> None:
     """Each has its own clear error, and nothing is written."""
     out = tmp_path / "out"
-    arguments = {"data_types": ["invoices"], "to": out, "store": MemoryDocuments(), **options}
+    arguments = {"data_types": ["invoices"], "to": out, "store": Store(), **options}
 
     with pytest.raises(ConfigurationError) as error:
         await client.pull(**arguments)

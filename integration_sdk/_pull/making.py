@@ -16,9 +16,8 @@ from integration_sdk._pull.postgres import Postgres
 from integration_sdk._pull.pull import Pull, PullOptions
 from integration_sdk._pull.sink import Sink
 from integration_sdk._pull.state import Identity
-from integration_sdk._store.store import is_url
 from integration_sdk._store2.rows import Documents
-from integration_sdk._store2.sqlite import SqliteDocuments, SqliteThread
+from integration_sdk._store2.store import Store, is_url
 from integration_sdk.errors import ConfigurationError
 
 FORMATS: Final = ("ndjson", "parquet", "duckdb", "postgres")
@@ -57,8 +56,16 @@ def pull(
     )
     if not options.data_types:
         raise ConfigurationError('name a data type, such as "invoices"')
-    sink = open_sink(to, format_, compression)
-    beside = Path(f"{to}-pull.db") if sink.format == "duckdb" else Path(to) / STORE
+    if not isinstance(store, Store | str | os.PathLike | None):
+        raise ConfigurationError(f"store must be a Store, a path or a URL, not {store!r}")
+    several = is_url(store) or (isinstance(store, Store) and store.shared)
+    sink = open_sink(to, format_, compression, tokens=several)
+    # Without a store of its own: a file beside, or the database itself.
+    beside: str | Path = Path(to) / STORE
+    if sink.format == "duckdb":
+        beside = Path(f"{to}-pull.db")
+    elif sink.format == "postgres":
+        beside = str(to)
 
     def identity(sink: Sink) -> Identity:
         return Identity(
@@ -66,7 +73,7 @@ def pull(
         )
 
     def documents() -> AbstractAsyncContextManager[Documents]:
-        return _documents(store, beside)
+        return _documents(store, beside, base_url, client.dialect.name)
 
     return Pull(client, identity, sink, documents, options)
 
@@ -79,8 +86,10 @@ def _names(argument: str, given: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
-def open_sink(to: str | os.PathLike[str], format_: str | None, compression: str | None) -> Sink:
-    """Return the place to write to.
+def open_sink(
+    to: str | os.PathLike[str], format_: str | None, compression: str | None, *, tokens: bool
+) -> Sink:
+    """Return the place to write to; with *tokens*, several processes may.
 
     Raises:
         ConfigurationError: There is no such format, or a package is missing.
@@ -98,19 +107,19 @@ def open_sink(to: str | os.PathLike[str], format_: str | None, compression: str 
     if format_ == "duckdb":
         return DuckDb(Path(to))
     if format_ == "parquet":
-        return Files(Path(to), Parquet())
-    return Files(Path(to), Ndjson(compression))
+        return Files(Path(to), Parquet(), tokens)
+    return Files(Path(to), Ndjson(compression), tokens)
 
 
 @asynccontextmanager
-async def _documents(store: Any, default: Path) -> AsyncIterator[Documents]:
-    if not isinstance(store, str | os.PathLike | None):
-        yield store
+async def _documents(
+    store: Any, default: str | Path, base_url: str, dialect: str
+) -> AsyncIterator[Documents]:
+    """Lend the documents of *store*, which is closed behind it if it was given by its name."""
+    if isinstance(store, Store):
+        yield await store.documents(base_url=base_url, dialect=dialect)
         return
-    if store is None:
+    if isinstance(default, Path) and store is None:
         default.parent.mkdir(parents=True, exist_ok=True)
-    file = await SqliteThread.open(default if store is None else Path(store), "default")
-    try:
-        yield SqliteDocuments(file)
-    finally:
-        await file.close()
+    async with Store(default if store is None else store) as ours:
+        yield await ours.documents(base_url=base_url, dialect=dialect)

@@ -2,7 +2,7 @@
 
 Documents, by name::
 
-    pull                          `Identity`
+    pull/identity                 `Identity`
     pull/process/<id>             claimed while a process of a round lives
     pull/unit/<type>/<company>    `UnitState`
     pull/columns/<type>           what a sink has learned of a type
@@ -25,6 +25,7 @@ from integration_sdk._store2.rows import Document, Documents
 
 T = TypeVar("T")
 PULL: Final = "pull"
+IDENTITY: Final = "pull/identity"
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,22 +89,22 @@ class PullState:
 
     async def identity(self) -> Identity | None:
         """Return whose pull this scope of the store has; None for nobody's."""
-        return _decoded(await self._read(PULL), Identity)
+        return _decoded(await self._read(IDENTITY), Identity)
 
     async def introduce(self, identity: Identity) -> Identity:
         """Record *identity*, unless another process has come first; return the recorded one."""
-        document = await self._read(PULL)
+        document = await self._read(IDENTITY)
         if document.body is None:
             try:
                 document = await self.documents.write(document, msgspec.json.encode(identity))
             except Stale:
-                document = await self._read(PULL)
+                document = await self._read(IDENTITY)
         return _decoded(document, Identity) or identity
 
     async def join_round(self) -> None:
         """Join the round that other processes are in; if none of them lives, begin the next."""
         while True:
-            document = await self._read(PULL)
+            document = await self._read(IDENTITY)
             identity = _decoded(document, Identity)
             if identity is None:
                 raise LookupError("introduce() comes first")
