@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from integration_sdk._checks import needed
 from integration_sdk._pull.receipts import Receipt
-from integration_sdk._pull.sink import Packed
+from integration_sdk._pull.sink import Found, Packed
 from integration_sdk._pull.state import Unit
 from integration_sdk._pull.unit import Sums, UnitState
 from integration_sdk._records.columns import Columns
@@ -253,6 +253,25 @@ class DuckDb:
                 text,
             )
         )
+
+    async def receipts(self) -> list[bytes]:
+        """Return all receipts, in their order."""
+        query = f"SELECT receipt FROM {OURS}receipts ORDER BY ended"
+        return [text.encode() for (text,) in await self._do(lambda: self._ask(query))]
+
+    async def found(self, data_type: str, company_id: str, held: UnitState) -> Found:
+        """Return what is in the table."""
+
+        def work() -> Found:
+            key = data_type, company_id
+            units = f"SELECT state FROM {OURS}units WHERE data_type = ? AND company = ?"
+            state = msgspec.json.decode(self._ask(units, *key)[0][0], type=UnitState)
+            if not self._exists(data_type):
+                return Found(rows=0, ids=0, sums={})
+            rows, sums = self._totals(*key)
+            return Found(rows=rows, ids=rows, sums=sums, is_ahead=state.cursor != held.cursor)
+
+        return await self._do(work)
 
     async def aclose(self) -> None:
         """Close the file."""

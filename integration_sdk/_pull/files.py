@@ -26,14 +26,15 @@ from pathlib import Path
 from typing import IO, Any, Final, Protocol
 from urllib.parse import quote
 
+import msgspec
 from attrs import define, evolve, field
 from msgspec.structs import replace as evolve_state
 
 from integration_sdk._checks import needed
 from integration_sdk._pull.receipts import Receipt
-from integration_sdk._pull.sink import Packed
+from integration_sdk._pull.sink import Found, Packed
 from integration_sdk._pull.state import Unit
-from integration_sdk._pull.unit import Sums, UnitState
+from integration_sdk._pull.unit import Sums, UnitState, add_sums
 from integration_sdk._records.columns import Columns
 from integration_sdk._store2.row import Fenced
 from integration_sdk._system import sync_directory
@@ -55,6 +56,23 @@ _HERE: Final = -100  # AT_FDCWD
 _EXCHANGE: Final = 2  # RENAME_EXCHANGE; RENAME_SWAP of macOS
 
 
+def written_format(path: Path) -> str | None:
+    """Return the format of the pull that has written to *path*."""
+    try:
+        return str(json.loads((path / MARKER).read_bytes())["format"])
+    except (OSError, ValueError):
+        return None
+
+
+@define
+class Content:
+    """What is in a file, for an audit; sums is None where numbers are not known."""
+
+    rows: int
+    ids: list[Any]
+    sums: Sums | None = None
+
+
 class Encoder(Protocol):
     """How records become a file."""
 
@@ -68,6 +86,9 @@ class Encoder(Protocol):
 
     def write(self, path: Path, items: list[bytes], columns: Columns) -> Packed:
         """Write *items* to a new file; return what was written, without its place."""
+
+    def read(self, path: Path) -> Content:
+        """Return what is in a file."""
 
 
 @define(eq=False)
@@ -258,6 +279,30 @@ class Files:
         path.parent.mkdir(exist_ok=True)
         replace_file(path, receipt.to_json())
 
+    async def receipts(self) -> list[bytes]:
+        """Return all receipts, in their order."""
+        paths = sorted((self.path / RECEIPTS).glob("*.json"))
+        return await asyncio.to_thread(lambda: [path.read_bytes() for path in paths])
+
+    async def found(self, data_type: str, company_id: str, held: UnitState) -> Found:
+        """Return what is in the parts that readers see."""
+        return await asyncio.to_thread(self._found, data_type, company_id, held)
+
+    def _found(self, data_type: str, company_id: str, held: UnitState) -> Found:
+        parts = sorted(self._shown_of(data_type, company_id).glob("part-*"))
+        contents = [self.encoder.read(part) for part in parts]
+        sums: Sums | None = {}
+        for content in contents:
+            sums = None if sums is None or content.sums is None else add_sums(sums, content.sums)
+        number = int(found[1]) if parts and (found := _PART.match(parts[-1].name)) else -1
+        return Found(
+            rows=sum(content.rows for content in contents),
+            ids=len({one for content in contents for one in content.ids}),
+            size=sum(part.stat().st_size for part in parts),
+            sums=sums,
+            is_ahead=number >= held.parts,
+        )
+
     async def aclose(self) -> None:
         """Let another pull write here."""
         if self._lock is not None:
@@ -267,7 +312,10 @@ class Files:
     # Places
 
     def _shown(self, unit: Unit) -> Path:
-        return self.path / quote(unit.data_type) / f"company={quote(unit.company_id)}"
+        return self._shown_of(unit.data_type, unit.company_id)
+
+    def _shown_of(self, data_type: str, company_id: str) -> Path:
+        return self.path / quote(data_type) / f"company={quote(company_id)}"
 
     def _staging(self, unit: Unit) -> Path:
         return self.path / STAGING / quote(unit.data_type) / f"company={quote(unit.company_id)}"
@@ -335,6 +383,13 @@ def exchange(one: Path, other: Path) -> None:
 # Formats
 
 
+class _Id(msgspec.Struct):
+    id: Any = None
+
+
+_IDS: Final = msgspec.json.Decoder(_Id)
+
+
 @define
 class Ndjson:
     """A record a line, as the service wrote it.
@@ -370,6 +425,16 @@ class Ndjson:
             _sync(file)
         return Packed(rows=len(items))
 
+    def read(self, path: Path) -> Content:
+        """Return what is in a file."""
+        data = path.read_bytes()
+        if path.suffix == ".gz":
+            data = gzip.decompress(data)
+        elif path.suffix == ".zst":
+            data = needed("zstandard", "zstd", "reading zst").decompress(data)
+        records = _IDS.decode_lines(data)
+        return Content(len(records), [record.id for record in records])
+
     def _open(self) -> Callable[[bytes], bytes] | None:
         if self.compression == "gz":
             return lambda data: gzip.compress(data, 6, mtime=0)
@@ -398,9 +463,6 @@ class Parquet:
         from integration_sdk._records import arrow  # noqa: PLC0415
 
         batch = arrow.read(items, columns)
-        sums: Sums = {}
-        for currency, column, amount in arrow.sums(batch.table):
-            sums.setdefault(currency, {})[column] = amount
         rows = batch.table.num_rows
         if rows:
             pulled = pa.repeat(pa.scalar(datetime.now(UTC), pa.timestamp("us", "UTC")), rows)
@@ -409,4 +471,16 @@ class Parquet:
                     batch.table.append_column("_pulled_at", pulled), file, compression="zstd"
                 )
                 _sync(file)
-        return Packed(rows=rows, rejects=batch.rejects, sums=sums, columns=batch.columns)
+        return Packed(
+            rows=rows, rejects=batch.rejects, sums=arrow.sums(batch.table), columns=batch.columns
+        )
+
+    def read(self, path: Path) -> Content:
+        """Return what is in a file."""
+        import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
+
+        from integration_sdk._records import arrow  # noqa: PLC0415
+
+        file = pq.ParquetFile(path)
+        ids = file.read(["id"])["id"].to_pylist() if "id" in file.schema_arrow.names else []
+        return Content(file.metadata.num_rows, ids, arrow.sums(file.read()))

@@ -11,7 +11,7 @@ from typing import Any, Final
 import integration_sdk
 from integration_sdk._checks import one_of, true_or_false, whole_number
 from integration_sdk._pull.duckdb import DuckDb
-from integration_sdk._pull.files import STORE, Files, Ndjson, Parquet
+from integration_sdk._pull.files import STORE, Files, Ndjson, Parquet, written_format
 from integration_sdk._pull.postgres import Postgres
 from integration_sdk._pull.pull import Pull, PullOptions
 from integration_sdk._pull.sink import Sink
@@ -86,6 +86,15 @@ def _names(argument: str, given: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
+def format_of(to: str | os.PathLike[str]) -> str:
+    """Return the format that is meant by *to*, or that was written there."""
+    if is_url(to):
+        return "postgres"
+    if str(to).endswith(".duckdb"):
+        return "duckdb"
+    return written_format(Path(to)) or "ndjson"
+
+
 def open_sink(
     to: str | os.PathLike[str], format_: str | None, compression: str | None, *, tokens: bool
 ) -> Sink:
@@ -94,9 +103,7 @@ def open_sink(
     Raises:
         ConfigurationError: There is no such format, or a package is missing.
     """
-    if format_ is None:
-        is_file = str(to).endswith(".duckdb")
-        format_ = "postgres" if is_url(to) else "duckdb" if is_file else "ndjson"
+    format_ = format_ or format_of(to)
     one_of("format", format_, FORMATS)
     if compression is not None:
         one_of("compression", compression, ("gz", "zst"))

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from integration_sdk._checks import needed
 from integration_sdk._pull.duckdb import OURS, quoted
 from integration_sdk._pull.receipts import Receipt
-from integration_sdk._pull.sink import Packed
+from integration_sdk._pull.sink import Found, Packed
 from integration_sdk._pull.state import Unit
 from integration_sdk._pull.unit import Sums, UnitState
 from integration_sdk._records.columns import Columns, text_name
@@ -299,20 +299,20 @@ class Postgres:
                     unit.company_id,
                 )
                 await self._drop_staged(db, unit)
-            rows, sums = await self._totals(db, unit)
+            rows, sums = await self._totals(db, *_key(unit))
             after = replace(after, rows=rows, sums=sums)
             await self._keep_state(db, unit, after)
         await unit.save(after)
 
-    async def _totals(self, db: Any, unit: Unit) -> tuple[int, Sums]:
-        columns = self._tables[unit.data_type].columns
+    async def _totals(self, db: Any, data_type: str, company_id: str) -> tuple[int, Sums]:
+        columns = self._tables[data_type].columns
         numbers = [name for name, kind in columns.items() if kind == "numeric"]
         currency = "currency" if columns.get("currency") == "text" else "NULL"
         added = "".join(f", sum({quoted(name)})" for name in numbers)
         found = await db.fetch(
-            f"SELECT coalesce({currency}, ''), count(*){added} FROM {quoted(unit.data_type)}"
+            f"SELECT coalesce({currency}, ''), count(*){added} FROM {quoted(data_type)}"
             " WHERE company = $1 GROUP BY 1",
-            unit.company_id,
+            company_id,
         )
         sums: Sums = {
             key: {
@@ -341,6 +341,23 @@ class Postgres:
         async with self._connection() as db:
             text = receipt.to_json().decode()
             await db.execute(f"INSERT INTO {OURS}receipts VALUES ($1, $2)", receipt.ended, text)
+
+    async def receipts(self) -> list[bytes]:
+        """Return all receipts, in their order."""
+        async with self._connection() as db:
+            found = await db.fetch(f"SELECT receipt FROM {OURS}receipts ORDER BY ended")
+        return [row["receipt"].encode() for row in found]
+
+    async def found(self, data_type: str, company_id: str, held: UnitState) -> Found:
+        """Return what is in the table."""
+        query = f"SELECT state FROM {OURS}units WHERE data_type = $1 AND company = $2"
+        async with self._connection() as db:
+            await self._prepare(db, data_type)
+            state = msgspec.json.decode(
+                await db.fetchval(query, data_type, company_id), type=UnitState
+            )
+            rows, sums = await self._totals(db, data_type, company_id)
+        return Found(rows=rows, ids=rows, sums=sums, is_ahead=state.cursor != held.cursor)
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -13,6 +13,21 @@ from integration_sdk._pull.unit import UnitState
 from integration_sdk.errors import IntegrationError
 
 
+class KeptUnit(msgspec.Struct, frozen=True, rename="camel"):
+    """What an audit reads of a unit in a receipt that a sink has kept."""
+
+    company: str
+    data_type: str
+    error: str | None
+    held: UnitState
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What an audit reads of a receipt."""
+
+    units: list[KeptUnit]
+
+
 @frozen(kw_only=True)
 class UnitReceipt:
     """What a run did for one company's records of one type.

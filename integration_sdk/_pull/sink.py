@@ -36,6 +36,24 @@ class Packed:
 NOTHING = Packed()
 
 
+@frozen(kw_only=True)
+class Found:
+    """What is in a sink of a unit, as an audit finds it.
+
+    Attributes:
+        rows, ids: Rows, and different records.
+        size: Bytes; None if the sink has no files.
+        sums: Exact sums; None if the sink does not know numbers.
+        is_ahead: It holds more than the receipt can know of.
+    """
+
+    rows: int
+    ids: int
+    size: int | None = None
+    sums: Sums | None = None
+    is_ahead: bool = False
+
+
 class Sink(Protocol):
     """A place to write to. A second kind of place is a second class like this."""
 
@@ -82,6 +100,12 @@ class Sink(Protocol):
 
     async def keep(self, receipt: Receipt) -> None:
         """Record what a run has read and written."""
+
+    async def receipts(self) -> list[bytes]:
+        """Return all receipts, in their order."""
+
+    async def found(self, data_type: str, company_id: str, held: UnitState) -> Found:
+        """Return what there is of a unit; *held* is what its receipt says."""
 
     async def aclose(self) -> None:
         """Release the place."""

@@ -8,7 +8,7 @@ field that does not fit goes into its text column, a record that is no good is r
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from io import BytesIO
@@ -359,8 +359,8 @@ def in_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
         raise ConfigurationError(f"the items do not fit the schema: {error}") from None
 
 
-def sums(table: pa.Table) -> Iterator[tuple[str, str, str]]:
-    """Yield exact sums of the numbers of *table*: currency ("" without one), column, sum."""
+def sums(table: pa.Table) -> dict[str, dict[str, str]]:
+    """Return exact sums of the numbers of *table*, by currency ("" without one) and column."""
     numbers = [name for name in table.column_names if table.schema.field(name).type == _DECIMAL]
     if "currency" in table.column_names and pa.types.is_string(table.schema.field("currency").type):
         keys = table["currency"].fill_null("")
@@ -368,7 +368,11 @@ def sums(table: pa.Table) -> Iterator[tuple[str, str, str]]:
         keys = pa.array([""] * table.num_rows, pa.string())
     by_currency = table.select(numbers).append_column("", keys)
     totals = by_currency.group_by("").aggregate([(name, "sum") for name in numbers])
-    for row in totals.to_pylist():
-        for name in numbers:
-            if row[f"{name}_sum"] is not None:
-                yield row[""], name, format(row[f"{name}_sum"].normalize(), "f")
+    return {
+        row[""]: {
+            name: format(row[f"{name}_sum"].normalize(), "f")
+            for name in numbers
+            if row[f"{name}_sum"] is not None
+        }
+        for row in totals.to_pylist()
+    }

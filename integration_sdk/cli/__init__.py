@@ -371,6 +371,33 @@ def pull(
     return asyncio.run(pulling)
 
 
+@app.command
+def audit(
+    to: str,
+    *,
+    format: Literal["ndjson", "parquet", "duckdb", "postgres"] | None = None,  # noqa: A002
+    ask_service: Annotated[Flag, Parameter(name="--service")] = False,
+    service: Service = _BY_ENVIRONMENT,
+) -> int:
+    """Compare what a pull has written with its receipts: rows, bytes, sums of all numbers.
+
+    Exit codes: 0 all agree, 1 some do not, 2 wrong usage.
+
+    Parameters
+    ----------
+    to
+        As it was given to pull.
+    format
+        As it was given to pull.
+    ask_service
+        Ask the service, too, how many records it has.
+    service
+        Which service.
+    """
+    out = Console(file=stdout(), soft_wrap=True)
+    return asyncio.run(_pull.audit(service, to, format, out, ask_service=ask_service))
+
+
 @_pushes.command(name="list")
 def list_(journal: str, *, json: Flag = False) -> None:
     """Show what a journal holds, by state. Needs no network.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 from rich.console import Console
 
+from integration_sdk._pull.audit import audit as find
+from integration_sdk._pull.making import format_of, open_sink
 from integration_sdk._pull.pull import Pull
 from integration_sdk._pull.receipts import UnitReceipt
 from integration_sdk.cli._display import Bar, Board, say
@@ -112,6 +114,27 @@ def _conclude(units: list[UnitReceipt], stopped_by: Exception | None, err: Conso
     elif failed:
         say(err, f"{len(failed)} units are not complete; the same command goes on from here")
     return SOME_DID_NOT if failed or stopped_by is not None else 0
+
+
+async def audit(
+    service: Service, to: str, format_: str | None, out: Console, *, ask_service: bool
+) -> int:
+    """Compare a sink with its receipts, and return the exit code.
+
+    Raises:
+        ConfigurationError: No pull has written there.
+    """
+    async with AsyncExitStack() as opened:
+        sink = open_sink(to, format_ or format_of(to), None, tokens=False)
+        opened.push_async_callback(sink.aclose)
+        client = await opened.enter_async_context(service.client()) if ask_service else None
+        problems = 0
+        async for finding in find(sink, client):
+            unit = f"{finding.data_type} {finding.company_id}"
+            what = f" {finding.problem}" if finding.problem else f": {finding.rows:,} rows"
+            say(out, unit + what)
+            problems += bool(finding.problem)
+    return SOME_DID_NOT if problems else 0
 
 
 def listed(companies: str | None) -> list[str] | None:
