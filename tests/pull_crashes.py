@@ -1,10 +1,14 @@
-"""A process of its own that crashes pulls at every step: ``python -m tests.pull_crashes FORMAT N``.
+"""Stops pulls at every step: ``python -m tests.pull_crashes crash|freeze|full FORMAT N``.
 
-A step is a change to the file system, as an audit hook sees it, or a write to the store. After a
-crash at one of them nothing more happens to either, as if the process had been killed. Then the
-next run must agree with the service, and readers must have seen whole units only.
+In a process of its own, since an audit hook cannot be removed. A step is a change to the file
+system, as the hook sees it, or a write to the store. A pull may
 
-With N, only every Nth step is tried. Prints how many were.
+* crash there: nothing more happens, as if the process had been killed, and another run follows;
+* freeze there: another run takes its place meanwhile, and then it goes on;
+* find the disk full there.
+
+Then the next run must agree with the service, and readers must have seen whole units only. Only
+every Nth step is tried. Prints how many were, and which.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from typing import Any
 
 from attrs import define, field
 
-from integration_sdk import Client, Store
+from integration_sdk import Client, PullError, Store
 from integration_sdk._store2.memory import MemoryDocuments
 from integration_sdk._store2.rows import Documents
 from integration_sdk.sandbox import Sandbox
@@ -27,6 +31,7 @@ from tests.pull_support import (
     Crash,
     CrashingDocuments,
     CrashPoint,
+    FreezePoint,
     assert_agrees,
     now,
     shown_sizes,
@@ -59,7 +64,9 @@ def _writes(arguments: tuple[Any, ...]) -> bool:
 
 
 class KeptStore(Store):
-    """A store whose documents are kept elsewhere, as those of a file are."""
+    """A store whose documents are kept elsewhere, as those of a database are."""
+
+    shared = True
 
     def __init__(self, documents: Documents) -> None:
         super().__init__()
@@ -82,6 +89,7 @@ class Trial:
     disk: Disk
     format: str
     every: int
+    how: str
     tried: list[str] = field(factory=list)
 
     async def crash_everywhere(self, *, full: bool, sizes: set[int]) -> None:
@@ -106,19 +114,40 @@ class Trial:
         if base in self.disk.path.parent.iterdir():
             shutil.copytree(base, self.disk.path)
         self._documents = copy.deepcopy(documents)
-        point = CrashPoint(at)
+        point = CrashPoint(at, full_disk=self.how == "full")
+        if self.how == "freeze":
+            point = FreezePoint(at)
         self.disk.point = point
-        try:
-            await self.run(KeptStore(CrashingDocuments(self._documents, point)), full=full)
-        except Crash as crash:
-            self.tried.append(str(crash))
-        finally:
-            self.disk.point = None
+        stopped = asyncio.create_task(
+            self.run(KeptStore(CrashingDocuments(self._documents, point)), full=full)
+        )
+        if isinstance(point, FreezePoint):
+            await self._overtake(point, stopped, full=full)
+        else:
+            await asyncio.wait([stopped])
+        self.disk.point = None
+        if isinstance(error := stopped.exception(), Crash | PullError):
+            self.tried.append(f"{point.steps[-1]}: {error}")
+        elif error is not None:
+            raise error
         seen = set(shown_sizes(self.disk.path, "invoices"))
         assert seen <= sizes, f"{point.steps[-1]}: readers see {seen}"
         await self.run(KeptStore(self._documents), full=full)
         await assert_agrees(self.sandbox, self.disk.path, after_deletions=not full)
-        return point.is_dead
+        return point.is_reached
+
+    async def _overtake(
+        self, point: FreezePoint, frozen: asyncio.Task[None], *, full: bool
+    ) -> None:
+        """Let another run take the place of the *frozen* one, then let that go on."""
+        while not (point.is_reached or frozen.done()):  # noqa: ASYNC110 - a thread may wait there
+            await asyncio.sleep(0.001)
+        self.disk.point = None
+        if point.is_reached:
+            await self.run(KeptStore(self._documents), full=full)
+            self.tried.append(point.steps[point.at or 0])
+        point.thaw.set()
+        await asyncio.wait([frozen])
 
     async def run(self, store: Store, *, full: bool = False) -> None:
         await self.client.pull(
@@ -131,7 +160,7 @@ class Trial:
         )
 
 
-async def main(format_: str, every: int) -> None:
+async def main(how: str, format_: str, every: int) -> None:
     with TemporaryDirectory() as scratch:
         disk = Disk(Path(scratch) / "out")
         sys.addaudithook(disk.see)
@@ -139,7 +168,7 @@ async def main(format_: str, every: int) -> None:
             Sandbox(companies=1, invoices=INVOICES) as sandbox,
             Client(sandbox.api_key, sandbox.base_url) as client,
         ):
-            trial = Trial(client, sandbox, disk, format_, every)
+            trial = Trial(client, sandbox, disk, format_, every, how)
             invoices = sandbox.data_set(sandbox.companies[0].id, "invoices")
             await trial.crash_everywhere(full=False, sizes={INVOICES})
             for position in range(0, INVOICES, 2):
@@ -152,4 +181,4 @@ async def main(format_: str, every: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))

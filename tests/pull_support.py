@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import random
 import re
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager
@@ -218,7 +220,7 @@ class CrashingDocuments:
     dies: CrashPoint
 
     async def claim(self, name: str) -> Document | None:
-        self.dies.step(f"claim {name}")
+        await asyncio.to_thread(self.dies.step, f"claim {name}")
         return await self.inner.claim(name)
 
     async def read(self, prefix: str) -> list[Document]:
@@ -226,9 +228,9 @@ class CrashingDocuments:
         return await self.inner.read(prefix)
 
     async def write(self, document: Document, body: bytes) -> Document:
-        self.dies.step(f"before {document.name}")
+        await asyncio.to_thread(self.dies.step, f"before {document.name}")
         written = await self.inner.write(document, body)
-        self.dies.step(f"behind {document.name}")
+        await asyncio.to_thread(self.dies.step, f"behind {document.name}")
         return written
 
     async def give_back(self, names: Collection[str]) -> None:
@@ -238,27 +240,45 @@ class CrashingDocuments:
 
 @define
 class CrashPoint:
-    """Dies at its *at*-th step; None for never.
+    """Dies at its *at*-th step, or has no more space on the disk from then on.
 
     Attributes:
         steps: What the steps were.
     """
 
-    at: int | None
+    at: int
+    full_disk: bool = False
     steps: list[str] = field(factory=list)
 
     @property
-    def is_dead(self) -> bool:
-        return self.at is not None and len(self.steps) > self.at
+    def is_reached(self) -> bool:
+        return len(self.steps) > self.at
 
     def step(self, what: str) -> None:
         self.check()
         self.steps.append(what)
+        if self.full_disk and self.is_reached and what.startswith("open"):
+            raise OSError(errno.ENOSPC, "no space")
         self.check()
 
     def check(self) -> None:
-        if self.is_dead:
+        if self.is_reached and not self.full_disk:
             raise Crash(self.steps[-1])
+
+
+@define
+class FreezePoint(CrashPoint):
+    """Waits at its *at*-th step, for somebody to `thaw` it; in a thread or in a task of its own."""
+
+    thaw: threading.Event = field(factory=threading.Event)
+
+    def step(self, what: str) -> None:
+        self.steps.append(what)
+        if len(self.steps) == self.at + 1:
+            self.thaw.wait()
+
+    def check(self) -> None:
+        """Go on."""
 
 
 def shown_sizes(path: Path, data_type: str) -> Iterator[int]:

@@ -20,23 +20,21 @@ INVOICES: Final = 1_500
 LONG: Final = [pytest.mark.long, pytest.mark.timeout(1_200)]
 
 
+@pytest.mark.parametrize("how", ["crash", "freeze", "full"])
 @pytest.mark.parametrize(
     ("format_", "every"),
-    [
-        ("ndjson", 2),
-        pytest.param("ndjson", 1, marks=pytest.mark.long),
-        pytest.param("parquet", 1, marks=pytest.mark.long),
-    ],
+    [("ndjson", 4), *(pytest.param(one, 1, marks=LONG) for one in ("ndjson", "parquet"))],
 )
-async def test_a_crash_at_any_step_costs_nothing(format_: str, every: int) -> None:
-    """The next run agrees with the service, no state is there twice, no reader saw a part of it.
+async def test_a_stop_at_any_step_costs_nothing(how: str, format_: str, every: int) -> None:
+    """Of a process that crashes, or is overtaken while it is frozen, or finds the disk full.
 
-    In a process of its own, since an audit hook that counts the steps cannot be removed.
+    The next run agrees with the service, no state is there twice, no reader saw a part of it.
     """
     child = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "tests.pull_crashes",
+        how,
         format_,
         str(every),
         stdout=asyncio.subprocess.PIPE,
@@ -47,8 +45,8 @@ async def test_a_crash_at_any_step_costs_nothing(format_: str, every: int) -> No
 
     assert child.returncode == 0, err.decode()
     count, *steps = out.decode().splitlines()
-    assert int(count) > 120 // every
-    assert any("exchange" in step for step in steps) or every > 1
+    assert int(count) > {"crash": 120, "freeze": 120, "full": 60}[how] // every
+    assert any("exchange" in step for step in steps) or every > 1 or how == "full"
 
 
 @pytest.mark.parametrize(

@@ -349,7 +349,7 @@ def _rename(one: Path, other: Path) -> None:
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write a small file, whole or not at all."""
-    new = path.with_name(f".{path.name}.new")
+    new = path.with_name(f".{path.name}.{os.urandom(4).hex()}.new")
     with new.open("wb") as file:
         file.write(content)
         _sync(file)

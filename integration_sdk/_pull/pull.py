@@ -193,6 +193,8 @@ class Pull:
                     return await self._run_units(pairs, tell)
                 finally:
                     await self._state.leave_round()
+        except OSError as error:
+            raise PullError(f"{self._sink.target} cannot be written: {error}") from error
         finally:
             await self._sink.aclose()
             self._threads.shutdown()
