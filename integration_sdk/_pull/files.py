@@ -52,6 +52,8 @@ RECEIPTS: Final = "_receipts"
 STORE: Final = "_pull.db"
 _GENERATION: Final = "_generation"
 _PART: Final = re.compile(r"part-(\d+)(?:-(\d+))?\.")
+LINES: Final = 256
+"""Lines that are joined at a time: few enough for the cache of a processor."""
 _HERE: Final = -100  # AT_FDCWD
 _EXCHANGE: Final = 2  # RENAME_EXCHANGE; RENAME_SWAP of macOS
 
@@ -411,19 +413,20 @@ class Ndjson:
 
     def write(self, path: Path, items: list[bytes], _: Columns) -> Packed:
         """Write *items* to a new file."""
-        lines = b"\n".join(items)
-        if lines.count(b"\n") >= len(items) or b"\r" in lines:
-            # Only between tokens, since a text has them escaped.
-            lines = b"\n".join(b" ".join(item.splitlines()) for item in items)
+        rows = len(items)
+        if any(b"\n" in item for item in items):
+            # Between tokens, since a text has it escaped.
+            items = [item.replace(b"\n", b" ") for item in items]
         compress = self._open()
         with path.open("wb") as file:
-            if compress is None:
-                file.write(lines)
+            if compress is not None:
+                file.write(compress(b"\n".join(items) + b"\n"))
+                items = []
+            for start in range(0, len(items), LINES):
+                file.write(b"\n".join(items[start : start + LINES]))
                 file.write(b"\n")
-            else:
-                file.write(compress(lines + b"\n"))
             _sync(file)
-        return Packed(rows=len(items))
+        return Packed(rows=rows)
 
     def read(self, path: Path) -> Content:
         """Return what is in a file."""

@@ -27,9 +27,6 @@ from integration_sdk._records.codec import parse_utc
 Sums = dict[str, dict[str, str]]
 """Exact sums of numbers, by currency ("" without one) and column."""
 
-_NAME: Final = f'"{MODIFIED}"'.encode()
-_BEFORE_VALUE: Final = b':"'
-
 
 class Phase(StrEnum):
     """What is read next."""
@@ -156,24 +153,19 @@ def add_sums(one: Sums, other: Sums) -> Sums:
 # When a record was changed
 
 
-def read_stamp(item: bytes) -> str | None:
-    """Return when the record *item* was changed, as the service wrote it; None if it says not."""
-    at = item.find(_NAME)
-    value = at + len(_NAME) + len(_BEFORE_VALUE)
-    # A quote within a text is escaped, so what is found once is the record's own.
-    if at >= 0 and item.find(_NAME, value) < 0 and item.startswith(_BEFORE_VALUE, at + len(_NAME)):
-        return item[value : item.index(b'"', value)].decode(errors="replace")
-    try:
-        return _STAMP.decode(item).stamp
-    except msgspec.MsgspecError:
-        return None
-
-
 class _Stamped(msgspec.Struct, rename={"stamp": MODIFIED}):
     stamp: str | None = None
 
 
 _STAMP: Final = msgspec.json.Decoder(_Stamped)
+
+
+def read_stamp(item: bytes) -> str | None:
+    """Return when the record *item* was changed, as the service wrote it; None if it says not."""
+    try:
+        return _STAMP.decode(item).stamp
+    except (msgspec.MsgspecError, ValueError):
+        return None
 
 
 def newer_than(since: str) -> Callable[[str | None], bool]:
