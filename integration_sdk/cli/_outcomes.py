@@ -9,7 +9,7 @@ from typing import IO, Any, Final, Self
 from attrs import Factory, define
 
 from integration_sdk._printable import printable
-from integration_sdk._push2.push import Push, PushEvent
+from integration_sdk._push.push import Push, PushEvent
 from integration_sdk._records.codec import encode_value
 from integration_sdk.cli._display import discard, stdout
 from integration_sdk.cli._records import Line, NoRecord
