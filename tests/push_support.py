@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from integration_sdk._push2.coordinator import Coordinator
-from integration_sdk._push2.poller import Poller
+from integration_sdk._push.coordinator import Coordinator
+from integration_sdk._push.poller import Poller
 from integration_sdk.dialect import Dialect
 from integration_sdk.models import PushOutcome, PushRequest
 from tests.push_model import Model, request

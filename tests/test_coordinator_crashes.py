@@ -23,7 +23,7 @@ from attrs import Factory, define
 import integration_sdk
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._push2.poller import Poller
+from integration_sdk._push.poller import Poller
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import AnswerLost, IntegrationError, PollingStopped, PushingStopped
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest, PushStatus

@@ -10,12 +10,12 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
+from integration_sdk._push.bulk import PushRun
 
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._push2.bulk import PushRun
-from integration_sdk._push2.coordinator import Coordinator
-from integration_sdk._push2.push import Push, PushEvent
+from integration_sdk._push.coordinator import Coordinator
+from integration_sdk._push.push import Push, PushEvent
 from integration_sdk._store import SqliteJournal
 from integration_sdk.errors import (
     AccountExpired,

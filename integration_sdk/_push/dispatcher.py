@@ -29,13 +29,13 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, a
 
 from attrs import Factory, define, field
 
-from integration_sdk._push2 import outcomes
-from integration_sdk._push2.handles import Handles
-from integration_sdk._push2.outcomes import reasons
-from integration_sdk._push2.push import Push
-from integration_sdk._push2.table import Event, after, may_own_unclaimed, restarted
-from integration_sdk._push2.wire import Wire
-from integration_sdk._store2.row import (
+from integration_sdk._push import outcomes
+from integration_sdk._push.handles import Handles
+from integration_sdk._push.outcomes import reasons
+from integration_sdk._push.push import Push
+from integration_sdk._push.table import Event, after, may_own_unclaimed, restarted
+from integration_sdk._push.wire import Wire
+from integration_sdk._store.row import (
     SETTLED,
     Fenced,
     Lane,
@@ -44,7 +44,7 @@ from integration_sdk._store2.row import (
     Stale,
     State,
 )
-from integration_sdk._store2.rows import Rows
+from integration_sdk._store.rows import Rows
 from integration_sdk.errors import (
     ClientClosed,
     IntegrationError,
@@ -55,9 +55,9 @@ from integration_sdk.errors import (
 from integration_sdk.models import OutcomeStatus, PushOperation, PushOutcome
 
 if TYPE_CHECKING:
-    from integration_sdk._push2.poller import Poller
-    from integration_sdk._push2.search import Search
-    from integration_sdk._push2.sending import Sender
+    from integration_sdk._push.poller import Poller
+    from integration_sdk._push.search import Search
+    from integration_sdk._push.sending import Sender
 
 logger = logging.getLogger("integration_sdk.pushes")
 P = ParamSpec("P")
