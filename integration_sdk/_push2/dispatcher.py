@@ -624,7 +624,7 @@ class Dispatcher:
         error.__cause__ = crash
         if self.stopped is None:
             self.stop(error)
-        else:
+        elif self.stopped.__cause__ is not crash:  # else all who awaited one task report it
             logger.error("%s", error, exc_info=crash)
         self._leave_all(error)
 

@@ -102,7 +102,9 @@ class Handles:
     # Outcomes
 
     def settle(self, push: Push, outcome: PushOutcome) -> None:
-        """Give *push* its outcome."""
+        """Give *push* its outcome, unless it has one."""
+        if push not in self.unsettled:
+            return
         self.end_wait(push)
         push._settle(outcome)
         self.unsettled.discard(push)
