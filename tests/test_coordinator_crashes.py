@@ -131,7 +131,7 @@ async def test_a_push_of_any_status_gets_an_outcome(status: PushStatus) -> None:
 # Anywhere: one call of one function is broken, while pushes of every fate are under way
 
 HOME: Final = Path(integration_sdk.__file__).parent
-ROOMS: Final = tuple(str(HOME / room) for room in ("_push", "_store"))
+ROOMS: Final = tuple(str(HOME / room) for room in ("_push2", "_store2"))
 EVER: Final = 1e6
 """Virtual seconds after which a wait counts as one that never ends."""
 
@@ -236,15 +236,14 @@ def lived(breaks: tuple[str, int] | None, journal: Path | None) -> tuple[Saboteu
 
 
 SUPERVISORS: Final = (
-    *("Tasks._ended", "_report", "_carry", "Bulk._task_ended", "supervised.<locals>.call"),
-    *("_Waiters.ended", "_Waiters.lost"),
-    *("SqliteJournal._work", "SqliteJournal._worked"),
+    *("Dispatcher._task_ended", "_begun", "_report", "supervised.<locals>.call"),
+    *("Run._work", "_Waiters.ended", "_Waiters.lost"),
 )
 """What hears of crashes: nobody hears of theirs."""
 SHELL: Final = tuple(
-    f"_push/{path.name}:"
-    for path in (HOME / "_push").glob("*.py")
-    if "asyncio" in path.read_text() and "class" in path.read_text()
+    f"_push2/{name}.py:"
+    for name in ("coordinator", "dispatcher", "handles", "poller", "push", "run", "search")
+    + ("sending", "wire")
 )
 """The modules that wait for something."""
 IN_MID_CALL: Final = pytest.mark.filterwarnings(
@@ -310,7 +309,7 @@ def handlers() -> list[tuple[str, int]]:
     """
     return [
         (path.stem, case.pattern.lineno)
-        for path in sorted((HOME / "_push").glob("*.py"))
+        for path in sorted((HOME / "_push2").glob("*.py"))
         for match in ast.walk(ast.parse(path.read_text()))
         if isinstance(match, ast.Match)
         for case in match.cases
@@ -339,7 +338,7 @@ def functions_of(code: CodeType) -> Iterator[CodeType]:
 @contextmanager
 def without_handler(module: str, line: int) -> Iterator[None]:
     """Run the functions of *module* as they would be without the ``case`` of that line."""
-    path = HOME / "_push" / f"{module}.py"
+    path = HOME / "_push2" / f"{module}.py"
     tree = ast.fix_missing_locations(Without(line).visit(ast.parse(path.read_text())))
     bereft = {one.co_qualname: one for one in functions_of(compile(tree, str(path), "exec"))}
     changed: list[tuple[Any, CodeType]] = []
