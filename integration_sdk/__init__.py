@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     from integration_sdk._options.check import Severity as Severity
     from integration_sdk._options.form import ControlKind as ControlKind
     from integration_sdk._options.form import FormControl as FormControl
-    from integration_sdk._push2.coordinator import Coordinator as Coordinator
-    from integration_sdk._push2.push import PushProgress as PushProgress
-    from integration_sdk._push2.push import Push as Push
-    from integration_sdk._push2.push import PushEvent as PushEvent
+    from integration_sdk._push.coordinator import Coordinator as Coordinator
+    from integration_sdk._push.push import Push as Push
+    from integration_sdk._push.push import PushEvent as PushEvent
+    from integration_sdk._push.push import PushProgress as PushProgress
     from integration_sdk._resources import Companies as Companies
     from integration_sdk._resources import Company as Company
     from integration_sdk._resources import Profile as Profile
     from integration_sdk._resources import Pushes as Pushes
-    from integration_sdk._store2.store import Store as Store
+    from integration_sdk._store.store import Store as Store
     from integration_sdk._version import __version__ as __version__
     from integration_sdk.dialect import Dialect as Dialect
     from integration_sdk.dialect import Route as Route
@@ -113,14 +113,14 @@ _HOMES = {
     for home, names in {
         "_client": "Client",
         "_connections": "Connection",
-        "_push2.coordinator": "Coordinator",
-        "_push2.push": "Push PushEvent PushProgress",
+        "_push.coordinator": "Coordinator",
+        "_push.push": "Push PushEvent PushProgress",
         "_lists": "BankAccounts Listing",
         "_list.checkpoint": "Checkpoint",
         "_list.pager": "ListOptions Pager",
         "_list.readings": "ListPage",
         "_resources": "Companies Company Profile Pushes",
-        "_store2.store": "Store",
+        "_store.store": "Store",
         "_options.form": "ControlKind FormControl",
         "_options.check": "Problem ProblemCode PushOptions Severity",
         "_list.report": "Drift ListProgress ListReport",

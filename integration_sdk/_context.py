@@ -163,7 +163,7 @@ def read_push(request: Request, response: Response, *, exact: bool = False) -> P
 
 
 def _read_push(body: bytes, *, exact: bool) -> PushOperation:
-    from integration_sdk._push2 import answers  # noqa: PLC0415 - for pushes only
+    from integration_sdk._push import answers  # noqa: PLC0415 - for pushes only
 
     try:
         return answers.read_full(body, exact=exact)

@@ -8,11 +8,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from integration_sdk._push2.coordinator import Coordinator
-from integration_sdk._push2.poller import Poller
-from integration_sdk._store2.memory import MemoryRows
-from integration_sdk._store2.row import Row
-from integration_sdk._store2.store import Store
+<<<<<<< HEAD
+from integration_sdk._push.coordinator import Coordinator
+from integration_sdk._push.poller import Poller
+from integration_sdk._store.memory import MemoryRows
+from integration_sdk._store.row import Row
+from integration_sdk._store.store import Store
+=======
+from integration_sdk._push.coordinator import Coordinator
+from integration_sdk._push.poller import Poller
+>>>>>>> rooms
 from integration_sdk.dialect import Dialect
 from integration_sdk.models import PushOutcome, PushRequest
 from tests.push_model import Model, request

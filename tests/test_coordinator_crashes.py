@@ -23,7 +23,7 @@ from attrs import Factory, define
 import integration_sdk
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._push2.poller import Poller
+from integration_sdk._push.poller import Poller
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import AnswerLost, IntegrationError, PollingStopped, PushingStopped
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest, PushStatus
@@ -131,7 +131,7 @@ async def test_a_push_of_any_status_gets_an_outcome(status: PushStatus) -> None:
 # Anywhere: one call of one function is broken, while pushes of every fate are under way
 
 HOME: Final = Path(integration_sdk.__file__).parent
-ROOMS: Final = tuple(str(HOME / room) for room in ("_push2", "_store2"))
+ROOMS: Final = tuple(str(HOME / room) for room in ("_push", "_store"))
 EVER: Final = 1e6
 """Virtual seconds after which a wait counts as one that never ends."""
 
@@ -241,7 +241,7 @@ SUPERVISORS: Final = (
 )
 """What hears of crashes: nobody hears of theirs."""
 SHELL: Final = tuple(
-    f"_push2/{name}.py:"
+    f"_push/{name}.py:"
     for name in ("coordinator", "dispatcher", "handles", "poller", "push", "run", "search")
     + ("sending", "wire")
 )
@@ -309,7 +309,7 @@ def handlers() -> list[tuple[str, int]]:
     """
     return [
         (path.stem, case.pattern.lineno)
-        for path in sorted((HOME / "_push2").glob("*.py"))
+        for path in sorted((HOME / "_push").glob("*.py"))
         for match in ast.walk(ast.parse(path.read_text()))
         if isinstance(match, ast.Match)
         for case in match.cases
@@ -338,7 +338,7 @@ def functions_of(code: CodeType) -> Iterator[CodeType]:
 @contextmanager
 def without_handler(module: str, line: int) -> Iterator[None]:
     """Run the functions of *module* as they would be without the ``case`` of that line."""
-    path = HOME / "_push2" / f"{module}.py"
+    path = HOME / "_push" / f"{module}.py"
     tree = ast.fix_missing_locations(Without(line).visit(ast.parse(path.read_text())))
     bereft = {one.co_qualname: one for one in functions_of(compile(tree, str(path), "exec"))}
     changed: list[tuple[Any, CodeType]] = []

@@ -11,9 +11,9 @@ import pytest
 
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._push2.coordinator import Coordinator
-from integration_sdk._push2.push import Push, PushEvent
-from integration_sdk._store2.row import Row
+from integration_sdk._push.coordinator import Coordinator
+from integration_sdk._push.push import Push, PushEvent
+from integration_sdk._store.row import Row
 from integration_sdk.errors import (
     AccountExpired,
     AnswerLost,

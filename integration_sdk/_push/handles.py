@@ -9,8 +9,8 @@ from contextvars import Context
 
 from attrs import Factory, define, field
 
-from integration_sdk._push2 import outcomes
-from integration_sdk._push2.push import Push, PushEvent, Tally, What
+from integration_sdk._push import outcomes
+from integration_sdk._push.push import Push, PushEvent, Tally, What
 from integration_sdk.models import PushOutcome, PushRequest
 
 logger = logging.getLogger("integration_sdk.pushes")

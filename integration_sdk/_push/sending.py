@@ -29,12 +29,12 @@ from integration_sdk._http.requests import Phase, Request
 from integration_sdk._http.responses import Failure, Reply, Response
 from integration_sdk._http.retry import RetryPolicy
 from integration_sdk._http.statuses import OFFLINE, Scope
-from integration_sdk._push2 import answers, outcomes
-from integration_sdk._push2.dispatcher import CANCELLED, Fresher, Moved
-from integration_sdk._push2.evidence import answers_another
-from integration_sdk._push2.push import Push
-from integration_sdk._push2.table import Event, SendResult, after, classify, sent_again
-from integration_sdk._store2.row import Evidence, KeyClaimed, Row, Snapshot, Stale, State
+from integration_sdk._push import answers, outcomes
+from integration_sdk._push.dispatcher import CANCELLED, Fresher, Moved
+from integration_sdk._push.evidence import answers_another
+from integration_sdk._push.push import Push
+from integration_sdk._push.table import Event, SendResult, after, classify, sent_again
+from integration_sdk._store.row import Evidence, KeyClaimed, Row, Snapshot, Stale, State
 from integration_sdk._system import current_task_cancelled
 from integration_sdk.errors import (
     AnswerLost,
@@ -48,8 +48,8 @@ from integration_sdk.errors import (
 from integration_sdk.models import PushOperation, PushRequest
 
 if TYPE_CHECKING:
-    from integration_sdk._push2.dispatcher import Dispatcher
-    from integration_sdk._push2.wire import Slot
+    from integration_sdk._push.dispatcher import Dispatcher
+    from integration_sdk._push.wire import Slot
 
 logger = logging.getLogger("integration_sdk.pushes")
 
@@ -226,13 +226,13 @@ class Sender:
         """Record *row* for *push*, or let it join; return whether to send the row here and now."""
         d = self.dispatcher
         company = d.company(row.company)
-        ours = company.is_ours or await d.acts_for(company)
+        await d.acts_for(company)
         if self.check and not await self._is_known(row):
             await self.check(push.request)
         while True:
             known = await self._added(push, row)
             if known.id == row.id:
-                return self._hand_over(row, ours=ours)
+                return self._hand_over(row)
             known = d.rows.get(known.id, known)
             holders = d.handles.of(known.id)
             same = known.identity == row.identity
@@ -244,7 +244,7 @@ class Sender:
                 self._join(push, before)
                 return False
             if await self._replaced(push, known, row):
-                return self._hand_over(row, ours=ours)
+                return self._hand_over(row)
 
     async def _added(self, push: Push, row: Row) -> Row:
         """Record *row* for *push*; return it, or the row that has its reference."""
@@ -261,10 +261,10 @@ class Sender:
             d.handles.quit(push)
         return known
 
-    def _hand_over(self, row: Row, *, ours: bool) -> bool:
+    def _hand_over(self, row: Row) -> bool:
         d = self.dispatcher
-        if not ours:
-            d.company(row.company).others.add(row.id)
+        if not d.company(row.company).is_ours:
+            d.heed(row)
             return False
         if row.id in d.rows:  # its company has been taken since
             return False
@@ -286,7 +286,7 @@ class Sender:
             case State.QUEUED | State.SENDING | State.OPEN | State.LOST:
                 d.handles.join(push, row.id)
                 if row.id not in d.rows and not d.company(row.company).is_ours:
-                    d.company(row.company).others.add(row.id)
+                    d.heed(row)
                 elif row.id not in d.rows or row.state in {State.OPEN, State.LOST}:
                     d.arrive(row)
             case State.DOUBT | State.CLOSED | State.REFUSED | State.FINAL:
@@ -592,8 +592,12 @@ class Sender:
             d.handles.leave(push)
             d.handles.end_wait(push)  # it begins anew with the new row
             d.handles.join(push, again.id)
-        d.arrive(decided)
-        d.arrive(again)
+        if d.company(row.company).is_ours:
+            d.arrive(decided)
+            d.arrive(again)
+        else:
+            d.hear(decided)
+            d.heed(again)
         return again
 
     async def resend_missing(self, row: Row) -> None:

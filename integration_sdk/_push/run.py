@@ -22,10 +22,10 @@ from collections.abc import (
 )
 from typing import Final, Literal, Protocol
 
-from integration_sdk._push2.dispatcher import Dispatcher
-from integration_sdk._push2.outcomes import checked
-from integration_sdk._push2.push import Push
-from integration_sdk._push2.sending import Sender
+from integration_sdk._push.dispatcher import Dispatcher
+from integration_sdk._push.outcomes import checked
+from integration_sdk._push.push import Push
+from integration_sdk._push.sending import Sender
 from integration_sdk.models import PushOutcome, PushRequest
 
 RaiseOn = Literal["none", "first", "end"]

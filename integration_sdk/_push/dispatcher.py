@@ -29,13 +29,13 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, a
 
 from attrs import Factory, define, field
 
-from integration_sdk._push2 import outcomes
-from integration_sdk._push2.handles import Handles
-from integration_sdk._push2.outcomes import reasons
-from integration_sdk._push2.push import Push
-from integration_sdk._push2.table import Event, after, may_own_unclaimed, restarted
-from integration_sdk._push2.wire import Wire
-from integration_sdk._store2.row import (
+from integration_sdk._push import outcomes
+from integration_sdk._push.handles import Handles
+from integration_sdk._push.outcomes import reasons
+from integration_sdk._push.push import Push
+from integration_sdk._push.table import Event, after, may_own_unclaimed, restarted
+from integration_sdk._push.wire import Wire
+from integration_sdk._store.row import (
     SETTLED,
     Fenced,
     Lane,
@@ -44,7 +44,7 @@ from integration_sdk._store2.row import (
     Stale,
     State,
 )
-from integration_sdk._store2.rows import Rows
+from integration_sdk._store.rows import Rows
 from integration_sdk.errors import (
     ClientClosed,
     IntegrationError,
@@ -55,9 +55,9 @@ from integration_sdk.errors import (
 from integration_sdk.models import OutcomeStatus, PushOperation, PushOutcome
 
 if TYPE_CHECKING:
-    from integration_sdk._push2.poller import Poller
-    from integration_sdk._push2.search import Search
-    from integration_sdk._push2.sending import Sender
+    from integration_sdk._push.poller import Poller
+    from integration_sdk._push.search import Search
+    from integration_sdk._push.sending import Sender
 
 logger = logging.getLogger("integration_sdk.pushes")
 P = ParamSpec("P")
@@ -501,6 +501,11 @@ class Dispatcher:
         for row in await self.store.rows(ids=list(waited_for)) if waited_for else []:
             self.hear(row)
 
+    def heed(self, row: Row) -> None:
+        """Let whoever waits for a row hear of it that another process carries, from now on."""
+        self.company(row.company).others.add(row.id)
+        self.start(self.restart(row.id))  # what has happened before is no news any more
+
     def hear(self, row: Row) -> None:
         """Tell whoever waits for a row that another process carries."""
         company = self.company(row.company)
@@ -529,7 +534,7 @@ class Dispatcher:
                 self.poller.unfollow(row.key, self)
             self._drop(row)
             if self.handles.of(row.id):
-                company.others.add(row.id)
+                self.heed(row)
 
     async def restart(self, row_id: str) -> None:
         """Go on with a row that was changed elsewhere, or whose task has ended without moving it.

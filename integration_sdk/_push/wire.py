@@ -19,9 +19,9 @@ from integration_sdk._http import requests, responses
 from integration_sdk._http.hints import told_time
 from integration_sdk._http.requests import Priority, Request
 from integration_sdk._http.responses import Reply, Response
-from integration_sdk._push2 import answers
-from integration_sdk._push2.evidence import ListedPushes, Operation
-from integration_sdk._store2.row import Row
+from integration_sdk._push import answers
+from integration_sdk._push.evidence import ListedPushes, Operation
+from integration_sdk._store.row import Row
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import IntegrationError
 from integration_sdk.models import PushOperation

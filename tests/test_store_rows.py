@@ -1,0 +1,416 @@
+"""The promises of all three stores, checked against a model that has them in plain words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from inspect import isawaitable
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import asyncpg
+import pytest
+from attrs import Factory, define
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from msgspec import structs
+
+from integration_sdk._store.database import Postgres
+from integration_sdk._store.memory import MemoryRows
+from integration_sdk._store.postgres import PostgresRows
+from integration_sdk._store.row import (
+    SETTLED,
+    Evidence,
+    Fenced,
+    KeyClaimed,
+    Lane,
+    Row,
+    RowRefused,
+    Snapshot,
+    Stale,
+    State,
+    Verdict,
+)
+from integration_sdk._store.rows import Rows
+from integration_sdk._store.sqlite import SqliteRows, SqliteThread
+from tests.postgres import Server
+
+T = TypeVar("T")
+
+COMPANIES = ("acme", "b\0\ud800")
+REFERENCES = (None, None, "INV-1", "INV-2", "INV-" + "9" * 6000)
+KEYS = ("key-1", "key-2", "key-3", "k" * 5000, "k\ud800", "k\0")
+STATUSES = ("Success", "Failed", "TimedOut")
+
+
+@define
+class Model:
+    """What a store promises.
+
+    keeps: Whether settled rows stay, and live ones after a release.
+    """
+
+    keeps: bool
+    rows: dict[str, Row] = Factory(dict)  # by id, in the order of `add`
+    keys: dict[str, str] = Factory(dict)  # who owns them
+    owner: dict[str, int] = Factory(dict)  # worker by company
+    thinks: set[tuple[int, str]] = Factory(set)  # workers that think to have the lease
+    expired: set[int] = Factory(set)  # workers whose leases may be taken
+
+    def add(self, rows: Sequence[Row]) -> list[Row]:
+        return [self._added(row) for row in rows]
+
+    def _added(self, row: Row) -> Row:
+        if row.id in self.rows:
+            return self.rows[row.id]
+        if (holder := self._holder(row.reference)) is not None:
+            return holder
+        self.rows[row.id] = row
+        return row
+
+    def _holder(self, reference: str | None) -> Row | None:
+        if reference is None:
+            return None
+        holders = (one for one in self.rows.values() if one.reference == reference)
+        return next((one for one in holders if not one.is_superseded), None)
+
+    def refusals(self, rows: Sequence[Row], add: Sequence[Row]) -> set[type[RowRefused]]:
+        """Return why these rows are refused; nothing if they are not."""
+        why: set[type[RowRefused]] = set()
+        for row in rows:
+            old = self.rows.get(row.id)
+            if (
+                old is None
+                or old.version + 1 != row.version
+                or (old.state is State.FINAL and end_of(old) != end_of(row))
+            ):
+                why.add(Stale)
+            if row.key is not None and self.keys.get(row.key, row.id) != row.id:
+                why.add(KeyClaimed)
+        claims = [row.key for row in rows if row.key is not None]
+        if len(claims) > len(set(claims)):
+            why.add(KeyClaimed)
+        freed = {row.reference for row in rows if row.is_superseded}
+        for row in add:
+            if row.id in self.rows or (self._holder(row.reference) and row.reference not in freed):
+                why.add(Stale)
+        return why
+
+    def put(self, rows: Sequence[Row], add: Sequence[Row]) -> None:
+        for row in (*rows, *add):
+            self.rows[row.id] = row
+            if row.key is not None:
+                self.keys[row.key] = row.id
+            if row.state in SETTLED and not self.keeps:
+                del self.rows[row.id]
+
+    def take(self, worker: int, company: str) -> list[Row] | None:
+        owner = self.owner.get(company, worker)
+        if (worker, company) in self.thinks:
+            return []
+        if owner not in self.expired | {worker}:
+            return None
+        self.owner[company] = worker
+        self.thinks.add((worker, company))
+        live = (one for one in self.rows.values() if one.state not in SETTLED)
+        return [one for one in live if one.company == company]
+
+    def is_fenced(self, worker: int, rows: Sequence[Row]) -> bool:
+        return any(
+            (worker, row.company) not in self.thinks or self.owner[row.company] != worker
+            for row in rows
+        )
+
+    def told_of_loss(self, worker: int, rows: Sequence[Row]) -> None:
+        companies = {row.company for row in rows}
+        if all((worker, one) in self.thinks for one in companies):  # else nobody had to look
+            self.thinks -= {(worker, one) for one in companies if self.owner[one] != worker}
+
+    def release(self, worker: int) -> None:
+        self.owner = {one: other for one, other in self.owner.items() if other != worker}
+        self.thinks = {one for one in self.thinks if one[0] != worker}
+        self.expired.discard(worker)
+        if not self.keeps:
+            self.rows.clear()
+
+
+def end_of(row: Row) -> tuple[object, ...]:
+    return row.state, row.key, row.status
+
+
+def as_read(row: Row) -> Row:
+    """Return a row as a store gives it back: the record only while its key is not known."""
+    return row if row.key is None else structs.replace(row, payload=None)
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Any history of calls, made by *workers* of one scope."""
+
+    workers = 1
+    keeps = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.model = Model(self.keeps)
+        self.made = 0
+        self.snapshots = [Snapshot(frozenset(KEYS[:at]), id=f"snapshot-{at}") for at in range(3)]
+        self.stores: list[Rows] = [self.run(self.open(one)) for one in range(self.workers)]
+
+    async def open(self, worker: int) -> Rows:
+        raise NotImplementedError
+
+    async def close(self, worker: int) -> None:
+        """End a worker as a program does that ends well."""
+        await self.stores[worker].release()
+
+    def teardown(self) -> None:
+        for one in range(len(self.stores)):
+            self.run(self.close(one))
+        self.runner.close()
+
+    def run(self, work: Awaitable[T]) -> T:
+        async def done() -> T:
+            return await work
+
+        return self.runner.run(done())
+
+    def now(self, call: Callable[[], T | Awaitable[T]]) -> T:
+        async def done() -> T:
+            answer = call()
+            return await answer if isawaitable(answer) else answer
+
+        return self.runner.run(done())
+
+    def new(self, company: str, reference: str | None) -> Row:
+        self.made += 1
+        lane = Lane(company, "connection", "invoices")
+        return Row(f"row-{self.made}", lane, reference=reference, payload=b"{%d}" % self.made)
+
+    # What may happen
+
+    @rule(
+        data=st.data(),
+        wanted=st.lists(
+            st.tuples(st.sampled_from(COMPANIES), st.sampled_from(REFERENCES)), max_size=3
+        ),
+        again=st.booleans(),
+    )
+    def add(self, data: Any, wanted: list[tuple[str, str | None]], again: bool) -> None:
+        rows = [self.new(*one) for one in wanted]
+        if again and self.model.rows:
+            rows.append(data.draw(st.sampled_from(list(self.model.rows.values()))))
+        store = self.stores[data.draw(st.integers(0, self.workers - 1))]
+
+        got = self.now(lambda: store.add(rows))
+
+        assert [as_read(one) for one in got] == [as_read(one) for one in self.model.add(rows)]
+
+    def next_version(self, data: Any, row: Row) -> Row:
+        state = data.draw(st.sampled_from(State))
+        facts: dict[str, Any] = {}
+        if state is State.OPEN and row.key is None:
+            facts = {"key": data.draw(st.sampled_from(KEYS)), "evidence": Evidence.OWN_ANSWER}
+        if state is State.SENDING:
+            facts = {"snapshot": data.draw(st.sampled_from(self.snapshots)), "attempts": 1}
+        if state is State.DOUBT:
+            facts = {"candidates": KEYS[:2], "verdict": Verdict.UNRESOLVED, "error": "odd \ud800"}
+        if state is State.FINAL:
+            facts = {"status": data.draw(st.sampled_from(STATUSES))}
+        if (
+            state in SETTLED | {State.CLOSED} and data.draw(st.booleans())
+        ) or row.decision == "resend":
+            facts["decision"] = "resend"
+        moved = row.to(state, **facts)
+        stale = data.draw(st.integers(0, 9))
+        return structs.replace(moved, version=row.version) if stale == 0 else moved
+
+    @precondition(lambda self: self.model.rows)
+    @rule(data=st.data(), decides=st.booleans())
+    def put(self, data: Any, decides: bool) -> None:
+        recorded = st.sampled_from(list(self.model.rows.values()))
+        most = 1 if decides else 3
+        olds = data.draw(st.lists(recorded, min_size=1, max_size=most, unique_by=lambda o: o.id))
+        rows = [self.next_version(data, old) for old in olds]
+        add = []
+        if data.draw(st.booleans()):
+            add.append(
+                self.new(
+                    olds[0].company, data.draw(st.sampled_from([*REFERENCES, olds[0].reference]))
+                )
+            )
+        worker = data.draw(st.integers(0, self.workers - 1))
+        refusals = self.model.refusals(rows, add)
+        if self.workers > 1 and not decides and self.model.is_fenced(worker, rows):
+            refusals.add(Fenced)
+        store = self.stores[worker]
+
+        try:
+            self.now(lambda: store.decide(rows[0], add) if decides else store.put(rows, add))
+        except RowRefused as error:
+            assert type(error) in refusals  # noqa: PT017
+            if isinstance(error, Fenced):
+                self.model.told_of_loss(worker, rows)
+        else:
+            assert not refusals
+            self.model.put(rows, add)
+
+    @rule(worker=st.integers(0, 9), company=st.sampled_from(COMPANIES))
+    def take(self, worker: int, company: str) -> None:
+        worker %= self.workers
+
+        got = self.run(self.stores[worker].take(company))
+
+        wanted = self.model.take(worker, company)
+        assert got == (wanted and [as_read(one) for one in wanted])
+
+    @rule(
+        data=st.data(),
+        worker=st.integers(0, 9),
+        reference=st.sampled_from(REFERENCES),
+        company=st.sampled_from((None, *COMPANIES)),
+        state=st.none() | st.sampled_from(State),
+        live=st.booleans(),
+    )
+    def read(
+        self,
+        data: Any,
+        worker: int,
+        reference: str | None,
+        company: str | None,
+        state: State | None,
+        live: bool,
+    ) -> None:
+        known = st.lists(st.sampled_from([*self.model.rows, "nobody"]), max_size=3)
+        ids = data.draw(st.none() | known)
+        store = self.stores[worker % self.workers]
+
+        got = self.run(
+            store.rows(ids=ids, reference=reference, company=company, state=state, live=live)
+        )
+
+        assert got == [
+            as_read(one)
+            for one in self.model.rows.values()
+            if (ids is None or one.id in ids)
+            and reference in (None, one.reference)
+            and company in (None, one.company)
+            and state in (None, one.state)
+            and not (live and one.state in SETTLED)
+        ]
+
+    @rule(worker=st.integers(0, 9), keys=st.lists(st.sampled_from(KEYS), max_size=4))
+    def ask_for_owners(self, worker: int, keys: list[str]) -> None:
+        assert self.run(self.stores[worker % self.workers].owners(keys)) == {
+            key for key in keys if key in self.model.keys
+        }
+
+    @rule(worker=st.integers(0, 9))
+    def ask_for_companies(self, worker: int) -> None:
+        live = (one.company for one in self.model.rows.values() if one.state not in SETTLED)
+
+        assert sorted(self.run(self.stores[worker % self.workers].companies())) == sorted({*live})
+
+    @rule(worker=st.integers(0, 9))
+    def release(self, worker: int) -> None:
+        self.run(self.stores[worker % self.workers].release())
+        self.model.release(worker % self.workers)
+
+    @rule(worker=st.integers(0, 9))
+    def start_anew(self, worker: int) -> None:
+        worker %= self.workers
+        self.run(self.close(worker))
+        self.model.release(worker)
+        self.stores[worker] = self.run(self.open(worker))
+
+
+class Memory(StoreMachine):
+    keeps = False
+
+    def __init__(self) -> None:
+        self.memory = MemoryRows(durable=self.keeps)
+        super().__init__()
+
+    async def open(self, worker: int) -> Rows:
+        return self.memory
+
+
+class DurableMemory(Memory):
+    keeps = True
+
+
+class File(StoreMachine):
+    def __init__(self) -> None:
+        self.folder = TemporaryDirectory()
+        self.files: dict[int, SqliteThread] = {}
+        super().__init__()
+
+    async def open(self, worker: int) -> Rows:
+        file = self.files[worker] = await SqliteThread.open(Path(self.folder.name, "db"), "scope")
+        return SqliteRows(file)
+
+    async def close(self, worker: int) -> None:
+        await self.files[worker].close()
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.folder.cleanup()
+
+
+class Database(StoreMachine):
+    workers = 2
+    url = ""
+    number = count()
+
+    def __init__(self) -> None:
+        self.databases = [Postgres(self.url, 30.0) for _ in range(self.workers)]
+        self.scope = f"scope {next(self.number)}"  # of one database
+        super().__init__()
+
+    async def open(self, worker: int) -> Rows:
+        return PostgresRows(self.databases[worker], self.scope)
+
+    @rule()
+    def all_leases_expire(self) -> None:
+        async def expire() -> None:
+            db = await asyncpg.connect(self.url)
+            await db.execute("UPDATE integration_sdk.workers SET until = '-infinity'")
+            await db.close()
+
+        self.run(expire())
+        self.model.expired = set(range(self.workers))
+
+    def teardown(self) -> None:
+        for one in self.databases:
+            self.run(one.aclose())
+        super().teardown()
+
+
+@pytest.fixture
+def database(postgres: Server) -> type[StoreMachine]:
+    class InDatabase(Database):
+        url = asyncio.run(postgres.new_database())
+
+    return InDatabase
+
+
+@pytest.mark.parametrize("machine", [Memory, DurableMemory, File, None])
+def test_a_store_keeps_its_promises(
+    machine: type[StoreMachine] | None, request: pytest.FixtureRequest
+) -> None:
+    """Whatever is called in whatever order, all or none of it is recorded, a key and a reference
+    have one owner, no version is overwritten unseen, and what is read is what was written.
+    """
+    run_state_machine_as_test(
+        machine or request.getfixturevalue("database"),
+        settings=settings(
+            max_examples=60,
+            stateful_step_count=30,
+            deadline=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
