@@ -8,16 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-<<<<<<< HEAD
 from integration_sdk._push.coordinator import Coordinator
 from integration_sdk._push.poller import Poller
 from integration_sdk._store.memory import MemoryRows
 from integration_sdk._store.row import Row
 from integration_sdk._store.store import Store
-=======
-from integration_sdk._push.coordinator import Coordinator
-from integration_sdk._push.poller import Poller
->>>>>>> rooms
 from integration_sdk.dialect import Dialect
 from integration_sdk.models import PushOutcome, PushRequest
 from tests.push_model import Model, request

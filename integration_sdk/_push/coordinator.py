@@ -241,6 +241,7 @@ class Coordinator:
         if d.stopped:
             self._places.release()
             raise d.stopped
+        d.handles.enter(push)
         work = d.start(d.sender.push(push))
         await asyncio.wait([work])  # it goes on if we are cancelled
         broken = None if work.cancelled() or work.exception() else work.result()
