@@ -156,6 +156,7 @@ class Run:
             self._workers -= 1
             if not self._workers and self._input_ended:
                 self._end_pulling()
+                del self._input  # nobody else may hold it: it is closed at once
             self._news.set()
 
     async def _next(self) -> Push | None:
