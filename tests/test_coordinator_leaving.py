@@ -122,9 +122,12 @@ async def test_a_push_that_was_taken_is_handed_out_though_the_account_ends_then(
     assert isinstance(push.outcome.error, AccountExpired)
 
 
+@pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "file"])
 @pytest.mark.parametrize("is_lost", [False, True])
-async def test_what_is_on_its_way_when_an_end_is_cancelled_has_an_outcome(is_lost: bool) -> None:
-    """It ends by itself, after the block: PENDING or IN_DOUBT, and nobody polls for it."""
+async def test_what_is_on_its_way_when_an_end_is_cancelled_is_in_doubt(
+    is_lost: bool, on_disk: bool, journal: Journal
+) -> None:
+    """Its connection is cut, which is as safe as a crash, and nobody polls for it."""
     model = Model(lambda _: 1e6, latency=20.0)
     if is_lost:
         lost(model)
@@ -133,7 +136,9 @@ async def test_what_is_on_its_way_when_an_end_is_cancelled_has_an_outcome(is_los
     async def leave_in_a_hurry() -> None:
         async with (
             asyncio.timeout(25),
-            Coordinator(model, polls, DOCUMENT, leave="detach") as pushes,
+            Coordinator(
+                model, polls, DOCUMENT, leave="detach", journal=journal if on_disk else None
+            ) as pushes,
         ):
             submits.append(asyncio.create_task(pushes.submit(RECORD)))
             await asyncio.sleep(21)
@@ -144,7 +149,7 @@ async def test_what_is_on_its_way_when_an_end_is_cancelled_has_an_outcome(is_los
     async with asyncio.timeout(100):
         outcome = await (await submits[0])
 
-    assert outcome.status is (OutcomeStatus.IN_DOUBT if is_lost else OutcomeStatus.PENDING)
+    assert outcome.status is OutcomeStatus.IN_DOUBT
     before = model.counts.copy()
     await asyncio.sleep(1000)
     assert model.counts == before
@@ -203,7 +208,9 @@ async def test_a_search_that_outlives_the_block_finds_nothing_to_follow() -> Non
 
 
 @pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "file"])
-async def test_a_push_found_late_is_let_go_of_with_the_block(journal: Journal, on_disk: bool) -> None:
+async def test_a_push_found_late_is_let_go_of_with_the_block(
+    journal: Journal, on_disk: bool
+) -> None:
     """One that turned up after IN_DOUBT counts as open; nobody polls for it afterwards."""
     model = Model(lambda _: 1e6)
     calls, polls = lost(model), poller(model)
@@ -261,7 +268,7 @@ async def test_who_decides_about_a_push_that_was_found_meanwhile_is_told(journal
         pushes.notify("somebody's")
         await asyncio.sleep(10)
         await pushes.submit(RECORD)
-        with pytest.raises(ConfigurationError, match="settled or unknown"):
+        with pytest.raises(ConfigurationError, match="only what is in doubt can be decided"):
             await pushes.decide(str(push.intent), "resend")
 
 
@@ -276,7 +283,8 @@ async def test_a_decision_is_carried_out_though_its_caller_is_cancelled(journal:
     ):
         push = await pushes.submit(RECORD)
         await push
-        model.answer, model.latency = None, 30.0
+        model.answer = None
+        journal.before_write = lambda _: asyncio.sleep(30)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(5):
                 await pushes.decide(str(push.intent), "resend")
@@ -288,7 +296,9 @@ async def test_a_decision_is_carried_out_though_its_caller_is_cancelled(journal:
 
 @pytest.mark.parametrize("second", DECISIONS)
 @pytest.mark.parametrize("reference", [None, "INV-1"])
-async def test_a_doubt_is_decided_once(journal: Journal, second: Any, reference: str | None) -> None:
+async def test_a_doubt_is_decided_once(
+    journal: Journal, second: Any, reference: str | None
+) -> None:
     """Of two decisions at the same time the second is refused, and nothing is sent for it."""
     model = Model()
     lost(model)
