@@ -14,17 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._http.quota import read_quota
+from integration_sdk._http.hints import read_quota, read_retry_after, told_time
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response, read_error
-from integration_sdk._http.retry_after import retry_after, service_time
 from integration_sdk._list.page import ItemReader
 from integration_sdk._push.agreement import leaf, natural_value
 from integration_sdk._push.answers import read_full
 from integration_sdk._records.codec import EARLIEST, LATEST, parse_utc
 from integration_sdk._records.shapes import read_operation
 from integration_sdk.models import OutcomeStatus, PushRequest
-from integration_sdk.sandbox._calls.query import Query
+from integration_sdk.sandbox._lists import _Parser
 from tests.pager_support import open_page
 from tests.push_model import Held, Model
 from tests.push_support import coordinator, poller
@@ -77,14 +76,14 @@ def test_no_reader_breaks_on_a_date_of_the_service(moment: datetime) -> None:
     assert ItemReader.of(Loan).value(msgspec.Raw(json.dumps(row).encode())) == Loan(moment)
     assert leaf(text) == leaf(text)
     assert natural_value(json.dumps(row).encode(), "dueDate") == leaf(text)
-    assert (retry_after(http, NOW) or 0.0) >= 0.0
-    assert isinstance(service_time(headers, NOW), float)
+    assert (read_retry_after({"Retry-After": http}, NOW) or 0.0) >= 0.0
+    assert isinstance(told_time(headers), float)
     for reset in (http, text):
         quota = read_quota({"X-Rate-Limit-Reset": reset}, NOW)
         assert quota is None or quota.reset is None or quota.reset.astimezone(UTC) == quota.reset
     answer = Response(status=429, headers=headers, received_at=NOW)
     assert "429" in str(read_error(read(), answer))
-    assert Query(f"dueDate >= {NO_BEGINNING}").matches(row) in {True, False}
+    assert _Parser(f"dueDate >= {NO_BEGINNING}").test(row) in {True, False}
 
 
 @pytest.mark.parametrize("zone", ["", "Z", "+00:00"])
