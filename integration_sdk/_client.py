@@ -346,7 +346,8 @@ class Client:
         Raises:
             ApiError: The service answered with an error.
         """
-        return await self._caller.json(requests.custom(method, path, params=params, json=json))
+        request = requests.custom(method, path, params=params, json=json)
+        return await self._caller.json(requests.with_replacement(self.dialect, request))
 
     def with_options(
         self,

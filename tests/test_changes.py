@@ -30,8 +30,7 @@ from integration_sdk._list.page import ItemReader
 from integration_sdk._lists import Listing
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import BadRequest, ConfigurationError, PaginationError
-from integration_sdk.sandbox import Sandbox
-from integration_sdk.sandbox._books.datasets import DataSet
+from integration_sdk.sandbox import DataSet, Sandbox
 from tests.pager_support import open_page
 
 READER = ItemReader.of()

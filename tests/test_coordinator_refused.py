@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from integration_sdk import Client, OutcomeStatus, PushRequest
 from integration_sdk._push.places import Place, Places
-from integration_sdk.sandbox import Sandbox
-from integration_sdk.sandbox._companies import Company
+from integration_sdk.sandbox import Company, Sandbox
 
 pytestmark = pytest.mark.virtual_time
 

@@ -23,7 +23,7 @@ from integration_sdk._push.answers import read_full
 from integration_sdk._records.codec import EARLIEST, LATEST, parse_utc
 from integration_sdk._records.shapes import read_operation
 from integration_sdk.models import OutcomeStatus, PushRequest
-from integration_sdk.sandbox._calls.query import Query
+from integration_sdk.sandbox._lists import _Parser
 from tests.pager_support import open_page
 from tests.push_model import Held, Model
 from tests.push_support import coordinator, poller
@@ -83,7 +83,7 @@ def test_no_reader_breaks_on_a_date_of_the_service(moment: datetime) -> None:
         assert quota is None or quota.reset is None or quota.reset.astimezone(UTC) == quota.reset
     answer = Response(status=429, headers=headers, received_at=NOW)
     assert "429" in str(read_error(read(), answer))
-    assert Query(f"dueDate >= {NO_BEGINNING}").matches(row) in {True, False}
+    assert _Parser(f"dueDate >= {NO_BEGINNING}").test(row) in {True, False}
 
 
 @pytest.mark.parametrize("zone", ["", "Z", "+00:00"])

@@ -139,7 +139,7 @@ async def test_a_quota_that_nobody_asked_for_stops_nobody() -> None:
     """A test of ten thousand pushes is not to fail for want of companies."""
     async with published(companies=0) as http:
         await http.get("/companies")
-        http.sandbox._service.quota.used = 1000
+        http.sandbox._service._quota.used = 1000
         reply = await http.get("/companies")
 
     assert reply.status == 200

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from integration_sdk.sandbox._notices.letters import sign
+from integration_sdk.sandbox._notices import sign
 from tests.notification_support import KEY, SECRET, listening, telling
 from tests.sandbox_support import DELIVERY, serving
 

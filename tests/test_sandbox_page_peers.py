@@ -7,18 +7,18 @@ browser of somebody at this machine opens.
 
 from __future__ import annotations
 
-from functools import partial
+from base64 import b64encode
 from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk.sandbox import Sandbox
+from integration_sdk.sandbox import Faults, Sandbox
 from integration_sdk.sandbox._call import Answer, Call
-from integration_sdk.sandbox._clock import Clock
-from integration_sdk.sandbox._page import Webpage
-from integration_sdk.sandbox._server import is_same_machine
+from integration_sdk.sandbox._control import Control
+from integration_sdk.sandbox._http import is_same_machine
+from integration_sdk.sandbox._routes import Router
 from integration_sdk.sandbox._service import Service
 from integration_sdk.sandbox._settings import Settings
 from tests.sandbox_support import serving
@@ -36,40 +36,41 @@ CALLS = {
 }
 
 
-def service() -> Service:
-    settings = Settings(
-        companies=1,
-        invoices=1,
-        seed=0,
-        dialect="document",
-        spelling=None,
-        api_key=None,
-        free_plan=False,
-        account_age_days=0,
-        legacy_removed=True,
-        push_seconds=(0, 0),
-        daily_quota=None,
-        remember=0,
-        host="0.0.0.0",
-        port=0,
-    )
-    return Service(settings, Clock(None))
+SETTINGS = Settings(
+    companies=1,
+    invoices=1,
+    seed=0,
+    dialect="document",
+    spelling=None,
+    api_key="secret",
+    free_plan=False,
+    account_age_days=0,
+    legacy_removed=True,
+    push_seconds=(0, 0),
+    daily_quota=None,
+    starts=None,
+    remember=0,
+    host="0.0.0.0",
+    port=0,
+)
 
 
 async def answer(what: str, headers: dict[str, str], *, is_from_here: bool) -> tuple[Answer, int]:
     """What is answered to a call, and how many faults there are then."""
-    account = service()
+    router = Router("document")
+    service = Service(SETTINGS, router.find)
+    faults = Faults(service, router.samples)
     method, path, body = CALLS[what]
-    call = partial(Call, account, method, path, [], {"Content-Type": "application/json"} | headers)
-    segments = path.split("/")[1:]
-    told = await Webpage(account).respond(call(body, segments, is_from_here=is_from_here))
-    return told, len(list(account.faults))
+    headers = {"Content-Type": "application/json"} | headers
+    call = Call(service.clock, method, path, [], headers, body, path.split("/")[1:])
+    call.is_from_here = is_from_here
+    return await Control(service, faults).respond(call), len(list(faults))
 
 
 @pytest.mark.parametrize("what", CALLS)
 async def test_only_who_is_here_and_asks_for_here_is_answered(what: str) -> None:
     """The peer's address decides, and the Host header may still refuse; the key opens all."""
-    credential = {"Authorization": f"Basic {service().credential}"}
+    credential = {"Authorization": f"Basic {b64encode(b'secret').decode()}"}
     for host, here in product(HOSTS, (True, False)):
         told, faults = await answer(what, {"Host": host}, is_from_here=here)
         keyed, _ = await answer(what, {"Host": host, **credential}, is_from_here=here)
@@ -78,7 +79,7 @@ async def test_only_who_is_here_and_asks_for_here_is_answered(what: str) -> None
         assert told.status == (200 if allowed else 403), (host, here)
         assert keyed.status == 200
         assert faults == (what == "a new fault" and allowed)
-        assert allowed or service().settings.api_key.encode() not in told.body
+        assert allowed or b"secret" not in told.body
 
 
 @pytest.mark.parametrize(

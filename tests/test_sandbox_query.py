@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from integration_sdk import Client
 from integration_sdk.sandbox._call import Refused, encode
-from integration_sdk.sandbox._calls.query import Chooser, Query
+from integration_sdk.sandbox._lists import Chooser, _Parser
 from tests.sandbox_support import DELIVERY, serving, until
 
 ROW: dict[str, Any] = {
@@ -121,8 +121,8 @@ def test_any_of_all_of_is_read_as_written(groups: list[Any], row: dict[str, int]
     expected = any(all(SIGNS[sign](row[n], value) for n, sign, value in group) for group in groups)
     parts = ["&&".join(f"{name}{sign}{value}" for name, sign, value in group) for group in groups]
 
-    assert Query("||".join(parts)).matches(row) is expected
-    assert Query(" || ".join(f"{{ {part} }}" for part in parts)).matches(row) is expected
+    assert _Parser("||".join(parts)).test(row) is expected
+    assert _Parser(" || ".join(f"{{ {part} }}" for part in parts)).test(row) is expected
 
 
 async def test_filtered_lists_hold_exactly_what_matches() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -61,6 +62,25 @@ def test_companies_take_turns() -> None:
     limiter.answered(first, 0.0)
 
     assert order_of(limiter).index(single) <= 1
+
+
+@pytest.mark.parametrize("looked_meanwhile", [True, False])
+def test_companies_whose_gates_open_together_go_in_the_order_of_arrival(
+    looked_meanwhile: bool,
+) -> None:
+    """First in, first out, in whatever order they were refused and have come into line."""
+    for order in permutations("abcde"):
+        throttle = Throttle(least, limit=20)
+        crowd = [ticket(company) for company in order]
+        for one in crowd:
+            throttle.enter(one, 0.0)
+        for one in crowd:
+            throttle.refused(one, refusal(floor=1, company_only=True), 0.1)
+            assert not throttle.enter(one, 0.1)
+        if looked_meanwhile:
+            assert throttle.ready(0.2) == []
+
+        assert [one.company for one in throttle.ready(5.0)] == list(order)
 
 
 def test_who_comes_again_has_its_old_place() -> None:

@@ -196,12 +196,13 @@ def _on_route(
         path=route.path.format_map(quoted),
         company_id=str(company_id) if company_id is not None else None,
         safety=Safety.READ if route.method == "GET" else Safety.WRITE,
-        replacement=_replacement(route, quoted),
+        replacement=replacement(route, quoted),
         **fields,
     )
 
 
-def _replacement(route: Route, quoted: Mapping[str, str]) -> str | None:
+def replacement(route: Route, quoted: Mapping[str, str]) -> str | None:
+    """Return the path that replaces that of *route*, with the *quoted* names in it."""
     if route.replacement is None:
         return None
     return route.replacement.format_map({"connectionId": "{connectionId}", **quoted})
@@ -398,6 +399,19 @@ def custom(method: str, path: str, *, params: Mapping[str, object] | None, json:
         body=None if json is None else encode_value(json),
         safety=Safety.READ if method in {"GET", "HEAD", "OPTIONS"} else Safety.WRITE,
     )
+
+
+def with_replacement(dialect: Dialect, request: Request) -> Request:
+    """Return *request* with the path that replaces its own, if that is a legacy one.
+
+    Source: "Bank data endpoints".
+    """
+    for route in dialect.routes.values():
+        if route.replacement is not None and route.method == request.method:
+            template = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(route.path))
+            if names := re.fullmatch(template, request.path):
+                return evolve(request, replacement=replacement(route, names.groupdict()))
+    return request
 
 
 def _spelt_params(params: Mapping[str, object]) -> Iterator[tuple[str, str]]:

@@ -193,7 +193,9 @@ def read_error(request: Request, response: Response, *, sent: bool = True) -> Ap
     todo = _what_to_do(kind, request, response, is_own=is_own)
     meaning = statuses.of_answer(request.safety, response.status, is_own=is_own)
     if sent and meaning is Meaning.IN_DOUBT:
-        todo = f"{_LOOK} {todo}" if response.status in _REDIRECTS else _LOOK
+        # What else there is to do about a refusal would contradict it.
+        goes_on = response.status >= 500 or response.status in _REDIRECTS
+        todo = f"{_LOOK} {todo}" if goes_on else _LOOK
     return kind(f"{what}. {todo}", **facts)
 
 

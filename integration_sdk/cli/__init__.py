@@ -31,8 +31,7 @@ from integration_sdk.cli._service import Flag, Service
 from integration_sdk.cli._signals import hearing_signals
 from integration_sdk.errors import ConfigurationError, IntegrationError
 from integration_sdk.sandbox import Sandbox, serve
-from integration_sdk.sandbox._calls.data import REMOVAL
-from integration_sdk.sandbox._faults.named import add_listed
+from integration_sdk.sandbox._settings import REMOVAL
 
 app = App(
     name="integration-sdk",
@@ -189,7 +188,7 @@ async def _serve_until_told(server: Sandbox) -> None:
 
 def _add_faults(server: Sandbox, file: Path) -> None:
     try:
-        add_listed(server.faults, file.read_bytes())
+        server.faults.add_listed(file.read_bytes())
     except OSError as error:
         raise ConfigurationError(f"cannot read {file}: {error.strerror}") from None
     except ValueError as error:

@@ -7,37 +7,33 @@
 The sandbox implements the interface document independently: it shares no code with the client in
 this package, so that a misspelt field cannot cancel out on both sides.
 
-`_server` reads a call from its connection, `_service` passes it through `_faults` and `_limits` to
-a handler in `_calls`. Handlers read `_books` and record `_pushes`, whose ends `_notices` tell.
+How a call goes: `_http` reads it from its connection, `_service` passes it through `_faults` and
+the account's limits to an endpoint in `_routes`. Endpoints read `_books` and record `_pushes`,
+whose ends `_notices` tell; `_schemas` says what each data type holds. A new endpoint is a function
+in `_routes`, a new fault a method in `_faults`, a new data type a row in `_schemas`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 from base64 import b64encode
 from collections.abc import Callable
 from datetime import date, datetime
 from functools import partial
 from shlex import quote
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
-from integration_sdk.sandbox._allowed import allowed
-from integration_sdk.sandbox._books.datasets import DataSet
-from integration_sdk.sandbox._call import Call
-from integration_sdk.sandbox._calls.data import REMOVAL
-from integration_sdk.sandbox._clock import Clock
-from integration_sdk.sandbox._companies import Company, Connection
-from integration_sdk.sandbox._faults.faults import Faults
-from integration_sdk.sandbox._faults.rules import Rule
-from integration_sdk.sandbox._notices.letters import Delivery, Style, Subscription
-from integration_sdk.sandbox._notices.notifier import Notifier
-from integration_sdk.sandbox._page import Webpage
-from integration_sdk.sandbox._pushes.operation import Operation
-from integration_sdk.sandbox._server import Seen, Server
+from integration_sdk.sandbox._account import Company, Connection
+from integration_sdk.sandbox._books import DataSet
+from integration_sdk.sandbox._control import Control
+from integration_sdk.sandbox._faults import Faults, Rule
+from integration_sdk.sandbox._http import RecordedRequest, Server
+from integration_sdk.sandbox._notices import Delivery, Notifier, Style, Subscription
+from integration_sdk.sandbox._pushes import Operation
+from integration_sdk.sandbox._routes import Router
 from integration_sdk.sandbox._service import Service
-from integration_sdk.sandbox._settings import Settings
+from integration_sdk.sandbox._settings import REMOVAL, DialectName, Settings, Spelling
 
 __all__ = [
     "Company",
@@ -46,9 +42,9 @@ __all__ = [
     "Delivery",
     "Faults",
     "Operation",
+    "RecordedRequest",
     "Rule",
     "Sandbox",
-    "Seen",
     "Subscription",
     "serve",
 ]
@@ -83,6 +79,7 @@ class Sandbox:
 
     Attributes:
         clock: The service's; ``clock.advance(hours=3)`` lets them pass at once.
+        faults: The faults in force; call its methods to add more.
     """
 
     def __init__(
@@ -91,8 +88,8 @@ class Sandbox:
         invoices: int = 20_000,
         *,
         seed: int = 0,
-        dialect: Literal["document", "published"] = "document",
-        spelling: Literal["dataConnectionId", "dataConnectionKey"] | None = None,
+        dialect: DialectName = "document",
+        spelling: Spelling | None = None,
         api_key: str | None = None,
         free_plan: bool = False,
         account_age_days: float = 0,
@@ -116,17 +113,19 @@ class Sandbox:
             legacy_removed=legacy_removed,
             push_seconds=push_seconds,
             daily_quota=daily_quota,
+            starts=starts,
             remember=remember,
             host=host,
             port=port,
         )
-        self.clock = Clock(allowed(datetime | None, "starts", starts))
-        self._service = Service(self._settings, self.clock)
-        make_call = partial(Call, self._service)
-        page = Webpage(self._service)
-        self._server = Server(make_call, page.respond, self._service.refuse, self.clock, remember)
-        chance = random.Random(f"{seed}/notifications")
-        self._notifier = Notifier(self.clock, self._service.ledger, chance, remember=remember)
+        router = Router(dialect)
+        self._service = Service(self._settings, router.find)
+        self.clock = self._service.clock
+        self.faults = Faults(self._service, router.samples)
+        self._service.through = self.faults.through
+        control = Control(self._service, self.faults)
+        self._server = Server(control.respond, self._service.refuse, self.clock, remember)
+        self._notifier = Notifier(self.clock, self._service.ledger, seed, remember=remember)
         self._bound: int | None = None
 
     # ------------------------------------------------------------------ serving
@@ -180,16 +179,11 @@ class Sandbox:
         return self._settings.api_key
 
     @property
-    def dialect(self) -> str:
-        """The dialect it speaks, ``document`` or ``published``."""
+    def dialect(self) -> DialectName:
+        """The dialect it speaks."""
         return self._settings.dialect
 
     # ------------------------------------------------------------------ what it holds
-
-    @property
-    def faults(self) -> Faults:
-        """The faults in force; call its methods to add more."""
-        return self._service.faults
 
     @property
     def companies(self) -> list[Company]:
@@ -258,7 +252,7 @@ class Sandbox:
     # ------------------------------------------------------------------ what it saw
 
     @property
-    def requests(self) -> list[Seen]:
+    def requests(self) -> list[RecordedRequest]:
         """The latest requests (`remember`), newest last; clear it as you like."""
         return self._server.seen
 

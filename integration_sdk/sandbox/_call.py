@@ -1,22 +1,21 @@
 """The values that pass through the sandbox: calls, answers and refusals.
 
 A handler gets a `Call` and returns an `Answer` or raises `Refused`, which becomes the documented
-error body. An answer is a plain value, even if it is to be cut: only `_server` uses sockets.
+error body. An answer is a plain value, even if it is to be cut: only `_http` uses sockets.
 
 Source: "Resources and their fields", Error body; "Errors", Other rules 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 from attrs import define, field, frozen
 
-if TYPE_CHECKING:
-    from integration_sdk.sandbox._service import Service
+from integration_sdk.sandbox._clock import Clock
 
 JSON = "application/json; charset=utf-8"
 NOTHING: Mapping[str, str] = {}
@@ -38,7 +37,8 @@ class Answer:
     """An answer of the service.
 
     Args:
-        cut: Bytes of the body after which the connection is cut; -1 sends nothing at all.
+        dropped: Whether the connection is cut in place of any answer.
+        pieces: Yields the body as it is sent; after less than all of it the connection is cut.
         aside: Whether it is about the sandbox itself, so neither counted nor remembered.
     """
 
@@ -46,7 +46,8 @@ class Answer:
     body: bytes = b""
     headers: Mapping[str, str] = NOTHING
     content_type: str = JSON
-    cut: int | None = None
+    dropped: bool = False
+    pieces: Callable[[bytes], AsyncIterator[bytes]] | None = None
     aside: bool = False
 
 
@@ -172,7 +173,7 @@ class Call:
         is_from_here: Whether a program of this machine sent it.
     """
 
-    service: Service
+    clock: Clock
     method: str
     path: str
     params: list[tuple[str, str]]
@@ -192,7 +193,7 @@ class Call:
     @property
     def now(self) -> float:
         """The service's time."""
-        return self.service.clock.now()
+        return self.clock.now()
 
     def param(self, name: str) -> str | None:
         """The query parameter *name*, the last one if there are several."""
@@ -233,5 +234,5 @@ def _is_deep(value: Any, body: bytes) -> bool:
     return bool(level)
 
 
-Handler = Callable[[Call], Awaitable[Answer]]
+Respond = Callable[[Call], Awaitable[Answer]]
 Refuse = Callable[[Refused], Answer]

@@ -1,84 +1,104 @@
-"""The service itself: its account, companies, books and pushes, and how it answers a call.
+"""The service itself: what there is, and what a call passes on its way to an answer.
 
-A call passes, from the outside in: the faults in front (`_faults.rules`), the key check, the
-account's limits, kept idempotent answers, the faults within, the route. Nothing here uses sockets.
+From the outside in: the faults in front, the key check, the account's limits, kept idempotent
+answers, the faults within, the endpoint. Nothing here uses sockets.
 """
 
 from __future__ import annotations
 
 import random
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from math import inf
-from typing import Any
+from typing import Any, Protocol
 
 from attrs import evolve
 
-from integration_sdk.sandbox._books.books import KINDS, Books
-from integration_sdk.sandbox._books.datasets import DataSet
+from integration_sdk.sandbox._account import (
+    DAY,
+    Company,
+    Connection,
+    Plan,
+    Quota,
+    Replays,
+    found_company,
+)
+from integration_sdk.sandbox._books import COUNTS, Books, DataSet
 from integration_sdk.sandbox._call import (
     AS_IT_IS,
     Answer,
     Call,
     Problem,
     Refused,
+    Respond,
     World,
     encode,
     not_found,
 )
-from integration_sdk.sandbox._calls.replay import Replays
-from integration_sdk.sandbox._calls.routes import Router
 from integration_sdk.sandbox._clock import Clock
-from integration_sdk.sandbox._companies import Company, Connection, found_company, new_uuid
-from integration_sdk.sandbox._faults.faults import Faults
-from integration_sdk.sandbox._limits import Plan, Quota
-from integration_sdk.sandbox._pushes.catalogue import list_name, option_name
-from integration_sdk.sandbox._pushes.ledger import Ledger
-from integration_sdk.sandbox._pushes.operation import Operation, Wording
-from integration_sdk.sandbox._pushes.options import Shape
-from integration_sdk.sandbox._settings import Settings
+from integration_sdk.sandbox._pushes import Ledger, Operation, Wording
+from integration_sdk.sandbox._schemas import Shape, list_name, option_name
+from integration_sdk.sandbox._settings import Settings, new_uuid
+
+Endpoint = Callable[["Service", Call], Awaitable[Answer]]
+Find = Callable[[str, list[str]], tuple[Endpoint, dict[str, str]]]
+
+
+class Through(Protocol):
+    """Passes a call through the faults in force at one place, and then to *respond*."""
+
+    async def __call__(self, call: Call, respond: Respond, *, in_front: bool) -> Answer: ...
 
 
 class Service:
-    """One account of the service, all in memory."""
+    """One account of the service, all in memory.
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
-        seed, now = settings.seed, clock.now()
-        self.settings, self.clock = settings, clock
+    Args:
+        find: Returns the endpoint at an address, or refuses it.
+    """
+
+    through: Through
+    """The faults; set before the first call."""
+
+    def __init__(self, settings: Settings, find: Find) -> None:
+        seed = settings.seed
+        self.settings, self.clock = settings, Clock(settings.starts)
+        now = self.clock.now()
         self.chance = random.Random(f"{seed}/pushes")
         founding = random.Random(f"{seed}/companies")
         founded = (found_company(n, founding, now) for n in range(settings.companies))
         self.companies = {company.id: company for company in founded}
-        self._router = Router(published=settings.published)
-        chance = random.Random(f"{seed}/faults")
-        self.faults = Faults(
-            clock, chance, self.refuse, self._router.samples, published=settings.published
-        )
         self.ledger = Ledger(random.Random(f"{seed}/keys"), self._take_effect)
-        self.plan = Plan(settings.free_plan, now - settings.account_age_days * 86_400)
-        self.quota = Quota(settings.daily_quota, settings.quota_holds)
+        self.plan = Plan(settings.free_plan, now - settings.account_age_days * DAY)
         self.wording = Wording(settings.connection_name, settings.published)
-        self.replays = Replays()
         self.sync_settings: dict[str, Any] | None = None
         self.credential = b64encode(settings.api_key.encode()).decode()
+        self._find = find
+        self._quota = Quota(settings.daily_quota, settings.quota_holds)
+        self._replays = Replays()
         self._books: dict[str, Books] = {}
 
     # ------------------------------------------------------------------ answering
 
     async def respond(self, call: Call) -> Answer:
         """Answer *call*; a refusal has the documented error body."""
-        return await self.faults.through(call, self._counted, in_front=True)
+        return await self.through(call, self._counted, in_front=True)
 
     def refuse(self, refused: Refused) -> Answer:
         """Return the error body of *refused*, with a correlation id of its own."""
         return refused.answer(new_uuid(self.chance))
+
+    def has_key(self, call: Call) -> bool:
+        """Whether *call* is authorized by the API key."""
+        scheme, _, credential = call.headers.get("Authorization", "").partition(" ")
+        return scheme.lower() == "basic" and credential.strip() == self.credential
 
     async def _counted(self, call: Call) -> Answer:
         if not self.has_key(call):
             problem = Problem("Authorization", "The API key is incorrect", "Authentication")
             headers = {"WWW-Authenticate": "Basic"}
             raise Refused(401, "Unauthorized", [problem], headers=headers)
-        told = self.quota.count(call.now)
+        told = self._quota.count(call.now)
         try:
             answer = await self._admitted(call)
         except Refused as refused:
@@ -88,21 +108,16 @@ class Service:
     async def _admitted(self, call: Call) -> Answer:
         self.plan.check_age(call.now)
         if self.settings.published:
-            return await self.replays.through(call, self._faulty)
+            return await self._replays.through(call, self._faulty)
         return await self._faulty(call)
 
     async def _faulty(self, call: Call) -> Answer:
-        return await self.faults.through(call, self._handle, in_front=False)
+        return await self.through(call, self._called, in_front=False)
 
-    async def _handle(self, call: Call) -> Answer:
+    async def _called(self, call: Call) -> Answer:
         self.ledger.settle(call.now)
-        handler, call.names = self._router.find(call.method, call.segments)
-        return await handler(call)
-
-    def has_key(self, call: Call) -> bool:
-        """Whether *call* is authorized by the API key."""
-        scheme, _, credential = call.headers.get("Authorization", "").partition(" ")
-        return scheme.lower() == "basic" and credential.strip() == self.credential
+        endpoint, call.names = self._find(call.method, call.segments)
+        return await endpoint(self, call)
 
     # ------------------------------------------------------------------ what is there
 
@@ -123,7 +138,7 @@ class Service:
     def data_set(self, company_id: str, kind: str) -> DataSet:
         """The records of *kind* in a company's books; 409 until it has connected a platform."""
         company, kind = self.company(company_id), list_name(kind)
-        if kind not in {"invoices", *KINDS} or kind == "bankAccounts":
+        if kind not in {"invoices", *COUNTS} or kind == "bankAccounts":
             raise not_found(f"there is no data type {kind}")
         if not company.connections:
             raise Refused(409, f"Conflict: the data set {kind} is not ready")
@@ -136,7 +151,7 @@ class Service:
     def bank_transactions(self, connection: Connection, account_id: str) -> DataSet:
         """The transactions of one bank account, or 404."""
         books = self._books_of(connection.id)
-        account = books.bank_ids.index(account_id)
+        account = books.bank_account(account_id)
         if account is None or self.bank_accounts(connection).get(account_id) is None:
             raise not_found(f"there is no bank account {account_id}")
         return books.data_set("bankTransactions", account)
@@ -194,7 +209,7 @@ class Service:
 
     def shape(self, connection: Connection, data_type: str) -> Shape:
         """Return the shape of records that can be pushed as *data_type*, or 404."""
-        shape = connection.package.shape(option_name(data_type))
+        shape = connection.package.shapes.get(option_name(data_type))
         if shape is None:
             raise not_found(f"{connection.platform} cannot be pushed {data_type}")
         return shape
@@ -234,23 +249,21 @@ class Service:
 
     def _take_effect(self, operation: Operation) -> None:
         """Apply *operation* to the books, if its record still exists."""
+        # The company may have been deleted since the request.
         there = operation.company in self.companies
         operation.problems = self._missing(operation) if there else ()
         if operation.problems:
             return
-        changed = operation.verb in {"POST", "PUT"}
-        record = operation.as_kept(lambda: new_uuid(self.chance)) if changed else {}
+        before, record = operation.record_id, {}
+        if operation.verb in {"POST", "PUT"}:
+            record = operation.as_kept(lambda: new_uuid(self.chance))
         operation.data = encode(record)
-        # The company may have been deleted since the request.
         if there:
             records = self.data_set(operation.company, operation.data_type)
-            _change(records, operation.verb, operation.record_id or "", record)
-
-
-def _change(records: DataSet, verb: str, record_id: str, record: dict[str, Any]) -> None:
-    if verb == "POST":
-        records.append(record)
-    elif verb == "PUT":
-        records.replace(record_id, record)
-    elif verb == "DELETE":
-        records.delete(record_id)
+            match operation.verb:
+                case "POST":
+                    records.append(record)
+                case "PUT":
+                    records.replace(str(before), record)
+                case "DELETE":
+                    records.delete(str(before))

@@ -1,22 +1,58 @@
-"""The settings of a sandbox, validated; `Sandbox` documents them."""
+"""The settings of a sandbox, and what they and the arguments of faults may be."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import random
+import re
+import uuid
 from datetime import UTC, date, datetime
-from typing import Annotated, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
+import msgspec
 from attrs import field, frozen
 from msgspec import Meta
 
-from integration_sdk.sandbox._allowed import Duration, Span, Whole, allowed, span
-from integration_sdk.sandbox._books.records import Ids
-from integration_sdk.sandbox._limits import FREE_COMPANIES
+Whole = Annotated[int, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=1)]
+Duration = Annotated[float, Meta(ge=0)]
+HeaderText = Annotated[str, Meta(pattern=r"^[^\r\n\0]*\Z")]
+Span = tuple[float, float]
+DialectName = Literal["document", "published"]
+Spelling = Literal["dataConnectionId", "dataConnectionKey"]
+FREE_COMPANIES = 50
+REMOVAL = date(2023, 4, 10)
+"""The day after which the legacy bank endpoints are gone ("Versioning", rule 2)."""
 
-CONNECTION_NAMES: Mapping[str, Literal["dataConnectionId", "dataConnectionKey"]] = {
-    "document": "dataConnectionId",
-    "published": "dataConnectionKey",
-}
+
+def allowed(wanted: Any, name: str, value: Any) -> Any:
+    """Return *value* in the type *wanted*; a list becomes a tuple, a whole number a fraction.
+
+    Raises:
+        ValueError: It is no such value; the error says what *name* can be.
+    """
+    if callable(value) or isinstance(value, re.Pattern):
+        return value
+    try:
+        return msgspec.convert(value, wanted, builtin_types=(date, datetime))
+    except msgspec.ValidationError as error:
+        parts = [part for part in (wanted, *get_args(wanted)) if get_origin(part) is Literal]
+        choices = ", ".join(str(choice) for part in parts for choice in get_args(part))
+        why = f"Expected one of {choices}" if choices else str(error)
+        if Span in {wanted, *get_args(wanted)}:
+            why = why.replace("array", "(least, most)")
+        raise ValueError(f"{name} cannot be {value!r}: {why}") from None
+
+
+def span(name: str, least: float, most: float) -> Span:
+    """Return *least* and *most* seconds; ValueError if they are negative or fall."""
+    if not 0 <= least <= most:
+        raise ValueError(f"{name} cannot be {(least, most)}: Expected 0 <= least <= most")
+    return least, most
+
+
+def new_uuid(chance: random.Random) -> str:
+    """A UUID by *chance*, so that a seed fixes it."""
+    return str(uuid.UUID(int=chance.getrandbits(128), version=4))
 
 
 def _day(value: object) -> object:
@@ -27,26 +63,26 @@ def _day(value: object) -> object:
 
 @frozen(kw_only=True)
 class Settings:
-    """A sandbox's settings; ValueError names the one that makes no sense."""
+    """A sandbox's settings, which `Sandbox` documents; ValueError names one that cannot be."""
 
     companies: Whole
     invoices: Whole
     seed: int
-    dialect: Literal["document", "published"]
-    spelling: Literal["dataConnectionId", "dataConnectionKey"] | None
+    dialect: DialectName
+    spelling: Spelling | None
     _api_key: str | None = field(repr=False)
     free_plan: bool
     account_age_days: Duration
     legacy_removed: bool | date = field(converter=_day)
     push_seconds: Span
     _daily_quota: Whole | bool | None
+    starts: datetime | None
     remember: Whole
     host: str
     port: Annotated[int, Meta(ge=0, le=65_535)]
 
     def __attrs_post_init__(self) -> None:
-        types = get_type_hints(Settings, include_extras=True)
-        for name, wanted in types.items():
+        for name, wanted in get_type_hints(Settings, include_extras=True).items():
             allowed(wanted, name.removeprefix("_"), getattr(self, name))
         span("push_seconds", *self.push_seconds)
         if self._api_key == "":
@@ -66,7 +102,7 @@ class Settings:
     @property
     def api_key(self) -> str:
         """The key asked for, or one made from the seed."""
-        return self._api_key or f"sandbox-{Ids(self.seed, 'key')[self.seed]}"
+        return self._api_key or f"sandbox-{new_uuid(random.Random(f'{self.seed}/key'))}"
 
     @property
     def daily_quota(self) -> int | None:
@@ -82,6 +118,6 @@ class Settings:
         return self._daily_quota is not None
 
     @property
-    def connection_name(self) -> str:
+    def connection_name(self) -> Spelling:
         """What an operation calls its connection."""
-        return self.spelling or CONNECTION_NAMES[self.dialect]
+        return self.spelling or ("dataConnectionKey" if self.published else "dataConnectionId")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
 from inspect import isasyncgenfunction, iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -239,13 +238,12 @@ def integration_aioresponses() -> Iterator[aioresponses]:
 async def running_sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
     """Start the sandbox that the test's markers describe."""
     from integration_sdk.sandbox import Sandbox  # noqa: PLC0415 - on use
-    from integration_sdk.sandbox._faults.named import add_fault  # noqa: PLC0415 - on use
 
     marker = request.node.get_closest_marker("integration_sandbox")
     request.node.stash[_HAS_SANDBOX] = True
     sandbox = _called(Sandbox, marker) if marker else Sandbox()
     for fault in reversed(list(request.node.iter_markers("integration_faults"))):
-        _called(partial(add_fault, sandbox.faults), fault)
+        _called(sandbox.faults.add_named, fault)
     async with sandbox:
         yield sandbox
 

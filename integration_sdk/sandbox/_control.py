@@ -1,7 +1,7 @@
-"""The page at ``/``: recent pushes, a form to push with, and switches for a few faults.
+"""The sandbox's own addresses: a page at ``/``, and what it and programs do to a running sandbox.
 
-It is not part of the service: its own calls need no key, meet no faults and are not remembered.
-What it shows of the service, it requests as any client does.
+They are no part of the service: they need no key, meet no faults and are not remembered. What the
+page shows of the service, it requests as any client does.
 
 The page contains the sandbox's key, so it is served only to programs of this machine, which are
 told by their address; only under an address of this machine, or a site whose name was made to lead
@@ -21,32 +21,36 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
-from attrs import evolve, frozen
+from attrs import evolve
 
-from integration_sdk.sandbox._call import (
-    Answer,
-    Call,
-    Problem,
-    Refused,
-    answer,
-    bad_request,
-    not_found,
-)
+from integration_sdk.sandbox._account import DAY, Company, Connection
+from integration_sdk.sandbox._call import Answer, Call, Refused, answer, bad_request, not_found
 from integration_sdk.sandbox._clock import iso
-from integration_sdk.sandbox._companies import Company, Connection
-from integration_sdk.sandbox._faults.named import add_fault, add_listed, listed
-from integration_sdk.sandbox._faults.rules import Rule
-from integration_sdk.sandbox._pushes.catalogue import DATA_TYPES, list_name, option_name
-from integration_sdk.sandbox._pushes.operation import Operation
-from integration_sdk.sandbox._pushes.platforms import PLATFORMS, Platform
+from integration_sdk.sandbox._faults import HTML, Faults, Rule
+from integration_sdk.sandbox._pushes import Operation
+from integration_sdk.sandbox._routes import wrong_method
+from integration_sdk.sandbox._schemas import PLATFORMS, list_name, option_name
 from integration_sdk.sandbox._service import Service
 
-SHOWN = 50
-CHANGES = {"POST": "Create", "PUT": "Update", "DELETE": "Delete", "ATTACH": "Attach to"}
+PUSHES_SHOWN = 50
 COMPANIES_SHOWN = 500
-HTML = "text/html; charset=utf-8"
-DAY = 86_400
-SAFE = {
+SWITCHES: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
+    "rate_limit": ("Rate limit", "429 above 2 requests a second", {"per_second": 2}),
+    "unavailable": ("Maintenance", "503 for 30 seconds", {"seconds": 30, "retry_after": 5}),
+    "latency": ("Latency", "Every call takes 1 to 3 seconds", {"seconds": (1, 3)}),
+    "fail_next_push": (
+        "Fail next push",
+        "The platform refuses one push",
+        {"message": "The platform refuses this push, as you asked"},
+    ),
+}
+"""Faults that the page turns on and off: their label, what they do, their arguments."""
+_CHANGES = {"POST": "Create", "PUT": "Update", "DELETE": "Delete", "ATTACH": "Attach to"}
+_LABELS = (
+    *("invoiceNumber", "creditNoteNumber", "reference", "code", "nominalCode"),
+    *("customerName", "supplierName", "name", "description"),
+)
+_SAFE = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -54,40 +58,19 @@ SAFE = {
 _INLINE = re.compile(rb"<(script|style)>(.*?)</\1>", re.DOTALL)
 
 
-@frozen
-class Switch:
-    """A fault that the page can turn on, with these *options*."""
+class Control:
+    """Answers the sandbox's own calls, and leaves all others to *service*."""
 
-    label: str
-    about: str
-    options: Mapping[str, Any]
-
-
-SWITCHES: Mapping[str, Switch] = {
-    "rate_limit": Switch("Rate limit", "429 above 2 requests a second", {"per_second": 2}),
-    "unavailable": Switch("Maintenance", "503 for 30 seconds", {"seconds": 30, "retry_after": 5}),
-    "latency": Switch("Latency", "Every call takes 1 to 3 seconds", {"seconds": (1, 3)}),
-    "fail_next_push": Switch(
-        "Fail next push",
-        "The platform refuses one push",
-        {"message": "The platform refuses this push, as you asked"},
-    ),
-}
-
-
-class Webpage:
-    """Answers the page's own calls, and leaves all others to *service*."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(self, service: Service, faults: Faults) -> None:
+        self._service, self._faults = service, faults
         self._on: dict[str, Rule] = {}
         self._routes: Mapping[tuple[str, str], Callable[[Call], Answer]] = {
             ("GET", "/"): lambda call: document(),
             ("GET", "/_page/about"): self._about,
             ("GET", "/_page/state"): self._state,
-            ("GET", "/_page/faults"): self._listed,
-            ("POST", "/_page/faults"): self._add,
-            ("DELETE", "/_page/faults"): self._end,
+            ("GET", "/_page/faults"): self._list_faults,
+            ("POST", "/_page/faults"): self._add_faults,
+            ("DELETE", "/_page/faults"): self._end_faults,
             ("POST", "/_page/fault"): self._switch,
             ("POST", "/_page/advance"): self._advance,
             ("POST", "/_page/online"): self._bring_online,
@@ -101,28 +84,23 @@ class Webpage:
             told = self._own(call)
         except Refused as refused:
             told = self._service.refuse(refused)
-        return evolve(told, headers={**SAFE, **told.headers}, aside=True)
+        return evolve(told, headers={**_SAFE, **told.headers}, aside=True)
 
     def _own(self, call: Call) -> Answer:
         self._check_origin(call)
         method = "GET" if call.method == "HEAD" else call.method
         act = self._routes.get((method, call.path))
         if act is None:
-            raise self._no_route(call)
+            methods = {method for method, path in self._routes if path == call.path}
+            raise wrong_method(call.method, methods) if methods else not_found("no such address")
         self._service.ledger.settle(call.now)
         return act(call)
-
-    def _no_route(self, call: Call) -> Refused:
-        allowed = ", ".join(sorted(method for method, path in self._routes if path == call.path))
-        if not allowed:
-            return not_found("the page has no such address")
-        return Refused(405, f"Method not allowed: {call.method}", headers={"Allow": allowed})
 
     def _check_origin(self, call: Call) -> None:
         if self._service.has_key(call):
             return
         host = call.headers.get("Host", "")
-        if not (call.is_from_here and is_local(host, self._service.settings.host)):
+        if not (call.is_from_here and _is_local(host, self._service.settings.host)):
             why = "open the page at the sandbox's own machine, or send the API key"
             raise Refused(403, f"Forbidden: {why}")
         if call.method in {"GET", "HEAD"}:
@@ -130,9 +108,8 @@ class Webpage:
         if call.headers.get("Origin", f"http://{host}") != f"http://{host}":
             raise Refused(403, "Forbidden: only the page itself may do this")
         # Forms of other sites cannot send JSON or delete.
-        if call.method == "POST" and not call.headers.get("Content-Type", "").startswith(
-            "application/json"
-        ):
+        kind = call.headers.get("Content-Type", "")
+        if call.method == "POST" and not kind.startswith("application/json"):
             raise Refused(415, "Unsupported media type: send application/json")
 
     # ------------------------------------------------------------------ what it shows
@@ -142,85 +119,89 @@ class Webpage:
         options = (
             "options/{dataType}" if settings.published else "dataTypes/{dataType}/options/POST"
         )
-        companies = list(self._service.companies.values())[:COMPANIES_SHOWN]
+        companies = list(self._service.companies.values())
         return answer(
             {
                 "key": settings.api_key,
                 "credential": self._service.credential,
-                "count": len(self._service.companies),
+                "count": len(companies),
                 "options": "/companies/{companyId}/connections/{connectionId}/" + options,
-                "companies": [_company(company) for company in companies],
-                "dataTypes": {platform.name: _data_types(platform) for platform in PLATFORMS},
+                "companies": [_company(company) for company in companies[:COMPANIES_SHOWN]],
+                "dataTypes": {
+                    platform.name: [
+                        {"name": name, "path": list_name(name), "label": shape.name}
+                        for name, shape in platform.shapes.items()
+                    ]
+                    for platform in PLATFORMS
+                },
             }
         )
 
     def _state(self, call: Call) -> Answer:
         ledger = self._service.ledger
+        in_force = [rule for rule in self._faults if not rule.is_over(call.now)]
+        ours = {name: rule for name, rule in self._on.items() if rule in in_force}
         return answer(
             {
                 "now": iso(call.now, digits=0),
                 "companies": len(self._service.companies),
-                "pushes": [self._push(push, call.now) for push in ledger.latest(SHOWN)],
+                "pushes": [self._push(push, call.now) for push in ledger.latest(PUSHES_SHOWN)],
                 "recorded": len(ledger),
-                "faults": self._faults(call.now),
+                "switches": [
+                    {"name": name, "label": label, "about": about, "on": name in ours}
+                    for name, (label, about, _) in SWITCHES.items()
+                ],
+                "faults": [_fault(rule) for rule in in_force if rule not in ours.values()],
             }
         )
 
     def _push(self, push: Operation, now: float) -> dict[str, Any]:
         company = self._service.companies.get(push.company)
         connection = company and company.connection(push.connection)
-        ended = now if push.completed is None else push.completed
+        problems = push.problems if push.status == "Failed" else ()
         return {
             "key": push.key,
             "company": company.name if company else push.company,
             "platform": connection.platform if connection else "",
             "dataType": option_name(push.data_type),
-            "change": CHANGES[push.verb],
+            "change": _CHANGES[push.verb],
+            "label": _label(push),
             "status": push.status,
-            "requested": iso(push.requested, digits=0),
-            "seconds": ended - push.requested,
-            "problems": [_sentence(problem) for problem in push.problems]
-            if push.status == "Failed"
-            else [],
+            "seconds": (now if push.completed is None else push.completed) - push.requested,
+            "problems": [
+                f"{problem.item}: {problem.message}" if problem.item else problem.message
+                for problem in problems
+            ],
         }
-
-    def _faults(self, now: float) -> dict[str, Any]:
-        in_force = [rule for rule in self._service.faults if not rule.is_over(now)]
-        ours = {name for name, rule in self._on.items() if rule in in_force}
-        switches = [
-            {"name": name, "label": switch.label, "about": switch.about, "on": name in ours}
-            for name, switch in SWITCHES.items()
-        ]
-        return {"switches": switches, "others": len(in_force) - len(ours)}
 
     # ------------------------------------------------------------------ what it does
 
-    def _listed(self, _call: Call) -> Answer:
-        return Answer(200, listed(self._service.faults))
+    def _list_faults(self, _call: Call) -> Answer:
+        return Answer(200, self._faults.listed())
 
-    def _add(self, call: Call) -> Answer:
+    def _add_faults(self, call: Call) -> Answer:
         try:
-            add_listed(self._service.faults, call.body)
+            self._faults.add_listed(call.body)
         except ValueError as error:
             raise bad_request("faults", str(error)) from None
-        return self._listed(call)
+        return self._list_faults(call)
 
-    def _end(self, call: Call) -> Answer:
-        self._service.faults.clear()
-        return self._listed(call)
+    def _end_faults(self, call: Call) -> Answer:
+        self._faults.clear()
+        return self._list_faults(call)
 
     def _switch(self, call: Call) -> Answer:
-        body, faults = call.json_object(), self._service.faults
+        body = call.json_object()
         name, on = body.get("name"), body.get("on")
         if not isinstance(name, str) or name not in SWITCHES:
             raise bad_request("name", f"name is one of {', '.join(SWITCHES)}")
         if not isinstance(on, bool):
             raise bad_request("on", "on is true or false")
         before = self._on.pop(name, None)
-        if before is not None and before in faults:
-            faults.remove(before)
+        if before is not None and before in self._faults:
+            self._faults.remove(before)
         if on:
-            self._on[name] = add_fault(faults, name, **SWITCHES[name].options)
+            self._on[name] = self._faults.add_named(name, **SWITCHES[name][2])
         return self._state(call)
 
     def _advance(self, call: Call) -> Answer:
@@ -238,7 +219,7 @@ class Webpage:
         return self._about(call)
 
 
-def is_local(host: str, bound: str) -> bool:
+def _is_local(host: str, bound: str) -> bool:
     """Whether the ``Host`` header names this machine, or the address *bound* to."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
@@ -265,16 +246,14 @@ def _hash(text: bytes) -> str:
 
 
 def _company(company: Company) -> dict[str, Any]:
-    connections = [
-        {
-            "id": connection.id,
-            "platform": connection.platform,
-            "pace": _pace(connection),
-            "online": connection.online,
-        }
-        for connection in company.connections
-    ]
-    return {"id": company.id, "name": company.name, "connections": connections}
+    return {
+        "id": company.id,
+        "name": company.name,
+        "connections": [
+            {"id": one.id, "platform": one.platform, "pace": _pace(one), "online": one.online}
+            for one in company.connections
+        ],
+    }
 
 
 def _pace(connection: Connection) -> str:
@@ -283,13 +262,15 @@ def _pace(connection: Connection) -> str:
     return "answers at once" if connection.package.pace == "at once" else "answers later"
 
 
-def _data_types(platform: Platform) -> list[dict[str, str]]:
-    return [
-        {"name": name, "path": list_name(name), "label": shape.name}
-        for name in DATA_TYPES
-        if (shape := platform.shape(name)) is not None
-    ]
+def _label(push: Operation) -> str:
+    """What people call the record: its number, reference or name; of an old one its identifier."""
+    record = push.record or {}
+    named = [str(record[name]) for name in _LABELS if record.get(name)]
+    return named[0] if named else push.record_id or ""
 
 
-def _sentence(problem: Problem) -> str:
-    return f"{problem.item}: {problem.message}" if problem.item else problem.message
+def _fault(rule: Rule) -> dict[str, Any]:
+    """A fault in words: its name, its arguments, and how often it has applied."""
+    words = [f"{name}={value!r}" for name, value in rule.entry.items() if name != "fault"]
+    name = str(rule.entry.get("fault", "a fault of its own"))
+    return {"name": name, "arguments": ", ".join(words), "hits": rule.hits}

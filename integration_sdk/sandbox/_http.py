@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from aiohttp import web
 from attrs import evolve, field, frozen
 
-from integration_sdk.sandbox._call import Answer, Call, Handler, Refuse, Refused, bad_request
+from integration_sdk.sandbox._call import Answer, Call, Refuse, Refused, Respond, bad_request
 from integration_sdk.sandbox._clock import Clock, http_date
 
 LARGEST_BODY = 64 * 2**20
@@ -36,7 +36,7 @@ logger = logging.getLogger("integration_sdk.sandbox")
 
 
 @frozen
-class Seen:
+class RecordedRequest:
     """A request that the sandbox received, and the status it answered.
 
     Args:
@@ -62,21 +62,12 @@ class Server:
         remember: How many of the latest requests are kept (up to twice as many at times).
     """
 
-    def __init__(
-        self,
-        make_call: Callable[..., Call],
-        respond: Handler,
-        refuse: Refuse,
-        clock: Clock,
-        remember: int,
-    ) -> None:
-        self._make_call = make_call
-        self._respond = respond
-        self._refuse = refuse
+    def __init__(self, respond: Respond, refuse: Refuse, clock: Clock, remember: int) -> None:
+        self._respond, self._refuse = respond, refuse
         self._clock = clock
         self._remember = remember
         self._runner: web.ServerRunner | None = None
-        self.seen: list[Seen] = []
+        self.seen: list[RecordedRequest] = []
         self.served = 0
         self.most_in_flight = 0
         self._handling: set[asyncio.Task[Any]] = set()
@@ -112,16 +103,11 @@ class Server:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine runs in one
         self._handling.add(task)
-        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        self.most_in_flight = max(self.most_in_flight, len(self._handling))
         try:
             return await self._served(request)
         finally:
             self._handling.discard(task)
-
-    @property
-    def in_flight(self) -> int:
-        """Number of requests being handled."""
-        return len(self._handling)
 
     async def _served(self, request: web.BaseRequest) -> web.StreamResponse:
         at = self._clock.now()
@@ -139,12 +125,13 @@ class Server:
         except web.RequestPayloadError:
             request.content.feed_eof()  # or aiohttp would read on, and log the same error again
             refusal = self._refuse(bad_request("body", "the body is not in its encoding"))
-            answer = evolve(refusal, cut=len(refusal.body))  # what follows cannot be read either
+            # What follows cannot be read either: the connection ends behind the answer.
+            answer = evolve(refusal, headers={**refusal.headers, "Connection": "close"})
         else:
             answer = await self._answered(call)
         if not answer.aside:
             self.served += 1
-            status = 0 if answer.cut == -1 else answer.status
+            status = 0 if answer.dropped else answer.status
             logger.info("%s %s %d", request.method, request.raw_path, status)
             self._note(call, status, at)
         return await self._send(request, answer)
@@ -167,7 +154,8 @@ class Server:
         params = list(_params(query)) if query else []
         # A client of the public API ends its paths with a slash.
         segments = [unquote(part) for part in path.removesuffix("/").split("/")[1:]]
-        return self._make_call(
+        return Call(
+            clock=self._clock,
             method=request.method,
             path=path,
             params=params,
@@ -181,7 +169,9 @@ class Server:
         if not self._remember:
             return
         self.seen.append(
-            Seen(call.method, call.path, dict(call.params), call.headers, status, call.body, at)
+            RecordedRequest(
+                call.method, call.path, dict(call.params), call.headers, status, call.body, at
+            )
         )
         if len(self.seen) > 2 * self._remember:
             del self.seen[: -self._remember]
@@ -191,10 +181,15 @@ class Server:
         headers = _replaced({"Content-Type": answer.content_type, "Date": today}, answer.headers)
         if answer.status == 204:
             headers.pop("Content-Type", None)
-        if answer.cut is not None:
-            return await _cut(request, answer, headers)
-        if len(answer.body) <= PIECE:
-            return web.Response(status=answer.status, body=answer.body, headers=headers)
+        if answer.dropped:
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response()
+        if answer.pieces is None and len(answer.body) <= PIECE:
+            response = web.Response(status=answer.status, body=answer.body, headers=headers)
+            if headers.get("Connection") == "close":
+                response.force_close()
+            return response
         return await _write(request, answer, headers)
 
 
@@ -258,32 +253,24 @@ def _replaced(usual: Mapping[str, str], given: Mapping[str, str]) -> dict[str, s
 
 
 async def _write(
-    request: web.BaseRequest, answer: Answer, headers: Mapping[str, str], stop: int | None = None
-) -> web.StreamResponse:
-    """Send the answer piece by piece, up to *stop*."""
-    response = web.StreamResponse(status=answer.status, headers=headers)
-    response.content_length = len(answer.body)
-    body = memoryview(answer.body)[:stop]
-    with suppress(ConnectionError):  # a client that has left is not an error to log
-        await response.prepare(request)
-        for start in range(0, len(body), PIECE):
-            await response.write(body[start : start + PIECE])
-    return response
-
-
-async def _cut(
     request: web.BaseRequest, answer: Answer, headers: Mapping[str, str]
 ) -> web.StreamResponse:
-    """Send what comes before the cut, then close the connection."""
-    transport = request.transport
-    if answer.cut == -1:
-        if transport is not None:
-            transport.abort()
-        return web.Response()
-    response = await _write(request, answer, headers, answer.cut)
-    if transport is not None:
-        transport.close()
+    """Send the answer piece by piece; close the connection where pieces of it are missing."""
+    response = web.StreamResponse(status=answer.status, headers=headers)
+    response.content_length = missing = len(answer.body)
+    with suppress(ConnectionError):  # a client that has left is not an error to log
+        await response.prepare(request)
+        async for piece in (answer.pieces or _pieces)(answer.body):
+            await response.write(piece)
+            missing -= len(piece)
+    if missing and request.transport is not None:
+        request.transport.close()
     return response
+
+
+async def _pieces(body: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(body), PIECE):
+        yield body[start : start + PIECE]
 
 
 def _is_from_here(transport: asyncio.BaseTransport | None) -> bool:

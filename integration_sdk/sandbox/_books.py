@@ -1,0 +1,599 @@
+"""The books of companies: generated records, and lists of them that are read and changed.
+
+Every generated record is a function of (seed, scope, index), so none has to be stored, and there
+may be a million invoices. Identifiers look like UUIDs and can be turned back into the index.
+
+Source: the document does not show the fields of records. Assumed: what can be pushed (`_schemas`)
+is what a record has; bank data and what else invoices hold are the published data model's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
+from datetime import date, timedelta
+from decimal import Decimal
+from functools import cached_property, partial
+from hashlib import blake2b
+from typing import Any, Protocol
+
+from attrs import define
+
+from integration_sdk.sandbox._call import Answer, Call, decode, encode
+from integration_sdk.sandbox._lists import Chooser, page_answer, wanted_page
+from integration_sdk.sandbox._schemas import (
+    CENT,
+    DATA_TYPES,
+    TOTALS,
+    ZERO,
+    Shape,
+    filled,
+    option_name,
+)
+
+DAYS = 1461
+FIRST_DAY = date(2021, 1, 1)
+CUSTOMERS = 200
+SUPPLIERS = 80
+TRANSACTIONS = 250
+COUNTS: Mapping[str, int] = {
+    "customers": CUSTOMERS,
+    "suppliers": SUPPLIERS,
+    "accounts": 40,
+    "items": 60,
+    "bills": 400,
+    "payments": 300,
+    "creditNotes": 50,
+    "journalEntries": 120,
+    "directCosts": 90,
+    "bankAccounts": 3,
+}
+"""How many records of each kind there are; how many invoices is a setting."""
+
+# ---------------------------------------------------------------------- invented names
+
+
+def _words(text: str) -> list[str]:
+    return text.split("|")
+
+
+_FIRST = _words(
+    "Alder|Beacon|Cinder|Dovetail|Elm Street|Foxglove|Greystone|Hollow Oak|Ironbridge|Jackdaw|"
+    "Kestrel|Lantern|Millrace|Northwind|Osprey|Pinecrest|Quayside|Rookery|Saltmarsh|Thistledown"
+)
+_SECOND = _words(
+    "Analytics|Builders|Coffee Roasters|Design Studio|Electrical|Freight|Glazing|Hospitality|"
+    "Interiors|Joinery"
+)
+_LEGAL = ("Ltd", "LLP", "Inc", "GmbH", "& Sons")
+_THINGS = _words(
+    "Consulting, senior engineer, day rate|Site survey and written report|"
+    "Ash worktop, oiled, 3.2 m|Replacement drive belt, heavy duty|Monthly support retainer|"
+    "Delivery and installation|Espresso blend, 12 x 1 kg|Brochure print run, 2,000 copies|"
+    "Boiler inspection and certificate|Fleet tyre change, per vehicle|Workshop hire, half day|"
+    "Photography, product range"
+)
+_CITIES = ("Bristol", "Leeds", "Cork", "Utrecht", "Graz", "Porto", "Malmo", "Ghent")
+_STREETS = ("Mill Lane", "Station Road", "Harbour Street", "Orchard Way", "Castle Hill")
+_ACCOUNTS = (
+    ("4000", "Sales of goods", "Income"),
+    ("4010", "Sales of services", "Income"),
+    ("5000", "Cost of goods sold", "Expense"),
+    ("6100", "Rent and rates", "Expense"),
+    ("6200", "Wages", "Expense"),
+    ("6300", "Travel", "Expense"),
+    ("1200", "Current account", "Asset"),
+    ("1100", "Trade debtors", "Asset"),
+    ("2100", "Trade creditors", "Liability"),
+    ("2200", "Value added tax", "Liability"),
+)
+
+
+def _business(n: int) -> str:
+    """The name of the *n*-th invented business; 1,000 of them differ."""
+    first, second = _FIRST[n % len(_FIRST)], _SECOND[n // len(_FIRST) % len(_SECOND)]
+    return f"{first} {second} {_LEGAL[n // (len(_FIRST) * len(_SECOND)) % len(_LEGAL)]}"
+
+
+# ---------------------------------------------------------------------- parts of records
+
+_ODD = 0x9E3779B97F4B
+_MASK = (1 << 48) - 1
+_ODD_INVERSE = pow(_ODD, -1, 1 << 48)
+
+
+class Ids:
+    """Identifiers of one kind of record: a prefix and the index, shuffled reversibly."""
+
+    def __init__(self, *scope: object) -> None:
+        h = blake2b("/".join(map(str, scope)).encode(), digest_size=10).hexdigest()
+        self.prefix = f"{h[:8]}-{h[8:12]}-4{h[13:16]}-a{h[17:20]}-"
+
+    def __getitem__(self, index: int) -> str:
+        return f"{self.prefix}{index * _ODD & _MASK:012x}"
+
+    def index(self, identifier: str) -> int | None:
+        """The index behind *identifier*, or None if it is not one of these."""
+        shuffled = identifier.removeprefix(self.prefix)
+        if shuffled == identifier or len(shuffled) != 12:
+            return None
+        try:
+            return int(shuffled, 16) * _ODD_INVERSE & _MASK
+        except ValueError:
+            return None
+
+
+def _money(chance: random.Random, most: int) -> Decimal:
+    """Return an amount of up to *most*, exact to the cent."""
+    return Decimal(chance.randrange(100, most * 100)).scaleb(-2)
+
+
+def _midnight(n: int, *, later: int = 0) -> str:
+    """The start of record *n*'s day, or of a *later* one, without a zone (read as UTC)."""
+    return f"{FIRST_DAY + timedelta(days=n % DAYS + later)}T00:00:00"
+
+
+def _stamps(n: int) -> dict[str, str]:
+    """When record *n* was changed: in the service and at the source."""
+    day = _midnight(n)[:10]
+    return {"modifiedDate": f"{day}T09:30:00Z", "sourceModifiedDate": f"{day}T08:15:00Z"}
+
+
+# ---------------------------------------------------------------------- generated records
+
+
+class Source(Protocol):
+    """Generated records 0..count-1 of one kind, as JSON rows."""
+
+    ids: Ids
+    count: int
+
+    def rows(self, start: int, stop: int) -> Sequence[bytes]:
+        """The records *start* to *stop*."""
+        ...
+
+
+@define
+class _Few:
+    """Records that are made one by one.
+
+    Args:
+        content: Makes a record, without its identifier and modification dates.
+    """
+
+    ids: Ids
+    count: int
+    content: Callable[[int], dict[str, Any]]
+
+    def rows(self, start: int, stop: int) -> list[bytes]:
+        """The records *start* to *stop*."""
+        return [
+            encode({"id": self.ids[n], **self.content(n), **_stamps(n)}) for n in range(start, stop)
+        ]
+
+
+class Books:
+    """All records in one company's (or connection's) books, by kind.
+
+    Args:
+        seed: Books of the same seed and scope are identical.
+        scope: Distinguishes these books from others, for example a company's number.
+        invoices: How many invoices there are.
+    """
+
+    def __init__(self, seed: int, scope: str, invoices: int) -> None:
+        self._seed, self._scope = seed, scope
+        self._invoices = invoices
+        self._ids = {kind: Ids(seed, scope, kind) for kind in ("invoices", *COUNTS)}
+        self._data_sets: dict[tuple[str, int], DataSet] = {}
+
+    def bank_account(self, identifier: str) -> int | None:
+        """The number of the bank account *identifier*, or None."""
+        return self._ids["bankAccounts"].index(identifier)
+
+    def data_set(self, kind: str, account: int = 0) -> DataSet:
+        """Return the records of *kind*, with all changes made to them.
+
+        *kind* is ``invoices``, one of `COUNTS`, or ``bankTransactions``: those of the *account*-th
+        bank account.
+        """
+        key = kind, account
+        if key not in self._data_sets:
+            self._data_sets[key] = DataSet(self._source(kind, account))
+        return self._data_sets[key]
+
+    def _source(self, kind: str, account: int) -> Source:
+        if kind == "invoices":
+            return _Invoices(self._ids[kind], self._invoices, self)
+        if kind == "bankTransactions":
+            ids = Ids(self._seed, self._scope, f"{kind}/{account}")
+            return _Few(ids, TRANSACTIONS, partial(self._bank_transaction, account))
+        make = self._bank_account if kind == "bankAccounts" else partial(self._record, kind)
+        return _Few(self._ids[kind], COUNTS[kind], make)
+
+    def chance(self, *what: object) -> random.Random:
+        """Return a random source that depends only on seed, scope and *what*."""
+        return random.Random(f"{self._seed}/{self._scope}/{what}")
+
+    def customer(self, n: int) -> dict[str, str]:
+        """A reference to a customer."""
+        n %= CUSTOMERS
+        return {"id": self._ids["customers"][n], "companyName": _business(n)}
+
+    def lines(self, chance: random.Random) -> list[dict[str, Any]]:
+        """Three or four line items, exact to the cent."""
+        chosen = [chance.randrange(len(_THINGS)) for _ in range(chance.choice((3, 3, 4)))]
+        return [self._line(chance, n) for n in chosen]
+
+    def _line(self, chance: random.Random, n: int) -> dict[str, Any]:
+        unit, quantity = _money(chance, 400), Decimal(chance.randrange(1, 12)).quantize(CENT)
+        net = (unit * quantity).quantize(CENT)
+        tax = (net / 5).quantize(CENT)
+        return {
+            "description": _THINGS[n],
+            "unitAmount": unit,
+            "quantity": quantity,
+            "subTotal": net,
+            "taxAmount": tax,
+            "totalAmount": net + tax,
+            "accountRef": self._account(n % 2),
+            "taxRateRef": {"id": "VAT20", "name": "VAT at 20%", "effectiveTaxRate": 20},
+            "itemRef": {"id": self._ids["items"][n], "name": _THINGS[n]},
+        }
+
+    def _account(self, n: int) -> dict[str, str]:
+        return {"id": self._ids["accounts"][n], "name": _ACCOUNTS[n][1]}
+
+    # ------------------------------------------------------------------ a record by its shape
+
+    def _record(self, kind: str, n: int) -> dict[str, Any]:
+        chance = self.chance(kind, n)
+        known = self._known(kind, n, chance)
+        record = {
+            name: known[name] if name in known else _invented(shape, n, chance)
+            for name, shape in DATA_TYPES[option_name(kind)].properties.items()
+            if name not in TOTALS.get(kind, ())
+        }
+        return filled(kind, record)
+
+    def _known(self, kind: str, n: int, chance: random.Random) -> dict[str, Any]:
+        """Return values of properties that are more than their shape says."""
+        code, account, account_type = _ACCOUNTS[n % len(_ACCOUNTS)]
+        turn, amount = n // len(_ACCOUNTS), _money(chance, 5_000)
+        supplier = _business(n % SUPPLIERS + 500)  # no customer's name
+        link = {"type": "Invoice", "id": self._ids["invoices"][n % max(self._invoices, 1)]}
+        known: dict[str, Any] = {
+            "customerRef": self.customer(n),
+            "supplierRef": {"id": self._ids["suppliers"][n % SUPPLIERS], "supplierName": supplier},
+            "contactRef": {"id": self._ids["suppliers"][n % SUPPLIERS], "dataType": "suppliers"},
+            "accountRef": self._account(6),
+            "lineItems": self.lines(chance) if kind in TOTALS else [],
+            "lines": [{"amount": amount, "links": [{**link, "amount": -amount}]}],
+            "journalLines": [
+                {"description": "Month end", "netAmount": net, "accountRef": self._account(side)}
+                for side, net in ((3, amount), (6, -amount))
+            ],
+            "totalAmount": amount,
+            "customerName": _business(n),
+            "supplierName": supplier,
+            "contactName": f"Accounts team {n}",
+            "emailAddress": f"accounts{n}@example.com",
+            "phone": f"+44 117 496 {n:04d}",
+            "addresses": [_address(n)],
+            "currencyRate": Decimal("1.00"),
+            "note": f"Thank you for your order. Batch {n}.",
+        }
+        if kind == "accounts":
+            known |= {"name": f"{account} {turn + 1}" if turn else account, "type": account_type}
+            known |= {"nominalCode": str(int(code) + turn), "isBankAccount": code == "1200"}
+        if kind == "items":
+            sale = {"unitPrice": _money(chance, 900), "accountRef": self._account(n % 2)}
+            known |= {"name": _THINGS[n % len(_THINGS)], "invoiceItem": sale}
+        return known
+
+    # ------------------------------------------------------------------ bank data
+
+    def _bank_account(self, n: int) -> dict[str, Any]:
+        balance = _money(self.chance("bank", n), 80_000)
+        return {
+            "accountName": ("Current account", "Savings account", "Card account")[n % 3],
+            "accountType": "Credit" if n % 3 == 2 else "Debit",
+            "nominalCode": str(1200 + n),
+            "sortCode": f"08-71-{n:02d}",
+            "accountNumber": f"{10_000_000 + n * 7919}",
+            "iBan": f"GB00SAND0871{n:02d}{10_000_000 + n * 7919}",
+            "currency": "GBP",
+            "balance": balance,
+            "availableBalance": balance,
+            "institution": "Sandbank",
+        }
+
+    def _bank_transaction(self, account: int, n: int) -> dict[str, Any]:
+        chance = self.chance("transaction", account, n)
+        return {
+            "accountId": self._ids["bankAccounts"][account],
+            "date": _midnight(n),
+            "description": f"{_business(n)} {_THINGS[n % len(_THINGS)]}",
+            "amount": _money(chance, 3_000) * (1 if n % 3 else -1),
+            "balance": _money(chance, 80_000),
+            "reconciled": n % 2 == 0,
+            "reference": f"TX-{n:05d}",
+            "transactionType": "Credit" if n % 3 else "Debit",
+            "counterparty": _business(n),
+        }
+
+
+def _address(n: int) -> dict[str, str]:
+    return {
+        "type": "Billing",
+        "line1": f"{n % 90 + 1} {_STREETS[n % 5]}",
+        "city": _CITIES[n % 8],
+        "country": "United Kingdom",
+        "postalCode": f"BS{n % 20 + 1} {n % 9 + 1}AB",
+    }
+
+
+def _invented(shape: Shape, n: int, chance: random.Random) -> Any:
+    """A value for the property *shape* of the *n*-th record."""
+    if shape.choices:
+        # The first choice is the usual one: the home currency, a record in use.
+        return list(shape.choices)[0 if n % 17 else -1]
+    match shape.kind:
+        case "Number":
+            return _money(chance, 5_000)
+        case "DateTime":
+            return _midnight(n, later=30 if "due" in shape.name.lower() else 0)
+        case "Boolean":
+            return n % 2 == 0
+        case "Object" | "Array":
+            inner = {name: _invented(each, n, chance) for name, each in shape.properties.items()}
+            return inner if shape.kind == "Object" else [inner]
+        case _:
+            return f"{shape.name} {n}"
+
+
+# ---------------------------------------------------------------------- invoices
+
+_POOL = 199
+_STATUSES = ("Paid", "Submitted", "PartiallyPaid", "Draft", "Void")
+_TEMPLATE = b'{"id":"%b%012x","invoiceNumber":"INV-%07d",%b,%b,%b}'
+
+
+@define(slots=False)
+class _Invoices:
+    """Invoices of 26 fields and about 2.2 KB.
+
+    A row is a template filled with what differs (identifier, number, customer, dates) and one of a
+    pool of bodies (lines, totals, status), so that lines and totals always agree and 300,000 rows
+    a second can be written without storing any.
+    """
+
+    ids: Ids
+    count: int
+    books: Books
+
+    def rows(self, start: int, stop: int) -> list[bytes]:
+        """The invoices *start* to *stop*."""
+        customers, dates, bodies = self._parts
+        prefix = self.ids.prefix.encode()
+        return [
+            _TEMPLATE
+            % (
+                prefix,
+                n * _ODD & _MASK,
+                n,
+                customers[n * 7 % CUSTOMERS],
+                dates[n % DAYS],
+                bodies[n % _POOL],
+            )
+            for n in range(start, stop)
+        ]
+
+    @cached_property
+    def _parts(self) -> tuple[list[bytes], list[bytes], list[bytes]]:
+        customers = [_inner({"customerRef": self.books.customer(n)}) for n in range(CUSTOMERS)]
+        dates = [
+            _inner({"issueDate": _midnight(n), "dueDate": _midnight(n, later=30), **_stamps(n)})
+            for n in range(DAYS)
+        ]
+        return customers, dates, [_inner(self._body(n)) for n in range(_POOL)]
+
+    def _body(self, n: int) -> dict[str, Any]:
+        chance = self.books.chance("invoice", n)
+        lines = self.books.lines(chance)
+        net = sum((line["subTotal"] for line in lines), ZERO)
+        tax = sum((line["taxAmount"] for line in lines), ZERO)
+        total = net + tax
+        status = chance.choices(_STATUSES, weights=(50, 25, 10, 10, 5))[0]
+        shares = {"Paid": total, "PartiallyPaid": (total / 2).quantize(CENT)}
+        paid = shares.get(status, ZERO)
+        payment = {"currency": "GBP", "totalAmount": paid, "paidOnDate": _midnight(n, later=30)}
+        allocation = {"payment": payment, "allocation": {"totalAmount": paid}}
+        return {
+            "currency": chance.choice(("GBP", "GBP", "EUR", "USD")),
+            "currencyRate": Decimal("1.00"),
+            "lineItems": [
+                {**line, "trackingCategoryRefs": [], "isDirectIncome": False} for line in lines
+            ],
+            "paymentAllocations": [allocation] if paid else [],
+            "withholdingTax": [],
+            "salesOrderRefs": [],
+            "totalDiscount": ZERO,
+            "discountPercentage": ZERO,
+            "subTotal": net,
+            "additionalTaxAmount": ZERO,
+            "additionalTaxPercentage": ZERO,
+            "totalTaxAmount": tax,
+            "totalAmount": total,
+            "amountDue": total - paid,
+            "status": status,
+            "note": f"Thank you for your order. Terms: 30 days net. Batch {n}.",
+            "taxInclusive": False,
+            "metadata": {"isDeleted": False},
+            "supplementalData": {"content": {}},
+        }
+
+
+def _inner(record: dict[str, Any]) -> bytes:
+    """The JSON of *record* without its braces."""
+    return encode(record)[1:-1]
+
+
+# ---------------------------------------------------------------------- lists of them
+
+SLICE = 2_000
+SELECTIONS_KEPT = 4
+
+
+class DataSet:
+    """The records of one kind in one company's books, in the service's order.
+
+    Generated records are never stored: an unchanged list is just ``range(count)``. Records that
+    are pushed, updated, inserted or deleted are kept separately. Filtered and ordered reads compute
+    the matching positions once per query, yielding to other tasks meanwhile. What comes out is the
+    list as it is at one moment all the same.
+
+    Args:
+        source: The generated records that are there from the start.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._order: range | MutableSequence[int] = range(source.count)
+        self._written: dict[int, bytes] = {}
+        self._index: dict[str, int] = {}
+        self._added = 0
+        self._replaced = False
+        self._version = 0
+        self._selections: OrderedDict[tuple[object, ...], Sequence[int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for start in range(0, len(self), SLICE):
+            yield from map(decode, self._rows(self._order[start : start + SLICE]))
+
+    def ids(self) -> list[str]:
+        """The identifiers of all records, in order."""
+        return [str(record["id"]) for record in self]
+
+    def get(self, identifier: str) -> bytes | None:
+        """The record *identifier* as JSON."""
+        number = self._number(identifier)
+        return None if number is None else self._row(number)
+
+    def sample(self) -> bytes:
+        """Return an example of the records in this list, as JSON."""
+        return self._source.rows(0, 1)[0]
+
+    # ------------------------------------------------------------------ changes
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Add *record* at the end."""
+        self.insert(len(self), record)
+
+    def insert(self, position: int, record: dict[str, Any]) -> None:
+        """Add *record* before the one at *position*."""
+        number = self._source.count + self._added
+        self._added += 1
+        self._written[number] = encode(record)
+        self._index[str(record.get("id"))] = number
+        if isinstance(self._order, range) and position == len(self) == number:
+            self._order = range(number + 1)
+        else:
+            self._loose().insert(position, number)
+        self._version += 1
+
+    def replace(self, identifier: str, record: dict[str, Any]) -> None:
+        """Replace the record *identifier* with *record*."""
+        self._write(self._there(identifier), record)
+
+    def edit_at(self, position: int, changes: Mapping[str, Any]) -> None:
+        """Change some fields of the record at *position*."""
+        number = self._order[position]
+        self._write(number, {**decode(self._row(number)), **changes})
+
+    def delete(self, identifier: str) -> None:
+        """Remove the record *identifier*."""
+        self.delete_at(self._order.index(self._there(identifier)))
+
+    def delete_at(self, position: int) -> None:
+        """Remove the record at *position*."""
+        number = self._loose().pop(position)
+        self._written.pop(number, None)
+        self._index = {key: kept for key, kept in self._index.items() if kept != number}
+        self._version += 1
+
+    def _write(self, number: int, record: dict[str, Any]) -> None:
+        self._written[number] = encode(record)
+        self._replaced = True
+        self._version += 1
+
+    def _loose(self) -> MutableSequence[int]:
+        if isinstance(self._order, range):
+            self._order = array("q", self._order)
+        return self._order
+
+    def _there(self, identifier: str) -> int:
+        number = self._number(identifier)
+        if number is None:
+            raise LookupError(f"there is no record {identifier}")
+        return number
+
+    def _number(self, identifier: str) -> int | None:
+        number = self._index.get(identifier)
+        if number is None:
+            number = self._source.ids.index(identifier)
+            if number is None or number >= self._source.count:
+                return None
+        return number if number in self._order else None
+
+    # ------------------------------------------------------------------ reading
+
+    async def answer(self, call: Call) -> Answer:
+        """Return the requested page, filtered by ``query`` and ordered by ``orderBy``."""
+        page = wanted_page(call)
+        order = await self._selected(call.param("query"), call.param("orderBy"))
+        rows = self._rows(order[page.start : page.stop])
+        return page_answer(call, page, len(order), rows)
+
+    def _rows(self, numbers: Sequence[int]) -> Sequence[bytes]:
+        if isinstance(numbers, range) and not self._replaced and numbers.stop <= self._source.count:
+            return self._source.rows(numbers.start, numbers.stop)
+        return [self._row(number) for number in numbers]
+
+    def _row(self, number: int) -> bytes:
+        return self._written.get(number) or self._source.rows(number, number + 1)[0]
+
+    async def _selected(self, query: str | None, order_by: str | None) -> Sequence[int]:
+        if not query and not order_by:
+            return self._order
+        if (self._version, query, order_by) not in self._selections:
+            chosen = await self._select(query, order_by)
+            self._selections[self._version, query, order_by] = chosen
+            while len(self._selections) > SELECTIONS_KEPT:
+                self._selections.popitem(last=False)
+        self._selections.move_to_end((self._version, query, order_by))
+        return self._selections[self._version, query, order_by]
+
+    async def _select(self, query: str | None, order_by: str | None) -> Sequence[int]:
+        """Return the matching positions of the list as it is when this returns."""
+        # Where the list changes in a pause, a record may have moved to where it was looked for
+        # already. So it is read once more then, without pauses.
+        for pauses in (True, False):
+            version, chooser = self._version, Chooser(query, order_by)
+            chooser.check([self.sample()], self._written.values())
+            for start in range(0, len(self), SLICE):
+                numbers = self._order[start : start + SLICE]
+                chooser.look(numbers, self._rows(numbers))
+                if pauses:
+                    await asyncio.sleep(0)
+                if version != self._version:
+                    break
+            else:
+                break
+        return array("q", chooser.chosen())

@@ -1,1 +1,0 @@
-"""The books of companies: generated records, and lists of them that change."""

@@ -1,1 +1,0 @@
-"""The calls that the service answers: their routes, handlers, pages, filters and replays."""

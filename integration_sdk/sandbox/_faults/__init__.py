@@ -1,1 +1,0 @@
-"""Faults on command, by rules that say when each applies."""

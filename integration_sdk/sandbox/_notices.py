@@ -1,0 +1,320 @@
+"""Notifies subscribers of the ends of pushes, with proofs, retries and the faults in force.
+
+Two shapes are published. *rule*: the rule era's PascalCase envelope, with an ``Authorization``
+header of the subscriber's choosing. *signed*: today's events, signed by Standard Webhooks.
+
+The service computes the end of a push only when somebody asks. Subscribers do not ask, so, while
+there are any, an alarm is set to the next end or the next letter, whichever comes first.
+
+Source: "Events"; payload, signing and retries are "not shown". Assumed: as published; an answer of
+2xx within 15 seconds is an acknowledgement. Only the end of a push is notified, not that it was
+recorded, which its own answer says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import random
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from heapq import heapify, heappop, heappush
+from itertools import count
+from math import inf
+from typing import Literal
+from urllib.parse import urlsplit
+
+import aiohttp
+from attrs import evolve, field, frozen
+
+from integration_sdk.sandbox._call import Forgery, encode
+from integration_sdk.sandbox._clock import Clock, iso
+from integration_sdk.sandbox._pushes import Ledger, Operation
+from integration_sdk.sandbox._schemas import option_name
+from integration_sdk.sandbox._settings import HeaderText, allowed, new_uuid
+
+Style = Literal["rule", "signed"]
+RETRIES = (10.0, 30.0, 80.0)
+"""Seconds between attempts: "3 retries in 2 minutes". Assumed for the signed style, too."""
+AT_ONCE = 8
+PATIENCE = 15.0
+_WRITES = {"POST": "Create", "PUT": "Update", "DELETE": "Delete", "ATTACH": "UploadAttachment"}
+_SECRET = re.compile(r"whsec_(?:[A-Za-z0-9+/]{4})+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+logger = logging.getLogger("integration_sdk.sandbox")
+
+
+@frozen(kw_only=True)
+class Subscription:
+    """A subscriber to the ends of pushes.
+
+    Args:
+        url: Where notifications are posted to.
+        style: The shape: ``rule`` or ``signed``.
+        authorization: Value of the ``Authorization`` header, or None for none.
+        secret: ``whsec_...`` that signed notifications are signed with.
+        rule_id: The service's identifier of this subscription.
+        client_id: The service's identifier of the account.
+    """
+
+    url: str
+    style: Style
+    authorization: str | None = field(default=None, repr=False)
+    secret: str | None = field(default=None, repr=False)
+    rule_id: str
+    client_id: str
+
+
+@frozen
+class Delivery:
+    """An attempt to deliver a notification.
+
+    Args:
+        key: The push that it named.
+        status: The subscriber's answer; 0 for none.
+        at: The service's time of the attempt.
+        attempt: 0 for the first attempt, then the number of the retry.
+        forged: What was wrong with it, if anything.
+    """
+
+    url: str
+    key: str
+    status: int
+    at: float
+    attempt: int
+    forged: Forgery | None
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
+
+
+# ---------------------------------------------------------------------- what is sent
+
+
+@frozen
+class _Letter:
+    """A notification on its way to one subscriber, with the same id in every attempt."""
+
+    to: Subscription
+    id: str
+    key: str
+    body: bytes = field(repr=False)
+    forged: Forgery | None = None
+    attempt: int = 0
+
+    def headers(self, now: float) -> dict[str, str]:
+        """Return the headers of an attempt made *now*, authentication included."""
+        headers = {"Content-Type": "application/json"}
+        if self.to.authorization is not None:
+            theirs = self.forged in {"signature", "secret"}
+            headers["Authorization"] = "Bearer forged" if theirs else self.to.authorization
+        if self.to.secret is not None:
+            stamp, secret = str(int(now)), self.to.secret
+            if self.forged == "secret":
+                secret = _new_secret(random.Random(secret))
+            signature = sign(secret, self.id, stamp, self.body)
+            if self.forged == "signature":
+                signature = f"v1,{b64encode(bytes(32)).decode()}"
+            headers["webhook-id"], headers["webhook-timestamp"] = self.id, stamp
+            headers["webhook-signature"] = signature
+        return headers
+
+
+def sign(secret: str, message_id: str, stamp: str, body: bytes) -> str:
+    """The Standard Webhooks signature of *body*: ``v1,`` and base64."""
+    key = b64decode(secret.removeprefix("whsec_"))
+    message = b".".join((message_id.encode(), stamp.encode(), body))
+    return f"v1,{b64encode(hmac.digest(key, message, 'sha256')).decode()}"
+
+
+def _new_secret(chance: random.Random) -> str:
+    return f"whsec_{b64encode(chance.randbytes(24)).decode()}"
+
+
+def _body(to: Subscription, op: Operation, message_id: str, key: str, status: str) -> bytes:
+    data_type = option_name(op.data_type)
+    if to.style == "rule":
+        return encode(
+            {
+                "AlertId": message_id,
+                "ClientId": to.client_id,
+                "CompanyId": op.company,
+                "DataConnectionId": op.connection,
+                "RuleId": to.rule_id,
+                "RuleType": "Push Operation Status Changed()",
+                "Message": f"A push of {data_type} changed status to {status}",
+                "Data": {"dataType": data_type, "status": status, "pushOperationKey": key},
+            }
+        )
+    end = "successful" if status == "Success" else "unsuccessful"
+    completed = None if op.completed is None else iso(op.completed)
+    return encode(
+        {
+            "id": message_id,
+            "eventType": f"{data_type}.write.{end}",
+            "generatedDate": completed or iso(op.requested),
+            "payload": {
+                "id": key,
+                "type": _WRITES[op.verb],
+                "status": status,
+                "referenceCompany": {"id": op.company},
+                "connectionId": op.connection,
+                "requestedOnUtc": iso(op.requested),
+                "completedOnUtc": completed,
+            },
+        }
+    )
+
+
+# ---------------------------------------------------------------------- who is told, and when
+
+
+class Notifier:
+    """Posts notifications to subscribers.
+
+    Args:
+        seed: Fixes identifiers and secrets.
+        remember: How many of the latest attempts are kept.
+    """
+
+    def __init__(self, clock: Clock, ledger: Ledger, seed: int, *, remember: int) -> None:
+        self._clock, self._ledger = clock, ledger
+        self._chance = random.Random(f"{seed}/notifications")
+        self._remember = remember
+        self._subscriptions: list[Subscription] = []
+        self._outbox: list[tuple[float, int, _Letter]] = []
+        self._turns = count()
+        self._alarm = clock.alarm(self._look)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._session: aiohttp.ClientSession | None = None
+        self.deliveries: list[Delivery] = []
+
+    def subscribe(
+        self, url: str, style: Style, authorization: str | None, secret: str | None
+    ) -> Subscription:
+        """Notify *url* of the ends of pushes from now on; ValueError if that makes no sense."""
+        to = self._subscription(url, style, authorization, secret)
+        self._ledger.settle(self._clock.now())
+        self._subscriptions.append(to)
+        self._ledger.watcher = self
+        self.due(self._ledger.next_end())
+        return to
+
+    def _subscription(
+        self, url: str, style: Style, authorization: str | None, secret: str | None
+    ) -> Subscription:
+        parts = urlsplit(allowed(str, "url", url))
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError(
+                f"a notification is posted to an http:// or https:// address, not {url!r}"
+            )
+        allowed(Style, "style", style)
+        allowed(HeaderText | None, "authorization", authorization)
+        allowed(str | None, "secret", secret)
+        if style == "rule" and secret is not None:
+            raise ValueError('secret is for style="signed"; a rule is proved by authorization=')
+        ids = {"rule_id": new_uuid(self._chance), "client_id": new_uuid(self._chance)}
+        if style == "signed":
+            secret = _new_secret(self._chance) if secret is None else secret
+            if _SECRET.fullmatch(secret) is None:
+                raise ValueError("a secret has the form whsec_<base64>")
+        return Subscription(url=url, style=style, authorization=authorization, secret=secret, **ids)
+
+    def unsubscribe(self, to: Subscription) -> None:
+        """Stop notifying *to*."""
+        self._subscriptions.remove(to)
+        self._outbox = [entry for entry in self._outbox if entry[2].to is not to]
+        heapify(self._outbox)
+        if not self._subscriptions:
+            self._ledger.watcher = None
+            self._alarm.set(inf)
+
+    async def stop(self) -> None:
+        """Drop pending notifications; no task or socket is left."""
+        self._outbox.clear()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._session is not None:
+            session, self._session = self._session, None
+            await session.close()
+
+    # ------------------------------------------------------------------ what the ledger tells
+
+    def recorded(self, operation: Operation) -> None:
+        """Send the forged notifications that claim *operation* has ended before it has."""
+        if any(notice.forged == "early" for notice in operation.notices):
+            for to in self._subscriptions:
+                self._put(operation.requested, self._letter(to, operation, "", "early"))
+
+    def due(self, end: float) -> None:
+        """Look at the ledger at *end*."""
+        if end < self._alarm.at:
+            self._alarm.set(end)
+
+    def ended(self, operation: Operation) -> None:
+        """Schedule the notifications of *operation*."""
+        at = operation.completed or self._clock.now()
+        for to in self._subscriptions:
+            message_id = new_uuid(self._chance)
+            for notice in operation.notices:
+                if notice.forged != "early":
+                    told = self._letter(to, operation, message_id, notice.forged)
+                    self._put(at + notice.delay, told)
+
+    def _letter(
+        self, to: Subscription, operation: Operation, message_id: str, forged: Forgery | None
+    ) -> _Letter:
+        """Return the notification about *operation*, genuine or *forged*."""
+        key, status = operation.key, operation.status
+        if forged == "key":
+            key, message_id = new_uuid(self._chance), new_uuid(self._chance)
+        if forged == "early":
+            status, message_id = "Success", new_uuid(self._chance)
+        return _Letter(to, message_id, key, _body(to, operation, message_id, key, status), forged)
+
+    # ------------------------------------------------------------------ posting
+
+    def _put(self, at: float, told: _Letter) -> None:
+        heappush(self._outbox, (at, next(self._turns), told))
+        self.due(at)
+
+    def _look(self) -> None:
+        now = self._clock.now()
+        self._ledger.settle(now)
+        while self._outbox and self._outbox[0][0] <= now:
+            told = heappop(self._outbox)[2]
+            task = asyncio.get_running_loop().create_task(self._deliver(told))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        if self._subscriptions:
+            waiting = self._outbox[0][0] if self._outbox else inf
+            self._alarm.set(min(waiting, self._ledger.next_end()))
+
+    async def _deliver(self, told: _Letter) -> None:
+        async with self._places:
+            at = self._clock.now()
+            headers = told.headers(at)
+            status = await self._post(told, headers)
+        to, key, body = told.to, told.key, told.body
+        self.deliveries.append(
+            Delivery(to.url, key, status, at, told.attempt, told.forged, headers, body)
+        )
+        del self.deliveries[: -self._remember or None]
+        if not 200 <= status < 300 and told.attempt < len(RETRIES) and to in self._subscriptions:
+            self._put(at + RETRIES[told.attempt], evolve(told, attempt=told.attempt + 1))
+
+    async def _post(self, told: _Letter, headers: dict[str, str]) -> int:
+        """Return the status that the subscriber answered; 0 for none."""
+        if self._session is None:
+            jar, wait = aiohttp.DummyCookieJar(), aiohttp.ClientTimeout(total=PATIENCE)
+            self._session = aiohttp.ClientSession(cookie_jar=jar, timeout=wait)
+        try:
+            async with self._session.post(
+                told.to.url, data=told.body, headers=headers, allow_redirects=False
+            ) as answer:
+                return answer.status
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            logger.info("a notification did not reach %s: %s", told.to.url, error)
+            return 0

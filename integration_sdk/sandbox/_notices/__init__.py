@@ -1,1 +1,0 @@
-"""Notifications of the ends of pushes."""

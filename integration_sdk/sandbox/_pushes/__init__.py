@@ -1,1 +1,0 @@
-"""Pushes: what each platform takes, and how what was pushed ends."""

@@ -1,0 +1,403 @@
+"""The endpoints: a decorated function for each, in the order of the interface document.
+
+Source: "Endpoints". Assumed: paths and bodies that the document does not show are the published
+ones. The dialects differ in the path of push options and in how a company is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from email.message import Message
+from email.parser import BytesParser
+from math import inf
+from typing import Any
+
+from attrs import frozen
+
+from integration_sdk.sandbox._account import Company, Connection, schedules
+from integration_sdk.sandbox._books import COUNTS, DataSet
+from integration_sdk.sandbox._call import (
+    Answer,
+    Call,
+    Refused,
+    answer,
+    bad_request,
+    encode,
+    not_found,
+)
+from integration_sdk.sandbox._lists import listed
+from integration_sdk.sandbox._pushes import Operation
+from integration_sdk.sandbox._schemas import DATA_TYPES, describe, list_name, option_name
+from integration_sdk.sandbox._service import Endpoint, Service
+from integration_sdk.sandbox._settings import DialectName, new_uuid
+
+C = "/companies/{companyId}"
+K = C + "/connections/{connectionId}"
+LONGEST_TIMEOUT = 2**31 - 1
+
+
+@frozen
+class Route:
+    """An address: a method, and the segments of a path, some of which are ``{placeholders}``."""
+
+    method: str
+    parts: list[str]
+    dialect: DialectName | None
+    endpoint: Endpoint
+
+    def match(self, segments: list[str]) -> dict[str, str] | None:
+        """Return the placeholders' values if the path of *segments* matches, else None."""
+        if len(segments) != len(self.parts):
+            return None
+        values = {}
+        for part, segment in zip(self.parts, segments, strict=True):
+            if part.startswith("{") and segment:
+                values[part[1:-1]] = segment
+            elif part != segment:
+                return None
+        return values
+
+
+_ROUTES: list[Route] = []
+
+
+def route(*addresses: str, dialect: DialectName | None = None) -> Callable[[Endpoint], Endpoint]:
+    """Let an endpoint answer at *addresses*, of one *dialect* or of both."""
+
+    def note(endpoint: Endpoint) -> Endpoint:
+        for address in addresses:
+            method, path = address.split()
+            _ROUTES.append(Route(method, path.split("/")[1:], dialect, endpoint))
+        return endpoint
+
+    return note
+
+
+class Router:
+    """The routes of a dialect.
+
+    Attributes:
+        samples: A call of each kind, such as ``GET /companies/{companyId}/data/invoices``.
+    """
+
+    def __init__(self, dialect: DialectName) -> None:
+        routes = [route for route in _ROUTES if route.dialect in {None, dialect}]
+        # Literal segments match before placeholders: "{" sorts after every letter.
+        self._routes = sorted(routes, key=lambda route: route.parts)
+        self.samples = [
+            f"{route.method} /{'/'.join(route.parts)}".replace("{dataType}", name)
+            for route in routes
+            for name in sorted({"invoices", *COUNTS, *DATA_TYPES})
+        ]
+
+    def find(self, method: str, segments: list[str]) -> tuple[Endpoint, dict[str, str]]:
+        """Return the endpoint for *method* on the path of *segments*, and the placeholders' values.
+
+        Refuses an unknown path with 404, a method that the path does not have with 405.
+        """
+        allowed: set[str] = set()
+        for route in self._routes:
+            values = route.match(segments)
+            if values is None:
+                continue
+            if route.method == method:
+                return route.endpoint, values
+            allowed.add(route.method)
+        if not allowed:
+            raise not_found("there is no such address")
+        raise wrong_method(method, allowed)
+
+
+def wrong_method(method: str, allowed: set[str]) -> Refused:
+    """405 at an address that has the *allowed* methods only."""
+    headers = {"Allow": ", ".join(sorted(allowed))}
+    return Refused(405, f"Method not allowed: {method}", headers=headers)
+
+
+# ---------------------------------------------------------------------- push options
+
+
+# Assumed: the update's options ("not shown") as in 2021.
+@route(
+    f"GET {K}/dataTypes/{{dataType}}/options/POST",
+    f"GET {K}/dataTypes/{{dataType}}/options/PUT",
+    dialect="document",
+)
+@route(f"GET {K}/options/{{dataType}}", dialect="published")
+async def get_options(service: Service, call: Call) -> Answer:
+    """Return the push options of the connection for this data type."""
+    shape = service.shape(_connection(service, call), _spelt(service, call, option_name))
+    return answer(describe(shape, published=service.settings.published))
+
+
+# ---------------------------------------------------------------------- pushing
+
+
+@route(f"POST {K}/push/{{dataType}}")
+async def create(service: Service, call: Call) -> Answer:
+    """Create a record: a push operation, normally Pending."""
+    return _push(service, call, "POST")
+
+
+@route(f"PUT {K}/push/{{dataType}}/{{recordId}}")
+async def update(service: Service, call: Call) -> Answer:
+    """Replace a record: a push operation."""
+    if call.param("forceUpdate") not in {None, "true", "false", "True", "False"}:
+        raise bad_request("forceUpdate", "forceUpdate is true or false")
+    return _push(service, call, "PUT")
+
+
+@route(f"DELETE {K}/push/{{dataType}}/{{recordId}}")
+async def delete(service: Service, call: Call) -> Answer:
+    """Delete a record: no body; a push operation."""
+    return _push(service, call, "DELETE")
+
+
+@route(
+    f"POST {K}/push/{{dataType}}/{{recordId}}/attachment",
+    f"POST {K}/push/bills/{{recordId}}/attachments",  # only bills spell it so
+)
+async def attach(service: Service, call: Call) -> Answer:
+    """Attach a file: multipart with a ``file``; a push operation."""
+    head = f"Content-Type: {call.headers.get('Content-Type', '')}\r\n\r\n".encode()
+    parts = BytesParser().parsebytes(head + call.body).get_payload()
+    named = [_field_name(part) for part in parts] if isinstance(parts, list) else []
+    if "file" not in named:
+        raise bad_request("file", "an attachment is sent as multipart/form-data, field file")
+    call.names.setdefault("dataType", "bills")
+    return _push(service, call, "ATTACH")
+
+
+# ---------------------------------------------------------------------- monitoring pushes
+
+
+@route(f"GET {C}/push")
+async def list_pushes(service: Service, call: Call) -> Answer:
+    """A page of the company's pushes, the most recent first."""
+    company = _company(service, call)
+    until = call.now - call.world.list_lag if call.world.list_lag else inf
+    recorded = service.ledger.of_company(company.id, until=until)
+    if call.param("orderBy") != "requestedOnUtc":
+        recorded = recorded[::-1]
+    wording, ordered = service.wording, {"requestedOnUtc", "-requestedOnUtc"}
+    return listed(call, recorded, wording.row, rare=wording.rare, ordered=ordered)
+
+
+@route(f"GET {C}/push/{{pushOperationKey}}")
+async def get_push(service: Service, call: Call) -> Answer:
+    """One push operation."""
+    key = call.names["pushOperationKey"]
+    operation = service.ledger.find(_company(service, call).id, key)
+    if operation is None:
+        raise not_found(f"there is no push {key}")
+    return _told(service, operation)
+
+
+# ---------------------------------------------------------------------- companies
+
+
+@route("GET /companies")
+async def list_companies(service: Service, call: Call) -> Answer:
+    """A page of companies, in the order of their creation."""
+    return listed(call, list(service.companies.values()), _row)
+
+
+@route("POST /companies")
+async def create_company(service: Service, call: Call) -> Answer:
+    """A company without connections; 402 beyond the plan's limit."""
+    name, description = _naming(call.json_object())
+    service.plan.check_companies(len(service.companies))
+    company = Company(new_uuid(service.chance), name, call.now, description)
+    service.companies[company.id] = company
+    return answer(company.body())
+
+
+@route(f"GET {C}")
+async def get_company(service: Service, call: Call) -> Answer:
+    """One company."""
+    return answer(_company(service, call).body())
+
+
+@route(f"PUT {C}")
+async def update_company(service: Service, call: Call) -> Answer:
+    """Another name and description."""
+    company = _company(service, call)
+    company.name, company.description = _naming(call.json_object())
+    return answer(company.body())
+
+
+# Used by today's generated clients to change a company.
+@route(f"PATCH {C}", dialect="published")
+async def change_company(service: Service, call: Call) -> Answer:
+    """The same; fields that are left out keep their value."""
+    company = _company(service, call)
+    kept = {"name": company.name, "description": company.description}
+    company.name, company.description = _naming(kept | call.json_object())
+    return answer(company.body())
+
+
+@route(f"DELETE {C}")
+async def delete_company(service: Service, call: Call) -> Answer:
+    """204, and the company is gone."""
+    del service.companies[_company(service, call).id]
+    return Answer(204)
+
+
+@route(f"GET {C}/connections")
+async def list_connections(service: Service, call: Call) -> Answer:
+    """A page of the company's connections."""
+    return listed(call, _company(service, call).connections, _row)
+
+
+@route(f"GET {K}")
+async def get_connection(service: Service, call: Call) -> Answer:
+    """One connection."""
+    return answer(_connection(service, call).body())
+
+
+@route("POST /profile/syncSettings")
+async def set_sync_settings(service: Service, call: Call) -> Answer:
+    """204; 402 for a schedule that the plan does not allow."""
+    settings = call.json_object()
+    entries = settings.get("settings", [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise bad_request("settings", "settings must be a list of objects", "SyncSettings")
+    for hours in schedules(settings):
+        if isinstance(hours, bool) or not isinstance(hours, int) or hours < 0:
+            raise bad_request("syncSchedule", "syncSchedule is a number of hours", "SyncSettings")
+    service.plan.check_schedule(settings)
+    service.sync_settings = settings
+    return Answer(204)
+
+
+# ---------------------------------------------------------------------- data
+
+
+@route(f"GET {C}/data/{{dataType}}")
+async def list_records(service: Service, call: Call) -> Answer:
+    """A page of records."""
+    return await service.data_set(call.names["companyId"], call.names["dataType"]).answer(call)
+
+
+@route(f"GET {C}/data/{{dataType}}/{{recordId}}")
+async def get_record(service: Service, call: Call) -> Answer:
+    """One record."""
+    records = service.data_set(call.names["companyId"], call.names["dataType"])
+    return _one(records, call.names["recordId"])
+
+
+# ---------------------------------------------------------------------- bank data
+
+
+@route(f"GET {K}/data/bankAccounts", f"GET {C}/data/bankAccounts")
+async def list_bank_accounts(service: Service, call: Call) -> Answer:
+    """A page of bank accounts."""
+    return await service.bank_accounts(_bank(service, call)).answer(call)
+
+
+@route(f"GET {K}/data/bankAccounts/{{accountId}}", f"GET {C}/data/bankAccounts/{{accountId}}")
+async def get_bank_account(service: Service, call: Call) -> Answer:
+    """One bank account."""
+    return _one(service.bank_accounts(_bank(service, call)), call.names["accountId"])
+
+
+@route(
+    f"GET {K}/data/bankAccounts/{{accountId}}/bankTransactions",
+    f"GET {C}/data/bankAccounts/{{accountId}}/transactions",
+)
+async def list_bank_transactions(service: Service, call: Call) -> Answer:
+    """A page of a bank account's transactions."""
+    connection = _bank(service, call)
+    return await service.bank_transactions(connection, call.names["accountId"]).answer(call)
+
+
+# ---------------------------------------------------------------------- what they share
+
+
+def _company(service: Service, call: Call) -> Company:
+    return service.company(call.names["companyId"])
+
+
+def _connection(service: Service, call: Call) -> Connection:
+    return service.connection(call.names["companyId"], call.names["connectionId"])
+
+
+def _bank(service: Service, call: Call) -> Connection:
+    """The connection of bank data; a legacy path, which names none, has the company's first."""
+    if "connectionId" in call.names:
+        return _connection(service, call)
+    # "After the removal date, calls to legacy bank endpoints return 404 with the error body
+    # (error text NotFound, canBeRetried Unknown, detailedErrorCode 0)."
+    removed = service.settings.legacy_removed
+    if not isinstance(removed, bool):
+        removed = datetime.fromtimestamp(call.now, UTC).date() > removed
+    if removed:
+        raise Refused(404, "NotFound")
+    company = _company(service, call)
+    if not company.connections:
+        raise Refused(409, "Conflict: the data set bankAccounts is not ready")
+    return company.connections[0]
+
+
+def _push(service: Service, call: Call, verb: str) -> Answer:
+    connection = _connection(service, call)
+    if connection.status != "Linked":
+        # Assumed: the document lists 403 without a scenario.
+        raise Refused(403, f"Forbidden: the connection is {connection.status}")
+    if verb in {"POST", "PUT"}:
+        call.json_object()
+    operation = service.push(
+        connection,
+        _spelt(service, call, list_name),
+        verb,
+        call.body,
+        record_id=call.names.get("recordId"),
+        timeout_minutes=call.whole("timeoutInMinutes", LONGEST_TIMEOUT),
+        world=call.world,
+    )
+    return _told(service, operation)
+
+
+def _spelt(service: Service, call: Call, spell: Callable[[str], str]) -> str:
+    """Return the data type of the path; in the published dialect 404 if *spell* spells it else.
+
+    "options and operations say `chartOfAccounts`, the push path says `accounts`."
+    """
+    name = call.names["dataType"]
+    if service.settings.published and name != spell(name):
+        raise not_found(f"the data type {spell(name)} is not called {name} here")
+    return name
+
+
+def _told(service: Service, operation: Operation) -> Answer:
+    # "200 is the code used when the push operation was created, and the platform's own 202 or
+    # 200 may differ from it."
+    return Answer(200, service.wording.row(operation))
+
+
+def _one(records: DataSet, identifier: str) -> Answer:
+    row = records.get(identifier)
+    if row is None:
+        raise not_found(f"there is no record {identifier}")
+    return Answer(200, row)
+
+
+def _row(thing: Company | Connection) -> bytes:
+    return encode(thing.body())
+
+
+def _naming(body: dict[str, Any]) -> tuple[str, str]:
+    """The name and the description of a company in a request, or 400."""
+    name, description = body.get("name"), body.get("description") or ""
+    if not isinstance(name, str) or not name.strip():
+        raise bad_request("Name", "a company needs a name", "CreateCompany")
+    if not isinstance(description, str):
+        raise bad_request("Description", "a description is a text", "CreateCompany")
+    return name, description
+
+
+def _field_name(part: object) -> object:
+    if not isinstance(part, Message):
+        return None
+    return part.get_param("name", header="content-disposition")

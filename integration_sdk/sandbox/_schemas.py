@@ -1,0 +1,507 @@
+"""The data types: what can be pushed to which platform, how that is described, checked and kept.
+
+`DATA_TYPES` is the one table of them. Options, the check of a record, what a platform drops or
+fills in, and the generated books follow from it.
+
+Source: "Push options description" and its rules; "Push options"; "Rules" 1-4. Assumed beyond
+String and Object (the document shows no others): Array, Number, Boolean, DateTime, nested as
+published; an Array's properties describe one element; what an optional parent requires is checked
+only if it is given. Assumed: which data types and platforms there are ("published elsewhere", What
+the service does 4), and their properties.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from decimal import Decimal
+from functools import partial
+from typing import Any, Literal
+
+from attrs import evolve, field, frozen
+
+from integration_sdk.sandbox._call import Problem
+
+CENT = Decimal("0.01")
+ZERO = Decimal("0.00")
+# Dates as the service writes them: with Z, an offset or neither. Python reads more spellings.
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII)
+
+
+@frozen
+class Shape:
+    """What one property (or the whole record) must look like.
+
+    Args:
+        choices: Allowed values, each with its label; empty for any value.
+        most: Maximum length of a text; described as an informative rule.
+    """
+
+    kind: str
+    name: str
+    about: str = ""
+    required: bool = field(default=False, kw_only=True)
+    properties: Mapping[str, Shape] = field(factory=dict, kw_only=True)
+    choices: Mapping[str, str] = field(factory=dict, kw_only=True)
+    most: int | None = field(default=None, kw_only=True)
+
+
+def option_name(data_type: str) -> str:
+    """The name of *data_type* in options and operations; the push path says ``accounts``."""
+    return "chartOfAccounts" if data_type == "accounts" else data_type
+
+
+def list_name(data_type: str) -> str:
+    """The name of *data_type* in push paths and data lists."""
+    return "accounts" if data_type == "chartOfAccounts" else data_type
+
+
+# ---------------------------------------------------------------------- the table
+
+_text = partial(Shape, "String")
+_number = partial(Shape, "Number")
+_date = partial(Shape, "DateTime")
+_flag = partial(Shape, "Boolean")
+
+
+def _choice(name: str, about: str, *values: str, **more: Any) -> Shape:
+    return _text(name, about, choices={value: _label(value) for value in values}, **more)
+
+
+def _label(value: str) -> str:
+    if value.isupper():  # an abbreviation, such as a currency
+        return value
+    return "".join(f" {c.lower()}" if c.isupper() and n else c for n, c in enumerate(value))
+
+
+def _holder(
+    kind: str, label: str, about: str, /, *, required: bool = False, **properties: Shape
+) -> Shape:
+    return Shape(kind, label, about, required=required, properties=properties)
+
+
+_object = partial(_holder, "Object")
+_array = partial(_holder, "Array")
+
+
+def _ref(name: str, about: str = "", *, called: str = "name", required: bool = False) -> Shape:
+    identifier = _text("Identifier", f"Identifier of the {name.lower()}", required=True)
+    properties = {"id": identifier, called: _text("Name")}
+    return Shape("Object", f"{name} reference", about, required=required, properties=properties)
+
+
+_CURRENCY = _choice("Currency", "ISO 4217 code of the currency", "GBP", "EUR", "USD")
+_CUSTOMER = _ref("Customer", "The customer this is issued to", called="companyName", required=True)
+_SUPPLIER = _ref("Supplier", "The supplier this comes from", called="supplierName", required=True)
+_LINES = _array(
+    "Line items",
+    "What is charged, one entry for each line",
+    required=True,
+    description=_text("Description", most=4000),
+    unitAmount=_number("Unit amount", "Price of one unit, without tax", required=True),
+    quantity=_number("Quantity", "Number of units", required=True),
+    discountAmount=_number("Discount"),
+    subTotal=_number("Sub-total"),
+    taxAmount=_number("Tax"),
+    totalAmount=_number("Total"),
+    accountRef=_ref("Account"),
+    taxRateRef=_ref("Tax rate"),
+    itemRef=_ref("Item"),
+)
+_ADDRESSES = _array(
+    "Addresses",
+    "Postal addresses",
+    type=_choice("Type", "What the address is for", "Billing", "Delivery", required=True),
+    line1=_text("Line 1", most=500),
+    city=_text("City", most=255),
+    country=_text("Country", most=50),
+    postalCode=_text("Postal code", most=30),
+)
+_TOTALS: Mapping[str, Any] = {
+    "subTotal": _number("Sub-total", "Without tax"),
+    "totalAmount": _number("Total", "With tax"),
+}
+
+
+def _party(label: str, about: str, name: str) -> Shape:
+    named = _text(f"{label} name", "Name as it appears in the books", required=True, most=100)
+    rest = _object(
+        label,
+        about,
+        contactName=_text("Contact", most=100),
+        emailAddress=_text("E-mail address", most=100),
+        phone=_text("Telephone", most=30),
+        defaultCurrency=_CURRENCY,
+        addresses=_ADDRESSES,
+        status=_choice("Status", "Whether still in use", "Active", "Archived", required=True),
+    )
+    return evolve(rest, properties={name: named, **rest.properties})
+
+
+DATA_TYPES: Mapping[str, Shape] = {
+    "invoices": _object(
+        "Invoice",
+        "An invoice is an itemised record of goods sold or services provided to a customer",
+        invoiceNumber=_text("Invoice number", "Unique in the books", most=21),
+        customerRef=_CUSTOMER,
+        issueDate=_date("Issue date", "The date of the invoice", required=True),
+        dueDate=_date("Due date", "The date it is to be paid by"),
+        currency=_CURRENCY,
+        currencyRate=_number("Currency rate"),
+        lineItems=_LINES,
+        totalDiscount=_number("Discount"),
+        totalTaxAmount=_number("Tax"),
+        amountDue=_number("Amount due"),
+        status=_choice("Status", "State of the invoice", "Draft", "Submitted", required=True),
+        note=_text("Note", most=1000),
+        **_TOTALS,
+    ),
+    "bills": _object(
+        "Bill",
+        "A bill is an itemised record of goods or services bought from a supplier",
+        reference=_text("Reference", most=255),
+        supplierRef=_SUPPLIER,
+        issueDate=_date("Issue date", required=True),
+        dueDate=_date("Due date", required=True),
+        currency=_CURRENCY,
+        lineItems=_LINES,
+        taxAmount=_number("Tax"),
+        status=_choice("Status", "State of the bill", "Open", "Draft", required=True),
+        note=_text("Note", most=1000),
+        **_TOTALS,
+    ),
+    "customers": _party(
+        "Customer", "A customer is somebody that goods or services are sold to", "customerName"
+    ),
+    "suppliers": _party(
+        "Supplier", "A supplier is somebody that goods or services are bought from", "supplierName"
+    ),
+    "chartOfAccounts": _object(
+        "Account",
+        "An account is a category in the books of a business",
+        nominalCode=_text("Nominal code", "Unique in the books", required=True, most=10),
+        name=_text("Name", required=True, most=150),
+        description=_text("Description", most=4000),
+        currency=_CURRENCY,
+        type=_choice("Type", "Kind", "Asset", "Expense", "Income", "Liability", required=True),
+        status=_choice("Status", "Whether still in use", "Active", "Archived"),
+        isBankAccount=_flag("Bank account"),
+    ),
+    "items": _object(
+        "Item",
+        "An item is a product or service that is bought or sold",
+        code=_text("Code", required=True, most=30),
+        name=_text("Name", required=True, most=50),
+        type=_choice("Type", "Kind of item", "Inventory", "NonInventory", "Service"),
+        isBillItem=_flag("Can be bought"),
+        isInvoiceItem=_flag("Can be sold"),
+        invoiceItem=_object(
+            "Sales details",
+            "How it is sold",
+            unitPrice=_number("Unit price", required=True),
+            accountRef=_ref("Account", required=True),
+        ),
+        itemStatus=_choice("Status", "Whether still in use", "Active", "Archived", required=True),
+    ),
+    "payments": _object(
+        "Payment",
+        "A payment is money received from a customer",
+        customerRef=_CUSTOMER,
+        accountRef=_ref("Account", required=True),
+        totalAmount=_number("Amount", required=True),
+        currency=_CURRENCY,
+        date=_date("Date", "When it was received", required=True),
+        reference=_text("Reference", most=255),
+        lines=_array(
+            "Lines",
+            "What it pays for",
+            amount=_number("Amount", required=True),
+            links=_array(
+                "Links",
+                "Documents paid",
+                type=_choice("Type", "Kind of document", "Invoice", "CreditNote", required=True),
+                id=_text("Identifier", required=True),
+                amount=_number("Amount", required=True),
+            ),
+        ),
+    ),
+    "creditNotes": _object(
+        "Credit note",
+        "A credit note takes back all or part of an invoice",
+        creditNoteNumber=_text("Credit note number", most=21),
+        customerRef=_CUSTOMER,
+        issueDate=_date("Issue date", required=True),
+        currency=_CURRENCY,
+        lineItems=_LINES,
+        status=_choice("Status", "State", "Draft", "Submitted", required=True),
+        **_TOTALS,
+    ),
+    "journalEntries": _object(
+        "Journal entry",
+        "A journal entry moves amounts between accounts",
+        description=_text("Description", most=255),
+        postedOn=_date("Posted on", required=True),
+        journalLines=_array(
+            "Lines",
+            "Amounts moved; they add up to nothing",
+            required=True,
+            description=_text("Description", most=255),
+            netAmount=_number("Amount", required=True),
+            currency=_CURRENCY,
+            accountRef=_ref("Account", required=True),
+        ),
+    ),
+    "directCosts": _object(
+        "Direct cost",
+        "A direct cost is a purchase paid for at once",
+        reference=_text("Reference", most=255),
+        contactRef=_ref("Supplier"),
+        issueDate=_date("Issue date", required=True),
+        currency=_CURRENCY,
+        lineItems=_LINES,
+        taxAmount=_number("Tax"),
+        **_TOTALS,
+    ),
+}
+"""What can be pushed, by the name that options and operations use."""
+
+
+# ---------------------------------------------------------------------- platforms
+
+
+@frozen(eq=False)
+class Platform:
+    """An accounting package that a company may have connected.
+
+    Args:
+        key: The four letters by which the service identifies it.
+        pace: When it answers a push.
+        strict: Whether it refuses fields that its options do not list, and checks types.
+        shapes: What records that can be pushed to it look like, by data type.
+    """
+
+    name: str
+    key: str
+    pace: Literal["later", "at once", "never"]
+    strict: bool
+    shapes: Mapping[str, Shape]
+
+
+def _platform(
+    name: str,
+    key: str,
+    pace: Literal["later", "at once", "never"] = "later",
+    *,
+    strict: bool = False,
+    lacks: str = "",
+    **needs: tuple[str, ...],
+) -> Platform:
+    """A platform that does not take *lacks*, and requires the properties in *needs* as well."""
+    shapes = {}
+    for data_type, shape in DATA_TYPES.items():
+        if data_type != lacks:
+            more = {
+                name: evolve(shape.properties[name], required=True)
+                for name in needs.get(data_type, ())
+            }
+            shapes[data_type] = evolve(shape, properties={**shape.properties, **more})
+    return Platform(name, key, pace, strict, shapes)
+
+
+PLATFORMS = (
+    _platform("Ledgerline", "ldgl"),
+    _platform("Swiftbooks", "swft", "at once", lacks="journalEntries"),
+    # Its software runs on a computer that is switched off: "States and transitions", rule 1.
+    _platform("Deskledger", "dskl", "never", invoices=("dueDate",)),
+    _platform(
+        *("Strictbooks", "strb"),
+        strict=True,
+        invoices=("invoiceNumber", "dueDate", "currency"),
+        bills=("reference",),
+    ),
+)
+
+
+# ---------------------------------------------------------------------- options
+
+
+def describe(shape: Shape, path: str = "", *, published: bool = False) -> dict[str, Any]:
+    """Return the options description of *shape*, the property at the dotted *path*.
+
+    Written as *published*, warnings name that path in PascalCase, have an ``information`` list
+    beside them, and ``required`` is true at the top.
+    """
+    body: dict[str, Any] = {
+        "type": shape.kind,
+        "displayName": shape.name,
+        "description": shape.about or shape.name,
+    }
+    if shape.properties:
+        body["properties"] = {
+            key: describe(child, f"{path}.{key}" if path else key, published=published)
+            for key, child in shape.properties.items()
+        }
+    if shape.choices:
+        body["options"] = [
+            {"value": value, "type": "String", "displayName": label}
+            for value, label in shape.choices.items()
+        ]
+    body["required"] = shape.required or (published and not path)
+    if shape.most:
+        names = path.split(".")
+        field = ".".join(name[:1].upper() + name[1:] for name in names) if published else names[-1]
+        rule = {"field": field, "details": f"Must be no longer than {shape.most} characters."}
+        body["validation"] = {"warnings": [rule]} | ({"information": []} if published else {})
+    return body
+
+
+# ---------------------------------------------------------------------- the check
+
+_ALWAYS = {"RequiredValidator", "OptionsValidator"}
+_KINDS: Mapping[str, type | tuple[type, ...]] = {
+    "String": str,
+    "Boolean": bool,
+    "Array": list,
+    "Object": dict,
+    "DateTime": str,
+    "Number": (int, float, Decimal),
+}
+
+
+def judged(shape: Shape, record: Any, *, strict: bool) -> tuple[list[Problem], list[Problem]]:
+    """Return why a platform refuses *record*, and which of its fields it drops.
+
+    Every platform checks required properties and listed choices; a *strict* one also checks
+    types and lengths, and refuses unlisted fields.
+    """
+    found = list(_members(shape, record, ""))
+    if strict:
+        return found, []
+    dropped = "is not a field of this platform and is dropped"
+    return [each for each in found if each.validator in _ALWAYS], [
+        Problem(each.item, dropped, "Unlisted")
+        for each in found
+        if each.validator == "UnlistedValidator"
+    ]
+
+
+def _members(shape: Shape, record: Any, path: str) -> Iterator[Problem]:
+    if not shape.properties:
+        return
+    if not isinstance(record, dict):
+        yield Problem(path or "record", "must be of type Object", "TypeValidator")
+        return
+    for name, child in shape.properties.items():
+        where, value = f"{path}.{name}" if path else name, record.get(name)
+        # Assumed: "" and [] do not populate a required property. They are values for all that.
+        if child.required and value in (None, "", []):
+            yield Problem(where, f"{child.name} is required", "RequiredValidator")
+        elif value is not None:
+            yield from _value(child, value, where)
+    for name, value in record.items():
+        # Generated clients write every field they know, as null if it has no value.
+        if name not in shape.properties and value is not None:
+            where = f"{path}.{name}" if path else name
+            yield Problem(where, "is not a field of this platform", "UnlistedValidator")
+
+
+def _value(shape: Shape, value: Any, path: str) -> Iterator[Problem]:
+    if shape.choices and not (isinstance(value, str) and value in shape.choices):
+        yield Problem(path, f"must be one of: {', '.join(shape.choices)}", "OptionsValidator")
+    elif not _fits(shape.kind, value):
+        yield Problem(path, f"must be of type {shape.kind}", "TypeValidator")
+    elif shape.most and len(value) > shape.most:
+        yield Problem(path, f"must be no longer than {shape.most} characters", "LengthValidator")
+    elif isinstance(value, list):
+        for n, entry in enumerate(value):
+            yield from _members(shape, entry, f"{path}[{n}]")
+    else:
+        yield from _members(shape, value, path)
+
+
+def _fits(kind: str, value: Any) -> bool:
+    if not isinstance(value, _KINDS[kind]) or (kind == "Number" and isinstance(value, bool)):
+        return False
+    return kind != "DateTime" or _is_moment(str(value))
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return _MOMENT.fullmatch(text) is not None
+
+
+# ---------------------------------------------------------------------- what a platform keeps
+
+
+def without_unlisted(shape: Shape, record: Any) -> Any:
+    """Return *record* without the fields that *shape* does not list, as a platform keeps it."""
+    if isinstance(record, list):
+        return [without_unlisted(shape, entry) for entry in record]
+    if not shape.properties or not isinstance(record, dict):
+        return record
+    return {
+        key: without_unlisted(shape.properties[key], value)
+        for key, value in record.items()
+        if key in shape.properties
+    }
+
+
+_CREDIT = {"subTotal": "net", "totalTaxAmount": "tax", "totalAmount": "total"}
+_DEBIT = {"subTotal": "net", "taxAmount": "tax", "totalAmount": "total"}
+_DISCOUNT = {"totalDiscount": "discount", "discountPercentage": "nothing"}
+TOTALS: Mapping[str, Mapping[str, str]] = {
+    "invoices": {**_CREDIT, **_DISCOUNT, "amountDue": "total"},
+    "creditNotes": {**_CREDIT, **_DISCOUNT, "remainingCredit": "total"},
+    "bills": {**_DEBIT, "amountDue": "total"},
+    "directCosts": _DEBIT,
+}
+"""Properties of a record that are sums over its lines, and which sums."""
+
+
+def filled(data_type: str, record: dict[str, Any]) -> dict[str, Any]:
+    """*record* as the platform shows it: with totals, currency and lists that it lacks.
+
+    Source: "Push operation", ``data``: "platform-generated fields filled in". Assumed: which these
+    are, as in the published data model; that they follow from the line items; that a null counts
+    as omitted.
+    """
+    if data_type not in TOTALS:
+        return record
+    try:
+        sums = _sums(record)
+        amounts = {name: sums[which] for name, which in TOTALS[data_type].items()}
+    except ArithmeticError:
+        amounts = {}  # numbers too large to be money are kept as they are
+    generated = {"currency": "GBP", "paymentAllocations": [], **amounts}
+    return record | {name: value for name, value in generated.items() if record.get(name) is None}
+
+
+def _sums(record: dict[str, Any]) -> dict[str, Decimal]:
+    entries = record["lineItems"] if isinstance(record.get("lineItems"), list) else []
+    lines = [entry for entry in entries if isinstance(entry, dict)]
+    net = _amount(record, "subTotal", sum(map(_net, lines), ZERO))
+    tax = _amount(record, "taxAmount", _total(lines, "taxAmount"))
+    tax = _amount(record, "totalTaxAmount", tax)
+    total = _amount(record, "totalAmount", net + tax)
+    discount = _total(lines, "discountAmount")
+    return {"net": net, "tax": tax, "total": total, "discount": discount, "nothing": ZERO}
+
+
+def _net(line: dict[str, Any]) -> Decimal:
+    amount = _amount(line, "unitAmount") * _amount(line, "quantity")
+    return _amount(line, "subTotal", (amount - _amount(line, "discountAmount")).quantize(CENT))
+
+
+def _total(lines: list[dict[str, Any]], name: str) -> Decimal:
+    return sum((_amount(line, name) for line in lines), ZERO)
+
+
+def _amount(holder: dict[str, Any], name: str, otherwise: Decimal = ZERO) -> Decimal:
+    value = holder.get(name)
+    if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
+        return otherwise
+    return Decimal(value)
