@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from integration_sdk._http import SharedRate as SharedRate
     from integration_sdk._http.requests import Priority as Priority
     from integration_sdk._http.retry import RetryPolicy as RetryPolicy
-    from integration_sdk._list.cursor import Checkpoint as Checkpoint
     from integration_sdk._list.drift import Drift as Drift
     from integration_sdk._list.drift import ListProgress as ListProgress
     from integration_sdk._list.drift import ListReport as ListReport
+    from integration_sdk._list.pager import Checkpoint as Checkpoint
     from integration_sdk._list.pager import ListOptions as ListOptions
     from integration_sdk._list.pager import ListPage as ListPage
     from integration_sdk._list.pager import Pager as Pager
@@ -120,8 +120,7 @@ _HOMES = {
         "_push.options": "CoordinatorOptions",
         "_push.push": "Push PushEvent",
         "_lists": "BankAccounts Listing",
-        "_list.cursor": "Checkpoint",
-        "_list.pager": "ListOptions ListPage Pager",
+        "_list.pager": "Checkpoint ListOptions ListPage Pager",
         "_resources": "Companies Company Profile Pushes",
         "_store.store": "Store",
         "_options.form": "ControlKind FormControl",

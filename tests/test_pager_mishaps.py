@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from integration_sdk._http.requests import Request, list_page
 from integration_sdk._http.responses import Response
-from integration_sdk._list.cursor import Checkpoint
-from integration_sdk._list.pager import Pager
+from integration_sdk._list.pager import Checkpoint, Pager
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     ConfigurationError,

@@ -1,4 +1,4 @@
-"""Cursors: a short text for a place in a list, between any two items; and a file to keep one in.
+"""Cursors: a short text for a place in a list, between any two items.
 
 ::
 
@@ -12,19 +12,15 @@ check detects damage, not forgery: a cursor allows nothing that a query paramete
 
 from __future__ import annotations
 
-import os
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from contextlib import suppress
 from hashlib import blake2s
-from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl
 
 import msgspec
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 
 from integration_sdk._http.requests import Params, Request
-from integration_sdk._system import sync_directory
 from integration_sdk.errors import ConfigurationError
 
 VERSION: Final = "1"
@@ -182,75 +178,3 @@ def _fingerprint(request: Request) -> str:
 def _seal(payload: bytes) -> str:
     check = blake2s(payload, digest_size=_CHECK_BYTES).digest()
     return f"{VERSION}.{urlsafe_b64encode(check + payload).decode().rstrip('=')}"
-
-
-# In a file
-
-LONGEST_CURSOR: Final = 64 * 1024
-
-
-def _path(given: object) -> Path:
-    if isinstance(given, str | os.PathLike) and isinstance(os.fspath(given), str):
-        return Path(given)
-    raise ConfigurationError(f"checkpoint must be the path of a file, not {given!r}")
-
-
-@frozen
-class Checkpoint:
-    """A file that holds one cursor. It is replaced atomically.
-
-    Attributes:
-        path: The file. Its directory must exist.
-    """
-
-    path: Path = field(converter=_path)
-
-    def load(self) -> str | None:
-        """Return the cursor that was saved last; None if there is none.
-
-        Raises:
-            ConfigurationError: The file is not text or cannot be read, or its directory
-                does not exist.
-        """
-        try:
-            with self.path.open(encoding="ascii") as file:
-                return file.read(LONGEST_CURSOR).strip() or None
-        except FileNotFoundError:
-            if not self.path.parent.is_dir():
-                raise ConfigurationError(
-                    f"checkpoint {self.path}: there is no directory {self.path.parent}; make it"
-                ) from None
-            return None
-        except (OSError, ValueError) as error:
-            raise ConfigurationError(f"checkpoint {self.path} cannot be read: {error}") from None
-
-    def save(self, cursor: str) -> None:
-        """Save *cursor*; once this returns, it survives a power cut.
-
-        Raises:
-            ConfigurationError: The file cannot be written, or *cursor* is not a cursor.
-        """
-        new = self.path.with_name(f".{self.path.name}.{os.urandom(4).hex()}.new")
-        try:
-            with new.open("x", encoding="ascii") as file:
-                file.write(cursor)
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(self.path)
-            sync_directory(self.path.parent)
-        except (OSError, TypeError, ValueError) as error:  # full; no cursor; no path
-            with suppress(OSError, ValueError):  # on a disk that is read-only even this fails
-                new.unlink()
-            raise ConfigurationError(f"checkpoint {self.path} cannot be written: {error}") from None
-
-    def clear(self) -> None:
-        """Remove the file, so that the next run starts from the beginning.
-
-        Raises:
-            ConfigurationError: The file cannot be removed.
-        """
-        try:
-            self.path.unlink(missing_ok=True)
-        except (OSError, ValueError) as error:
-            what = f"checkpoint {self.path} cannot be removed: {error}"
-            raise ConfigurationError(what) from None

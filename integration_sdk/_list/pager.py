@@ -17,9 +17,10 @@ raised, its requests are cancelled and it is over; ``list(cursor=error.cursor)``
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import datetime
 from inspect import iscoroutinefunction
 from itertools import islice
@@ -33,24 +34,20 @@ from integration_sdk._checks import one_of, sendable, whole_number
 from integration_sdk._http.requests import DEFAULT_PAGE_SIZE, LARGEST_PAGE, MIB, Request
 from integration_sdk._http.responses import FetchPage
 from integration_sdk._list.changes import ChangesFilter, ChangeWalk, write_moment
-from integration_sdk._list.cursor import (
-    Checkpoint,
-    Position,
-    is_numbered,
-    read_cursor,
-    write_cursor,
-)
+from integration_sdk._list.cursor import Position, is_numbered, read_cursor, write_cursor
 from integration_sdk._list.drift import DriftWatch, Keys, ListProgress, ListReport
 from integration_sdk._list.page import NO_PAGE, Decode, ItemReader
 from integration_sdk._list.reader import ListReader, OnDrift, OnInvalid
 from integration_sdk._list.repair import RepairWalk
 from integration_sdk._list.walk import MAX_EMPTY_PAGES, PageWalk, Walk
+from integration_sdk._system import sync_directory
 from integration_sdk.errors import ConfigurationError
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 Key = str | Callable[[Any], Any]
 MOST_AHEAD = 256
+LONGEST_CURSOR = 64 * 1024
 
 
 class ListOptions(TypedDict, total=False):
@@ -83,8 +80,9 @@ class ListOptions(TypedDict, total=False):
             counts what it notices at no cost in `ListReport`: a total that changes or is not
             reached, and items that are on two pages in a row. "warn" and "raise" also see each key
             that came on any page before, such as that of a record that was edited and moved; they
-            keep all keys, about 120 bytes an item. They issue a `DriftWarning`, or raise `ResultSetChanged`. None of
-            these can see that a record was missed, if as many came as went and none came twice.
+            keep all keys, about 120 bytes an item. They issue a `DriftWarning`, or raise
+            `ResultSetChanged`. None of these can see that a record was missed, if as many came as
+            went and none came twice.
             "repair" can: it reads pages that overlap, which may be larger than *page_size*, so
             that each record that stays, and is not itself moved, comes exactly once. It keeps
             keys and hashes, about 150 bytes an item, and cannot see a record that moves to a
@@ -114,6 +112,73 @@ class ListOptions(TypedDict, total=False):
     max_empty_pages: int
     on_invalid: OnInvalid | None
     numbers: Literal["float", "decimal"]
+
+
+def _path(given: object) -> Path:
+    if isinstance(given, str | os.PathLike) and isinstance(os.fspath(given), str):
+        return Path(given)
+    raise ConfigurationError(f"checkpoint must be the path of a file, not {given!r}")
+
+
+@frozen
+class Checkpoint:
+    """A file that holds one cursor. It is replaced atomically.
+
+    Attributes:
+        path: The file. Its directory must exist.
+    """
+
+    path: Path = field(converter=_path)
+
+    def load(self) -> str | None:
+        """Return the cursor that was saved last; None if there is none.
+
+        Raises:
+            ConfigurationError: The file is not text or cannot be read, or its directory
+                does not exist.
+        """
+        try:
+            with self.path.open(encoding="ascii") as file:
+                return file.read(LONGEST_CURSOR).strip() or None
+        except FileNotFoundError:
+            if not self.path.parent.is_dir():
+                raise ConfigurationError(
+                    f"checkpoint {self.path}: there is no directory {self.path.parent}; make it"
+                ) from None
+            return None
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"checkpoint {self.path} cannot be read: {error}") from None
+
+    def save(self, cursor: str) -> None:
+        """Save *cursor*; once this returns, it survives a power cut.
+
+        Raises:
+            ConfigurationError: The file cannot be written, or *cursor* is not a cursor.
+        """
+        new = self.path.with_name(f".{self.path.name}.{os.urandom(4).hex()}.new")
+        try:
+            with new.open("x", encoding="ascii") as file:
+                file.write(cursor)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self.path)
+            sync_directory(self.path.parent)
+        except (OSError, TypeError, ValueError) as error:  # full; no cursor; no path
+            with suppress(OSError, ValueError):  # on a disk that is read-only even this fails
+                new.unlink()
+            raise ConfigurationError(f"checkpoint {self.path} cannot be written: {error}") from None
+
+    def clear(self) -> None:
+        """Remove the file, so that the next run starts from the beginning.
+
+        Raises:
+            ConfigurationError: The file cannot be removed.
+        """
+        try:
+            self.path.unlink(missing_ok=True)
+        except (OSError, ValueError) as error:
+            what = f"checkpoint {self.path} cannot be removed: {error}"
+            raise ConfigurationError(what) from None
 
 
 @frozen(kw_only=True)
