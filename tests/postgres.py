@@ -52,7 +52,9 @@ class Server:
         self._control("stop", "-m", "immediate")
 
     def start(self) -> None:
-        self._control("start", "-w", "-o", f'-h "" -k {self._data}', "-l", str(self._data / "log"))
+        self._control(
+            "start", "-w", "-o", f'-F -h "" -k {self._data}', "-l", str(self._data / "log")
+        )
 
     def _control(self, *command: str) -> None:
         pg_ctl([*command], pgdata=self._data, user=self._server.system_user)
@@ -114,9 +116,9 @@ class Line:
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.silent = False
+        self.cut()
+        await asyncio.gather(*self._tasks)
 
     def cut(self) -> None:
         """End all connections."""
@@ -152,7 +154,7 @@ class Line:
             if is_answer and self.lose_answers:
                 self.lose_answers -= 1
                 raise ConnectionResetError
-            while self.silent:
+            while self.silent:  # noqa: ASYNC110 - a flag is plainer
                 await asyncio.sleep(0.01)
             to.write(data)
             await to.drain()

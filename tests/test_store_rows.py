@@ -282,7 +282,7 @@ class StoreMachine(RuleBasedStateMachine):
         state=st.none() | st.sampled_from(State),
         live=st.booleans(),
     )
-    def read(
+    def read(  # noqa: PLR0917 - conditions of one call
         self,
         data: Any,
         worker: int,
