@@ -35,14 +35,14 @@ from attrs import Factory, define, evolve, field, fields_dict
 
 from integration_sdk._http import requests, responses
 from integration_sdk._http.retry import RetryPolicy
-from integration_sdk._push2 import answers
-from integration_sdk._push2.coordinator import Coordinator
-from integration_sdk._push2.open_pushes import Follower
-from integration_sdk._push2.poller import Poller
-from integration_sdk._push2.push import Push as Handle
-from integration_sdk._store2.memory import MemoryRows
-from integration_sdk._store2.row import SETTLED, Row, State
-from integration_sdk._store2.store import Store
+from integration_sdk._push import answers
+from integration_sdk._push.coordinator import Coordinator
+from integration_sdk._push.open_pushes import Follower
+from integration_sdk._push.poller import Poller
+from integration_sdk._push.push import Push as Handle
+from integration_sdk._store.memory import MemoryRows
+from integration_sdk._store.row import SETTLED, Row, State
+from integration_sdk._store.store import Store
 from integration_sdk.errors import (
     AccountExpired,
     ClientClosed,
@@ -393,7 +393,7 @@ class History:
     _strangers: list[tuple[float, Any]] = Factory(list)
 
     def _lane(self) -> Any:
-        from integration_sdk._store2.row import Lane
+        from integration_sdk._store.row import Lane
 
         request = self.dice.choice(self.records)
         return Lane(request.company_id, request.connection_id, request.data_type)
@@ -531,7 +531,7 @@ class History:
                     task._log_destroy_pending = False  # type: ignore[attr-defined]
                     try:
                         task.get_coro().close()  # type: ignore[union-attr]
-                    except BaseException:  # noqa: S110, BLE001  # of a dead process
+                    except BaseException:  # noqa: S110  # of a dead process
                         pass
         self.loop.set_exception_handler(lambda *_: None)
         self.loop.close()

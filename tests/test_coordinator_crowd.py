@@ -15,14 +15,14 @@ from typing import Any, TypeVar
 
 import pytest
 from attrs import Factory, define
+from integration_sdk._push.options import Leave
 
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._push2.coordinator import Coordinator
-from integration_sdk._push2.options import Leave
-from integration_sdk._push2.push import PushEvent
+from integration_sdk._push.coordinator import Coordinator
+from integration_sdk._push.push import PushEvent
 from integration_sdk._store import SqliteJournal
-from integration_sdk._store2.row import Intent
+from integration_sdk._store.row import Intent
 from integration_sdk.errors import AnswerLost, ClientClosed, IntegrationError, JournalError, NotSent
 from integration_sdk.models import OutcomeStatus, PushRequest
 from tests.push_model import Model, error, request

@@ -17,9 +17,9 @@ from attrs import evolve
 
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._push2.coordinator import Coordinator
+from integration_sdk._push.coordinator import Coordinator
 from integration_sdk._store import SqliteJournal
-from integration_sdk._store2.row import Intent
+from integration_sdk._store.row import Intent
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import AnswerLost, ConfigurationError, JournalError, ReferenceConflict
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest

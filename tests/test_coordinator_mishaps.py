@@ -12,15 +12,15 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
+from integration_sdk._push.push_protocol import SNAPSHOT_PUSHES, PushProtocol
 
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
 from integration_sdk._push import answers, clock, reconcile
-from integration_sdk._push2.coordinator import FIVE_TIMES, Coordinator
-from integration_sdk._push2.push import Push, PushEvent
-from integration_sdk._push2.push_protocol import SNAPSHOT_PUSHES, PushProtocol
+from integration_sdk._push.coordinator import FIVE_TIMES, Coordinator
+from integration_sdk._push.push import Push, PushEvent
 from integration_sdk._store import KeyJournal, SqliteJournal
-from integration_sdk._store2.row import Intent, State
+from integration_sdk._store.row import Intent, State
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     AccountExpired,
@@ -440,7 +440,7 @@ async def test_a_list_is_taken_anew_before_its_pushes_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nobody's snapshot gets older than the pushes whose owners are remembered."""
-    monkeypatch.setattr("integration_sdk._push2.push_protocol.SNAPSHOT_PUSHES", 10)
+    monkeypatch.setattr("integration_sdk._push.push_protocol.SNAPSHOT_PUSHES", 10)
     model = Model(takes=lambda _: 0.0)
     async with coordinator(model) as pushes:
         await collect(pushes.run(requests(35)))

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from integration_sdk._push.places import Place, Places
 
 from integration_sdk import Client, OutcomeStatus, PushRequest
-from integration_sdk._push2.places import Place, Places
 from integration_sdk.sandbox import Company, Sandbox
 
 pytestmark = pytest.mark.virtual_time

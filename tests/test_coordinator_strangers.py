@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve
+from integration_sdk._push.tasks import this_task
 
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._push2.coordinator import Coordinator
-from integration_sdk._push2.tasks import this_task
+from integration_sdk._push.coordinator import Coordinator
 from integration_sdk.errors import AnswerLost, NotSent
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
 from tests.push_model import Model, error, request

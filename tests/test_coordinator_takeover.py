@@ -16,11 +16,11 @@ from msgspec import structs
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
 from integration_sdk._push import submissions
-from integration_sdk._push2.coordinator import Coordinator
-from integration_sdk._push2.push import PushEvent
-from integration_sdk._push2.table import new_intent
+from integration_sdk._push.coordinator import Coordinator
+from integration_sdk._push.push import PushEvent
+from integration_sdk._push.table import new_intent
 from integration_sdk._store import SqliteJournal
-from integration_sdk._store2.row import Intent, KeyClaimed, Lane, State
+from integration_sdk._store.row import Intent, KeyClaimed, Lane, State
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import AnswerLost, ClientClosed, ConfigurationError, JournalError
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest

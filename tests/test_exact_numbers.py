@@ -13,11 +13,11 @@ import pytest
 from integration_sdk import Client, OutcomeStatus, PushRequest
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._push2.answers import read_full
-from integration_sdk._push2.table import new_intent
+from integration_sdk._push.answers import read_full
+from integration_sdk._push.table import new_intent
 from integration_sdk._records.codec import decode_json, encode_value
 from integration_sdk._store import SqliteJournal
-from integration_sdk._store2.row import Lane
+from integration_sdk._store.row import Lane
 from integration_sdk.models import PushOperation
 from integration_sdk.sandbox import Sandbox
 from tests.push_model import Model

@@ -10,9 +10,9 @@ from attrs import evolve
 from msgspec import structs
 
 from integration_sdk._push import submissions
-from integration_sdk._push2.coordinator import Coordinator
-from integration_sdk._push2.table import new_intent
-from integration_sdk._store2.row import Lane, State
+from integration_sdk._push.coordinator import Coordinator
+from integration_sdk._push.table import new_intent
+from integration_sdk._store.row import Lane, State
 from integration_sdk.errors import AnswerLost, ConfigurationError, NotSent
 from integration_sdk.models import OutcomeStatus
 from tests.push_model import Model, error, request

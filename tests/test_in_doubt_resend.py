@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 from attrs import define, evolve
+from integration_sdk._push.effects import Ledger
 from msgspec import structs
 
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
 from integration_sdk._push import reconcile
-from integration_sdk._push2.effects import Ledger
-from integration_sdk._push2.evidence import Verdict
-from integration_sdk._push2.push import PushEvent
-from integration_sdk._push2.table import new_intent
+from integration_sdk._push.evidence import Verdict
+from integration_sdk._push.push import PushEvent
+from integration_sdk._push.table import new_intent
 from integration_sdk._store import SqliteJournal
-from integration_sdk._store2.row import Intent, Lane, Snapshot, State
+from integration_sdk._store.row import Intent, Lane, Snapshot, State
 from integration_sdk.errors import (
     AccountExpired,
     AnswerLost,

@@ -14,9 +14,9 @@ import pytest
 from msgspec import structs
 
 from integration_sdk._push import outcomes
-from integration_sdk._push2.coordinator import Coordinator
-from integration_sdk._push2.table import new_intent
-from integration_sdk._store2.row import DOUBTED, Lane, State
+from integration_sdk._push.coordinator import Coordinator
+from integration_sdk._push.table import new_intent
+from integration_sdk._store.row import DOUBTED, Lane, State
 from integration_sdk.errors import AnswerLost, PushInDoubt
 from integration_sdk.models import OutcomeStatus
 from tests.push_model import Model, error, request

@@ -11,9 +11,9 @@ from msgspec import structs
 
 from integration_sdk import Client
 from integration_sdk._push import submissions
-from integration_sdk._push2.table import new_intent
+from integration_sdk._push.table import new_intent
 from integration_sdk._store import SqliteJournal
-from integration_sdk._store2.row import Intent, Lane, State
+from integration_sdk._store.row import Intent, Lane, State
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError, InvalidRecord, ReferenceConflict
 from integration_sdk.models import OutcomeStatus, PushRequest

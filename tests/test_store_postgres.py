@@ -15,8 +15,8 @@ import asyncpg
 import pytest
 
 from integration_sdk import SharedRate
-from integration_sdk._store2.database import VERSION, migrate, migration
-from integration_sdk._store2.row import (
+from integration_sdk._store.database import VERSION, migrate, migration
+from integration_sdk._store.row import (
     Evidence,
     Fenced,
     KeyClaimed,
@@ -27,8 +27,8 @@ from integration_sdk._store2.row import (
     Stale,
     State,
 )
-from integration_sdk._store2.rows import Document, Rows
-from integration_sdk._store2.store import Store
+from integration_sdk._store.rows import Document, Rows
+from integration_sdk._store.store import Store
 from integration_sdk.errors import ConfigurationError, JournalError, StoreUnavailable
 from tests.postgres import Line, Server
 
@@ -150,8 +150,8 @@ async def test_who_is_cancelled_at_taking_or_ending_leaves_no_lease(url: str, tu
 
 CHILD = """
 import asyncio, sys
-from integration_sdk._store2.row import Fenced, Row, Lane, State
-from integration_sdk._store2.store import Store
+from integration_sdk._store.row import Fenced, Row, Lane, State
+from integration_sdk._store.store import Store
 
 async def main():
     async with Store(sys.argv[1]) as store:
@@ -631,7 +631,7 @@ async def test_a_lock_is_waited_for_within_patience(url: str) -> None:
         timed_out = (
             "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
         )
-        while not await sql(url, timed_out):
+        while not await sql(url, timed_out):  # noqa: ASYNC110 - of others
             await asyncio.sleep(0.01)
         await locker.close()
 

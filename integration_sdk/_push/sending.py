@@ -29,12 +29,12 @@ from integration_sdk._http.requests import Phase, Request
 from integration_sdk._http.responses import Failure, Reply, Response
 from integration_sdk._http.retry import RetryPolicy
 from integration_sdk._http.statuses import OFFLINE, Scope
-from integration_sdk._push2 import answers, outcomes
-from integration_sdk._push2.dispatcher import CANCELLED, Fresher, Moved
-from integration_sdk._push2.evidence import answers_another
-from integration_sdk._push2.push import Push
-from integration_sdk._push2.table import Event, SendResult, after, classify, sent_again
-from integration_sdk._store2.row import Evidence, KeyClaimed, Row, Snapshot, Stale, State
+from integration_sdk._push import answers, outcomes
+from integration_sdk._push.dispatcher import CANCELLED, Fresher, Moved
+from integration_sdk._push.evidence import answers_another
+from integration_sdk._push.push import Push
+from integration_sdk._push.table import Event, SendResult, after, classify, sent_again
+from integration_sdk._store.row import Evidence, KeyClaimed, Row, Snapshot, Stale, State
 from integration_sdk._system import current_task_cancelled
 from integration_sdk.errors import (
     AnswerLost,
@@ -48,8 +48,8 @@ from integration_sdk.errors import (
 from integration_sdk.models import PushOperation, PushRequest
 
 if TYPE_CHECKING:
-    from integration_sdk._push2.dispatcher import Dispatcher
-    from integration_sdk._push2.wire import Slot
+    from integration_sdk._push.dispatcher import Dispatcher
+    from integration_sdk._push.wire import Slot
 
 logger = logging.getLogger("integration_sdk.pushes")
 
@@ -165,11 +165,9 @@ class Sender:
     async def push(self, push: Push) -> Exception | None:
         """Put *push* on record, and send it unless it joins one that is there already.
 
-        It gets an outcome in any case. Returns what ``check`` raised, but for an
-        `IntegrationError`.
+        Returns what ``check`` raised, but for an `IntegrationError`.
         """
         d, company = self.dispatcher, push.request.company_id
-        d.handles.enter(push)
         d.crowd[company] += 1
         try:
             return await self._push(push)
