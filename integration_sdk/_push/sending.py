@@ -302,9 +302,11 @@ class Sender:
             made = d.store.decide(done, [structs.replace(row, parent=before.id)])
             if made is not None:
                 await d.committed(row.id, made)
-        except Stale:
+        except IntegrationError as error:
             d.handles.quit(push)
-            return False
+            if isinstance(error, Stale):
+                return False
+            raise
         d.arrive(done)
         return True
 
