@@ -598,14 +598,16 @@ class Dispatcher:
         self.settle(push, outcomes.refused(push.request, error))
 
     def leave(self, row: Row, error: IntegrationError) -> None:
-        """Follow *row* no more; it stays on record as it is."""
-        self._drop(row)
+        """Follow *row* no more; it stays on record as it is, and a rival if it may own a push."""
+        held = self.rows.get(row.id)
+        if held is None or not may_own_unclaimed(held):
+            self._drop(row)
         if row.key is not None:
             self.poller.unfollow(row.key, self)
         for push in self.handles.pop(row.id):
             if push.outcome is not None:
                 continue
-            if row.key is not None:
+            if row.key is not None or (row.state is State.QUEUED and self.store.durable):
                 self.settle(push, outcomes.pending(push.request, push.operation, error))
             elif row.state in {State.QUEUED, State.REFUSED}:
                 self.settle(push, outcomes.refused(push.request, error))

@@ -126,7 +126,8 @@ class Wire:
         """
         known = [frozenset(row.snapshot.keys if row.snapshot else ()) for row in rows]
         union = frozenset[str]().union(*known)
-        return await self._list(company_id, union, union.intersection(*known))
+        until = union if all(known) else frozenset[str]()  # else to its end
+        return await self._list(company_id, until, union.intersection(*known))
 
     async def _list(
         self, company_id: str, known: frozenset[str] | None, old: frozenset[str]
