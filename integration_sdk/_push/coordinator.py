@@ -279,8 +279,8 @@ class Coordinator:
         the outcome INVALID, and the run goes on.
 
         Leaving the loop early stops taking. What was taken by then is still sent, and the end
-        of the block treats it like any other push; to see those outcomes as well, keep the
-        return value and loop over it again.
+        of the block treats it like any other push. If you keep the return value, looping over
+        it again goes on where you left; until then it takes no more than ``max_open`` ahead.
 
         Args:
             requests: Any iterable, sync or async.
