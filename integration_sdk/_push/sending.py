@@ -302,9 +302,11 @@ class Sender:
             made = d.store.decide(done, [structs.replace(row, parent=before.id)])
             if made is not None:
                 await d.committed(row.id, made)
-        except Stale:
+        except IntegrationError as error:
             d.handles.quit(push)
-            return False
+            if isinstance(error, Stale):
+                return False
+            raise
         d.arrive(done)
         return True
 
@@ -343,7 +345,7 @@ class Sender:
             row, result = await self._transmit(row, call, more=more)
             if not (more and self._may_go_again(row) and self.policy.waits_for(result)):
                 return
-            if not await d.sleep(self._pause(attempt, result)):
+            if d.stopped or not await d.sleep(self._pause(attempt, result)):
                 continue
             if row.state is State.LOST:
                 await d.search.look(company, {})
@@ -379,7 +381,9 @@ class Sender:
         if d.store.shared and not d.handles.of(row.id):
             d.leave(row, NotSent(f"not sent: {LEFT_BEHIND}"))
             return
-        why = d.stopped or NotSent(f"not sent: {LEFT_BEHIND}")
+        why: IntegrationError = NotSent(f"not sent: {LEFT_BEHIND}")
+        if d.stopped and not d.closing.is_set():
+            why = d.stopped
         try:
             await d.step(row, Event.ABANDONED, fresher=why)
         except JournalError as error:
@@ -416,7 +420,7 @@ class Sender:
         try:
             async with d.wire.service.slot(call) as slot:
                 self.in_line.discard(task)
-                if d.closing.is_set():
+                if d.stopped or d.closing.is_set():
                     return row, _unsent(LEFT_BEHIND)
                 row = await d.step(
                     row,
