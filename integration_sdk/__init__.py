@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from integration_sdk._http import SharedRate as SharedRate
     from integration_sdk._http.requests import Priority as Priority
     from integration_sdk._http.retry import RetryPolicy as RetryPolicy
-    from integration_sdk._list.checkpoint import Checkpoint as Checkpoint
+    from integration_sdk._list.drift import Drift as Drift
+    from integration_sdk._list.drift import ListProgress as ListProgress
+    from integration_sdk._list.drift import ListReport as ListReport
+    from integration_sdk._list.pager import Checkpoint as Checkpoint
     from integration_sdk._list.pager import ListOptions as ListOptions
+    from integration_sdk._list.pager import ListPage as ListPage
     from integration_sdk._list.pager import Pager as Pager
-    from integration_sdk._list.readings import ListPage as ListPage
-    from integration_sdk._list.report import Drift as Drift
-    from integration_sdk._list.report import ListProgress as ListProgress
-    from integration_sdk._list.report import ListReport as ListReport
     from integration_sdk._lists import BankAccounts as BankAccounts
     from integration_sdk._lists import Listing as Listing
     from integration_sdk._options.check import Problem as Problem
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
     from integration_sdk._pull.pull import PullProgress as PullProgress
     from integration_sdk._pull.receipts import Receipt as Receipt
     from integration_sdk._pull.receipts import UnitReceipt as UnitReceipt
-    from integration_sdk._push2.coordinator import Coordinator as Coordinator
-    from integration_sdk._push2.push import PushProgress as PushProgress
-    from integration_sdk._push2.push import Push as Push
-    from integration_sdk._push2.push import PushEvent as PushEvent
+    from integration_sdk._push.coordinator import Coordinator as Coordinator
+    from integration_sdk._push.push import Push as Push
+    from integration_sdk._push.push import PushEvent as PushEvent
+    from integration_sdk._push.push import PushProgress as PushProgress
     from integration_sdk._resources import Companies as Companies
     from integration_sdk._resources import Company as Company
     from integration_sdk._resources import Profile as Profile
     from integration_sdk._resources import Pushes as Pushes
-    from integration_sdk._store2.store import Store as Store
+    from integration_sdk._store.store import Store as Store
     from integration_sdk._version import __version__ as __version__
     from integration_sdk.dialect import Dialect as Dialect
     from integration_sdk.dialect import Route as Route
@@ -120,17 +120,15 @@ _HOMES = {
         "_connections": "Connection",
         "_pull.pull": "Pull PullProgress",
         "_pull.receipts": "Receipt UnitReceipt",
-        "_push2.coordinator": "Coordinator",
-        "_push2.push": "Push PushEvent PushProgress",
+        "_push.coordinator": "Coordinator",
+        "_push.push": "Push PushEvent PushProgress",
         "_lists": "BankAccounts Listing",
-        "_list.checkpoint": "Checkpoint",
-        "_list.pager": "ListOptions Pager",
-        "_list.readings": "ListPage",
+        "_list.pager": "Checkpoint ListOptions ListPage Pager",
         "_resources": "Companies Company Profile Pushes",
-        "_store2.store": "Store",
+        "_store.store": "Store",
         "_options.form": "ControlKind FormControl",
         "_options.check": "Problem ProblemCode PushOptions Severity",
-        "_list.report": "Drift ListProgress ListReport",
+        "_list.drift": "Drift ListProgress ListReport",
         "_http.requests": "Priority",
         "_http.retry": "RetryPolicy",
         "_http": "CallInfo SessionStats SharedRate",
@@ -142,9 +140,9 @@ _HOMES = {
             "InternalServerError InvalidItem InvalidRecord JournalError JournalInUse "
             "MalformedResponse MethodNotAllowed NotFound NotSent PaginationError PaymentRequired "
             "PollingStopped PullError PushError PushFailed PushInDoubt PushingStopped "
-            "ReferenceConflict ResponseTooLarge ResultSetChanged ServiceUnavailable StoreUnavailable "
-            "SyncScheduleNotAllowed TooManyRequests TransportError Unauthorized UnsafeLink "
-            "WaitExpired"
+            "ReferenceConflict ResponseTooLarge ResultSetChanged ServiceUnavailable "
+            "StoreUnavailable SyncScheduleNotAllowed TooManyRequests TransportError Unauthorized "
+            "UnsafeLink WaitExpired"
         ),
         "models": (
             "ErrorBody Links OptionEntry OptionRule OptionRules OutcomeStatus Page "

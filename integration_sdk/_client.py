@@ -335,7 +335,7 @@ class Client:
         Raises:
             ConfigurationError: An option has a value that cannot work.
         """
-        from integration_sdk._push2.coordinator import (  # noqa: PLC0415 - for pushes only
+        from integration_sdk._push.coordinator import (  # noqa: PLC0415 - for pushes only
             FIVE_TIMES,
             Coordinator,
         )

@@ -129,7 +129,7 @@ class Pushes:
 
         Source: "Monitor pushes (polling)". Assumed: path and parameters.
         """
-        from integration_sdk._push2.answers import read_full  # noqa: PLC0415 - for pushes only
+        from integration_sdk._push.answers import read_full  # noqa: PLC0415 - for pushes only
 
         if options.get("changed_since") is None:
             options.setdefault("order_by", self._caller.dialect.newest_first)

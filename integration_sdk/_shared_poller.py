@@ -9,7 +9,7 @@ from attrs import define
 from integration_sdk._context import Caller
 
 if TYPE_CHECKING:
-    from integration_sdk._push2.poller import Poller
+    from integration_sdk._push.poller import Poller
 
 
 @define(eq=False)
@@ -24,7 +24,7 @@ class SharedPoller:
     def poller(self) -> Poller:
         """The poller that these clients share."""
         if self._made is None:
-            from integration_sdk._push2.poller import Poller  # noqa: PLC0415 - for pushes only
+            from integration_sdk._push.poller import Poller  # noqa: PLC0415 - for pushes only
 
             caller = self._caller
             self._made = Poller(

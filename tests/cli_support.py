@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from attrs import frozen
+from integration_sdk._push.options import CoordinatorOptions
 from rich.console import Console
 
 from integration_sdk import Client, PushRequest
-from integration_sdk._push.options import CoordinatorOptions
 from integration_sdk.cli._outcomes import Results
 from integration_sdk.cli._pushing import push, resume
 from integration_sdk.cli._records import Plan

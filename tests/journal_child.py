@@ -15,9 +15,10 @@ import time
 from pathlib import Path
 from random import Random
 
+from integration_sdk._store.file import JournalFile
+
 from integration_sdk._push.table import new_intent
 from integration_sdk._store import SqliteJournal
-from integration_sdk._store.file import JournalFile
 from integration_sdk._store.row import Intent, Lane, Snapshot, State
 
 LANE = Lane("company", "books", "invoices")

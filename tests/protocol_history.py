@@ -14,10 +14,6 @@ from random import Random
 from typing import Any
 
 from attrs import Factory, define, evolve, field
-
-from integration_sdk._http.requests import Phase
-from integration_sdk._http.retry import RetryPolicy
-from integration_sdk._push import effects, protocol, reconcile
 from integration_sdk._push.effects import (
     Commit,
     FindOwners,
@@ -29,6 +25,10 @@ from integration_sdk._push.effects import (
     Send,
     Sleep,
 )
+
+from integration_sdk._http.requests import Phase
+from integration_sdk._http.retry import RetryPolicy
+from integration_sdk._push import effects, protocol, reconcile
 from integration_sdk._push.table import DECIDABLE, DUTY, Duty, SendResult, new_intent
 from integration_sdk._store import KeyJournal
 from integration_sdk._store.row import Intent, Lane, Snapshot, State

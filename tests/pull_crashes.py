@@ -24,8 +24,8 @@ from typing import Any
 from attrs import define, field
 
 from integration_sdk import Client, PullError, Store
-from integration_sdk._store2.memory import MemoryDocuments
-from integration_sdk._store2.rows import Documents
+from integration_sdk._store.memory import MemoryDocuments
+from integration_sdk._store.rows import Documents
 from integration_sdk.sandbox import Sandbox
 from tests.pull_support import (
     Crash,

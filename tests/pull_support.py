@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 import pytest
 from attrs import define, field
 
-from integration_sdk._store2.memory import MemoryDocuments
-from integration_sdk._store2.rows import Document
+from integration_sdk._store.memory import MemoryDocuments
+from integration_sdk._store.rows import Document
 from integration_sdk.sandbox import DataSet, Sandbox
 from tests.postgres import Server
 

@@ -26,9 +26,9 @@ from attrs import Factory, define, field, frozen
 
 from integration_sdk._http.requests import Phase, Request
 from integration_sdk._http.responses import Failure, Reply, Response
-from integration_sdk._push2.search import BUDGET
-from integration_sdk._store2.memory import MemoryRows
-from integration_sdk._store2.row import Fenced, Lane, Row, State
+from integration_sdk._push.search import BUDGET
+from integration_sdk._store.memory import MemoryRows
+from integration_sdk._store.row import Fenced, Lane, Row, State
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import AnswerLost, JournalError, NotSent, TransportError
 from integration_sdk.testing import VirtualTimeLoop
@@ -262,9 +262,19 @@ class Weather:
     @property
     def fair(self) -> dict[str, Any]:
         """What changes when the weather clears: nothing goes wrong any more."""
-        names = (
-            "trouble crash disk unlisted lag cancels omits repeats shuffles freezes cuts".split()
-        )
+        names = [
+            "trouble",
+            "crash",
+            "disk",
+            "unlisted",
+            "lag",
+            "cancels",
+            "omits",
+            "repeats",
+            "shuffles",
+            "freezes",
+            "cuts",
+        ]
         return dict.fromkeys(names, 0.0)
 
 

@@ -35,14 +35,14 @@ from attrs import Factory, define, evolve, field, fields_dict
 
 from integration_sdk._http import requests, responses
 from integration_sdk._http.retry import RetryPolicy
-from integration_sdk._push2 import answers
-from integration_sdk._push2.coordinator import Coordinator
-from integration_sdk._push2.open_pushes import Follower
-from integration_sdk._push2.poller import Poller
-from integration_sdk._push2.push import Push as Handle
-from integration_sdk._store2.memory import MemoryRows
-from integration_sdk._store2.row import SETTLED, Row, State
-from integration_sdk._store2.store import Store
+from integration_sdk._push import answers
+from integration_sdk._push.coordinator import Coordinator
+from integration_sdk._push.open_pushes import Follower
+from integration_sdk._push.poller import Poller
+from integration_sdk._push.push import Push as Handle
+from integration_sdk._store.memory import MemoryRows
+from integration_sdk._store.row import SETTLED, Row, State
+from integration_sdk._store.store import Store
 from integration_sdk.errors import (
     AccountExpired,
     ClientClosed,
@@ -209,7 +209,8 @@ class Caller:
         wanted = [
             one
             for one in history.records
-            if again or one.reference not in {row.reference for row in history.journal.rows.values()}
+            if again
+            or one.reference not in {row.reference for row in history.journal.rows.values()}
         ]
         if history.weather.owners > 1 and not history.calm:
             wanted = [one for one in wanted if dice.random() < 0.7]
@@ -238,7 +239,9 @@ class Caller:
         assert self.pushes is not None
         await asyncio.sleep(dice.choice([0.0, 0.0, 1.0, 30.0]))
         try:
-            wait = dice.choice([None, None, None, 40.0])  # then nobody follows it until the next life
+            wait = dice.choice(
+                [None, None, None, 40.0]
+            )  # then nobody follows it until the next life
             wait = None if self.history.calm or self.history.weather.fileless else wait
             push = await self.pushes.submit(request, wait=wait)
         except IntegrationError as error:
@@ -369,7 +372,11 @@ class History:
                     dice.choice(companies),
                     "books",
                     dice.choice(["invoices", "bills"]),
-                    {"invoiceNumber": f"INV-{number}", "amount": 10.5 + number, "lines": [{"n": 1}]},
+                    {
+                        "invoiceNumber": f"INV-{number}",
+                        "amount": 10.5 + number,
+                        "lines": [{"n": 1}],
+                    },
                     reference=f"ref-{number}",
                     natural_key="invoiceNumber" if weather.natural else None,
                     record_id="rec-1" if dice.random() < 0.1 else None,
@@ -386,7 +393,7 @@ class History:
     _strangers: list[tuple[float, Any]] = Factory(list)
 
     def _lane(self) -> Any:
-        from integration_sdk._store2.row import Lane
+        from integration_sdk._store.row import Lane
 
         request = self.dice.choice(self.records)
         return Lane(request.company_id, request.connection_id, request.data_type)
@@ -440,9 +447,7 @@ class History:
         context = Context()
         context.run(OWNER.set, process)
         self.callers[process] = context.run(Caller, process, self)
-        process.tasks.add(
-            self.loop.create_task(self.callers[process].main(), context=context)
-        )
+        process.tasks.add(self.loop.create_task(self.callers[process].main(), context=context))
         if not (self.calm or self.weather.fileless) and self.dice.random() < 0.5:
             self.at(self.dice.choice([20.0, 60.0, 200.0]), partial(self._ask_to_leave, process))
 
@@ -526,7 +531,7 @@ class History:
                     task._log_destroy_pending = False  # type: ignore[attr-defined]
                     try:
                         task.get_coro().close()  # type: ignore[union-attr]
-                    except BaseException:  # noqa: S110, BLE001  # of a dead process
+                    except BaseException:  # noqa: S110  # of a dead process
                         pass
         self.loop.set_exception_handler(lambda *_: None)
         self.loop.close()
@@ -609,9 +614,7 @@ class Tally:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-def simulate(
-    seeds: range, owners: int = 1, *, stop_at: str | None = None, **weather: Any
-) -> Tally:
+def simulate(seeds: range, owners: int = 1, *, stop_at: str | None = None, **weather: Any) -> Tally:
     """Run the histories of these seeds, up to the first violation of the kind *stop_at*.
 
     *weather* overrides what the seed rolls.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from attrs import evolve, fields
 
-from integration_sdk._push2.push import Push
+from integration_sdk._push.push import Push
 from integration_sdk.models import (
     PushChange,
     PushOperation,

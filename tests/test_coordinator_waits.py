@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from integration_sdk._http.requests import Request
-from integration_sdk._push2.push import PushEvent
+from integration_sdk._push.push import PushEvent
 from integration_sdk._store import SqliteJournal
-from integration_sdk._store2.row import Intent, State
+from integration_sdk._store.row import Intent, State
 from integration_sdk.errors import AnswerLost, WaitExpired
 from integration_sdk.models import OutcomeStatus, PushOutcome
 from tests.push_model import Model, request

@@ -5,10 +5,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from integration_sdk._http.requests import Phase
-from integration_sdk._http.retry import RetryPolicy
-from integration_sdk._push import effects, protocol
 from integration_sdk._push.effects import (
     Commit,
     Ledger,
@@ -18,6 +14,10 @@ from integration_sdk._push.effects import (
     Send,
     Sleep,
 )
+
+from integration_sdk._http.requests import Phase
+from integration_sdk._http.retry import RetryPolicy
+from integration_sdk._push import effects, protocol
 from integration_sdk._push.table import Event, IllegalTransition, SendResult, classify, new_intent
 from integration_sdk._store.row import Intent, KeyClaimed, Lane, Snapshot, State
 from integration_sdk.errors import JournalError

@@ -8,9 +8,6 @@ import pytest
 from attrs import frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from integration_sdk._push import reconcile
-from integration_sdk._push.agreement import Echoes, Said
 from integration_sdk._push.effects import (
     Commit,
     FindOwners,
@@ -19,6 +16,9 @@ from integration_sdk._push.effects import (
     Policy,
     ReadSingly,
 )
+
+from integration_sdk._push import reconcile
+from integration_sdk._push.agreement import Echoes, Said
 from integration_sdk._push.evidence import ListedPushes, Verdict
 from integration_sdk._push.table import new_intent
 from integration_sdk._store.row import DOUBTED, Intent, Lane, Snapshot, State

@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 from attrs import Factory, define
-
-from integration_sdk._http.requests import Phase
-from integration_sdk._push import protocol, reconcile
 from integration_sdk._push.effects import (
     Commit,
     Effect,
@@ -21,6 +18,9 @@ from integration_sdk._push.effects import (
     ReadSingly,
     Send,
 )
+
+from integration_sdk._http.requests import Phase
+from integration_sdk._push import protocol, reconcile
 from integration_sdk._push.evidence import ListedPushes
 from integration_sdk._push.table import DUTY, Duty, SendResult, new_intent
 from integration_sdk._store import Journal, SqliteJournal

@@ -4,10 +4,10 @@ from collections.abc import Collection
 from typing import Any
 
 import pytest
+from integration_sdk._push.effects import Commit, Ledger, ListPushes, Policy, Sleep
 from msgspec import structs
 
 from integration_sdk._push import reconcile
-from integration_sdk._push.effects import Commit, Ledger, ListPushes, Policy, Sleep
 from integration_sdk._push.evidence import ListedPushes
 from integration_sdk._push.table import DECIDABLE, DUTY, Duty
 from integration_sdk._store.row import Intent, KeyClaimed, Snapshot, State

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import pytest
+from integration_sdk._push.effects import Ledger, Machine
 
 from integration_sdk._http.requests import Phase
 from integration_sdk._push import (
@@ -18,7 +19,6 @@ from integration_sdk._push import (
     table,
 )
 from integration_sdk._push.agreement import Echoes, Said
-from integration_sdk._push.effects import Ledger, Machine
 from integration_sdk._push.evidence import ListedPushes, Operation, Verdict
 from integration_sdk._push.table import Event, SendResult
 from integration_sdk._store.row import Intent, Snapshot, State

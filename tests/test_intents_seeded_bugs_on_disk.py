@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from integration_sdk._push.effects import Commit, Ledger, Machine
 from msgspec import structs
 
 from integration_sdk._push import protocol, reconcile, table
-from integration_sdk._push.effects import Commit, Ledger, Machine
 from integration_sdk._store import KeyJournal
 from integration_sdk._store.row import Intent, State
 from integration_sdk.errors import JournalError

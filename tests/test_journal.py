@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from integration_sdk._store.file import JournalFile
+from integration_sdk._store.reading import Filter
 from msgspec import structs
 
 from integration_sdk import Store
 from integration_sdk._push.table import new_intent
 from integration_sdk._store import Journal, KeyJournal, SqliteJournal
-from integration_sdk._store.file import JournalFile
-from integration_sdk._store.reading import Filter
 from integration_sdk._store.row import Evidence, Intent, KeyClaimed, Lane, Snapshot, State
 from integration_sdk.errors import JournalError, JournalInUse
 from tests.memory_journal import MemoryJournal

@@ -11,11 +11,11 @@ from random import Random
 from typing import Any
 
 import pytest
+from integration_sdk._store.file import JournalFile
+from integration_sdk._store.reading import JournalReader
 from msgspec import structs
 
 from integration_sdk._store import place, schema
-from integration_sdk._store.file import JournalFile
-from integration_sdk._store.reading import JournalReader
 from integration_sdk._store.row import Intent, KeyClaimed, Snapshot, State
 from integration_sdk.errors import JournalError
 from tests.journal_child import sending

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from integration_sdk._store.file import JournalFile
 
 from integration_sdk._store import schema
-from integration_sdk._store.file import JournalFile
 from integration_sdk.errors import JournalError, JournalInUse
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
 from tests.journal_child import sending

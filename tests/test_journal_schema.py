@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from integration_sdk._store.file import JournalFile
 
 from integration_sdk._store import JournalReader, SqliteJournal, schema
-from integration_sdk._store.file import JournalFile
 from integration_sdk._store.row import Intent, Snapshot, State
 from integration_sdk.errors import JournalError
 from tests.test_journal import acked, count, final, sending

@@ -18,8 +18,8 @@ from integration_sdk._http.hints import read_quota, read_retry_after, told_time
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response, read_error
 from integration_sdk._list.page import ItemReader
-from integration_sdk._push2.agreement import leaf, natural_value
-from integration_sdk._push2.answers import read_full
+from integration_sdk._push.agreement import leaf, natural_value
+from integration_sdk._push.answers import read_full
 from integration_sdk._records.codec import EARLIEST, LATEST, parse_utc
 from integration_sdk._records.shapes import read_operation
 from integration_sdk.models import OutcomeStatus, PushRequest

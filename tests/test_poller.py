@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from integration_sdk._push.effects import ListPushes
+from integration_sdk._push.push_list import MOST_PAGES, PushList
 
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
 from integration_sdk._push import poller as poller_module
-from integration_sdk._push2.effects import ListPushes
-from integration_sdk._push2.push_list import MOST_PAGES, PushList
 from integration_sdk.errors import (
     ApiError,
     ClientClosed,

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 from attrs import evolve
+from integration_sdk._push.push_list import PushList
 
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
 from integration_sdk._push import answers
-from integration_sdk._push2.push_list import PushList
 from integration_sdk.errors import MalformedResponse
 from integration_sdk.models import OutcomeStatus
 from tests.push_model import Model

@@ -13,14 +13,14 @@ from attrs import define
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from integration_sdk._push2.answers import read_full, read_rows
-from integration_sdk._push2.completion_times import (
+from integration_sdk._push.answers import read_full, read_rows
+from integration_sdk._push.completion_times import (
     MOST_COHORTS,
     REMEMBERED,
     CompletionTimes,
     Experience,
 )
-from integration_sdk._push2.open_pushes import (
+from integration_sdk._push.open_pushes import (
     ListPoll,
     OpenPush,
     Poll,
@@ -29,8 +29,8 @@ from integration_sdk._push2.open_pushes import (
     SinglePoll,
     sample,
 )
-from integration_sdk._push2.schedule import Schedule
-from integration_sdk._push2.worth import SLOWEST, ListCheck, next_poll, patience, tolerance
+from integration_sdk._push.schedule import Schedule
+from integration_sdk._push.worth import SLOWEST, ListCheck, next_poll, patience, tolerance
 from integration_sdk._records.codec import decode_json
 from integration_sdk._records.shapes import read_operation
 from integration_sdk.models import RecordRef
@@ -462,7 +462,7 @@ def test_what_a_push_changed_is_read_by_the_short_path(monkeypatch: pytest.Monke
     ref = {"id": "I-1", "dataType": "invoices"}
     shape = {"pushOperationKey": "k", "companyId": "c", "status": "Success"}
     raw = json.dumps({**shape, "changes": [{"type": "Created", "recordRef": ref}]}).encode()
-    monkeypatch.setattr("integration_sdk._push2.answers.read_operation", None)
+    monkeypatch.setattr("integration_sdk._push.answers.read_operation", None)
 
     [change] = read_full(raw).changes
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
 from integration_sdk._push import worth
-from integration_sdk._push2.completion_times import CompletionTimes
-from integration_sdk._push2.open_pushes import OpenPush, PolledCompany
+from integration_sdk._push.completion_times import CompletionTimes
+from integration_sdk._push.open_pushes import OpenPush, PolledCompany
 from tests.push_model import Model, error
 from tests.push_support import coordinator, requests
 

@@ -9,8 +9,8 @@ from attrs import define, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from integration_sdk._push2.open_pushes import Poll, Row, SinglePoll
-from integration_sdk._push2.schedule import Schedule
+from integration_sdk._push.open_pushes import Poll, Row, SinglePoll
+from integration_sdk._push.schedule import Schedule
 
 
 @define

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from integration_sdk._push.searches import Searches
 
 from integration_sdk._http.requests import Request
-from integration_sdk._push2.searches import Searches
 from integration_sdk.errors import AnswerLost
 from integration_sdk.models import OutcomeStatus
 from tests.push_model import Model, request

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 from msgspec import structs
 
-from integration_sdk._store2.database import Postgres
-from integration_sdk._store2.memory import MemoryRows
-from integration_sdk._store2.postgres import PostgresRows
-from integration_sdk._store2.row import (
+from integration_sdk._store.database import Postgres
+from integration_sdk._store.memory import MemoryRows
+from integration_sdk._store.postgres import PostgresRows
+from integration_sdk._store.row import (
     SETTLED,
     Evidence,
     Fenced,
@@ -34,8 +34,8 @@ from integration_sdk._store2.row import (
     State,
     Verdict,
 )
-from integration_sdk._store2.rows import Rows
-from integration_sdk._store2.sqlite import SqliteRows, SqliteThread
+from integration_sdk._store.rows import Rows
+from integration_sdk._store.sqlite import SqliteRows, SqliteThread
 from tests.postgres import Server
 
 T = TypeVar("T")
@@ -282,7 +282,7 @@ class StoreMachine(RuleBasedStateMachine):
         state=st.none() | st.sampled_from(State),
         live=st.booleans(),
     )
-    def read(
+    def read(  # noqa: PLR0917 - conditions of one call
         self,
         data: Any,
         worker: int,

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
 import pyarrow as pa
 
-from integration_sdk._list.readings import Items
 from integration_sdk._records.arrow import Batch, in_schema, read
 from integration_sdk._records.columns import NO_COLUMNS, Columns
 from integration_sdk.errors import InvalidItem
 
 
-async def batches(items: Items[bytes], rows: int, schema: Any) -> AsyncIterator[Any]:
+async def batches(items: AsyncGenerator[bytes], rows: int, schema: Any) -> AsyncGenerator[Any]:
     """Yield *items* in record batches of *rows*."""
     columns = NO_COLUMNS
     waiting: list[bytes] = []

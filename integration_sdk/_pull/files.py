@@ -36,7 +36,7 @@ from integration_sdk._pull.sink import Found, Packed
 from integration_sdk._pull.state import Unit
 from integration_sdk._pull.unit import Sums, UnitState, add_sums
 from integration_sdk._records.columns import Columns
-from integration_sdk._store2.row import Fenced
+from integration_sdk._store.row import Fenced
 from integration_sdk._system import sync_directory
 from integration_sdk.errors import ConfigurationError, PullError
 

@@ -16,8 +16,8 @@ from integration_sdk._pull.postgres import Postgres
 from integration_sdk._pull.pull import Pull, PullOptions
 from integration_sdk._pull.sink import Sink
 from integration_sdk._pull.state import Identity
-from integration_sdk._store2.rows import Documents
-from integration_sdk._store2.store import Store, is_url
+from integration_sdk._store.rows import Documents
+from integration_sdk._store.store import Store, is_url
 from integration_sdk.errors import ConfigurationError
 
 FORMATS: Final = ("ndjson", "parquet", "duckdb", "postgres")

@@ -28,7 +28,7 @@ from integration_sdk._pull.sink import Found, Packed
 from integration_sdk._pull.state import Unit
 from integration_sdk._pull.unit import Sums, UnitState
 from integration_sdk._records.columns import Columns, text_name
-from integration_sdk._store2.row import Fenced
+from integration_sdk._store.row import Fenced
 from integration_sdk.errors import ConfigurationError, PullError
 
 _TABLES: Final = f"""

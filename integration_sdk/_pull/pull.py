@@ -36,9 +36,9 @@ from integration_sdk._pull.unit import (
     with_part,
 )
 from integration_sdk._records.columns import Columns
-from integration_sdk._store2.row import Fenced
-from integration_sdk._store2.rows import Documents
-from integration_sdk._store2.waiting import to_the_end
+from integration_sdk._store.row import Fenced
+from integration_sdk._store.rows import Documents
+from integration_sdk._store.waiting import to_the_end
 from integration_sdk.errors import (
     ApiError,
     BadRequest,

@@ -20,8 +20,8 @@ from msgspec.structs import replace
 
 from integration_sdk._pull.unit import UnitState
 from integration_sdk._records.columns import NO_COLUMNS, Columns
-from integration_sdk._store2.row import Stale
-from integration_sdk._store2.rows import Document, Documents
+from integration_sdk._store.row import Stale
+from integration_sdk._store.rows import Document, Documents
 
 T = TypeVar("T")
 PULL: Final = "pull"

@@ -13,11 +13,11 @@ from uuid import uuid4
 from rich.console import Console
 
 from integration_sdk._http import requests
-from integration_sdk._push2.evidence import is_missing
-from integration_sdk._push2.table import Event, after, sent_again
-from integration_sdk._store2.database import without_password
-from integration_sdk._store2.row import Evidence, KeyClaimed, Row, State, Verdict
-from integration_sdk._store2.store import Store, is_url
+from integration_sdk._push.evidence import is_missing
+from integration_sdk._push.table import Event, after, sent_again
+from integration_sdk._store.database import without_password
+from integration_sdk._store.row import Evidence, KeyClaimed, Row, State, Verdict
+from integration_sdk._store.store import Store, is_url
 from integration_sdk.cli._display import say, show_table
 from integration_sdk.errors import ConfigurationError
 

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from integration_sdk._client import Client
 from integration_sdk._http import requests
-from integration_sdk._push2.coordinator import Coordinator
-from integration_sdk._push2.push import Push
+from integration_sdk._push.coordinator import Coordinator
+from integration_sdk._push.push import Push
 from integration_sdk.cli._journals import check_exists
 from integration_sdk.cli._outcomes import Results
 from integration_sdk.cli._records import Lines, Plan

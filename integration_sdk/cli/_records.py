@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, Final, Self
 import msgspec
 from attrs import Factory, define, frozen
 
-from integration_sdk._push2.agreement import value_at
+from integration_sdk._push.agreement import value_at
 from integration_sdk._records.codec import encode_sorted
 from integration_sdk.errors import ConfigurationError, InvalidRecord
 from integration_sdk.models import PushRequest

@@ -18,9 +18,9 @@ from attrs import Factory, define, field
 from rich.console import Console
 
 from integration_sdk._client import Client
-from integration_sdk._push2.coordinator import Coordinator
-from integration_sdk._push2.push import Push
-from integration_sdk._store2.store import Store
+from integration_sdk._push.coordinator import Coordinator
+from integration_sdk._push.push import Push
+from integration_sdk._store.store import Store
 from integration_sdk.cli._display import Bar, Board, say
 from integration_sdk.cli._journals import shown
 from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT, Results

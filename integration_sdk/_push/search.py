@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import Factory, define
 
-from integration_sdk._push2 import sending
-from integration_sdk._push2.evidence import (
+from integration_sdk._push import sending
+from integration_sdk._push.evidence import (
     Finding,
     Judging,
     Operation,
@@ -30,12 +30,12 @@ from integration_sdk._push2.evidence import (
     is_missing,
     sent_before,
 )
-from integration_sdk._push2.table import after
-from integration_sdk._store2.row import Row, State, Verdict
+from integration_sdk._push.table import after
+from integration_sdk._store.row import Row, State, Verdict
 from integration_sdk.errors import JournalError
 
 if TYPE_CHECKING:
-    from integration_sdk._push2.dispatcher import Dispatcher
+    from integration_sdk._push.dispatcher import Dispatcher
 
 logger = logging.getLogger("integration_sdk.pushes")
 
@@ -202,7 +202,12 @@ class Search:
             await self._read_mute(company_id, free)
             unclaimed = {key: one for key, one in free.items() if key not in d.keys}
             changes = judging.conclude(
-                d.rows, d.rivals, unclaimed, self.found, waited, policy.patience
+                d.rows,
+                d.rivals,
+                unclaimed,
+                found=self.found,
+                waited=waited,
+                patience=policy.patience,
             )
             news = [(after(row, event, **facts), None) for row, event, facts in changes]
             await d.write_all(news)

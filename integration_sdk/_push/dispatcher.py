@@ -29,13 +29,13 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, a
 
 from attrs import Factory, define, field
 
-from integration_sdk._push2 import outcomes
-from integration_sdk._push2.handles import Handles
-from integration_sdk._push2.outcomes import reasons
-from integration_sdk._push2.push import Push
-from integration_sdk._push2.table import Event, after, may_own_unclaimed, restarted
-from integration_sdk._push2.wire import Wire
-from integration_sdk._store2.row import (
+from integration_sdk._push import outcomes
+from integration_sdk._push.handles import Handles
+from integration_sdk._push.outcomes import reasons
+from integration_sdk._push.push import Push
+from integration_sdk._push.table import Event, after, may_own_unclaimed, restarted
+from integration_sdk._push.wire import Wire
+from integration_sdk._store.row import (
     SETTLED,
     Fenced,
     Lane,
@@ -44,20 +44,21 @@ from integration_sdk._store2.row import (
     Stale,
     State,
 )
-from integration_sdk._store2.rows import Rows
+from integration_sdk._store.rows import Rows
 from integration_sdk.errors import (
     ClientClosed,
     IntegrationError,
     JournalError,
     NotSent,
     PushingStopped,
+    fresh_copy,
 )
 from integration_sdk.models import OutcomeStatus, PushOperation, PushOutcome
 
 if TYPE_CHECKING:
-    from integration_sdk._push2.poller import Poller
-    from integration_sdk._push2.search import Search
-    from integration_sdk._push2.sending import Sender
+    from integration_sdk._push.poller import Poller
+    from integration_sdk._push.search import Search
+    from integration_sdk._push.sending import Sender
 
 logger = logging.getLogger("integration_sdk.pushes")
 P = ParamSpec("P")
@@ -315,6 +316,9 @@ class Dispatcher:
     def _lose(self, row: Row) -> None:
         if row.id in self.carried:
             return  # about to be sent again under its idempotency key
+        if self.over:
+            self.leave(row, _left())
+            return
         for push in self.handles.of(row.id):
             push._wake()
             self.handles.start_wait(push)
@@ -594,14 +598,16 @@ class Dispatcher:
         self.settle(push, outcomes.refused(push.request, error))
 
     def leave(self, row: Row, error: IntegrationError) -> None:
-        """Follow *row* no more; it stays on record as it is."""
-        self._drop(row)
+        """Follow *row* no more; it stays on record as it is, and a rival if it may own a push."""
+        held = self.rows.get(row.id)
+        if held is None or not may_own_unclaimed(held):
+            self._drop(row)
         if row.key is not None:
             self.poller.unfollow(row.key, self)
         for push in self.handles.pop(row.id):
             if push.outcome is not None:
                 continue
-            if row.key is not None:
+            if row.key is not None or (row.state is State.QUEUED and self.store.durable):
                 self.settle(push, outcomes.pending(push.request, push.operation, error))
             elif row.state in {State.QUEUED, State.REFUSED}:
                 self.settle(push, outcomes.refused(push.request, error))
@@ -629,14 +635,14 @@ class Dispatcher:
         error.__cause__ = crash
         if self.stopped is None:
             self.stop(error)
-        else:
+        elif self.stopped.__cause__ is not crash:  # else all who awaited one task report it
             logger.error("%s", error, exc_info=crash)
         self._leave_all(error)
 
-    def end_runs(self, error: BaseException) -> None:
+    def end_runs(self, error: IntegrationError) -> None:
         """End each run that still pulls with *error*."""
         for stop in tuple(self.runs):
-            stop(error)
+            stop(fresh_copy(error))
 
     def give_up(self, error: IntegrationError) -> tuple[str, ...]:
         """Stop following; open pushes get the outcome PENDING. Return their keys."""
@@ -695,7 +701,7 @@ class Dispatcher:
         try:
             return await asyncio.shield(result)
         except asyncio.CancelledError:
-            result.add_done_callback(_log_failure)
+            result.add_done_callback(log_failure)
             raise
 
     async def aclose(self) -> None:
@@ -722,9 +728,10 @@ async def _report(work: Coroutine[Any, Any, T], result: asyncio.Future[T]) -> No
         raise
 
 
-def _log_failure(result: asyncio.Future[Any]) -> None:
-    """Log an error that nobody awaits any more."""
-    if not result.cancelled() and (error := result.exception()):
+def log_failure(result: asyncio.Future[Any]) -> None:
+    """Log an error that nobody awaits any more, raised or returned."""
+    error = None if result.cancelled() else result.exception() or result.result()
+    if isinstance(error, Exception):
         logger.error("a push or a decision failed after its caller was cancelled: %r", error)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Collection, Sequence
 from typing import NamedTuple, Protocol
 
-from integration_sdk._store2.row import Row, State
+from integration_sdk._store.row import Row, State
 
 
 class Rows(Protocol):

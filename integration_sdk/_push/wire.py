@@ -19,9 +19,9 @@ from integration_sdk._http import requests, responses
 from integration_sdk._http.hints import told_time
 from integration_sdk._http.requests import Priority, Request
 from integration_sdk._http.responses import Reply, Response
-from integration_sdk._push2 import answers
-from integration_sdk._push2.evidence import ListedPushes, Operation
-from integration_sdk._store2.row import Row
+from integration_sdk._push import answers
+from integration_sdk._push.evidence import ListedPushes, Operation
+from integration_sdk._store.row import Row
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import IntegrationError
 from integration_sdk.models import PushOperation
@@ -126,7 +126,8 @@ class Wire:
         """
         known = [frozenset(row.snapshot.keys if row.snapshot else ()) for row in rows]
         union = frozenset[str]().union(*known)
-        return await self._list(company_id, union, union.intersection(*known))
+        until = union if all(known) else frozenset[str]()  # else to its end
+        return await self._list(company_id, until, union.intersection(*known))
 
     async def _list(
         self, company_id: str, known: frozenset[str] | None, old: frozenset[str]

@@ -1,1 +1,0 @@
-"""State that outlives a call, a block or a process: pushes, leases, limits, documents."""
