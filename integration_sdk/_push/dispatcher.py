@@ -301,9 +301,9 @@ class Dispatcher:
         for push in self.handles.of(row.id):
             if own is not None or push.key is None:
                 self._like = push._acknowledged(operation, self._like)
-            if own is not None:
-                self.handles.tell("sent", push)
             self.handles.start_wait(push)
+        if own is not None:
+            self.handles.tell_of(row.id, "sent")
         if operation.is_final:
             self.poller.remember(operation)
             self._end(row, operation)
@@ -322,7 +322,7 @@ class Dispatcher:
         for push in self.handles.of(row.id):
             push._wake()
             self.handles.start_wait(push)
-            self.handles.tell("doubted", push)
+        self.handles.tell_of(row.id, "doubted")
         self.search.seek(row.company)
 
     def tell(self, row: Row, fresher: Fresher = None) -> None:
@@ -348,9 +348,9 @@ class Dispatcher:
     @supervised
     def changed(self, key: str, operation: PushOperation) -> None:
         """Report a new status that is not final."""
-        for push in self.handles.of(self.keys[key]):
-            if push._changed(operation):
-                self.handles.tell("changed", push)
+        row_id = self.keys[key]
+        if any([push._changed(operation) for push in self.handles.of(row_id)]):
+            self.handles.tell_of(row_id, "changed")
 
     @supervised
     def ended(self, key: str, operation: PushOperation) -> None:
