@@ -320,10 +320,14 @@ class Dispatcher:
             self.leave(row, _left())
             return
         for push in self.handles.of(row.id):
-            push._wake()
-            self.handles.start_wait(push)
-            self.handles.tell("doubted", push)
+            self.doubted(push)
         self.search.seek(row.company)
+
+    def doubted(self, push: Push) -> None:
+        """Tell whoever waits for *push* that its answer was lost."""
+        push._wake()
+        self.handles.start_wait(push)
+        self.handles.tell("doubted", push)
 
     def tell(self, row: Row, fresher: Fresher = None) -> None:
         """Tell whoever waits for *row* how it stands; while in DOUBT it may still be found."""

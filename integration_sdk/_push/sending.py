@@ -287,8 +287,10 @@ class Sender:
                 d.handles.join(push, row.id)
                 if row.id not in d.rows and not d.company(row.company).is_ours:
                     d.heed(row)
-                elif row.id not in d.rows or row.state in {State.OPEN, State.LOST}:
+                elif row.id not in d.rows or row.state is State.OPEN:
                     d.arrive(row)
+                elif row.state is State.LOST and row.id not in d.carried:
+                    d.doubted(push)
             case State.DOUBT | State.CLOSED | State.REFUSED | State.FINAL:
                 d.settle(push, outcomes.standing(push.request, row, d.wire.dialect))
 
