@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from attrs import define, evolve
-from integration_sdk._push.effects import Ledger
 from msgspec import structs
 
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._push import reconcile
-from integration_sdk._push.evidence import Verdict
+from integration_sdk._push.evidence import is_missing, sent_before
 from integration_sdk._push.push import PushEvent
-from integration_sdk._push.table import new_intent
-from integration_sdk._store import SqliteJournal
-from integration_sdk._store.row import Intent, Lane, Snapshot, State
+from integration_sdk._push.table import new_row
+from integration_sdk._store.row import Lane, Row, Snapshot, State, Verdict
 from integration_sdk.errors import (
     AccountExpired,
     AnswerLost,
@@ -31,74 +28,49 @@ from integration_sdk.errors import (
 )
 from integration_sdk.models import OutcomeStatus, PushRequest
 from tests.push_model import Model, error, request
-from tests.push_support import collect, coordinator, requests
+from tests.push_support import Journal, collect, coordinator, requests
 
 LANE = Lane("company-0", "connection-0", "invoices")
-ABSENT = Verdict(State.ABSENT)
 NAMED = evolve(request(1), natural_key="number", reference="INV-1")
 
 
 # The rule
 
 
-def absent(name: str = "one", **facts: Any) -> Intent:
-    row = new_intent(LANE, b'{"number":1}', id=name, natural_key="number")
-    for state in (State.SENDING, State.AMBIGUOUS, State.ABSENT):
-        row = row.to(state)
-    return structs.replace(row, **facts)
-
-
-def known(*rows: Intent, said: Verdict | None = ABSENT) -> Ledger:
-    ledger = Ledger()
-    for row in rows:
-        ledger.note(row)
-        if said is not None:
-            ledger.concluded[row.id] = said
-    return ledger
+def absent(name: str = "one", **facts: Any) -> Row:
+    row = new_row(LANE, b'{"number":1}', id=name, natural_key="number")
+    return structs.replace(row.to(State.DOUBT, verdict=Verdict.ABSENT), **facts)
 
 
 def test_only_one_case_is_sent_again() -> None:
-    """ABSENT on record and in the last list, a create, its natural key, no unexplained push."""
-    unknown = Verdict(State.UNRESOLVED)
+    """ABSENT on record, a create, its natural key, no unexplained push."""
+    names = ("state", "verdict", "method", "natural_key", "payload", "candidates")
     cases = product(
-        State,
-        ("POST", "PUT"),
-        ("number", None),
-        (b"{}", None),
-        ((), ("k-1",)),
-        (ABSENT, None, unknown, evolve(unknown, candidates=("k-1",))),
+        State, (None, *Verdict), ("POST", "PUT"), ("number", None), (b"{}", None), ((), ("k-1",))
     )
 
-    def may(case: tuple[Any, ...]) -> bool:
-        *facts, said = case
-        names = ("state", "method", "natural_key", "payload", "candidates")
-        row = absent(**dict(zip(names, facts, strict=True)))
-        return reconcile.may_resend(known(row, said=said), row.id, transmissions=5)
+    missing = [case for case in cases if is_missing(absent(**dict(zip(names, case, strict=True))))]
 
-    assert [case for case in cases if may(case)] == [
-        (State.ABSENT, "POST", "number", b"{}", (), ABSENT)
-    ]
+    assert missing == [(State.DOUBT, Verdict.ABSENT, "POST", "number", b"{}", ())]
 
 
 @pytest.mark.parametrize("before", range(7))
-def test_what_was_sent_often_enough_is_left_to_the_caller(before: int) -> None:
+def test_what_was_sent_before_is_counted(before: int) -> None:
     """A service that swallows every request gets no more than so many."""
     sent = [
-        absent(f"{at}", state=State.DECIDED, decision="resend", parent=f"{at - 1}" if at else None)
+        absent(f"{at}", state=State.CLOSED, decision="resend", parent=f"{at - 1}" if at else None)
         for at in range(before)
     ]
     row = absent("last", parent=f"{before - 1}" if before else None)
 
-    may = reconcile.may_resend(known(*sent, row), "last", transmissions=5)
-
-    assert may is (before + 1 < 5)
+    assert sent_before(row, {one.id: one for one in (*sent, row)}) == before + 1
 
 
 def test_a_correction_begins_to_count_anew() -> None:
     """What was refused under the reference before was no transmission of this record."""
     row = absent(parent="refused, and settled")
 
-    assert reconcile.may_resend(known(row), row.id, transmissions=2)
+    assert sent_before(row, {row.id: row}) == 1
 
 
 # The journey
@@ -142,23 +114,15 @@ def posts(model: Model) -> int:
     return model.counts["push.create"]
 
 
-async def rows(path: Path) -> list[Intent]:
-    journal = await SqliteJournal.open(path)
-    try:
-        return list(await journal.rows())
-    finally:
-        await journal.close()
-
-
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("durable", [True, False])
-async def test_what_never_arrived_is_sent_once_more(tmp_path: Path, durable: bool) -> None:
+async def test_what_never_arrived_is_sent_once_more(durable: bool) -> None:
     """The push that was submitted succeeds, as the one push that there is; all on record."""
-    model, path, told = losing("never arrives"), tmp_path / "pushes.db", list[str]()
-    options: dict[str, Any] = {"journal": path} if durable else {}
+    model, journal, told = losing("never arrives"), Journal(), Counter[tuple[str, int]]()
+    options: dict[str, Any] = {"journal": journal} if durable else {}
 
     def tell(event: PushEvent) -> None:
-        told.append(event.what)
+        told[event.what, id(event.push)] += 1
 
     async with coordinator(model, in_doubt="resend", on_event=tell, **options) as pushes:
         push = await pushes.submit(NAMED)
@@ -170,11 +134,11 @@ async def test_what_never_arrived_is_sent_once_more(tmp_path: Path, durable: boo
     assert outcome.status is OutcomeStatus.SUCCESS
     assert [held.key for held in model.by_key.values()] == [outcome.key]
     assert posts(model) == 2
-    assert told.count("doubted") == 1
-    assert told.count("sent") == 1
+    whats = "doubted", "sent", "ended"
+    assert told == Counter((what, id(one)) for what in whats for one in {push, twin})
     if durable:
-        first, second = sorted(await rows(path), key=lambda row: row.parent is not None)
-        assert (first.state, first.decision) == (State.DECIDED, "resend")
+        first, second = await journal.rows.rows()
+        assert (first.state, first.decision) == (State.CLOSED, "resend")
         assert (second.state, second.parent, second.key) == (State.FINAL, first.id, outcome.key)
 
 
@@ -305,18 +269,18 @@ async def test_a_run_that_has_stopped_sends_nothing_again() -> None:
 
 
 @pytest.mark.virtual_time
-@pytest.mark.parametrize("state", [State.SENDING, State.AMBIGUOUS, State.ABSENT])
+@pytest.mark.parametrize("state", [State.SENDING, State.LOST, State.DOUBT])
 @pytest.mark.parametrize("arrived", [False, True])
-async def test_a_crash_leaves_the_same_to_do(tmp_path: Path, state: State, arrived: bool) -> None:
+async def test_a_crash_leaves_the_same_to_do(state: State, arrived: bool) -> None:
     """Wherever the run before ended: sent again if the lists show nothing now either."""
-    path, model = tmp_path / "pushes.db", Model(lambda _: 0.0)
-    intent = structs.replace(absent(), state=state, snapshot=Snapshot(frozenset()), attempts=1)
-    journal = await SqliteJournal.open(path)
-    await journal.commit([intent])
-    await journal.close()
+    journal, model = Journal(), Model(lambda _: 0.0)
+    verdict = Verdict.ABSENT if state is State.DOUBT else None
+    snapshot = Snapshot(frozenset(), id="snapshot")
+    row = absent(state=state, verdict=verdict, snapshot=snapshot, attempts=1)
+    await journal.rows.add([row])
     if arrived:
         model.add(*LANE, {"number": 1})
-    async with coordinator(model, journal=path, in_doubt="resend") as pushes:
+    async with coordinator(model, journal=journal, in_doubt="resend") as pushes:
         (recovered,) = pushes.recovered
         outcome = await recovered
 
@@ -326,20 +290,16 @@ async def test_a_crash_leaves_the_same_to_do(tmp_path: Path, state: State, arriv
 
 
 @pytest.mark.virtual_time
-async def test_a_decision_that_is_not_recorded_sends_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_decision_that_is_not_recorded_sends_nothing() -> None:
     """On record or not at all: a full disk leaves the push in doubt."""
-    commit = SqliteJournal.commit
 
-    async def full(self: SqliteJournal, new: Any) -> None:
-        if any(row.decision for row in new):
+    def is_full(rows: Sequence[Row]) -> None:
+        if any(row.decision for row in rows):
             raise JournalError("the disk is full")
-        await commit(self, new)
 
-    monkeypatch.setattr(SqliteJournal, "commit", full)
-    model = losing("never arrives")
-    async with coordinator(model, in_doubt="resend", journal=tmp_path / "pushes.db") as pushes:
+    model, journal = losing("never arrives"), Journal()
+    journal.before_write = is_full
+    async with coordinator(model, in_doubt="resend", journal=journal) as pushes:
         outcome = await (await pushes.submit(NAMED))
 
     assert outcome.status is OutcomeStatus.IN_DOUBT
