@@ -290,7 +290,7 @@ class Sender:
                     d.heed(row)
                 elif row.id not in d.rows or row.state is State.OPEN:
                     d.arrive(row)
-                elif row.state is State.LOST:
+                elif row.state is State.LOST and row.id not in d.carried:
                     d.handles.start_wait(push)
             case State.DOUBT if waits:  # it is looked for once more
                 d.handles.join(push, row.id)
