@@ -33,7 +33,6 @@ from integration_sdk._store.row import (
     Stale,
     State,
     Verdict,
-    indexed,
 )
 from integration_sdk._store.rows import Rows
 from integration_sdk._store.sqlite import SqliteRows, SqliteThread
@@ -177,9 +176,6 @@ class StoreMachine(RuleBasedStateMachine):
         self.ended()
         self.runner.close()
 
-    def before_take(self, company: str) -> None:
-        """See to it that a lease has expired."""
-
     def ended(self) -> None:
         """Clean up when all workers have ended."""
 
@@ -270,7 +266,6 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(worker=st.integers(0, 9), company=st.sampled_from(COMPANIES))
     def take(self, worker: int, company: str) -> None:
         worker %= self.workers
-        self.before_take(company)
 
         got = self.run(self.stores[worker].take(company))
 
@@ -384,20 +379,9 @@ class Database(StoreMachine):
 
     @rule()
     def all_leases_expire(self) -> None:
+        query = "UPDATE integration_sdk.workers SET until = '-infinity'"
+        self.run(execute(self.url, query))
         self.model.expired = set(self.model.alive)
-
-    def before_take(self, company: str) -> None:
-        if self.model.owner.get(company) in self.model.expired:  # its heart may have beaten since
-            self.run(self.expire(company))
-
-    async def expire(self, company: str) -> None:
-        db = await asyncpg.connect(self.url)
-        query = """
-            UPDATE integration_sdk.workers SET until = '-infinity' WHERE holder IN
-                (SELECT holder FROM integration_sdk.leases WHERE scope = $1 AND company = $2)
-        """
-        await db.execute(query, self.scope, indexed(company))
-        await db.close()
 
     def ended(self) -> None:
         for one in self.databases:
@@ -409,7 +393,23 @@ async def new_database(postgres: Server) -> str:
     database = Postgres(url, 30.0)
     await database.reserve("calls", 1, 1.0, 1)
     await database.aclose()
+    await execute(url, STAYS_DEAD)
     return url
+
+
+STAYS_DEAD = """
+    CREATE FUNCTION stay_dead() RETURNS trigger LANGUAGE plpgsql AS
+        $$BEGIN NEW.until := '-infinity'; RETURN NEW; END$$;
+    CREATE TRIGGER stay_dead BEFORE UPDATE ON integration_sdk.workers FOR EACH ROW
+        WHEN (OLD.until = '-infinity') EXECUTE FUNCTION stay_dead();
+"""
+"""A heart that beats on does not bring an expired lease back."""
+
+
+async def execute(url: str, query: str) -> None:
+    db = await asyncpg.connect(url)
+    await db.execute(query)
+    await db.close()
 
 
 @pytest.fixture
