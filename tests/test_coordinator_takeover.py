@@ -15,12 +15,12 @@ from msgspec import structs
 
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._push import submissions
+from integration_sdk._push import outcomes
 from integration_sdk._push.coordinator import Coordinator
 from integration_sdk._push.push import PushEvent
-from integration_sdk._push.table import new_intent
+from integration_sdk._push.table import new_row
 from integration_sdk._store import SqliteJournal
-from integration_sdk._store.row import Intent, KeyClaimed, Lane, State
+from integration_sdk._store.row import KeyClaimed, Lane, Row, State
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import AnswerLost, ClientClosed, ConfigurationError, JournalError
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
@@ -49,10 +49,10 @@ def answering(says: Callable[[], Response | BaseException | None]) -> Model:
     return Model(answer=answer)
 
 
-async def left_behind(journal: Path, **facts: Any) -> Intent:
+async def left_behind(journal: Path, **facts: Any) -> Row:
     """Put RECORD on record as a crash leaves it."""
-    call = submissions.to_request(Dialect.document(), RECORD, RECORD.record, None)
-    row = structs.replace(submissions.intend(RECORD, call, "old", None), **facts)
+    call = outcomes.to_request(Dialect.document(), RECORD, RECORD.record, None)
+    row = structs.replace(outcomes.intend(RECORD, call, "old", None), **facts)
     disk = await SqliteJournal.open(journal)
     await disk.commit([row])
     await disk.close()
@@ -64,7 +64,7 @@ async def pushed(pushes: Coordinator, one: PushRequest = RECORD) -> PushOutcome:
         return await (await pushes.submit(one))
 
 
-async def rows(journal: Path) -> list[Intent]:
+async def rows(journal: Path) -> list[Row]:
     disk = await SqliteJournal.open(journal)
     found = await disk.rows()
     await disk.close()
@@ -309,7 +309,7 @@ async def test_what_an_account_that_ended_kept_from_being_sent_stays_unsent(jour
     """A recovered push that was told to be REJECTED does not go out with a later run."""
     lane = Lane("company-0", "connection-0", "invoices")
     file = await SqliteJournal.open(journal)
-    await file.commit([new_intent(lane, b'{"number": %d}' % n, id=str(n)) for n in range(3)])
+    await file.commit([new_row(lane, b'{"number": %d}' % n, id=str(n)) for n in range(3)])
     await file.close()
     expired = error(402, "Your account has expired")
     model = Model(answer=lambda call: expired if call.operation == "push.create" else None)

@@ -19,9 +19,9 @@ from integration_sdk._http.responses import Response
 from integration_sdk._push import reconcile
 from integration_sdk._push.evidence import Verdict
 from integration_sdk._push.push import PushEvent
-from integration_sdk._push.table import new_intent
+from integration_sdk._push.table import new_row
 from integration_sdk._store import SqliteJournal
-from integration_sdk._store.row import Intent, Lane, Snapshot, State
+from integration_sdk._store.row import Lane, Row, Snapshot, State
 from integration_sdk.errors import (
     AccountExpired,
     AnswerLost,
@@ -41,14 +41,14 @@ NAMED = evolve(request(1), natural_key="number", reference="INV-1")
 # The rule
 
 
-def absent(name: str = "one", **facts: Any) -> Intent:
-    row = new_intent(LANE, b'{"number":1}', id=name, natural_key="number")
+def absent(name: str = "one", **facts: Any) -> Row:
+    row = new_row(LANE, b'{"number":1}', id=name, natural_key="number")
     for state in (State.SENDING, State.AMBIGUOUS, State.ABSENT):
         row = row.to(state)
     return structs.replace(row, **facts)
 
 
-def known(*rows: Intent, said: Verdict | None = ABSENT) -> Ledger:
+def known(*rows: Row, said: Verdict | None = ABSENT) -> Ledger:
     ledger = Ledger()
     for row in rows:
         ledger.note(row)
@@ -142,7 +142,7 @@ def posts(model: Model) -> int:
     return model.counts["push.create"]
 
 
-async def rows(path: Path) -> list[Intent]:
+async def rows(path: Path) -> list[Row]:
     journal = await SqliteJournal.open(path)
     try:
         return list(await journal.rows())

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from integration_sdk._push import outcomes
 from integration_sdk._push.coordinator import Coordinator
-from integration_sdk._push.table import new_intent
+from integration_sdk._push.table import new_row
 from integration_sdk._store.row import DOUBTED, Lane, State
 from integration_sdk.errors import AnswerLost, PushInDoubt
 from integration_sdk.models import OutcomeStatus
@@ -67,7 +67,7 @@ async def test_the_example_of_decide_runs(tmp_path: Path, found_later: bool) -> 
 def test_a_doubt_says_what_the_lists_have_shown(state: State, candidates: tuple[str, ...]) -> None:
     """Candidates first; that no list shows it only where lists were read that would have."""
     row = structs.replace(
-        new_intent(Lane("c", "b", "invoices"), b"{}", id="i"), state=state, candidates=candidates
+        new_row(Lane("c", "b", "invoices"), b"{}", id="i"), state=state, candidates=candidates
     )
 
     told = str(outcomes.in_doubt(request(), row).error)

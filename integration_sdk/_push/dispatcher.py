@@ -51,6 +51,7 @@ from integration_sdk.errors import (
     JournalError,
     NotSent,
     PushingStopped,
+    fresh_copy,
 )
 from integration_sdk.models import OutcomeStatus, PushOperation, PushOutcome
 
@@ -638,10 +639,10 @@ class Dispatcher:
             logger.error("%s", error, exc_info=crash)
         self._leave_all(error)
 
-    def end_runs(self, error: BaseException) -> None:
+    def end_runs(self, error: IntegrationError) -> None:
         """End each run that still pulls with *error*."""
         for stop in tuple(self.runs):
-            stop(error)
+            stop(fresh_copy(error))
 
     def give_up(self, error: IntegrationError) -> tuple[str, ...]:
         """Stop following; open pushes get the outcome PENDING. Return their keys."""
