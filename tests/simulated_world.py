@@ -201,6 +201,10 @@ class Weather:
     unheard: Chance that a notification of the shared store is lost.
     resends: The caller lets us send again what no list shows.
     polls: Whether the package's poller polls; else a stub of its interface that costs little.
+    trip: The longest trip to the shared store, in seconds.
+    undated: The service tells no times of its answers.
+    fate: The one trouble that there is.
+    late_old: Strangers' pushes of just before the first snapshot, which lists show late.
     """
 
     lag: float = 0.0
@@ -228,6 +232,10 @@ class Weather:
     unheard: float = 0.0
     resends: bool = False
     polls: bool = False
+    trip: float = 0.04
+    undated: bool = False
+    fate: str | None = None
+    late_old: int = 0
     patience: float = 15.0
 
     @classmethod
@@ -256,6 +264,8 @@ class Weather:
             unheard=dice.choice([0.0, 0.3, 1.0]),
             resends=dice.random() < 0.2,
             polls=dice.random() < 0.1,
+            trip=dice.choice([0.04, 0.6, 6.0]),
+            undated=dice.random() < 0.2,
             patience=dice.choice([5.0, 15.0, 30.0]),
         )
 
@@ -400,6 +410,8 @@ class Service:
         return self.history.weather
 
     def headers(self, **headers: str) -> dict[str, str]:
+        if self.weather.undated:
+            return headers
         told = BEGAN + timedelta(seconds=self.now() + self.clock)
         return {"Date": format_datetime(told, usegmt=True), **headers}
 
@@ -425,7 +437,8 @@ class Service:
     def receive(self, sent: Sent, answer: Callable[[Reply], None]) -> None:
         """Let one transmission have its fate."""
         dice, at = self.dice, self.history.at
-        fate = dice.choice(TROUBLES) if dice.random() < self.weather.trouble else FAIR
+        troubles = [one for one in TROUBLES if self.weather.fate in {None, one.name}]
+        fate = dice.choice(troubles) if dice.random() < self.weather.trouble else FAIR
         self.fates[fate.name] += 1
         if fate.name == "late request":
             at(10.0, lambda: answer(_lost(self, None, sent)))
@@ -767,9 +780,9 @@ class Disk:
         await self.inner.release()
 
 
-def _trip(dice: Random) -> float:
-    """Seconds that a statement or its answer is on its way."""
-    return dice.choice([0.005, 0.01, 0.02, 0.04, 0.6])
+def _trip(history: History) -> float:
+    """Return the seconds that a statement or its answer is on its way."""
+    return history.dice.choice([0.005, 0.01, 0.02, 0.04, history.weather.trip])
 
 
 class Lease(NamedTuple):
@@ -854,7 +867,7 @@ class SharedRows:
         process.may_crash()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         now, dice = history.now(), history.dice
-        trip = _trip(dice)
+        trip = _trip(history)
         if process.cut_off <= now:
             history.at(trip, lambda: self._perform(future, do))
         elif dice.random() < 0.3:  # the connection broke with the answer on its way
@@ -877,7 +890,7 @@ class SharedRows:
         if delay > PATIENCE:
             self.process.history.at(PATIENCE, lambda: self._fail(future))
         else:
-            delay = max(_trip(self.process.history.dice), delay)
+            delay = max(_trip(self.process.history), delay)
             self.process.history.at(delay, lambda: self._deliver(future, result))
 
     def _deliver(self, future: asyncio.Future[Any], result: Any) -> None:
