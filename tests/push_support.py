@@ -2,18 +2,66 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from integration_sdk._push.coordinator import Coordinator
 from integration_sdk._push.poller import Poller
+from integration_sdk._store.memory import MemoryRows
+from integration_sdk._store.row import Row
+from integration_sdk._store.store import Store
 from integration_sdk.dialect import Dialect
 from integration_sdk.models import PushOutcome, PushRequest
 from tests.push_model import Model, request
 
 DOCUMENT = Dialect.document()
+T = TypeVar("T")
+
+
+class Journal(Store):
+    """A store without a disk that keeps everything, and whose writes a test may hold up or refuse.
+
+    Attributes:
+        before_write: Called with the rows of each write. It may raise; what it returns is awaited.
+        rows: What is on record.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before_write: Callable[[Sequence[Row]], Awaitable[None] | None] = lambda _: None
+        self.rows = _KeptRows(self)
+
+    async def lend(self, *, base_url: str | None = None, dialect: str = "") -> MemoryRows:
+        return self.rows
+
+
+class _KeptRows(MemoryRows):
+    """Rows whose writes go on when their caller is cancelled, as those of a file do."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(durable=True)
+        self._journal = journal
+
+    def add(self, rows: Sequence[Row]) -> Awaitable[list[Row]]:  # type: ignore[override]
+        return self._written(rows, lambda: MemoryRows.add(self, rows))
+
+    def put(self, rows: Sequence[Row], add: Sequence[Row] = ()) -> Awaitable[None]:  # type: ignore[override]
+        return self._written([*rows, *add], lambda: MemoryRows.put(self, rows, add))
+
+    def decide(self, row: Row, add: Sequence[Row] = ()) -> Awaitable[None]:  # type: ignore[override]
+        return self.put([row], add)
+
+    def _written(self, rows: Sequence[Row], write: Callable[[], T]) -> asyncio.Future[T]:
+        async def commit() -> T:
+            held_up = self._journal.before_write(rows)
+            if held_up is not None:
+                await held_up
+            return write()
+
+        return asyncio.ensure_future(commit())
 
 
 def poller(model: Model, **options: Any) -> Poller:

@@ -58,7 +58,8 @@ class Model:
     keys: dict[str, str] = Factory(dict)  # who owns them
     owner: dict[str, int] = Factory(dict)  # worker by company
     thinks: set[tuple[int, str]] = Factory(set)  # workers that think to have the lease
-    expired: set[int] = Factory(set)  # workers whose leases may be taken
+    alive: set[int] = Factory(set)  # workers that have begun to renew their leases
+    expired: set[int] = Factory(set)  # those of them whose leases may be taken
 
     def add(self, rows: Sequence[Row]) -> list[Row]:
         return [self._added(row) for row in rows]
@@ -111,6 +112,7 @@ class Model:
         owner = self.owner.get(company, worker)
         if (worker, company) in self.thinks:
             return []
+        self.alive.add(worker)
         if owner not in self.expired | {worker}:
             return None
         self.owner[company] = worker
@@ -132,6 +134,7 @@ class Model:
     def release(self, worker: int) -> None:
         self.owner = {one: other for one, other in self.owner.items() if other != worker}
         self.thinks = {one for one in self.thinks if one[0] != worker}
+        self.alive.discard(worker)
         self.expired.discard(worker)
         if not self.keeps:
             self.rows.clear()
@@ -170,7 +173,11 @@ class StoreMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         for one in range(len(self.stores)):
             self.run(self.close(one))
+        self.ended()
         self.runner.close()
+
+    def ended(self) -> None:
+        """Clean up when all workers have ended."""
 
     def run(self, work: Awaitable[T]) -> T:
         async def done() -> T:
@@ -275,7 +282,7 @@ class StoreMachine(RuleBasedStateMachine):
         state=st.none() | st.sampled_from(State),
         live=st.booleans(),
     )
-    def read(
+    def read(  # noqa: PLR0917 - conditions of one call
         self,
         data: Any,
         worker: int,
@@ -355,8 +362,7 @@ class File(StoreMachine):
     async def close(self, worker: int) -> None:
         await self.files[worker].close()
 
-    def teardown(self) -> None:
-        super().teardown()
+    def ended(self) -> None:
         self.folder.cleanup()
 
 
@@ -381,18 +387,25 @@ class Database(StoreMachine):
             await db.close()
 
         self.run(expire())
-        self.model.expired = set(range(self.workers))
+        self.model.expired = set(self.model.alive)
 
-    def teardown(self) -> None:
+    def ended(self) -> None:
         for one in self.databases:
             self.run(one.aclose())
-        super().teardown()
+
+
+async def new_database(postgres: Server) -> str:
+    url = await postgres.new_database()
+    database = Postgres(url, 30.0)
+    await database.reserve("calls", 1, 1.0, 1)
+    await database.aclose()
+    return url
 
 
 @pytest.fixture
 def database(postgres: Server) -> type[StoreMachine]:
     class InDatabase(Database):
-        url = asyncio.run(postgres.new_database())
+        url = asyncio.run(new_database(postgres))
 
     return InDatabase
 
@@ -407,7 +420,7 @@ def test_a_store_keeps_its_promises(
     run_state_machine_as_test(
         machine or request.getfixturevalue("database"),
         settings=settings(
-            max_examples=60,
+            max_examples=40,
             stateful_step_count=30,
             deadline=None,
             phases=[Phase.generate],

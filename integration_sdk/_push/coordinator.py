@@ -22,7 +22,7 @@ from integration_sdk._checks import is_number, one_of, seconds, true_or_false, w
 from integration_sdk._http import requests
 from integration_sdk._http.retry import RetryPolicy
 from integration_sdk._push import outcomes
-from integration_sdk._push.dispatcher import Dispatcher
+from integration_sdk._push.dispatcher import Dispatcher, log_failure
 from integration_sdk._push.evidence import in_lane
 from integration_sdk._push.handles import Handles
 from integration_sdk._push.outcomes import checked
@@ -33,7 +33,7 @@ from integration_sdk._push.search import Search
 from integration_sdk._push.sending import CheckRecord, Policy, Sender
 from integration_sdk._push.table import Event, after
 from integration_sdk._push.wire import Service, Wire
-from integration_sdk._store.row import Evidence, KeyClaimed, Row, State
+from integration_sdk._store.row import Evidence, KeyClaimed, Row, Stale, State
 from integration_sdk._store.store import Store, is_path, is_url
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ClientClosed, ConfigurationError
@@ -241,8 +241,13 @@ class Coordinator:
         if d.stopped:
             self._places.release()
             raise d.stopped
+        d.handles.enter(push)
         work = d.start(d.sender.push(push))
-        await asyncio.wait([work])  # it goes on if we are cancelled
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError:  # it goes on
+            work.add_done_callback(log_failure)
+            raise
         broken = None if work.cancelled() or work.exception() else work.result()
         if broken is not None:
             raise broken
@@ -421,11 +426,28 @@ class Coordinator:
         row = await self._in_doubt(intent)
         if bind is not None:
             await self._check_key(row, bind)
-            return await d.see_through(self._bind(row.id, bind))
-        if decision == "abandon":
-            await d.see_through(self._abandon(row.id))
-            return None
-        return await d.see_through(self._resend(row.id))
+        return await d.see_through(self._decided(intent, decision, bind))
+
+    async def _decided(self, intent: str, decision: str | None, bind: str | None) -> Push | None:
+        d, row = self._opened, await self._in_doubt(intent)
+        push = self._again(row)
+        d.handles.enter(push)  # so that whoever leaves the block waits for it
+        try:
+            if bind is not None:
+                return await self._bind(row, bind, push)
+            if decision == "resend":
+                return await self._resend(row, push)
+            await self._decide(after(row, Event.ABANDONED, decision="abandon"))
+        except Stale:
+            await d.restart(intent)
+            raise ConfigurationError(
+                f"Intent {intent} was decided or found meanwhile: only what is in doubt can be "
+                "decided."
+            ) from None
+        finally:
+            if push.intent is None:
+                d.handles.forget(push)
+        return None
 
     async def _in_doubt(self, intent: str) -> Row:
         """Return the row of *intent*, about which the caller may decide.
@@ -447,20 +469,18 @@ class Coordinator:
             )
         return row
 
-    async def _decide(self, row: Row, *add: Row) -> Row:
+    async def _decide(self, row: Row, push: Push | None = None) -> None:
+        """Record a decision; from then on *push* has what becomes of *row*."""
         d = self._opened
-        made = d.store.decide(row, add)
+        made = d.store.decide(row)
         if made is not None:
             await d.committed(row.id, made)
+        if push is not None and push not in d.handles.of(row.id):
+            d.handles.join(push, row.id)
         if d.company(row.company).is_ours:
             d.arrive(row)
         else:
             d.hear(row)
-        return row
-
-    async def _abandon(self, intent: str) -> None:
-        row = await self._in_doubt(intent)
-        await self._decide(after(row, Event.ABANDONED, decision="abandon"))
 
     async def _check_key(self, row: Row, key: str) -> None:
         """Reject a mistyped key before the decision, which is final, is recorded."""
@@ -474,32 +494,28 @@ class Coordinator:
         if not in_lane(found[0], row.lane, self._policy.path_names):
             raise ConfigurationError(f"push {key} went to another connection or data type")
 
-    async def _bind(self, intent: str, key: str) -> Push:
-        d, row = self._opened, await self._in_doubt(intent)
+    async def _bind(self, row: Row, key: str, push: Push) -> Push:
+        d = self._opened
         if key in d.keys:
             raise KeyClaimed(f"Push {key} belongs to intent {d.keys[key]} already.")
-        waiting = [push for push in d.handles.of(row.id) if push.outcome is None]
-        push = waiting[0] if waiting else self._again(row)
-        d.handles.join(push, row.id) if not waiting else None
+        waiting = [one for one in d.handles.of(row.id) if one.outcome is None]
+        push = waiting[0] if waiting else push
         bound = after(row, Event.FOUND, decision="bind", key=key, evidence=Evidence.CALLER)
-        await self._decide(bound)
+        await self._decide(bound, push)
         return push
 
-    async def _resend(self, intent: str) -> Push:
-        d, row = self._opened, await self._in_doubt(intent)
+    async def _resend(self, row: Row, push: Push) -> Push:
+        d = self._opened
         if row.payload is None:
-            row = (await d.store.rows(ids=[intent]))[0]
-        push = self._again(row)
+            row = (await d.store.rows(ids=[row.id]))[0]
         await d.sender.resend(row, [push])
         return push
 
     def _again(self, row: Row) -> Push:
         """Return a new push for the request of *row*."""
-        d = self._opened
-        held = d.handles.of(row.id)
-        push = Push(held[0].request if held else outcomes.from_row(row, exact=d.exact))
-        d.handles.enter(push)
-        return push
+        held = self._opened.handles.of(row.id)
+        request = held[0].request if held else outcomes.from_row(row, exact=self._opened.exact)
+        return Push(request)
 
     async def _give_back(self, intent: str) -> PushRequest:
         """Free the reference of a push that timed out, and return its request."""

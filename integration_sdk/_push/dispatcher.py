@@ -315,6 +315,9 @@ class Dispatcher:
     def _lose(self, row: Row) -> None:
         if row.id in self.carried:
             return  # about to be sent again under its idempotency key
+        if self.over:
+            self.leave(row, _left())
+            return
         for push in self.handles.of(row.id):
             push._wake()
             self.handles.start_wait(push)
@@ -631,7 +634,7 @@ class Dispatcher:
         error.__cause__ = crash
         if self.stopped is None:
             self.stop(error)
-        else:
+        elif self.stopped.__cause__ is not crash:  # else all who awaited one task report it
             logger.error("%s", error, exc_info=crash)
         self._leave_all(error)
 
@@ -697,7 +700,7 @@ class Dispatcher:
         try:
             return await asyncio.shield(result)
         except asyncio.CancelledError:
-            result.add_done_callback(_log_failure)
+            result.add_done_callback(log_failure)
             raise
 
     async def aclose(self) -> None:
@@ -724,9 +727,10 @@ async def _report(work: Coroutine[Any, Any, T], result: asyncio.Future[T]) -> No
         raise
 
 
-def _log_failure(result: asyncio.Future[Any]) -> None:
-    """Log an error that nobody awaits any more."""
-    if not result.cancelled() and (error := result.exception()):
+def log_failure(result: asyncio.Future[Any]) -> None:
+    """Log an error that nobody awaits any more, raised or returned."""
+    error = None if result.cancelled() else result.exception() or result.result()
+    if isinstance(error, Exception):
         logger.error("a push or a decision failed after its caller was cancelled: %r", error)
 
 

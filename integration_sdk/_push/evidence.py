@@ -369,6 +369,7 @@ class Judging:
         now: Mapping[str, Row],
         rivals: Mapping[Lane, Mapping[str, Row]],
         free: Mapping[str, Operation],
+        *,
         found: dict[str, Finding],
         waited: Mapping[str, float],
         patience: float,

@@ -48,6 +48,12 @@ class Handles:
         self.unsettled.add(push)
         self.idle.clear()
 
+    def forget(self, push: Push) -> None:
+        """Wait for no outcome of *push*: it has one, or never came to be."""
+        self.unsettled.discard(push)
+        if not self.unsettled:
+            self.idle.set()
+
     def recovered(self, request: PushRequest, row_id: str) -> Push:
         """Return a push for a row of an earlier run."""
         push = Push(request)
@@ -102,12 +108,12 @@ class Handles:
     # Outcomes
 
     def settle(self, push: Push, outcome: PushOutcome) -> None:
-        """Give *push* its outcome."""
+        """Give *push* its outcome, unless it has one."""
+        if push not in self.unsettled:
+            return
         self.end_wait(push)
         push._settle(outcome)
-        self.unsettled.discard(push)
-        if not self.unsettled:
-            self.idle.set()
+        self.forget(push)
         if self._is_news(push):
             self.tally.ended(outcome.status, asyncio.get_running_loop().time())
         logger.debug("push %s: %s", push.key, outcome.status)

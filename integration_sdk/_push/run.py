@@ -73,9 +73,8 @@ class Run:
         self._unconsumed = asyncio.Semaphore(max_open)
         self._wait, self._ordered, self._raise_on, self._total = wait, ordered, raise_on, total
         self._pulling = asyncio.Lock()
-        self._puller: asyncio.Task[None] | None = None  # the worker that waits to pull
         self._workers = 0
-        self._idle = 0  # workers that wait for their turn to pull
+        self._idle: set[asyncio.Task[None] | None] = set()  # workers that pull or wait to pull
         self._pulled = 0  # requests taken from the input
         self._under_way: set[Push] = set()  # pushes without an outcome
         self._handed_out = 0  # outcomes given to the caller
@@ -157,27 +156,23 @@ class Run:
             self._workers -= 1
             if not self._workers and self._input_ended:
                 self._end_pulling()
+                del self._input  # nobody else may hold it: it is closed at once
             self._news.set()
 
     async def _next(self) -> Push | None:
         """Wait for the places of a push, pull its request, and return it."""
-        self._idle += 1
+        task = asyncio.current_task()
+        self._idle.add(task)
         try:
             async with self._pulling:
-                if self._input_ended:
-                    return None
-                self._puller = asyncio.current_task()
-                try:
-                    return await self._pull()
-                except asyncio.CancelledError:
-                    if not self._input_ended:
-                        raise
-                    self._uncancel()  # by `stop`
-                    return None
-                finally:
-                    self._puller = None
+                return None if self._input_ended else await self._pull()
+        except asyncio.CancelledError:
+            if not self._input_ended:
+                raise
+            self._uncancel()  # by `stop`
+            return None
         finally:
-            self._idle -= 1
+            self._idle.discard(task)
 
     async def _pull(self) -> Push | None:
         taken: list[asyncio.Semaphore] = []
@@ -189,10 +184,11 @@ class Run:
                 self._room.clear()
                 await self._room.wait()
             request = await self._pull_one()
-            if request is not None:
-                taken.clear()
-                return self._begun(request)
-            return None
+            if request is None:
+                return None
+            push = self._begun(request)
+            taken.clear()
+            return push
         finally:
             for places in taken:
                 places.release()
@@ -200,6 +196,7 @@ class Run:
     def _begun(self, request: PushRequest) -> Push:
         number, self._pulled = self._pulled, self._pulled + 1
         push = Push(request, number=number, wait=self._wait, on_outcome=self._on_outcome)
+        self._dispatcher.handles.enter(push)
         self._under_way.add(push)
         return push
 
@@ -243,8 +240,9 @@ class Run:
         if not self._input_ended:
             self._failure = self._failure or error
         self._input_ended = True
-        if self._puller is not None and self._puller is not asyncio.current_task():
-            self._puller.cancel()
+        for task in self._idle:
+            if task and task is not asyncio.current_task():
+                task.cancel()
 
     def _leave(self) -> None:
         """Stop the run and drop all outcomes, present and future."""

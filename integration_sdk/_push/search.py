@@ -202,7 +202,12 @@ class Search:
             await self._read_mute(company_id, free)
             unclaimed = {key: one for key, one in free.items() if key not in d.keys}
             changes = judging.conclude(
-                d.rows, d.rivals, unclaimed, self.found, waited, policy.patience
+                d.rows,
+                d.rivals,
+                unclaimed,
+                found=self.found,
+                waited=waited,
+                patience=policy.patience,
             )
             news = [(after(row, event, **facts), None) for row, event, facts in changes]
             await d.write_all(news)

@@ -165,11 +165,9 @@ class Sender:
     async def push(self, push: Push) -> Exception | None:
         """Put *push* on record, and send it unless it joins one that is there already.
 
-        It gets an outcome in any case. Returns what ``check`` raised, but for an
-        `IntegrationError`.
+        Returns what ``check`` raised, but for an `IntegrationError`.
         """
         d, company = self.dispatcher, push.request.company_id
-        d.handles.enter(push)
         d.crowd[company] += 1
         try:
             return await self._push(push)

@@ -256,7 +256,7 @@ class Postgres:
                 "a store in PostgreSQL needs asyncpg: pip install 'integration-sdk[postgres]'"
             )
         _check_url(self.url)
-        if not re.fullmatch("[a-z_][a-z0-9_]{0,62}", self.schema):
+        if not re.fullmatch("[a-z_][a-z0-9_]{0,62}", str(self.schema)):
             raise ConfigurationError(
                 f"schema must be a name of a-z, 0-9 and _, not {self.schema!r}"
             )
@@ -314,15 +314,15 @@ class Postgres:
         """
         if self._has_tables:
             return
-        if await self._version(db) != VERSION:
-            try:
+        try:
+            if await self._version(db) != VERSION:
                 await self._migrate(db)
-            except asyncpg.InsufficientPrivilegeError as error:
-                raise ConfigurationError(
-                    f"{self} has no tables in its schema {self.schema!r}, or old ones, and its "
-                    "role may not make them: let `integration-sdk store migrate URL` do it, as a "
-                    "role that may"
-                ) from error
+        except (asyncpg.InsufficientPrivilegeError, asyncpg.InvalidSchemaNameError) as error:
+            raise ConfigurationError(
+                f"{self} has no tables in its schema {self.schema!r} that its role may use, and it "
+                "may not make them: let `integration-sdk store migrate URL` make them, as a role "
+                "that may, and grant them to this one"
+            ) from error
         self._has_tables = True
 
     async def _version(self, db: Any) -> int:
@@ -342,7 +342,9 @@ class Postgres:
             await db.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
             if await db.fetchval("SELECT to_regnamespace($1)", self.schema) is None:
                 await db.execute(f"CREATE SCHEMA {self.schema}")
-            await db.execute(migration(await self._version(db)))
+            version = await self._version(db)
+            if version != VERSION:
+                await db.execute(_statements(version))
 
     def say_waiting(self) -> None:
         """Log, once, that calls wait for an answer."""
@@ -369,11 +371,24 @@ class Postgres:
         return text or type(error).__name__
 
 
-def migration(version: int) -> str:
-    """Return the statements that make the tables, or bring those of *version* up to date."""
+def _statements(version: int) -> str:
     made = max(0, version - (VERSION - len(MIGRATIONS)))
     head = "" if made else "CREATE TABLE migrations (version int NOT NULL);"
     return "".join([head, *MIGRATIONS[made:], f"INSERT INTO migrations VALUES ({VERSION});"])
+
+
+def migration(schema: str) -> str:
+    """Return the SQL that makes the tables in a new schema."""
+    return f"CREATE SCHEMA {schema};\nSET search_path = {schema};{_statements(0)}"
+
+
+async def migrate(url: str, schema: str, patience: float = 30.0) -> None:
+    """Make or update the tables; do nothing if they are there. Raises as `Connection.run`."""
+    database = Postgres(url, patience, schema)
+    try:
+        await database.reads.run(lambda db: db.execute("SELECT 1"))
+    finally:
+        await database.aclose()
 
 
 def sqlstate(error: BaseException) -> str:

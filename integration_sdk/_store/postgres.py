@@ -132,7 +132,7 @@ _READ: Final = """
     LEFT JOIN payloads ON payloads.number = pushes.number AND key IS NULL
 """
 _LOOK: Final = f"""
-    SELECT min(company) FROM pushes AS push WHERE scope = $1 AND state NOT IN {_SETTLED} AND (
+    SELECT company FROM pushes AS push WHERE scope = $1 AND state NOT IN {_SETTLED} AND (
         company = ANY($2::text[]) AND state = '{State.QUEUED}' AND writer <> $3
         OR NOT EXISTS (SELECT FROM leases AS lease WHERE scope = $1
             AND lease.company = push.company AND {_IS_ALIVE.format("lease")}))
@@ -349,7 +349,7 @@ class PostgresRows:
             if row.state in _TOLD or not one.leased
         }
         facts = ((*columns(row), row.payload if kind else None, kind) for row, kind in rows)
-        arrays = map(list, zip(*facts, strict=True))
+        arrays = map(list, zip(*facts, strict=True)) if rows else [[]] * 12
         return (self._scope, *arrays, self._heart.holder, self._database.schema, [*told])
 
     async def _reason(self, commit: Commit, error: Exception) -> RowRefused:
@@ -596,7 +596,12 @@ class PostgresDocuments:
             )
             await self._fetch(query, [*names], self._heart.holder)
         else:
-            await to_the_end(asyncio.ensure_future(self._heart.stop()))
+            await self.close()
+
+    async def close(self) -> None:
+        """End all claims, also if the caller is cancelled."""
+        self._claimed.clear()
+        await to_the_end(asyncio.ensure_future(self._heart.stop()))
 
     async def _fetch(self, query: str, *values: object) -> list[Any]:
         found: list[Any] = await self._database.reads.run(

@@ -14,7 +14,7 @@ import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
@@ -496,21 +496,21 @@ class SqliteThread:
         batch, self._next = self._next, _Batch()
         self._is_busy = bool(batch.commits or batch.works)
         if self._is_busy:
-            self._executor.submit(self._work, batch)
+            # A loop with virtual time waits for what it runs itself, and for no other thread.
+            working = self._loop.run_in_executor(self._executor, self._work, batch)
+            working.add_done_callback(partial(self._worked, batch))
 
-    def _work(self, batch: _Batch) -> None:
+    def _work(self, batch: _Batch) -> list[Any]:
         """On the thread."""
         try:
-            answers = batch.run(self._file)
-        except Exception as error:  # ours; nobody would hear of it on a thread
+            return batch.run(self._file)
+        except Exception as error:  # ours
             broken = f"The journal's writer broke: {error!r}"
-            answers = [JournalError(broken) for _ in (*batch.commits, *batch.works)]
-        with suppress(RuntimeError):  # the loop is closed: nobody waits
-            self._loop.call_soon_threadsafe(self._worked, batch, answers)
+            return [JournalError(broken) for _ in (*batch.commits, *batch.works)]
 
-    def _worked(self, batch: _Batch, answers: list[Any]) -> None:
+    def _worked(self, batch: _Batch, working: asyncio.Future[list[Any]]) -> None:
         self._start()
-        batch.tell(answers)
+        batch.tell(working.result())
 
     async def close(self) -> None:
         """Finish pending work, checkpoint the log, unlock; also if the caller is cancelled."""

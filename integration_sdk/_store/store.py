@@ -75,6 +75,7 @@ class Store:
         self._file: SqliteThread | None = None
         self._opening = asyncio.Lock()
         self._lent: Rows | None = None
+        self._documents: PostgresDocuments | None = None
 
     def __repr__(self) -> str:
         where = self._path and str(self._path)
@@ -102,6 +103,9 @@ class Store:
         file, self._file = self._file, None
         if file is not None:
             await file.close()
+        documents, self._documents = self._documents, None
+        if documents is not None:
+            await documents.close()
         if self._database is not None:
             await self._database.aclose()
 
@@ -167,7 +171,8 @@ class Store:
         """Return the documents of pulls. Raises as `lend`, but any number may have them."""
         file = await self._opened(base_url, dialect)
         if self._database is not None:
-            return PostgresDocuments(self._database, self._scope)
+            self._documents = self._documents or PostgresDocuments(self._database, self._scope)
+            return self._documents
         return self._memory[1] if file is None else SqliteDocuments(file)
 
     async def recorded(self) -> list[Row]:
