@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import json
 import logging
 import os
 import sys
@@ -33,6 +34,7 @@ from unittest.mock import patch
 
 from attrs import Factory, define, evolve, field, fields_dict
 
+import integration_sdk
 from integration_sdk._http import requests, responses
 from integration_sdk._http.retry import RetryPolicy
 from integration_sdk._push import answers
@@ -293,13 +295,11 @@ class Caller:
             for intent in doubted:
                 if intent is None or dice.random() > 0.1:
                     continue
-                history.deciding[intent] += 1
+                history.asked_about.add(intent)
                 try:
                     await self._decide_about(intent)
                 except (ConfigurationError, JournalError, ClientClosed, PushInDoubt):
                     continue
-                finally:
-                    history.deciding[intent] -= 1
 
     async def _decide_about(self, intent: str) -> None:
         history, dice = self.history, self.history.dice
@@ -347,7 +347,7 @@ class History:
     callers: dict[Process, Caller] = Factory(dict)
     crashes: int = 0
     listings: int = 0
-    deciding: Counter[str] = Factory(Counter)
+    asked_about: set[str] = Factory(set)
     told: Counter[str] = Factory(Counter)
     rejected: list[tuple[str, float]] = Factory(list)
     violations: list[str] = Factory(list)
@@ -386,6 +386,9 @@ class History:
             old = self.service.create(self._lane(), {"invoiceNumber": f"OLD-{number}"}, None)
             old.visible_at = 0.0
             old.order -= 3600.0 * dice.random()  # long before the first snapshot
+        for number in range(weather.late_old):
+            old = self.service.create(self._lane(), {"invoiceNumber": f"LATE-{number}"}, None)
+            old.visible_at = 3.0 + dice.random() * weather.lag
         self._strangers = [
             (dice.random() * 120, self._foreign_lane()) for _ in range(weather.strangers)
         ]
@@ -653,12 +656,12 @@ def _one(seed: int, owners: int, weather: dict[str, Any], tally: Tally) -> list[
     return found
 
 
-def side_by_side(seeds: range, owners: int, jobs: int, at_once: int = 500) -> Tally:
+def side_by_side(seeds: range, owners: int, jobs: int, **weather: Any) -> Tally:
     """Run the histories in so many processes."""
-    tally = Tally()
+    tally, at_once = Tally(), 500
     parts = [seeds[first : first + at_once] for first in range(0, len(seeds), at_once)]
     with ProcessPoolExecutor(jobs) as pool:
-        for part in pool.map(partial(simulate, owners=owners), parts):
+        for part in pool.map(partial(simulate, owners=owners, **weather), parts):
             tally.add(part)
             sys.stderr.write(f"\r{tally.histories} histories, {len(tally.violations)} violations")
     sys.stderr.write("\n")
@@ -671,16 +674,19 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--owners", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
+    parser.add_argument("--stop-at", help="end with the first violation that begins so")
+    parser.add_argument("--weather", type=json.loads, default={}, help="overrides, as JSON")
     options = parser.parse_args()
     began = time.perf_counter()
     seeds = range(options.first_seed, options.first_seed + options.histories)
     if options.jobs == 1:
-        tally = simulate(seeds, options.owners)
+        tally = simulate(seeds, options.owners, stop_at=options.stop_at, **options.weather)
     else:
-        tally = side_by_side(seeds, options.owners, options.jobs)
+        tally = side_by_side(seeds, options.owners, options.jobs, **options.weather)
     seconds = time.perf_counter() - began
     kinds = Counter(one.split(":")[0] for _, one in tally.violations)
     lines = [
+        f"package: {integration_sdk.__file__}",
         f"{tally.histories} histories of {options.owners}, {tally.transmissions} transmissions, "
         f"{tally.crashes} crashes, {tally.listings} searches, {seconds:.1f} s",
         f"states at the end: {dict(tally.states.most_common())}",
