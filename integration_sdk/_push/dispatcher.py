@@ -349,7 +349,8 @@ class Dispatcher:
     def changed(self, key: str, operation: PushOperation) -> None:
         """Report a new status that is not final."""
         row_id = self.keys[key]
-        if any([push._changed(operation) for push in self.handles.of(row_id)]):
+        changed = [push for push in self.handles.of(row_id) if push._changed(operation)]
+        if changed:
             self.handles.tell_of(row_id, "changed")
 
     @supervised
