@@ -6,12 +6,15 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, TypeVar
+
+from msgspec import structs
 
 from integration_sdk._push.coordinator import Coordinator
 from integration_sdk._push.poller import Poller
 from integration_sdk._store.memory import MemoryRows
-from integration_sdk._store.row import Row
+from integration_sdk._store.row import Row, State
 from integration_sdk._store.store import Store
 from integration_sdk.dialect import Dialect
 from integration_sdk.models import PushOutcome, PushRequest
@@ -84,6 +87,25 @@ async def coordinator(model: Model, **options: Any) -> AsyncIterator[Coordinator
             yield pushes
     finally:
         await polls.aclose()
+
+
+async def leave(path: Path, *rows: Row) -> None:
+    """Put rows on record as an earlier run has left them."""
+    async with Store(path) as store:
+        kept = await store.lend()
+        for row in rows:
+            for made in (
+                kept.add([structs.replace(row, state=State.QUEUED, key=None)]),
+                kept.put([structs.replace(row, version=row.version + 1)]),
+            ):
+                assert isinstance(made, Awaitable)
+                await made
+
+
+async def recorded(path: Path) -> list[Row]:
+    """Return what is on record."""
+    async with Store(path) as store:
+        return await store.recorded()
 
 
 def requests(count: int, **options: Any) -> list[PushRequest]:

@@ -19,7 +19,7 @@ from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
 from integration_sdk._push.coordinator import Coordinator
 from integration_sdk._store import SqliteJournal
-from integration_sdk._store.row import Intent
+from integration_sdk._store.row import Row
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import AnswerLost, ConfigurationError, JournalError, ReferenceConflict
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
@@ -220,7 +220,7 @@ async def test_a_full_disk_ends_the_run(journal: Path, monkeypatch: pytest.Monke
     commit = SqliteJournal.commit
     pulled = 0
 
-    async def until_full(self: SqliteJournal, rows: Sequence[Intent]) -> None:
+    async def until_full(self: SqliteJournal, rows: Sequence[Row]) -> None:
         if posts(model) >= 20:
             raise JournalError("full")
         await commit(self, rows)
