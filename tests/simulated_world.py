@@ -68,7 +68,7 @@ class Process:
     dead: bool = False
     frozen: bool = False
     deferred: list[tuple[Any, ...]] = Factory(list)
-    tasks: set[asyncio.Task[Any]] = Factory(set)
+    tasks: dict[asyncio.Task[Any], None] = Factory(dict)
     cut_off: float = 0.0
     quiet_since: float = 0.0
 
@@ -92,9 +92,11 @@ class Process:
 
     def freeze(self) -> None:
         self.frozen, self.quiet_since = True, self.history.now()
+        self.history.note(self.name, "freezes")
 
     def thaw(self) -> None:
         self.frozen = False
+        self.history.note(self.name, "thaws")
         deferred, self.deferred = self.deferred, []
         for handle, callback, args, context in deferred:
             if not (handle.cancelled() or self.dead):
@@ -106,6 +108,7 @@ class Process:
             if not self.frozen:
                 self.quiet_since = self.history.now()
             self.dead = True
+            self.history.note(self.name, "dies")
             self.history.died(self)
 
     def beats(self, now: float) -> bool:
@@ -169,7 +172,7 @@ class Loop(VirtualTimeLoop):
         task: asyncio.Task[Any] = super().create_task(coro, **options)
         own = OWNER.get()
         if own is not None and own is not WORLD:
-            own.tasks.add(task)
+            own.tasks[task] = None
         return task
 
 
@@ -430,6 +433,7 @@ class Service:
             ends=self.dice.choice(["Success", "Success", "Success", "Failed"]),
             sent_at=at,
         )
+        self.history.note("the service", push.key, lane, of, push.ends, round(push.final_at))
         self.pushes.append(push)
         self.by_key[push.key] = push
         return push
@@ -633,6 +637,7 @@ class Journal:
     def written(self, rows: Sequence[Row], added: Sequence[Row], process: Process) -> None:
         wrong = self.history.violations
         for row in rows:
+            self.history.note(process.name, process.life, row.version, row.state, row)
             before = self.rows.get(row.id)
             if before is None or before.version + 1 != row.version:
                 wrong.append(f"written over: {row.id} {before and before.version} {row.version}")
@@ -648,6 +653,8 @@ class Journal:
                 self.finals[row.id] = row
             self.rows[row.id] = row
         for row in added:
+            if row.id not in self.rows:
+                self.history.note(process.name, process.life, "adds", row.reference, row)
             self.rows.setdefault(row.id, row)
 
     def _look_at_decision(self, before: Row | None, row: Row) -> None:
@@ -671,6 +678,7 @@ class Journal:
             row = row or Row(id=f"unknown-{len(self.sent)}", lane=lane)
         now = self.history.now()
         self.sent.append((row.id, row.attempts, now))
+        self.history.note("sent", row.id, row.attempts)
         return Sent(row, request, now)
 
 
@@ -904,6 +912,7 @@ class SharedRows:
             future.set_result(result)
 
     def _fail(self, future: asyncio.Future[Any]) -> None:
+        self.process.history.note(self.process.name, "does not reach the store")
         if not (self.process.dead or future.done()):
             future.set_exception(JournalError("the store cannot be reached"))
 

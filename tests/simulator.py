@@ -22,6 +22,7 @@ import logging
 import os
 import sys
 import time
+import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
@@ -253,11 +254,17 @@ class Caller:
 
     def _failed(self, error: IntegrationError) -> None:
         if isinstance(error, PushingStopped):
-            self.history.violations.append(f"broke: {error.__cause__!r}")
-        if isinstance(error, (*STOPPED, PushingStopped)):
+            self._broke(error)
+        elif isinstance(error, STOPPED):
             self.leaving.set()
         elif not isinstance(error, InvalidRecord | ReferenceConflict):
             self.history.violations.append(f"foreign error: {error!r}")
+
+    def _broke(self, error: PushingStopped) -> None:
+        cause = error.__cause__
+        self.history.violations.append(f"broke: {cause!r}")
+        self.history.note("".join(traceback.format_exception(cause))[-1500:])
+        self.leaving.set()
 
     async def _await(self, push: Handle, reference: str) -> None:
         self.handles.append((push, reference))
@@ -266,11 +273,12 @@ class Caller:
     def _told(self, outcome: PushOutcome, intent: str | None) -> None:
         """Remember what the caller was told, and look at once whether it can be true."""
         history, error = self.history, outcome.error
+        told = (outcome.request.reference, intent, outcome.status, repr(error)[:120])
+        history.note(self.process.name, self.process.life, "is told", *told)
         if isinstance(error, STOPPED):
             self.leaving.set()
         if isinstance(error, PushingStopped):
-            history.violations.append(f"broke: {error.__cause__!r}")
-            self.leaving.set()
+            self._broke(error)
         if outcome.status in ENDED:
             assert outcome.operation is not None
             push = history.service.by_key.get(outcome.operation.key)
@@ -351,6 +359,7 @@ class History:
     told: Counter[str] = Factory(Counter)
     rejected: list[tuple[str, float]] = Factory(list)
     violations: list[str] = Factory(list)
+    story: list[tuple[Any, ...]] = Factory(list)
 
     def __attrs_post_init__(self) -> None:
         self.dice = dice = Random(self.seed)
@@ -415,6 +424,17 @@ class History:
         """Let something happen in the world, whatever becomes of any process."""
         self.loop.call_later(seconds, happens, context=WORLD_CONTEXT)
 
+    def note(self, *facts: object) -> None:
+        """Remember what has happened, for whoever looks into a violation."""
+        self.story.append((self.now(), *facts))
+
+    def told_story(self) -> str:
+        """Return what has happened, a line each."""
+        lines = [f"{self.weather}"]
+        for at, *facts in self.story:
+            lines.append(f"{at:8.2f} " + " ".join(map(_in_full, facts)))
+        return "\n".join(lines)
+
     def run(self) -> list[str]:
         with patch("os.urandom", self.dice.randbytes):
             try:
@@ -450,7 +470,9 @@ class History:
         context = Context()
         context.run(OWNER.set, process)
         self.callers[process] = context.run(Caller, process, self)
-        process.tasks.add(self.loop.create_task(self.callers[process].main(), context=context))
+        self.note(name, "starts, life", life)
+        main = self.loop.create_task(self.callers[process].main(), context=context)
+        process.tasks[main] = None
         if not (self.calm or self.weather.fileless) and self.dice.random() < 0.5:
             self.at(self.dice.choice([20.0, 60.0, 200.0]), partial(self._ask_to_leave, process))
 
@@ -490,14 +512,17 @@ class History:
             if dice.random() < weather.cancels and not process.frozen:
                 tasks = [one for one in process.tasks if _is_ours(one)]
                 if tasks:
-                    dice.choice(sorted(tasks, key=id)).cancel()
+                    chosen = dice.choice(tasks)
+                    self.note("a stranger cancels", chosen)
+                    chosen.cancel()
             if not process.frozen and dice.random() < weather.freezes / 5:
                 process.freeze()
                 self.at(dice.choice([2.0, 9.0, 15.0, 60.0]), process.thaw)
             if process.cut_off < self.now() and dice.random() < weather.cuts / 5:
                 process.quiet_since = self.now()
                 process.cut_off = self.now() + dice.choice([1.0, 8.0, 30.0])
-            process.tasks = {one for one in process.tasks if not one.done()}
+                self.note(process.name, "is cut off until", process.cut_off)
+            process.tasks = {one: None for one in process.tasks if not one.done()}
 
     async def _clear_up(self) -> None:
         """The weather clears: requests on their way arrive, nothing new goes wrong."""
@@ -583,6 +608,14 @@ WORLD_CONTEXT = Context()
 WORLD_CONTEXT.run(OWNER.set, WORLD)
 
 
+def _in_full(fact: object) -> str:
+    if not isinstance(fact, Row):
+        return str(fact)
+    parts = (fact.key, fact.evidence, fact.verdict, fact.candidates, fact.decision, fact.parent)
+    said = (fact.attempts, fact.http_status, (fact.error or "")[:40])
+    return f"{fact.id} {fact.lane.company_id} {fact.lane.data_type} {parts} {said}"
+
+
 def _is_ours(task: asyncio.Task[Any]) -> bool:
     return not task.done() and task.get_name().startswith("integration_sdk")
 
@@ -610,6 +643,7 @@ class Tally:
     fates: Counter[str] = Factory(Counter)
     told: Counter[str] = Factory(Counter)
     violations: list[tuple[int, str]] = Factory(list)
+    stories: list[str] = Factory(list)
 
     def add(self, other: Tally) -> None:
         """Count what *other* counted as well."""
@@ -653,6 +687,8 @@ def _one(seed: int, owners: int, weather: dict[str, Any], tally: Tally) -> list[
     tally.fates += history.service.fates
     tally.told += history.told
     tally.violations += [(seed, one) for one in found]
+    if found and len(tally.stories) < 5:
+        tally.stories.append(f"history {seed}: {found}\n{history.told_story()}")
     return found
 
 
@@ -674,6 +710,7 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--owners", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
+    parser.add_argument("--stories", action="store_true", help="tell what led to violations")
     parser.add_argument("--stop-at", help="end with the first violation that begins so")
     parser.add_argument("--weather", type=json.loads, default={}, help="overrides, as JSON")
     options = parser.parse_args()
@@ -695,6 +732,7 @@ def main() -> None:
         f"fates: {dict(tally.fates.most_common())}",
         f"violations: {len(tally.violations)} {dict(kinds)}",
         *(f"  {seed}: {one}" for seed, one in tally.violations[:40]),
+        *(tally.stories if options.stories else ()),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
     sys.exit(1 if tally.violations else 0)

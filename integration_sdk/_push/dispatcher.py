@@ -452,7 +452,12 @@ class Dispatcher:
         changed = []
         for row in rows:
             self.company(row.company).others.discard(row.id)
-            if (now := restarted(row)) is row:
+            held = self.rows.get(row.id)
+            if held is not None and held.version > row.version:
+                continue  # it was read before that
+            if row.id in self.carried:
+                self.cache(row)  # a rival; its carrier goes on
+            elif (now := restarted(row)) is row:
                 self.arrive(row)
             else:
                 self.cache(row)
@@ -568,7 +573,10 @@ class Dispatcher:
         if row is not None:
             self.leave(row, error)
         for push in self.handles.pop(row_id):
-            self.settle(push, outcomes.refused(push.request, error))
+            if isinstance(error, JournalError):
+                self.settle(push, outcomes.pending(push.request, push.operation, error))
+            else:
+                self.settle(push, outcomes.refused(push.request, error))
 
     def doubts(self, company_id: str | None = None) -> list[Row]:
         """Return the rows that a listing could settle, of one company or all."""
