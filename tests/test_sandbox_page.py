@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ import pytest
 
 from integration_sdk.sandbox._control import _is_local as is_local
 from integration_sdk.sandbox._control import document
-from tests.sandbox_support import DELIVERY, press, serving, state
+from tests.sandbox_support import DELIVERY, holding, press, serving, state
 
 pytestmark = pytest.mark.virtual_time
 
@@ -77,7 +78,7 @@ def test_every_control_has_a_name() -> None:
     assert all(attrs.get("aria-labelledby") for tag, attrs in tags if tag == "section")
     assert not re.search(r"<button[^>]*>\s*</button>", html)
     assert ":focus-visible" in html
-    assert "prefers-color-scheme: dark" in html
+    assert "light-dark(" in html
 
 
 # ---------------------------------------------------------------------- what it tells and does
@@ -118,6 +119,7 @@ async def test_recent_pushes_with_their_states() -> None:
     assert [push["status"] for push in after] == ["Failed", "Success"]
     assert before[0]["problems"] == ["status: must be one of: Draft, Submitted"]
     assert (after[1]["company"], after[1]["platform"]) == (http.first.name, "Ledgerline")
+    assert after[1]["label"] == DELIVERY["invoiceNumber"]
     assert after[1]["seconds"] == pytest.approx(60, abs=1e-3)
 
 
@@ -165,14 +167,17 @@ async def test_the_next_push_fails_once() -> None:
 
 
 async def test_all_faults_are_cleared() -> None:
-    """ "Clear all" ends the page's faults and those a program has set, which it counts."""
+    """ "Clear all" ends the page's faults and those a program has set, which it lists."""
     async with serving() as http:
-        http.sandbox.faults.latency(0)
+        http.sandbox.faults.latency(0, route="GET")
+        http.sandbox.faults.add(holding(asyncio.Event()), route="/push/", times=1)
         on = (await press(http, "fault", {"name": "rate_limit", "on": True})).body
         await http.call("DELETE", "/_page/faults")
         cleared = await state(http)
 
-    assert (switched_on(on), len(on["faults"])) == ({"rate_limit"}, 1)
+    set_by_a_program = {"name": "latency", "arguments": "seconds=0.0, route='GET'", "hits": 0}
+    assert (switched_on(on), on["faults"][0]) == ({"rate_limit"}, set_by_a_program)
+    assert [fault["name"] for fault in on["faults"]] == ["latency", "add"]
     assert (switched_on(cleared), cleared["faults"]) == (set(), [])
     assert list(http.sandbox.faults) == []
 
