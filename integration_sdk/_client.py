@@ -28,11 +28,9 @@ from integration_sdk._http import (
     Session,
     SessionStats,
     SharedRate,
-    custom,
     hide,
     requests,
 )
-from integration_sdk._http.routes import check_dialect
 from integration_sdk._resources import Companies, Company, Profile
 from integration_sdk._shared_poller import SharedPoller
 from integration_sdk.dialect import Dialect
@@ -147,8 +145,6 @@ class Client:
             raise ConfigurationError(
                 f"dialect must be a Dialect, such as Dialect.published(), not {dialect!r}"
             )
-        if dialect is not None:
-            check_dialect(dialect)
         _checks.true_or_false("notified", notified)
         if not (on_call is None or callable(on_call)):
             raise ConfigurationError(f"on_call must be callable, or None, not {on_call!r}")
@@ -350,7 +346,8 @@ class Client:
         Raises:
             ApiError: The service answered with an error.
         """
-        return await self._caller.json(custom.to_request(method, path, params=params, json=json))
+        request = requests.custom(method, path, params=params, json=json)
+        return await self._caller.json(requests.with_replacement(self.dialect, request))
 
     def with_options(
         self,

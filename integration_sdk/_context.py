@@ -62,9 +62,9 @@ class Caller:
         """Return a request for one of the dialect's operations, without body."""
         return requests.to_route(self.dialect, operation, **names)
 
-    async def send(self, request: Request) -> Response:
-        """Send *request* and return the answer, whatever its status."""
-        return await self.session.send(request, self.settings)
+    async def send(self, request: Request, *, patience: float | None = None) -> Response:
+        """Send *request* and return the answer, whatever its status; see `Session.send`."""
+        return await self.session.send(request, self.settings, patience=patience)
 
     def slot(self, request: Request) -> AbstractAsyncContextManager[Slot]:
         """Wait for *request*'s turn, to send it once; see `Session.slot`."""

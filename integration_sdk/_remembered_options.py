@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 from attrs import Factory, define
 
 from integration_sdk._cache import Cache
-from integration_sdk._http.judgement import About, Meaning, about, row
+from integration_sdk._http.statuses import Meaning, Scope, row, scope_of
 from integration_sdk.errors import ApiError, fresh_copy
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class RememberedOptions:
             options: PushOptions = await ask()
         except ApiError as error:
             # A key or an account is refused everything, and will be asked for options again.
-            of_account = about(error.status) in {About.KEY, About.ACCOUNT}
+            of_account = scope_of(error.status) in {Scope.KEY, Scope.ACCOUNT}
             if row(error.status).read is Meaning.REFUSED and not of_account:
                 self._refusals.put(target, fresh_copy(error), _now())
             raise

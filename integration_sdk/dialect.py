@@ -7,10 +7,14 @@ names, behaviours) is assumed here, with a source, and can be replaced:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from string import Formatter
 from typing import Final
 
 from attrs import evolve, field, frozen
+
+from integration_sdk.errors import ConfigurationError
 
 _COMPANY = "/companies/{companyId}"
 _CONNECTION = _COMPANY + "/connections/{connectionId}"
@@ -94,6 +98,40 @@ _CONNECTION_NAMES: Final = ("dataConnectionId", "dataConnectionKey")
 _PUBLISHED_OPTIONS: Final = Route("GET", _CONNECTION + "/options/{dataType}")
 
 
+_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_SENT_ANYWAY: Final = re.compile(
+    "(?i)accept|accept-encoding|authorization|connection|content-length|content-type|cookie|"
+    "expect|host|proxy-authorization|transfer-encoding|user-agent"
+)
+"""Headers that the SDK or aiohttp sends; a second one would change what a request means."""
+
+
+def _check_route(operation: str, route: object) -> None:
+    if not isinstance(route, Route):
+        raise ConfigurationError(
+            f"the route of {operation!r} must be a Route, such as Route('GET', '/...'), "
+            f"not {route!r}"
+        )
+    # push.attach may also have a route for each data type.
+    usual = _DOCUMENT_ROUTES.get(
+        "push.attach" if operation.startswith("push.attach.") else operation
+    )
+    if usual is None:
+        known = ", ".join(_DOCUMENT_ROUTES)
+        raise ConfigurationError(
+            f"there is no operation {operation!r}; those with a route are {known}"
+        )
+    if odd := _names(route) - _names(usual):
+        has = ", ".join(sorted(_names(usual))) or "no names"
+        raise ConfigurationError(
+            f"the route of {operation!r} asks for {', '.join(sorted(odd))}; it may have {has}"
+        )
+
+
+def _names(route: Route) -> set[str]:
+    return {name for _, name, _, _ in Formatter().parse(route.path) if name is not None}
+
+
 @frozen(kw_only=True)
 class Dialect:
     """One version of the service.
@@ -120,6 +158,9 @@ class Dialect:
             nothing was done. Document, "Status codes": "temporarily offline".
         timed_out_may_take_effect: Whether a TimedOut push can still reach the
             platform. Document: it cannot; published: it can.
+
+    Raises:
+        ConfigurationError: A route or the header cannot work.
     """
 
     name: str
@@ -131,10 +172,24 @@ class Dialect:
     timeout_parameter: str = "timeoutInMinutes"
     force_update_parameter: str = "forceUpdate"
     newest_first: str = "-requestedOnUtc"
-    idempotency_header: str | None = None
+    idempotency_header: str | None = field(default=None)
     connection_name: str | None = None
     refuses_with_503: bool = True
     timed_out_may_take_effect: bool = False
+
+    @routes.validator
+    def _can_be_filled_in(self, _: object, routes: Mapping[str, Route]) -> None:
+        if routes is not _DOCUMENT_ROUTES:
+            for operation, route in routes.items():
+                _check_route(operation, route)
+
+    @idempotency_header.validator
+    def _is_a_header_of_its_own(self, _: object, name: object) -> None:
+        text = name if isinstance(name, str) else ""
+        if name is not None and (not _HEADER.fullmatch(text) or _SENT_ANYWAY.fullmatch(text)):
+            raise ConfigurationError(
+                f"idempotency_header must be the name of a header of its own, not {name!r}"
+            )
 
     @classmethod
     def document(cls) -> Dialect:
@@ -165,7 +220,12 @@ class Dialect:
         return any(_quoted(name) in answer for name in _CONNECTION_NAMES)
 
     def with_routes(self, routes: Mapping[str, Route]) -> Dialect:
-        """Return a dialect in which *routes* replace those of the same name."""
+        """Return a dialect in which *routes* replace those of the same name.
+
+        Raises:
+            ConfigurationError: There is no such operation, or a path has a name that the
+                operation does not provide.
+        """
         return evolve(self, routes={**self.routes, **routes})
 
 

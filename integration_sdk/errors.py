@@ -53,7 +53,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from copy import copy
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import integration_sdk
 from integration_sdk._answer_parts import ErrorBody
@@ -251,20 +251,6 @@ class InternalServerError(ApiError):
 
 class ServiceUnavailable(ApiError):
     """503: offline for maintenance. ``retry_at`` is when to try again, if the service said so."""
-
-
-BY_STATUS: Final[dict[int, type[ApiError]]] = {
-    400: BadRequest,
-    401: Unauthorized,
-    402: PaymentRequired,
-    403: Forbidden,
-    404: NotFound,
-    405: MethodNotAllowed,
-    409: Conflict,
-    429: TooManyRequests,
-    500: InternalServerError,
-    503: ServiceUnavailable,
-}
 
 
 # Lists

@@ -57,7 +57,7 @@ class FakeService:
     def pages(self) -> list[int]:
         return [page for page, _, _ in self.seen]
 
-    async def fetch(self, request: Request) -> Response:
+    async def fetch(self, request: Request, *, patience: float | None = None) -> Response:
         query = dict(request.params)
         number, size = int(query["page"]), int(query["pageSize"])
         self.seen.append((number, size, request.priority))

@@ -69,14 +69,15 @@ def postgres_server() -> Iterator[Server]:
             server.cleanup()
 
 
+async def fetch(url: str, query: str) -> Any:
+    """Return the rows of *query*."""
+    db = await asyncpg.connect(url)
+    try:
+        return await db.fetch(query)
+    finally:
+        await db.close()
+
+
 def in_database(url: str, query: str) -> Any:
     """Return the rows of *query*, from outside of any loop."""
-
-    async def ask() -> Any:
-        db = await asyncpg.connect(url)
-        try:
-            return await db.fetch(query)
-        finally:
-            await db.close()
-
-    return asyncio.run(ask())
+    return asyncio.run(fetch(url, query))

@@ -28,7 +28,7 @@ from integration_sdk import (
     PushRequest,
     errors,
 )
-from integration_sdk._http.transport import Transport
+from integration_sdk._http.transport import AiohttpTransport
 from integration_sdk.sandbox import Company, Operation, Rule, Sandbox
 
 FAULTS: Sequence[tuple[str, Mapping[str, Any]]] = (
@@ -283,7 +283,7 @@ class Soak:
 async def _cut_lines(client: Client) -> None:
     """Close all connections of *client*, and let it open no more."""
     transport = client._caller.session._transport
-    assert isinstance(transport, Transport)
+    assert isinstance(transport, AiohttpTransport)
     connectors = [session.connector for session in transport._sessions.values()]
     closing = [asyncio.ensure_future(one.close()) for one in connectors if one is not None]
     await asyncio.sleep(0)

@@ -15,11 +15,11 @@ from typing import Any
 from attrs import define, field
 
 from integration_sdk._http import CallOptions, RetryPolicy, Session
+from integration_sdk._http.call import Call
 from integration_sdk._http.credentials import Hidden
-from integration_sdk._http.gate import Refusal
-from integration_sdk._http.requests import Request, Safety
+from integration_sdk._http.requests import Priority, Request, Safety
 from integration_sdk._http.responses import Failure, Response
-from integration_sdk._http.transport import Transmission
+from integration_sdk._http.transport import Attempt
 
 KEY = "test-key-0123456789"
 QUICK = RetryPolicy(base=0.001, throttled_base=0.001)
@@ -210,7 +210,7 @@ class VirtualService:
     async def close(self) -> None:
         """Nothing to close."""
 
-    async def send(self, transmission: Transmission, authorization: Hidden) -> Response | Failure:
+    async def send(self, transmission: Attempt, authorization: Hidden) -> Response | Failure:
         now = asyncio.get_running_loop().time()
         transmission.may_have_left = True
         self.in_flight += 1
@@ -262,6 +262,17 @@ def errors_of(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
+# A call that waits for its turn
+
+
+def asking(
+    company: str | None = None,
+    priority: Priority = Priority.INTERACTIVE,
+    deadline: float = float("inf"),
+) -> Call:
+    return Call(read(company_id=company), CallOptions(), 0.0, deadline, priority)
+
+
 # The smallest and the largest that chance can draw, and a refusal
 
 
@@ -273,5 +284,10 @@ def most(limit: float) -> float:
     return limit
 
 
-def refusal(status: int = 429, floor: float | None = None, **facts: Any) -> Refusal:
-    return Refusal(answer=Response(status=status), floor=floor, **facts)
+def refusal(
+    status: int = 429, floor: float | None = None, *, company_only: bool | None = None
+) -> Response:
+    headers = {} if floor is None else {"Retry-After": str(floor)}
+    if company_only is not None:
+        headers["X-Rate-Limit-Remaining"] = str(int(company_only))
+    return Response(status=status, headers=headers)

@@ -26,7 +26,7 @@ from integration_sdk import (
     Route,
     errors,
 )
-from integration_sdk._http import custom
+from integration_sdk._http import requests
 from integration_sdk._remembered_options import RememberedOptions
 from integration_sdk.sandbox import Sandbox
 
@@ -566,9 +566,9 @@ async def test_a_drain_that_is_no_time_is_refused(client: Client) -> None:
     ],
 )
 def test_a_route_that_cannot_be_filled_in_is_refused(routes: Any, says: str) -> None:
-    """Where the client is made, and not at the first call that needs it."""
+    """Where the mistake is, and not at the first call that needs it."""
     with pytest.raises(errors.ConfigurationError, match=says):
-        Client("key", "https://api.example.com", dialect=Dialect.document().with_routes(routes))
+        Dialect.document().with_routes(routes)
 
 
 def test_what_a_client_hands_out_shows_what_it_stands_for() -> None:
@@ -588,9 +588,8 @@ def test_what_a_client_hands_out_shows_what_it_stands_for() -> None:
 @pytest.mark.parametrize("header", ["Host", "content-type", "Authorization", "Key: 1", "", 1])
 def test_an_idempotency_header_is_one_of_its_own(header: Any) -> None:
     """It would go out beside the SDK's own header of that name, or break the request."""
-    dialect = attrs.evolve(Dialect.published(), idempotency_header=header)
     with pytest.raises(errors.ConfigurationError, match=f"of its own, not {header!r}"):
-        Client("key", "https://api.example.com", dialect=dialect)
+        attrs.evolve(Dialect.published(), idempotency_header=header)
 
 
 def test_files_of_a_data_type_may_have_a_route_of_their_own() -> None:
@@ -1002,7 +1001,7 @@ async def test_parameters_are_spelt_as_the_service_would(sandbox: Sandbox, clien
     await client.request("GET", "/companies", params=odd)
 
     assert sandbox.requests[-1].query == {"b": "true", "c": "2.5", "d": "2022-01-31", "e": "24"}
-    spelt = custom.to_request("GET", "/companies", params=odd, json=None)
+    spelt = requests.custom("GET", "/companies", params=odd, json=None)
     assert spelt.target == "/companies?b=true&c=1&c=2.5&d=2022-01-31&e=24"
 
 

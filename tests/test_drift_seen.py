@@ -38,7 +38,7 @@ class Books:
     answers: int = 0
     clock: int = 10_000
 
-    async def fetch(self, request: Request) -> Response:
+    async def fetch(self, request: Request, *, patience: float | None = None) -> Response:
         for change, place in self.changes.get(self.answers, []):
             self.change(change, place)
         self.answers += 1

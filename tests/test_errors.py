@@ -6,6 +6,7 @@ import copy
 import inspect
 import pickle
 from datetime import UTC, datetime
+from itertools import product
 from typing import Any
 
 import pytest
@@ -215,10 +216,13 @@ SHORT = b'{"statusCode": 503, "error": "Service unavailable"}'
 @pytest.mark.parametrize("status", [500, 502, 503, 504])
 def test_a_failure_of_the_service_says_to_try_again_later(status: int) -> None:
     """ "Internal server error: retry later"; of a write, to look first."""
-    for content in (None, SHORT, b"<html>"):
-        advice = str(read_error(READ, answer(status, content))).partition(". ")[2].lower()
+    for content, call in product((None, SHORT, b"<html>"), (READ, WRITE)):
+        error = str(read_error(call, answer(status, content)))
+        advice = error.partition(". ")[2].lower()
         assert "later" in advice
         assert ("correlation id" in advice) == (content is None and status != 503)
+        refused = status == 503 and content is None
+        assert ("look before" in advice) == (call is WRITE and not refused)
 
 
 def test_a_short_error_body_is_no_proxys_page() -> None:

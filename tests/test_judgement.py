@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from integration_sdk._http import CallOptions, RetryPolicy, judgement
-from integration_sdk._http.judgement import About, Meaning
+from integration_sdk._http import CallOptions, RetryPolicy, statuses
 from integration_sdk._http.requests import Phase, Request, Safety
 from integration_sdk._http.responses import Failure, Response, read_error
+from integration_sdk._http.statuses import Meaning, Scope
 from integration_sdk._push.table import Event, SendResult, classify
 from integration_sdk.errors import AnswerLost, NotSent
 from tests.session_support import VirtualService, error_body, read, virtual_session, write
@@ -42,8 +42,8 @@ def test_every_status_means_what_the_document_says(is_own: bool, refuses_with_50
         own = meant(OWN_WORD_ON_WRITES, status, IN_DOUBT)
         if own is not DONE and (not is_own or (status == 503 and not refuses_with_503)):
             own = IN_DOUBT
-        assert judgement.of_answer(Safety.READ, status, **facts) is meant(READS, status, GIVE_UP)
-        assert judgement.of_answer(Safety.WRITE, status, **facts) is own, status
+        assert statuses.of_answer(Safety.READ, status, **facts) is meant(READS, status, GIVE_UP)
+        assert statuses.of_answer(Safety.WRITE, status, **facts) is own, status
 
 
 @pytest.mark.parametrize(
@@ -59,21 +59,21 @@ def test_what_had_no_answer_is_repeated_where_that_does_no_harm(
     safety: Safety, phase: Phase, meaning: Meaning
 ) -> None:
     """A read always, a write only if it never left."""
-    assert judgement.of_failure(safety, phase) is meaning
+    assert statuses.of_failure(safety, phase) is meaning
 
 
 def test_whom_a_status_concerns() -> None:
     """It says whether others are held back, a key is renewed, or a smaller page may do."""
     whom = {
-        About.RECORD: {400, 413, 415, 422},
-        About.KEY: {401},
-        About.ACCOUNT: {402},
-        About.LOAD: {429, 503},
-        About.GATEWAY: {502, 504},
+        Scope.RECORD: {400, 413, 415, 422},
+        Scope.KEY: {401},
+        Scope.ACCOUNT: {402},
+        Scope.LOAD: {429, 503},
+        Scope.GATEWAY: {502, 504},
     }
     for status in STATUSES:
-        expected = next((one for one, said in whom.items() if status in said), About.REQUEST)
-        assert judgement.about(status) is expected, status
+        expected = next((one for one, said in whom.items() if status in said), Scope.REQUEST)
+        assert statuses.scope_of(status) is expected, status
 
 
 # Those who ask
@@ -99,7 +99,7 @@ async def test_a_session_sends_again_what_the_table_says(request_: Request, is_o
     again = {
         status
         for status in STATUSES
-        if judgement.of_answer(request_.safety, status, is_own=is_own) is AGAIN
+        if statuses.of_answer(request_.safety, status, is_own=is_own) is AGAIN
     }
     assert {status for status, times in sent.items() if times == 2} == again
 
@@ -118,7 +118,7 @@ async def test_a_session_sends_again_what_failed_harmlessly(
         await session.send(request_, CallOptions(retry=RetryPolicy(attempts=2)))
     await session.aclose()
 
-    again = judgement.of_failure(request_.safety, phase) is AGAIN
+    again = statuses.of_failure(request_.safety, phase) is AGAIN
     assert service.times == 1 + again
 
 

@@ -44,6 +44,7 @@ CALLS: dict[str, Callable[[Any, str], Awaitable[Any]]] = {
     ),
     "data": lambda company, _: company.data("bankAccounts").list().first(),
 }
+ENDS = {"list": "", "get": "/{account}", "transactions": "/{account}/transactions"}
 
 
 async def account_of(client: Client, sandbox: Sandbox) -> str:
@@ -116,6 +117,57 @@ def test_only_the_documented_body_on_a_legacy_path_means_removed(
 
     documented = content == DOCUMENTED and legacy == "y"
     assert type(told) is (errors.EndpointRemoved if documented else errors.NotFound)
+
+
+@pytest.mark.parametrize("name", ENDS)
+async def test_a_legacy_path_asked_for_by_hand_is_told_alike(name: str) -> None:
+    """`Client.request` warns while it works, and raises once it does not, naming the path."""
+    async with (
+        Sandbox(invoices=10, legacy_removed=False) as sandbox,
+        Client(api_key=sandbox.api_key, base_url=sandbox.base_url) as client,
+    ):
+        company, account = sandbox.companies[0].id, await account_of(client, sandbox)
+        path = f"/companies/{company}/data/bankAccounts{ENDS[name].format(account=account)}"
+        with pytest.warns(DeprecationWarning, match="is a legacy endpoint") as caught:
+            assert await client.request("get", path)
+        with pytest.raises(errors.NotFound, match="Check") as unknown:
+            await client.request("GET", path.replace(company, "typo"))
+
+    async with (
+        Sandbox(invoices=10, legacy_removed=True) as sandbox,
+        Client(api_key=sandbox.api_key, base_url=sandbox.base_url) as client,
+    ):
+        with pytest.raises(errors.EndpointRemoved) as removed:
+            await client.request("GET", path)
+
+    end = ENDS[name].format(account=account).replace("/transactions", "/bankTransactions")
+    there = f"/companies/{company}/connections/{{connectionId}}/data/bankAccounts{end}"
+    assert [warning.filename for warning in caught] == [__file__]
+    assert str(caught[0].message).endswith(f"use GET {there}")
+    assert type(unknown.value) is errors.NotFound
+    assert removed.value.replacement == there
+
+
+async def test_other_paths_asked_for_by_hand_are_no_legacy(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    """A longer one, a look-alike, another method."""
+    async with (
+        Sandbox(invoices=1, legacy_removed=False) as sandbox,
+        Client(api_key=sandbox.api_key, base_url=sandbox.base_url) as client,
+    ):
+        company = f"/companies/{sandbox.companies[0].id}"
+        await client.request("GET", f"{company}/data/invoices")
+        for method, path in (
+            ("GET", "data/bankAccounts/a/b/transactions"),
+            ("GET", "data/bankAccountsX"),
+            ("DELETE", "data/bankAccounts/a"),
+        ):
+            with pytest.raises(errors.ApiError) as caught:
+                await client.request(method, f"{company}/{path}")
+            assert not isinstance(caught.value, errors.EndpointRemoved)
+
+    assert not recwarn.list
 
 
 @pytest.mark.parametrize("content", [b"", b"<html>404</html>", b"{}", b'{"error": "NotFound"}'])

@@ -18,7 +18,7 @@ from integration_sdk.errors import (
     ServiceUnavailable,
 )
 from integration_sdk.sandbox import Sandbox
-from tests.session_support import read, unused_port
+from tests.session_support import unused_port
 
 pytestmark = pytest.mark.virtual_time
 
@@ -142,12 +142,10 @@ async def test_smaller_sizes_have_what_is_left_of_the_timeout(sandbox: Sandbox) 
 @pytest.mark.parametrize("status", [None, *range(100, 600)])
 def test_who_asks_to_wait_is_waited_for(status: int | None) -> None:
     """Beyond its attempts a page is repeated after 429, 500 and 503, within a timeout."""
-    patient, policy = read(patient=True), RetryPolicy()
+    policy, never = RetryPolicy(), RetryPolicy.never()
     for attempts in (1, 2, 3, 4, 1000):
         few = attempts < 3
         beyond = few or status in {429, 500, 503}
-        assert has_attempt_left(patient, policy, attempts, status, bounded=True) == beyond
-        assert has_attempt_left(patient, policy, attempts, status, bounded=False) == few
-        assert has_attempt_left(read(), policy, attempts, status, bounded=True) == few
-        never = RetryPolicy.never()
-        assert not has_attempt_left(patient, never, attempts, status, bounded=True)
+        assert has_attempt_left(policy, attempts, status, patient=True) == beyond
+        assert has_attempt_left(policy, attempts, status, patient=False) == few
+        assert not has_attempt_left(never, attempts, status, patient=True)

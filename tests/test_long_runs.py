@@ -14,12 +14,11 @@ from attrs import define, field
 
 from integration_sdk._http import CallOptions
 from integration_sdk._http.call import Call
-from integration_sdk._http.fair_queue import CompanyLimits, Ticket
-from integration_sdk._http.limiter import Throttle
-from integration_sdk._http.requests import Priority
+from integration_sdk._http.limiter import CompanyLimits, Limiter
 from integration_sdk.errors import AnswerLost, NotSent, ServiceUnavailable, TooManyRequests
 from tests.session_support import (
     VirtualService,
+    asking,
     least,
     read,
     refusal,
@@ -28,20 +27,16 @@ from tests.session_support import (
 )
 
 
-def asks(company: str, **facts: Any) -> Ticket:
-    return Ticket(company, Priority.INTERACTIVE, **{"deadline": 1e9, **facts})
-
-
-def held_by(throttle: Throttle) -> Iterator[CompanyLimits | Ticket]:
-    """Yield all shares and tickets that *throttle* refers to."""
-    seen, found = set[int](), [throttle]
+def held_by(limiter: Limiter) -> Iterator[CompanyLimits | Call]:
+    """Yield all shares and tickets that *limiter* refers to."""
+    seen, found = set[int](), [limiter]
     while found:
         one: Any = found.pop()
         # A function leads to its module, and from there to what other tests keep.
         if id(one) in seen or isinstance(one, type | FunctionType):
             continue
         seen.add(id(one))
-        if isinstance(one, CompanyLimits | Ticket):
+        if isinstance(one, CompanyLimits | Call):
             yield one
         found += gc.get_referents(one)
 
@@ -49,19 +44,19 @@ def held_by(throttle: Throttle) -> Iterator[CompanyLimits | Ticket]:
 @pytest.mark.parametrize("companies", [1, 20_000])
 def test_an_outage_leaves_nothing_behind(companies: int) -> None:
     """While a gate is closed for hours, calls come and give up; the line does not grow."""
-    throttle = Throttle(least)
-    patient = asks("patient")
-    throttle.enter(patient, 0.0)
-    throttle.refused(patient, refusal(503, floor=10_000), 0.0)
-    assert not throttle.enter(patient, 0.0)
+    limiter = Limiter(least)
+    patient = asking("patient")
+    limiter.enter(patient, 0.0)
+    limiter.refused(patient, refusal(503, floor=10_000), 0.0)
+    assert not limiter.enter(patient, 0.0)
 
     for number in range(20_000):
-        hasty = asks(f"c{number % companies}")
-        assert not throttle.enter(hasty, float(number) / 10)
-        throttle.give_up(hasty)
+        hasty = asking(f"c{number % companies}")
+        assert not limiter.enter(hasty, float(number) / 10)
+        limiter.leave_line(hasty)
 
-    assert sum(1 for _ in held_by(throttle)) < 7_000
-    assert throttle.ready(10_001.0) == [patient]
+    assert sum(1 for _ in held_by(limiter)) < 7_000
+    assert limiter.ready(10_001.0) == [patient]
 
 
 @pytest.mark.virtual_time
@@ -87,37 +82,37 @@ async def test_hours_of_refusals_end_with_the_outage(status: int) -> None:
 
 def test_who_is_in_line_stays_while_others_give_up() -> None:
     """In the same order, whoever left between them."""
-    throttle, first = Throttle(least, limit=1), asks("a")
-    throttle.enter(first, 0.0)
+    limiter, first = Limiter(least, limit=1), asking("a")
+    limiter.enter(first, 0.0)
     patient = []
     for number in range(10_000):
-        one = asks("a")
-        throttle.enter(one, 0.0)
+        one = asking("a")
+        limiter.enter(one, 0.0)
         if number % 1000:
-            throttle.give_up(one)
+            limiter.leave_line(one)
         else:
             patient.append(one)
 
     order = [first]
-    while throttle.waiting:
-        throttle.answered(order[-1], 1.0)
-        order += throttle.ready(1.0)
+    while limiter.waiting:
+        limiter.answered(order[-1], 1.0)
+        order += limiter.ready(1.0)
 
     assert order == [first, *patient]
 
 
 def test_companies_that_were_refused_once_are_forgotten() -> None:
     """A company's own 429 is remembered for a while, not for as long as the process runs."""
-    throttle = Throttle(least)
+    limiter = Limiter(least)
 
     for number in range(10_000):
-        one = asks(f"c{number}")
-        assert throttle.enter(one, float(number))
-        throttle.refused(one, refusal(company_only=True), float(number))
+        one = asking(f"c{number}")
+        assert limiter.enter(one, float(number))
+        limiter.refused(one, refusal(company_only=True), float(number))
 
-    assert sum(1 for _ in held_by(throttle)) < 4_000
-    assert throttle.closed_by(asks("c9998")) is not None  # though another was refused since
-    assert throttle.closed_by(asks("c1")) is None
+    assert sum(1 for _ in held_by(limiter)) < 4_000
+    assert limiter.closed_by(asking("c9998")) is not None  # though another was refused since
+    assert limiter.closed_by(asking("c1")) is None
 
 
 @define(eq=False)

@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._http.quota import read_quota
+from integration_sdk._http.hints import read_quota, read_retry_after, told_time
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response, read_error
-from integration_sdk._http.retry_after import retry_after, service_time
 from integration_sdk._list.page import ItemReader
 from integration_sdk._push.agreement import leaf, natural_value
 from integration_sdk._push.answers import read_full
@@ -77,8 +76,8 @@ def test_no_reader_breaks_on_a_date_of_the_service(moment: datetime) -> None:
     assert ItemReader.of(Loan).value(msgspec.Raw(json.dumps(row).encode())) == Loan(moment)
     assert leaf(text) == leaf(text)
     assert natural_value(json.dumps(row).encode(), "dueDate") == leaf(text)
-    assert (retry_after(http, NOW) or 0.0) >= 0.0
-    assert isinstance(service_time(headers, NOW), float)
+    assert (read_retry_after({"Retry-After": http}, NOW) or 0.0) >= 0.0
+    assert isinstance(told_time(headers), float)
     for reset in (http, text):
         quota = read_quota({"X-Rate-Limit-Reset": reset}, NOW)
         assert quota is None or quota.reset is None or quota.reset.astimezone(UTC) == quota.reset

@@ -55,7 +55,7 @@ def envelope(number: int, items: int, following: str | None, total: int = 200) -
 async def read_sparse(pages: int, *, total: int, prefetch: int = 0) -> list[str]:
     """Read a list of so many pages, of which all but the first and last are empty."""
 
-    async def fetch(request: Request) -> Response:
+    async def fetch(request: Request, *, patience: float | None = None) -> Response:
         number = int(dict(request.params).get("page", 1))
         following = f"/companies?page={number + 1}&pageSize=100" if number < pages else None
         body = envelope(number, int(number in {1, pages}), following, total)

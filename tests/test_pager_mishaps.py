@@ -224,7 +224,7 @@ class Scripted:
         self.pages = pages
         self.seen: list[str] = []
 
-    async def fetch(self, request: Request) -> Response:
+    async def fetch(self, request: Request, *, patience: float | None = None) -> Response:
         page = self.pages[min(len(self.seen), len(self.pages) - 1)]
         self.seen.append(request.target)
         body = page if isinstance(page, bytes) else msgspec.json.encode(page)

@@ -193,7 +193,7 @@ async def test_a_repaired_list_that_times_out_gives_up_as_others_do(page_size: A
 async def test_a_link_is_no_place_to_repair_from(place: str) -> None:
     """It would be read as page 1: items would come twice."""
 
-    async def fetch(request: Request) -> Response:
+    async def fetch(request: Request, *, patience: float | None = None) -> Response:
         page = {"results": [{"id": 1}, {"id": 2}], "_links": {"next": {"href": f"?{place}"}}}
         return Response(status=200, body=msgspec.json.encode(page))
 
@@ -253,7 +253,7 @@ class Shrinking(FakeService):
     gone: int = 0
     bearable: int = 5000
 
-    async def fetch(self, request: Request) -> Response:
+    async def fetch(self, request: Request, *, patience: float | None = None) -> Response:
         number, size = (int(dict(request.params)[name]) for name in ("page", "pageSize"))
         if len(self.seen) == 20:
             self.count -= self.gone
@@ -321,7 +321,7 @@ async def test_a_page_number_of_thousands_of_digits_is_a_token() -> None:
     digits = "9" * 5000
     seen: list[str] = []
 
-    async def fetch(request: Request) -> Response:
+    async def fetch(request: Request, *, patience: float | None = None) -> Response:
         seen.append(dict(request.params)["page"])
         links = {"next": {"href": f"?page={digits}"}} if len(seen) == 1 else {}
         page = {"results": [{"id": len(seen)}], "_links": links}
@@ -338,7 +338,7 @@ async def test_a_link_may_spell_an_id_in_another_case() -> None:
     company = "8A210B68-6988-11ED-A1EB-0242AC120002"
     seen: list[str] = []
 
-    async def fetch(request: Request) -> Response:
+    async def fetch(request: Request, *, patience: float | None = None) -> Response:
         seen.append(request.path)
         links = {"next": {"href": f"{request.path.lower()}?page=2&pageSize=100"}}
         page = {"results": [{"id": 0}], "_links": links if len(seen) == 1 else {}}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from integration_sdk import _checks
-from integration_sdk._http import custom, requests
+from integration_sdk._http import requests
 from integration_sdk._http.requests import Priority, Safety
 from integration_sdk._list.links import LinkReader
 from integration_sdk.dialect import Dialect, Route
@@ -295,7 +295,7 @@ def test_file_is_one_multipart_field() -> None:
 def test_custom_paths_stay_below_the_base_url(path: str) -> None:
     """``client.request`` takes a plain path and nothing that could leave the origin."""
     with pytest.raises(ConfigurationError):
-        custom.to_request("GET", path, params=None, json=None)
+        requests.custom("GET", path, params=None, json=None)
 
 
 @pytest.mark.parametrize(
@@ -317,13 +317,13 @@ def test_a_custom_call_that_cannot_be_sent_says_why(
 ) -> None:
     """Not an error of aiohttp's, or one about a missing attribute."""
     with pytest.raises(ConfigurationError, match=f"^{complaint}"):
-        custom.to_request(method, "/a", params=params, json=None)
+        requests.custom(method, "/a", params=params, json=None)
 
 
 def test_custom_reads_are_reads() -> None:
     """GET may be repeated; anything else only where it had no effect."""
-    read = custom.to_request("get", "/a b/c", params={"page": 1}, json=None)
-    write = custom.to_request("PATCH", "/a", params=None, json={"x": 1})
+    read = requests.custom("get", "/a b/c", params={"page": 1}, json=None)
+    write = requests.custom("PATCH", "/a", params=None, json={"x": 1})
 
     assert (read.method, read.safety, read.target) == ("GET", Safety.READ, "/a%20b/c?page=1")
     assert (write.safety, write.body) == (Safety.WRITE, b'{"x":1}')

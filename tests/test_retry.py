@@ -11,13 +11,12 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._http.quota import read_quota
+from integration_sdk._http.hints import UNIX_TIMES_BEGIN, read_quota, read_retry_after
 from integration_sdk._http.retry import (
     RetryBudget,
     RetryPolicy,
     pause,
 )
-from integration_sdk._http.retry_after import UNIX_TIMES_BEGIN, retry_after
 from integration_sdk.errors import ConfigurationError
 
 NOW = 1_700_000_000.0
@@ -104,7 +103,7 @@ def test_an_outage_costs_a_tenth_more_at_most(successes: list[bool]) -> None:
 @given(st.floats(allow_nan=True, allow_infinity=True))
 def test_any_number_is_a_floor_or_nothing(seconds: float) -> None:
     """Negative is zero; what is no finite number says nothing; 31 years are a Unix time."""
-    told = retry_after(str(seconds), NOW)
+    told = read_retry_after({"Retry-After": str(seconds)}, NOW)
 
     since = NOW if seconds >= UNIX_TIMES_BEGIN else 0.0
     assert told is None or told == max(0.0, seconds - since)
@@ -115,13 +114,15 @@ def test_a_date_counts_from_the_services_clock(seconds: int) -> None:
     """An HTTP date means the seconds until it."""
     moment = datetime.fromtimestamp(NOW + seconds, UTC)
 
-    assert retry_after(format_datetime(moment, usegmt=True), NOW) == max(0, seconds)
+    assert read_retry_after({"Retry-After": format_datetime(moment, usegmt=True)}, NOW) == max(
+        0, seconds
+    )
 
 
 @given(st.text(max_size=40))
 def test_nonsense_says_nothing(text: str) -> None:
     """Whatever a header holds, reading it raises nothing and gives no negative floor."""
-    told = retry_after(text, NOW)
+    told = read_retry_after({"Retry-After": text}, NOW)
 
     assert told is None or told >= 0
 
@@ -129,7 +130,7 @@ def test_nonsense_says_nothing(text: str) -> None:
 @pytest.mark.parametrize(("text", "seconds"), [(f"{NOW + 90:.0f}", 90.0), (f"{NOW - 5:.0f}", 0.0)])
 def test_the_moment_itself_is_no_number_of_seconds(text: str, seconds: float) -> None:
     """A Unix time that was taken for one would keep the gate closed for decades."""
-    assert retry_after(text, NOW) == pytest.approx(seconds, abs=1)
+    assert read_retry_after({"Retry-After": text}, NOW) == pytest.approx(seconds, abs=1)
 
 
 # Quotas

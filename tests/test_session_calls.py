@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from integration_sdk._http import CallInfo, CallOptions, RetryPolicy
-from integration_sdk._http.call import Call
-from integration_sdk._http.call_log import _collecting
-from integration_sdk._http.origin import check_base_url
+from integration_sdk._http.call import _collecting, new_call
+from integration_sdk._http.credentials import check_base_url
 from integration_sdk._http.requests import Priority, Safety
 from integration_sdk.errors import (
     AnswerLost,
@@ -91,9 +90,9 @@ async def test_what_is_fetched_ahead_stays_behind_all_others() -> None:
     first = CallOptions(priority=Priority.INTERACTIVE)
     page = read(priority=Priority.PREFETCH)
 
-    assert Call(page, first, 0.0).ticket.priority is Priority.PREFETCH
+    assert new_call(page, first, 0.0, None).priority is Priority.PREFETCH
     push = write(priority=Priority.PUSH)
-    assert Call(push, first, 0.0).ticket.priority is Priority.INTERACTIVE
+    assert new_call(push, first, 0.0, None).priority is Priority.INTERACTIVE
 
 
 async def test_the_base_url_may_have_a_path() -> None:

@@ -14,9 +14,8 @@ from yarl import URL
 
 from integration_sdk import Client
 from integration_sdk._http import CallOptions, Session
-from integration_sdk._http.credentials import ApiKey, Hidden
-from integration_sdk._http.origin import check_proxy
-from integration_sdk._http.transport import Transmission, Transport
+from integration_sdk._http.credentials import ApiKey, Hidden, check_proxy
+from integration_sdk._http.transport import AiohttpTransport, Attempt
 from integration_sdk.errors import (
     AnswerLost,
     ClientClosed,
@@ -327,12 +326,12 @@ async def test_there_are_as_many_connections_as_were_asked_for() -> None:
     release = asyncio.Event()
     key = ApiKey.of(KEY)
     async with raw_server(held(release)) as server:
-        transport = Transport(server.base_url, key, connections=101)
+        transport = AiohttpTransport(server.base_url, key, connections=101)
         transport.open()
         async with asyncio.TaskGroup() as tasks:
             for _ in range(101):
                 header = await key.ask(Hidden(""))
-                tasks.create_task(transport.send(Transmission(read(), 1), header))
+                tasks.create_task(transport.send(Attempt(read(), 1), header))
             await until(lambda: len(server.requests) == 101)
             release.set()
         await transport.close()
@@ -395,3 +394,33 @@ async def test_a_lent_session_of_another_loop_is_named() -> None:
         with pytest.raises(ClientClosed, match="event loop"):
             await session.send(read(), ONE_CALL)
     await own.close()
+
+
+@pytest.mark.parametrize("at_once", [1, 8])
+async def test_a_service_that_closes_connections_as_they_are_used_again_loses_few_writes(
+    at_once: int,
+) -> None:
+    """Once it has happened, each write has a connection of its own; before, 19 to 90 of 200."""
+
+    async def closes_when_reused(
+        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        await server.receive(reader)
+        writer.write(answer(201))
+        await writer.drain()
+        await reader.readexactly(1)  # the next request leaves: too late
+
+    async with raw_server(closes_when_reused) as server, session_on(server) as session:
+        outcomes = list[object]()
+
+        async def works() -> None:
+            for _ in range(100 // at_once):
+                try:
+                    outcomes.append((await session.send(write(), ONE_CALL)).status)
+                except AnswerLost:
+                    outcomes.append(None)
+
+        await asyncio.gather(*(works() for _ in range(at_once)))
+
+    assert outcomes.count(None) <= at_once
+    assert outcomes.count(201) >= 90 - at_once

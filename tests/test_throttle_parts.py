@@ -1,4 +1,4 @@
-"""The parts of taking turns, each by itself: gate, window and pace."""
+"""What holds calls back, each by itself: gate, window and pace."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._http.gate import (
+from integration_sdk._http.limits import (
     LONGEST_PROBE_INTERVAL,
     PROBE_PATIENCE,
+    AimdLimit,
+    RatePacer,
     RetryAfterGate,
 )
-from integration_sdk._http.pace import RatePacer
-from integration_sdk._http.window import AimdLimit
 from tests.session_support import least, most, refusal
 
 FLOORS = st.one_of(st.none(), st.floats(0.01, 1e6))
@@ -30,7 +30,7 @@ def test_a_named_time_is_never_undercut(floor: float | None, jitter: Any) -> Non
     """``Retry-After`` is a floor: jitter adds to it, within 2 per cent or the own pause."""
     gate = RetryAfterGate()
 
-    gate.refused(refusal(floor=floor), 99.0, 100.0, jitter)
+    gate.refused(refusal(floor=floor), 1.0, 99.0, 100.0, jitter)
 
     assert not gate.admits(100.0)
     assert gate.opens_at >= 100.0 + (floor or 0.05)
@@ -40,7 +40,7 @@ def test_a_named_time_is_never_undercut(floor: float | None, jitter: Any) -> Non
 def test_one_probe_goes_and_the_others_wait_for_it() -> None:
     """After the pause the gate lets a single request out, and another only if that takes long."""
     gate = RetryAfterGate()
-    gate.refused(refusal(floor=5), 0.0, 0.0, least)
+    gate.refused(refusal(floor=5), 1.0, 0.0, 0.0, least)
     assert [gate.admits(at) for at in (4.9, 5.0)] == [False, True]
 
     gate.passed(5.0)
@@ -54,15 +54,15 @@ def test_one_probe_goes_and_the_others_wait_for_it() -> None:
 def test_late_answers_neither_open_nor_lengthen() -> None:
     """Requests that left before it closed say nothing about whether it may open."""
     gate = RetryAfterGate()
-    gate.refused(refusal(floor=5), 0.0, 1.0, least)
+    gate.refused(refusal(floor=5), 1.0, 0.0, 1.0, least)
 
     assert not gate.answered(sent_at=0.5)
     gate.unanswered(0.5, 1.5, most)
     for _ in range(20):
-        gate.refused(refusal(), 0.5, 1.5, most)
+        gate.refused(refusal(), 1.0, 0.5, 1.5, most)
 
     assert gate.opens_at == 6.0
-    gate.refused(refusal(floor=8), 0.5, 2.0, least)
+    gate.refused(refusal(floor=8), 1.0, 0.5, 2.0, least)
     assert gate.opens_at == 10.0
 
 
@@ -70,14 +70,14 @@ def test_refused_probes_come_ever_more_rarely() -> None:
     """Without a named time the pauses double up to a limit that still notices recovery soon."""
     gate, now, pauses = RetryAfterGate(), 0.0, []
     for _ in range(6):
-        gate.refused(refusal(503), now, now, most)
+        gate.refused(refusal(503), 1.0, now, now, most)
         pauses.append(gate.opens_at - now)
         now = gate.opens_at
         gate.passed(now)
 
     assert pauses == [1.0, 2.0, 4.0, *[LONGEST_PROBE_INTERVAL] * 3]
     gate.answered(now)
-    gate.refused(refusal(503), now, now, most)
+    gate.refused(refusal(503), 1.0, now, now, most)
     assert gate.opens_at - now == 1.0, "an open gate starts anew"
 
 
@@ -85,7 +85,7 @@ def test_a_gate_opens_after_an_outage_of_any_length() -> None:
     """Also after more probes than a float can be doubled."""
     gate, now = RetryAfterGate(), 0.0
     for _ in range(2000):
-        gate.refused(refusal(429), now, now, most)
+        gate.refused(refusal(429), 1.0, now, now, most)
         now = gate.opens_at
         gate.passed(now)
 
@@ -96,7 +96,7 @@ def test_a_gate_opens_after_an_outage_of_any_length() -> None:
 def test_a_lost_probe_is_followed_by_another() -> None:
     """A probe without an answer keeps the gate closed for a while, an unused one does not."""
     gate = RetryAfterGate()
-    gate.refused(refusal(floor=5), 0.0, 0.0, least)
+    gate.refused(refusal(floor=5), 1.0, 0.0, 0.0, least)
     gate.passed(5.0)
     gate.unused(5.0, 5.1)
     assert gate.admits(5.1)
@@ -112,12 +112,12 @@ def test_a_lost_probe_is_followed_by_another() -> None:
 def test_what_becomes_of_a_probe_undercuts_no_time_named_meanwhile(end: str) -> None:
     """An answer that came late named a time, and a probe was under way: the time stands."""
     gate = RetryAfterGate()
-    gate.refused(refusal(), 1.0, 1.0, least)
+    gate.refused(refusal(), 1.0, 1.0, 1.0, least)
     gate.passed(2.0)
-    gate.refused(refusal(floor=60), 0.5, 2.5, least)
+    gate.refused(refusal(floor=60), 1.0, 0.5, 2.5, least)
 
     if end == "refused":
-        gate.refused(refusal(), 2.0, 3.0, least)
+        gate.refused(refusal(), 1.0, 2.0, 3.0, least)
     elif end == "unanswered":
         gate.unanswered(2.0, 3.0, least)
     else:
@@ -213,23 +213,6 @@ def test_the_last_place_is_for_the_urgent() -> None:
 # The pace
 
 
-def test_a_fixed_rate_keeps_its_distances() -> None:
-    """``rate=10`` lets one out every tenth of a second; a late timer may catch up a little."""
-    pace, count = RatePacer(10), 0
-    for at in range(200):
-        if pace.admits(at / 100):
-            pace.passed(at / 100)
-            count += 1
-
-    assert 19 <= count <= 22
-    pace.passed(100.0)
-    burst = 0
-    while pace.admits(100.0):
-        pace.passed(100.0)
-        burst += 1
-    assert burst <= 2
-
-
 def test_nothing_is_learnt_while_nobody_is_refused() -> None:
     """Without refusals there is no rate."""
     pace = RatePacer()
@@ -237,22 +220,20 @@ def test_nothing_is_learnt_while_nobody_is_refused() -> None:
         pace.passed(at / 100)
         pace.answered(at / 100)
 
-    assert pace.rate == math.inf
+    assert pace.learnt == math.inf
 
 
 def test_the_rate_served_is_the_rate_learnt() -> None:
-    """100 answers, then a second's pause: about 100 a second, fixed rate or not."""
-    for fixed in (None, 50.0):
-        pace = RatePacer(fixed)
-        pace.passed(0.0)
-        for at in range(100):
-            pace.answered(at / 1000)
-        pace.closed(0.1)
-        pace.opened(1.1, limited=True)
+    """100 answers, then a second's pause: about 100 a second."""
+    pace = RatePacer()
+    pace.passed(0.0)
+    for at in range(100):
+        pace.answered(at / 1000)
+    pace.closed(0.1)
+    pace.opened(1.1, limited=True)
 
-        assert pace.learnt == pytest.approx(100)
-        assert pace.rate == (fixed or pace.learnt)
-        assert pace.next_at == pytest.approx(1.11)
+    assert pace.learnt == pytest.approx(100)
+    assert pace.next_at == pytest.approx(1.11)
 
 
 def test_a_long_open_gate_loses_too_little_to_slow_down() -> None:
@@ -263,7 +244,7 @@ def test_a_long_open_gate_loses_too_little_to_slow_down() -> None:
         pace.answered(0.0)
         pace.closed(open_for)
         pace.opened(open_for + 1, limited=limited)
-        assert pace.rate == math.inf
+        assert pace.learnt == math.inf
 
 
 def test_a_rate_that_is_waited_for_grows_and_is_forgotten() -> None:
@@ -273,7 +254,7 @@ def test_a_rate_that_is_waited_for_grows_and_is_forgotten() -> None:
     pace.answered(now)
     pace.closed(now)
     pace.opened(1.0, limited=True)
-    slow = pace.rate
+    slow = pace.learnt
     for step in range(200):
         now = 1.0 + step * 0.25
         pace.next_at = now + 1
@@ -281,7 +262,7 @@ def test_a_rate_that_is_waited_for_grows_and_is_forgotten() -> None:
         pace.answered(now)
 
     assert slow <= 1.0
-    assert pace.rate == math.inf
+    assert pace.learnt == math.inf
 
 
 def test_refusals_without_a_single_answer_teach_no_rate() -> None:
@@ -291,7 +272,7 @@ def test_refusals_without_a_single_answer_teach_no_rate() -> None:
     pace.closed(0.1)
     pace.opened(1.1, limited=True)
 
-    assert pace.rate == math.inf
+    assert pace.learnt == math.inf
 
 
 def test_the_slower_of_two_rates_gains_on_the_faster() -> None:

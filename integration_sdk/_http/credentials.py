@@ -1,24 +1,29 @@
-"""The API key, hidden from reprs, logs, tracebacks and pickles.
+"""The API key: nothing shows it, and it goes to the service alone.
 
 The key and its header are kept in objects with a masked repr, and unwrapped only in functions
 that return at once. So a traceback printed with local variables shows ``<hidden>``, in our
-frames and in aiohttp's.
+frames and in aiohttp's. The service's answers, which may echo it, are masked. Base URL and proxy
+are checked, so that it is sent encrypted or stays on this machine.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import re
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn, Self
 
-from attrs import define, field
+from attrs import define, field, frozen
+from yarl import URL
 
-from integration_sdk._http.masking import MASK, Secret
 from integration_sdk._system import current_task_cancelled
 from integration_sdk.errors import ConfigurationError, NotSent
 
 ApiKeySource = str | Callable[[], str | Awaitable[str]]
+MASK: Final = "<hidden>"
+LOOPBACK_NAMES: Final = frozenset({"localhost", "ip6-localhost"})
 
 
 class Hidden(str):
@@ -56,6 +61,44 @@ def check_key(key: object) -> Hidden:
     if key.lower().startswith("basic "):
         raise ConfigurationError("pass the bare API key, without 'Basic ' and without base64")
     return Hidden(key)
+
+
+@frozen(repr=False)
+class Secret:
+    """A text to mask in JSON, whichever of its characters are escaped there.
+
+    Writers of JSON differ: Python's escapes ``é``, PHP's ``/``, .NET's ``+``, and Gson ``=``.
+
+    Attributes:
+        size: Its length in bytes.
+        run: Its longest run of letters and digits, which nobody escapes.
+        spellings: Matches it.
+    """
+
+    size: int
+    run: bytes
+    spellings: re.Pattern[bytes]
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Return a `Secret` for *text*."""
+        run = max(re.findall("[A-Za-z0-9]*", text), key=len)
+        pattern = "".join(map(_spellings, text))
+        return cls(len(text.encode()), run.encode(), re.compile(pattern.encode()))
+
+    def masked(self, body: bytes) -> bytes:
+        """Return *body* with the secret masked; one without its longest run costs little."""
+        return self.spellings.sub(MASK.encode(), body) if self.run in body else body
+
+
+def _spellings(char: str) -> str:
+    """Return a pattern of *char* as it may be spelt in JSON."""
+    if char.isascii() and char.isalnum():
+        return char
+    units = char.encode("utf-16-be").hex()
+    escape = re.sub("....", r"\\\\u\g<0>", units)
+    backslash = r"\\?" if char in '"/\\' else ""
+    return f"(?:{backslash}{re.escape(char)}|(?i:{escape}))"
 
 
 @define(eq=False, repr=False)
@@ -132,3 +175,86 @@ class ApiKey:
             if secret.size >= shortest:
                 body = secret.masked(body)
         return body
+
+
+# Where it may go
+
+
+def check_base_url(text: object) -> str:
+    """Return the base URL without a trailing slash.
+
+    Raises:
+        ConfigurationError: It is not an HTTP URL to which a key can be sent safely.
+    """
+    url = _http_url(text) if isinstance(text, str) else None
+    if url is None:
+        raise ConfigurationError(
+            f"base_url must look like 'https://api.example.com', not {_without_password(text)!r}"
+        )
+    if url.user is not None or url.password is not None:
+        raise ConfigurationError("base_url must not hold a user name or password; pass api_key=")
+    if url.raw_query_string or url.raw_fragment or "?" in str(text) or "#" in str(text):
+        raise ConfigurationError(f"base_url {text!r} must not have a query or fragment")
+    if url.scheme == "http" and not _is_loopback(url.host or ""):
+        raise ConfigurationError(
+            f"base_url {text!r} would send the API key unencrypted; use https:// "
+            "(http:// is for this machine only)"
+        )
+    return str(url).rstrip("/")
+
+
+def check_proxy(given: object, base_url: str) -> URL | None:
+    """Return the proxy's URL, or None for no proxy.
+
+    Raises:
+        ConfigurationError: It is not the URL of an HTTP proxy, or the proxy would see the key.
+    """
+    if given is None:
+        return None
+    url = _http_url(given) if isinstance(given, str | URL) else None
+    if url is None:
+        raise ConfigurationError(
+            "proxy must look like 'http://user:password@proxy.example.com:3128', "
+            f"not {_without_password(given)!r}"
+        )
+    if not _can_authenticate(url):
+        raise ConfigurationError(
+            "the user name and password in proxy must be Latin-1, without ':' in the name; "
+            "a proxy is sent nothing else"
+        )
+    if base_url.startswith("http:") and not _is_loopback(url.host or ""):
+        raise ConfigurationError(
+            f"proxy {_without_password(given)!r} would see the API key, since base_url is "
+            "http://; use https://"
+        )
+    return url
+
+
+def _http_url(given: str | URL) -> URL | None:
+    """Return the URL; None if it does not name an HTTP server."""
+    try:
+        url = URL(given.strip() if isinstance(given, str) else given)
+        has_host = bool(url.host) and " " not in str(url.host)
+        names_server = has_host and url.port is not None and url.scheme in {"http", "https"}
+        str(url.raw_host).encode("idna")  # as the resolver will
+    except ValueError:
+        return None
+    return url if names_server else None
+
+
+def _can_authenticate(proxy: URL) -> bool:
+    """Return whether its name and password fit into a ``Proxy-Authorization`` of aiohttp."""
+    name, password = proxy.user or "", proxy.password or ""
+    return ":" not in name and not any(ord(char) > 0xFF for char in name + password)
+
+
+def _without_password(given: object) -> object:
+    text = str(given) if isinstance(given, URL) else given
+    return text if not isinstance(text, str) or "@" not in text else text.rpartition("@")[2]
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() in LOOPBACK_NAMES

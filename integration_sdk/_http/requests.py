@@ -7,7 +7,9 @@ API key in it, somewhere else.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import date
+from decimal import Decimal
 from enum import Enum, IntEnum
 from functools import lru_cache
 from hashlib import sha256
@@ -16,7 +18,7 @@ from urllib.parse import quote
 
 from attrs import evolve, field, frozen
 
-from integration_sdk._checks import sendable, true_or_false, whole_number
+from integration_sdk._checks import is_number, sendable, true_or_false, whole_number
 from integration_sdk._records.codec import encode_record, encode_value
 from integration_sdk.dialect import Dialect, Route
 from integration_sdk.errors import ConfigurationError
@@ -46,11 +48,11 @@ class Safety(Enum):
     READ = "read"
     """It can be repeated at any time."""
     WRITE = "write"
-    """It is repeated only if the previous transmission certainly had no effect."""
+    """It is repeated only if the previous attempt certainly had no effect."""
 
 
 class Phase(Enum):
-    """How far a transmission got."""
+    """How far an attempt got."""
 
     NEVER_LEFT = "never left"
     """No byte of the request left this process."""
@@ -77,9 +79,6 @@ class Request:
         safety: Whether the request can be repeated.
         company_id: The company whose limits it counts against; None for none.
         priority: Which calls it precedes when some have to wait.
-        patient: Whether it is repeated, where the service asks to come again later, for as long
-            as its timeout lasts.
-        seconds_left: Seconds that the call may take, if fewer than its timeout.
         body_limit: Maximum size of the answer in bytes, decompressed.
         replacement: Path that replaces this one when it is removed.
     """
@@ -96,8 +95,6 @@ class Request:
     safety: Safety = Safety.READ
     company_id: str | None = None
     priority: Priority = Priority.INTERACTIVE
-    patient: bool = False
-    seconds_left: float | None = None
     body_limit: int = 64 * MIB
     replacement: str | None = None
 
@@ -199,12 +196,13 @@ def _on_route(
         path=route.path.format_map(quoted),
         company_id=str(company_id) if company_id is not None else None,
         safety=Safety.READ if route.method == "GET" else Safety.WRITE,
-        replacement=_replacement(route, quoted),
+        replacement=replacement(route, quoted),
         **fields,
     )
 
 
-def _replacement(route: Route, quoted: Mapping[str, str]) -> str | None:
+def replacement(route: Route, quoted: Mapping[str, str]) -> str | None:
+    """Return the path that replaces that of *route*, with the *quoted* names in it."""
     if route.replacement is None:
         return None
     return route.replacement.format_map({"connectionId": "{connectionId}", **quoted})
@@ -371,3 +369,74 @@ def with_file(request: Request, content: bytes, *, filename: str, content_type: 
 def with_body(request: Request, value: Any) -> Request:
     """Return *request* with *value* as its JSON body."""
     return evolve(request, body=encode_value(value))
+
+
+# For what has no method
+
+
+def custom(method: str, path: str, *, params: Mapping[str, object] | None, json: Any) -> Request:
+    """Return a request for a path that the SDK has no method for.
+
+    Raises:
+        ConfigurationError: The method is not a word, the path is not a plain path below the
+            base URL, or a parameter has a type that cannot be sent.
+    """
+    if not all(isinstance(text, str) for text in (method, path)):
+        raise ConfigurationError(f"method and path must be str, not {method!r} and {path!r}")
+    if not (method.isascii() and method.isalpha()):
+        raise ConfigurationError(f"method must be a word such as GET, not {method!r}")
+    if method.upper() == "CONNECT":
+        raise ConfigurationError("CONNECT asks a proxy for a tunnel, not a service; pass proxy=")
+    if not isinstance(params, Mapping | None):
+        raise ConfigurationError(f"params must be a mapping, or None, not {params!r}")
+    _check_custom_path(path)
+    method = method.upper()
+    return Request(
+        operation="request",
+        method=method,
+        path=quote(path, safe="/%:@!$&'()*+,;=~-._"),
+        params=tuple(_spelt_params(params or {})),
+        body=None if json is None else encode_value(json),
+        safety=Safety.READ if method in {"GET", "HEAD", "OPTIONS"} else Safety.WRITE,
+    )
+
+
+def with_replacement(dialect: Dialect, request: Request) -> Request:
+    """Return *request* with the path that replaces its own, if that is a legacy one.
+
+    Source: "Bank data endpoints".
+    """
+    for route in dialect.routes.values():
+        if route.replacement is not None and route.method == request.method:
+            template = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(route.path))
+            if names := re.fullmatch(template, request.path):
+                return evolve(request, replacement=replacement(route, names.groupdict()))
+    return request
+
+
+def _spelt_params(params: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Yield parameters as text, spelled as in JSON; skip None, repeat the name for a list."""
+    for name, given in params.items():
+        sendable("the name of a parameter", name)
+        for member in given if isinstance(given, list | tuple) else (given,):
+            value = member.value if isinstance(member, Enum) else member
+            if isinstance(value, bool):
+                yield name, str(value).lower()
+            elif isinstance(value, int) and not is_number(value):
+                raise ConfigurationError(f"parameter {name} cannot be an int that no float holds")
+            elif isinstance(value, str | int | float | Decimal):
+                yield name, sendable(f"parameter {name}", str(value))
+            elif isinstance(value, date):
+                yield name, value.isoformat()
+            elif value is not None:
+                raise ConfigurationError(f"parameter {name} cannot be {value!r}")
+
+
+def _check_custom_path(path: str) -> None:
+    plain = path.startswith("/") and not path.startswith("//") and path.isprintable()
+    if not plain or any(char in path for char in "?#\\"):
+        raise ConfigurationError(
+            f"path {path!r} must begin with one slash and have no query; pass params= for that"
+        )
+    if any(part.replace("%2e", ".").replace("%2E", ".") in {".", ".."} for part in path.split("/")):
+        raise ConfigurationError(f"path {path!r} must not contain '.' or '..' segments")

@@ -7,21 +7,21 @@ proxy's page, say), the error is the same, without details.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar, Final
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, ClassVar, Final, Protocol
 from urllib.parse import urlsplit
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
-from integration_sdk._answer_parts import ErrorBody
-from integration_sdk._http import judgement
-from integration_sdk._http.judgement import Meaning
+from integration_sdk._answer_parts import ErrorBody, Quota
+from integration_sdk._http import statuses
+from integration_sdk._http.hints import read_quota, read_retry_after
 from integration_sdk._http.requests import Phase, Request, Safety
-from integration_sdk._http.retry_after import retry_after, service_time
+from integration_sdk._http.statuses import Meaning
 from integration_sdk._records.codec import LATEST, Json, decode_json
 from integration_sdk._records.shapes import read_error_body
 from integration_sdk.errors import (
-    BY_STATUS,
     AccountExpired,
     ApiError,
     CompanyLimitReached,
@@ -37,7 +37,7 @@ def _pieces(body: bytes | Sequence[bytes]) -> Sequence[bytes]:
     return (body,) if isinstance(body, bytes) else body
 
 
-@frozen(kw_only=True)
+@define(kw_only=True)
 class Response:
     """An answer, independent of the HTTP library.
 
@@ -46,8 +46,8 @@ class Response:
         headers: The answer's headers; case-insensitive if the transport's are.
         pieces: The decompressed body, at most the request's ``body_limit``, in the pieces in
             which it was received if it is large.
-        received_at: Unix time in seconds, to convert ``Retry-After`` into a date.
-        attempts: Number of transmissions.
+        received_at: Unix time in seconds.
+        attempts: How often the request was sent; set when the call has ended, as is `waited`.
         waited: Seconds spent waiting for a turn and between attempts.
     """
 
@@ -59,6 +59,26 @@ class Response:
     waited: float = 0.0
 
     phase: ClassVar[Phase] = Phase.ANSWERED
+
+    @cached_property
+    def retry_after(self) -> float | None:
+        """Seconds to wait that the answer asks for; None if it does not say."""
+        return read_retry_after(self.headers, self.received_at)
+
+    @cached_property
+    def quota(self) -> Quota | None:
+        """The account's limits that the answer tells; None if it does not."""
+        return read_quota(self.headers, self.received_at)
+
+    @property
+    def retry_at(self) -> datetime | None:
+        """When to try again, in UTC; None if the answer does not say."""
+        if self.retry_after is None:
+            return None
+        try:
+            return datetime.fromtimestamp(self.received_at + self.retry_after, UTC)
+        except (OverflowError, ValueError, OSError):
+            return LATEST
 
     @property
     def body(self) -> bytes:
@@ -78,7 +98,7 @@ class Response:
 
 @frozen
 class Failure:
-    """A transmission without a usable answer.
+    """An attempt without a usable answer.
 
     Attributes:
         phase: How far it got.
@@ -92,11 +112,19 @@ class Failure:
 
 
 Reply = Response | Failure
-"""What came of a transmission: a complete answer, whatever its status, or a failure."""
+"""What came of an attempt: a complete answer, whatever its status, or a failure."""
+
 
 Fetch = Callable[[Request], Awaitable[Response]]
 """Sends a request and returns the answer, whatever its status. Raises a TransportError, or an
 ApiError if nothing was sent because the service has asked for a pause that is too long."""
+
+
+class FetchPage(Protocol):
+    """A `Fetch` that is told how long a page is waited for; see `Session.send`."""
+
+    def __call__(self, request: Request, *, patience: float | None = None) -> Awaitable[Response]:
+        """Send *request*."""
 
 
 # Values
@@ -155,17 +183,19 @@ def read_error(request: Request, response: Response, *, sent: bool = True) -> Ap
     kind = _kind(request, response.status, body or ErrorBody())
     facts: dict[str, Any] = {**_facts(request, response), "status": response.status, "body": body}
     facts["correlation_id"] = body.correlation_id if body else None
-    facts["retry_at"] = retry_at = _retry_at(response)
+    facts["retry_at"] = response.retry_at
     if not sent:
         facts["attempts"] = 0
     if issubclass(kind, EndpointRemoved):
         facts["replacement"] = request.replacement
     what = _what_happened(request, response, body, sent=sent)
     is_own = body is not None and body.correlation_id is not None
-    todo = _what_to_do(kind, request, response.status, retry_at, is_own=is_own)
-    meaning = judgement.of_answer(request.safety, response.status, is_own=is_own)
+    todo = _what_to_do(kind, request, response, is_own=is_own)
+    meaning = statuses.of_answer(request.safety, response.status, is_own=is_own)
     if sent and meaning is Meaning.IN_DOUBT:
-        todo = f"{_LOOK} {todo}" if response.status in _REDIRECTS else _LOOK
+        # What else there is to do about a refusal would contradict it.
+        goes_on = response.status >= 500 or response.status in _REDIRECTS
+        todo = f"{_LOOK} {todo}" if goes_on else _LOOK
     return kind(f"{what}. {todo}", **facts)
 
 
@@ -178,7 +208,7 @@ def _kind(request: Request, status: int, body: ErrorBody) -> type[ApiError]:
         return _kind_of_402(body)
     if status == 404 and request.replacement is not None and _says_removed(body):
         return EndpointRemoved
-    return BY_STATUS.get(status, ApiError)
+    return statuses.row(status).kind
 
 
 def _says_removed(body: ErrorBody) -> bool:
@@ -203,17 +233,6 @@ def _kind_of_402(body: ErrorBody) -> type[ApiError]:
     if "SyncSettings" in names or "schedule not allowed" in words:
         return SyncScheduleNotAllowed
     return AccountExpired if "expired" in words else PaymentRequired
-
-
-def _retry_at(response: Response) -> datetime | None:
-    now = service_time(response.headers, response.received_at)
-    seconds = retry_after(response.headers.get("Retry-After"), now)
-    if seconds is None:
-        return None
-    try:
-        return datetime.fromtimestamp(response.received_at, UTC) + timedelta(seconds=seconds)
-    except OverflowError:
-        return LATEST
 
 
 def _what_happened(
@@ -251,21 +270,7 @@ def _reasons(body: ErrorBody | None) -> str:
     return f"{reasons or 'no reason given'}{quote}"
 
 
-_ADVICE: Final[Mapping[int, str]] = {
-    400: "Correct the request; it will be refused again as it stands.",
-    401: "Check the API key (api_key= or INTEGRATION_SDK_API_KEY) and the base URL it is for.",
-    402: "An account limit is reached; the service's portal shows the plan.",
-    403: "This API key may not do that.",
-    404: "Check the ids and the data type; a connection or record may have been removed.",
-    405: "This method is not allowed here; the dialect may not fit the service.",
-    409: "The resource is not ready; try again when its sync has finished.",
-    413: "Send less at once; it will be refused again as it stands.",
-    415: "The dialect may not fit the service, or something on the way changes requests.",
-    422: "Correct the request; it will be refused again as it stands.",
-    429: "Come back later, or lower rate= and prefetch=.",
-    503: "The service is offline for a while; come back later.",
-}
-_ADVICE_OF_KIND: Final[Mapping[type[ApiError], str]] = {
+_ADVICE_ON_LIMITS: Final[Mapping[type[ApiError], str]] = {
     CompanyLimitReached: "Delete a company or move to a larger plan.",
     SyncScheduleNotAllowed: "Use a syncSchedule of at least 24 hours, or a larger plan.",
     AccountExpired: "The free account has ended; every request answers so until the plan changes.",
@@ -279,23 +284,18 @@ _MOVE: Final = "Check base_url=: redirects are not followed, since they would ta
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
-def _what_to_do(
-    kind: type[ApiError],
-    request: Request,
-    status: int,
-    retry_at: datetime | None,
-    *,
-    is_own: bool,
-) -> str:
+def _what_to_do(kind: type[ApiError], request: Request, response: Response, *, is_own: bool) -> str:
+    status, retry_at = response.status, response.retry_at
     if kind is EndpointRemoved:
         return f"The legacy endpoint has been removed; use {request.method} {request.replacement}."
     if status == 404 and request.company_id is None:
         return "Check base_url= and the path."
-    advice = _ADVICE_OF_KIND.get(kind) or _ADVICE.get(status) or _unforeseen(status, is_own=is_own)
+    advice = _ADVICE_ON_LIMITS.get(kind) or statuses.row(status).advice
+    advice = advice or _on_the_unforeseen(status, is_own=is_own)
     return f"{advice} Not before {retry_at:%Y-%m-%d %H:%M:%S} UTC." if retry_at else advice
 
 
-def _unforeseen(status: int, *, is_own: bool) -> str:
+def _on_the_unforeseen(status: int, *, is_own: bool) -> str:
     if status in _REDIRECTS:
         return _MOVE
     # "Internal server error: retry later"

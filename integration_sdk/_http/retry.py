@@ -1,4 +1,4 @@
-"""How often a request may be sent again, and when; whether at all, `judgement` says.
+"""How often a request may be sent again, and when; whether at all, `statuses` says.
 
 Again means within the call's `RetryPolicy`, its deadline and, for failures that no gate
 holds back, the `RetryBudget` that all calls share.
@@ -7,15 +7,15 @@ holds back, the `RetryBudget` that all calls share.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, Final
 
 import backoff
 from attrs import Attribute, define, field, frozen
 
 from integration_sdk._checks import is_number
-from integration_sdk._http import judgement
-from integration_sdk._http.judgement import About, Meaning
-from integration_sdk._http.requests import Request
+from integration_sdk._http import statuses
+from integration_sdk._http.statuses import Meaning, Scope
 from integration_sdk.errors import ConfigurationError
 
 Jitter = Callable[[float], float]
@@ -31,26 +31,25 @@ SUCCESS: Final = 0.5
 
 
 def has_attempt_left(
-    request: Request, policy: RetryPolicy, attempts: int, status: int | None, *, bounded: bool
+    policy: RetryPolicy, attempts: int, status: int | None, *, patient: bool
 ) -> bool:
-    """Return whether *request* may be sent again after *attempts*, as far as their number goes.
+    """Return whether a request may be sent again after *attempts*, as far as their number goes.
 
     Args:
-        request: The request.
         policy: How it is retried.
-        attempts: Transmissions so far, at least 1.
+        attempts: How often it was sent, at least once.
         status: The last answer's; None if there was none.
-        bounded: Whether the call has a timeout, which then is the bound of a patient request.
+        patient: Whether the time it may take is its bound, where the service asks to wait.
     """
-    if request.patient and bounded and status is not None and _asks_to_wait(status):
+    if patient and status is not None and _asks_to_wait(status):
         return policy.attempts > 1
     return attempts < policy.attempts
 
 
 def _asks_to_wait(status: int) -> bool:
-    """Whether a page may be had later; after a gateway's 504, say, it may have to be smaller."""
-    row = judgement.row(status)
-    return row.read is Meaning.AGAIN and row.about is not About.GATEWAY
+    """Whether the same request may succeed later; after a gateway's 504, say, less may."""
+    row = statuses.row(status)
+    return row.read is Meaning.AGAIN and row.scope is not Scope.GATEWAY
 
 
 # When
@@ -69,7 +68,9 @@ def pause(
     It is drawn by *jitter* from 0 to a limit, which is *first* at first and doubles with each
     pause up to *cap*. It is never below *floor*, such as what ``Retry-After`` says.
     """
-    limit = min(cap, first * 2.0 ** min(number, MOST_DOUBLINGS))
+    limits = backoff.expo(factor=first, max_value=cap)
+    limits.send(None)  # its generators begin with an empty step
+    limit: float = next(islice(limits, min(number, MOST_DOUBLINGS), None))
     return max(floor, jitter(limit))
 
 
@@ -91,7 +92,7 @@ class RetryPolicy:
     """How one call is repeated.
 
     Attributes:
-        attempts: Maximum number of transmissions; 1 for no retries. While you iterate over a
+        attempts: Maximum number of times it is sent; 1 for no retries. While you iterate over a
             list, a page is repeated after 429, 500 and 503 until its timeout, unless this is 1
             or there is no timeout.
         base: Longest first pause, in seconds; the limit doubles with each further pause.
@@ -115,7 +116,7 @@ class RetryPolicy:
     def pause(
         self, number: int, jitter: Jitter, *, throttled: bool = False, floor: float = 0.0
     ) -> float:
-        """Return how many seconds to wait before another transmission; see `pause`."""
+        """Return how many seconds to wait before it is sent again; see `pause`."""
         first = self.throttled_base if throttled else self.base
         floor = max(SHORTEST_PAUSE, floor)
         return pause(number, first=first, cap=self.cap, jitter=jitter, floor=floor)

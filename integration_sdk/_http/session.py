@@ -1,7 +1,7 @@
 """`Session`: sends requests, within the rate limits and with retries.
 
-The rules are elsewhere: `throttle` decides whose turn it is, `retry` whether and when to send
-again. `Transport` sends once, and the loop in `_carry` joins them::
+The rules are elsewhere: `limiter` decides whose turn it is, `statuses` and `retry` whether and
+when to send again. A `Transport` sends once, and the loop in `_carry` joins them::
 
     wait for a turn ─> send once ─> answered? ──2xx──> return the answer
          ^                             │ no, or another status
@@ -9,7 +9,9 @@ again. `Transport` sends once, and the loop in `_carry` joins them::
 
 The deadline of a call includes all of this. A session belongs to one event loop and one process.
 It opens its connections with the first call and closes them when that loop shuts down, so a
-client at module level works in one ``asyncio.run`` after another.
+client at module level works in one ``asyncio.run`` after another. No task runs in the
+background: turns are given out when a call gives its turn back, or when the one timer that the
+limiter asked for fires.
 """
 
 from __future__ import annotations
@@ -17,35 +19,40 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, assert_never
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Self, TypeVar, assert_never
 from uuid import uuid4
 
 import backoff
+from attrs import define, field
 
 from integration_sdk._answer_parts import Quota
-from integration_sdk._http import judgement
-from integration_sdk._http.call import Call, CallOptions, ended, too_late, turned_away
-from integration_sdk._http.call_log import CallInfo, CallLog, SessionStats
-from integration_sdk._http.credentials import ApiKey, ApiKeySource, Hidden, hide
-from integration_sdk._http.gate import Refusal
-from integration_sdk._http.judgement import OFFLINE, About, Meaning
-from integration_sdk._http.limiter import Throttle
-from integration_sdk._http.loop_state import GateClosed, LoopState
-from integration_sdk._http.origin import check_base_url, check_proxy
-from integration_sdk._http.quota import read_quota
-from integration_sdk._http.rate import SharedRate
+from integration_sdk._http import statuses
+from integration_sdk._http.call import (
+    Call,
+    CallInfo,
+    CallLog,
+    CallOptions,
+    SessionStats,
+    new_call,
+)
+from integration_sdk._http.credentials import (
+    ApiKey,
+    ApiKeySource,
+    Hidden,
+    check_base_url,
+    check_proxy,
+    hide,
+)
+from integration_sdk._http.limiter import Limiter
+from integration_sdk._http.limits import SharedRate
 from integration_sdk._http.requests import Request, Safety
 from integration_sdk._http.responses import Failure, Reply, Response
-from integration_sdk._http.retry import (
-    Jitter,
-    RetryBudget,
-    has_attempt_left,
-)
-from integration_sdk._http.slot import Slot
-from integration_sdk._http.transport import CONNECTIONS, Carrier, Transmission, Transport
+from integration_sdk._http.retry import Jitter, RetryBudget, has_attempt_left
+from integration_sdk._http.statuses import OFFLINE, Meaning, Scope
+from integration_sdk._http.transport import CONNECTIONS, AiohttpTransport, Attempt, Transport
 from integration_sdk._records.shapes import is_services_own
 from integration_sdk.errors import ClientClosed, NotSent
 
@@ -58,6 +65,52 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("integration_sdk.session")
 T = TypeVar("T")
+SLACK = 0.1
+"""Seconds of a fixed rate that may be caught up after a late timer."""
+
+
+@define
+class FixedRate:
+    """A `SharedRate` of one client, in memory: equal intervals between calls.
+
+    Attributes:
+        per_second: Maximum calls per second.
+    """
+
+    per_second: float
+    _next_at: float = field(init=False, default=-math.inf)
+
+    async def acquire(self) -> None:
+        """Wait for the next interval."""
+        now = asyncio.get_running_loop().time()
+        at = max(self._next_at, now - SLACK)
+        self._next_at = at + 1 / self.per_second
+        if at > now:
+            await asyncio.sleep(at - now)
+
+    def paused(self, seconds: float) -> None:
+        """Do nothing: the client's own gate is closed, so nobody asks."""
+
+
+@define(eq=False)
+class Slot:
+    """A turn to send one request; see `Session.slot`."""
+
+    _session: Session
+    _open: OpenSession
+    _call: Call
+
+    async def send(self) -> Reply:
+        """Send the request, once, and return what came of it, whose ``phase`` says how far it got.
+
+        Raises:
+            RuntimeError: It has been sent before.
+        """
+        if self._call.attempts:
+            raise RuntimeError("a slot sends once; take another to send again")
+        work = self._session._send_once
+        self._call.ending = reply = await self._session._in_time(self._open, self._call, work)
+        return reply
 
 
 class Session:
@@ -73,7 +126,7 @@ class Session:
         connections: Maximum number of concurrent requests, and of connections for reads and
             for writes each.
         refuses_with_503: `Dialect.refuses_with_503`.
-        proxy, ssl, session: See `Client`, and `Transport`.
+        proxy, ssl, session: See `Client`, and `AiohttpTransport`.
         middlewares, trace_configs: Passed to aiohttp.
         on_call: Called with a `CallInfo` after every call.
         jitter: Draws a number between 0 and its argument.
@@ -88,7 +141,7 @@ class Session:
     """
 
     base_url: str = ""
-    _state: LoopState | None = None
+    _state: OpenSession | None = None
     _closed = False
 
     def __init__(
@@ -107,14 +160,14 @@ class Session:
         trace_configs: Sequence[aiohttp.TraceConfig] = (),
         on_call: Callable[[CallInfo], None] | None = None,
         jitter: Jitter = backoff.full_jitter,
-        transport: Carrier | None = None,
+        transport: Transport | None = None,
     ) -> None:
         api_key = hide(api_key)  # before anything can raise with it in a local variable
         self.base_url = check_base_url(base_url)
         self.quota: Quota | None = None
         self.on_refusal: set[Callable[[], None]] = set()
         self._api_key = ApiKey.of(api_key)
-        self._transport: Carrier = transport or Transport(
+        self._transport: Transport = transport or AiohttpTransport(
             self.base_url,
             self._api_key,
             connections=connections,
@@ -124,17 +177,13 @@ class Session:
             middlewares=middlewares,
             trace_configs=trace_configs,
         )
-        self._limits: dict[str, Any] = {
-            "limit": connections,
-            "per_company": per_company,
-            "rate": None if isinstance(rate, SharedRate) else rate,
-        }
-        self._shared_rate = rate if isinstance(rate, SharedRate) else None
+        self._rate = FixedRate(rate) if isinstance(rate, int | float) else rate
         self._jitter = jitter
+        self._limits = {"limit": connections, "per_company": per_company}
         self._refuses_with_503 = refuses_with_503
         self._budget = RetryBudget()
         self._call_log = CallLog(on_call)
-        self._throttle = self._new_throttle()
+        self._limiter = Limiter(jitter, **self._limits)
 
     def __repr__(self) -> str:
         how = "closed" if self._closed else "open" if self._state else "not opened yet"
@@ -147,18 +196,16 @@ class Session:
     def stats(self) -> SessionStats:
         """Return the counts so far and the current state."""
         now = self._state.loop.time() if self._state else 0.0
-        return self._call_log.stats(self._throttle, self._budget, now)
+        rate = self._rate.per_second if isinstance(self._rate, FixedRate) else None
+        return self._call_log.stats(self._limiter, self._budget, rate, now)
 
     def held_back(self) -> Collection[str]:
         """Return the companies that are refused for now, though others may not be."""
-        return self._throttle.held_back()
+        return self._limiter.held_back()
 
     # Opening and closing
 
-    def _new_throttle(self) -> Throttle:
-        return Throttle(self._jitter, **self._limits)
-
-    def _state_of_this_loop(self) -> LoopState | None:
+    def _state_of_this_loop(self) -> OpenSession | None:
         """Return the state of the running loop; None if there is none, or its loop is closed."""
         if self._closed:
             raise ClientClosed("the client is closed; make a new one")
@@ -167,10 +214,10 @@ class Session:
         self._state.check()
         return self._state
 
-    async def _open(self) -> LoopState:
+    async def _open(self) -> OpenSession:
         """Open the transport. This never suspends, so two first calls cannot both come here."""
-        self._throttle = self._new_throttle()
-        self._state = await LoopState.open(self._transport, self._throttle)
+        self._limiter = Limiter(self._jitter, **self._limits)
+        self._state = await OpenSession.open(self._transport, self._limiter)
         return self._state
 
     async def aclose(self, *, drain: float | None = None) -> None:
@@ -187,8 +234,16 @@ class Session:
 
     # One call
 
-    async def send(self, request: Request, options: CallOptions) -> Response:
+    async def send(
+        self, request: Request, options: CallOptions, *, patience: float | None = None
+    ) -> Response:
         """Send *request*, again if need be, and return its answer, whatever the status.
+
+        Args:
+            request: The request.
+            options: Its settings.
+            patience: Seconds, at most its timeout, for which it is repeated where the service
+                asks to come again later, however often; None for as often as the retry policy says.
 
         Raises:
             NotSent: The request was not sent.
@@ -200,11 +255,17 @@ class Session:
             ClientClosed: The client is closed, or belongs to another loop or process.
         """
         state = self._state_of_this_loop() or await self._open()
-        with self._calling(state, request, options) as call:
-            call.ending = await self._in_time(state, call, self._carry)
-        if isinstance(call.ending, Response):
-            return call.ending
-        raise call.ending.error  # here, so that no exception of aiohttp is chained to it
+        call = new_call(request, options, state.loop.time(), patience)
+        state.begin(call)
+        try:
+            call.ending = ending = await self._in_time(state, call, self._carry)
+        except BaseException as error:
+            self._over(state, call, error)
+            raise
+        self._over(state, call, ending)
+        if isinstance(ending, Response):
+            return ending
+        raise ending.error  # here, so that no exception of aiohttp is chained to it
 
     @asynccontextmanager
     async def slot(self, request: Request, options: CallOptions) -> AsyncGenerator[Slot]:
@@ -221,29 +282,25 @@ class Session:
             ClientClosed: The client is closed, or belongs to another loop or process.
         """
         state = self._state_of_this_loop() or await self._open()
-        with self._calling(state, request, options) as call:
-            held_up = await self._in_time(state, call, self._take_turn)
-            if isinstance(held_up, Failure):
-                raise held_up.error
-            try:
-                yield Slot(call, partial(self._in_time, state, call, self._send_once))
-            finally:
-                if not call.attempts:
-                    state.turnstile.unused(call.ticket)
-
-    @contextmanager
-    def _calling(self, state: LoopState, request: Request, options: CallOptions) -> Iterator[Call]:
-        """Report a call when it is over, with its ``ending`` or what was raised."""
-        call = Call(request, options, state.loop.time())
-        state.calls.add(call)
+        call = new_call(request, options, state.loop.time(), None)
+        state.begin(call)
         try:
-            yield call
+            call.ending = await self._in_time(state, call, self._take_turn)
+            if call.ending is None:
+                try:
+                    yield Slot(self, state, call)
+                finally:
+                    if not call.attempts:
+                        state.unused(call)
         except BaseException as error:
             self._over(state, call, error)
             raise
         self._over(state, call, call.ending)
+        if isinstance(call.ending, Failure) and not call.attempts:
+            raise call.ending.error
 
-    def _over(self, state: LoopState, call: Call, ending: Reply | BaseException | None) -> None:
+    def _over(self, state: OpenSession, call: Call, ending: Reply | BaseException | None) -> None:
+        """Report a call that is over, with its ending or what was raised."""
         state.leave(call)
         if call.paid_after == call.attempts:  # for a repetition that was never sent
             self._budget.refund()
@@ -252,141 +309,126 @@ class Session:
         self._call_log.over(call, ending, state.loop.time() - call.began)
 
     async def _in_time(
-        self, state: LoopState, call: Call, work: Callable[[LoopState, Call], Awaitable[T]]
+        self, state: OpenSession, call: Call, work: Callable[[OpenSession, Call], Awaitable[T]]
     ) -> T | Reply:
         """Return the result of *work*, which is stopped by the deadline and the client's end."""
         if state.loop.time() < call.deadline:
+            call.task = task = asyncio.current_task()
+            assert task is not None  # noqa: S101 - we are in a coroutine
+            cancellations = task.cancelling()
             try:
-                async with call.stoppable():
-                    return await work(state, call)
-            except TimeoutError:
-                if not call.is_stopped:
+                return await work(state, call)
+            except asyncio.CancelledError:
+                # As `asyncio.Timeout` tells its own cancellation from anybody else's.
+                if not call.stopped or task.uncancel() > cancellations:
                     raise
-        closed_by = self._throttle.closed_by(call.ticket)
-        return too_late(call, closed_by, client_is_closed=self._closed)
+            finally:
+                call.task = None
+        closed_by = self._limiter.closed_by(call)
+        return call.too_late(closed_by, client_is_closed=self._closed)
 
-    async def _carry(self, state: LoopState, call: Call) -> Reply:
+    async def _carry(self, state: OpenSession, call: Call) -> Reply:
         while True:
             held_up = await self._take_turn(state, call)
             if held_up is not None:
                 return held_up
             call.last = last = await self._transmit(state, call)
             if isinstance(last, Response) and last.ok:
-                return ended(call, last)
+                return call.ended(last)
             pause = await self._pause_before_next(state, call, last)
             if pause is None:
-                return ended(call, last)
+                return call.ended(last)
             if isinstance(last, Response) and last.status == OFFLINE:
                 call.request = call.request.with_idempotency_key(str(uuid4()))
             _log.info("%s is sent again %s", call.request, _said(call, last, pause))
-            await self._sleep(state, call, pause)
+            if pause > 0:
+                await self._wait(state, call, asyncio.sleep(pause))
 
-    async def _take_turn(self, state: LoopState, call: Call) -> Reply | None:
+    async def _take_turn(self, state: OpenSession, call: Call) -> Reply | None:
         """Wait for a turn, and for the API key. If it would come too late, return how it ends."""
-        if not state.turnstile.passes(call.ticket):
-            began = state.loop.time()
-            try:
-                await state.turnstile.wait(call.ticket)
-            except GateClosed as closed:
-                return turned_away(call, closed.answer)
-            finally:
-                self._call_log.waited_for(call, state.loop.time() - began)
+        if not self._limiter.enter(call, state.loop.time()):
+            closed_by = await self._wait(state, call, state.turn(call))
+            if closed_by is not None:
+                return call.turned_away(closed_by)
         try:
             known = self._api_key.authorization
             call.authorization = known or await self._ask_for_authorization(state, call)
-            if self._shared_rate is not None:
-                await self._share_rate(state, call, self._shared_rate)
+            if self._rate is not None:
+                before, call.waits_for = call.waits_for, "the shared rate"
+                await self._wait(state, call, self._rate.acquire())
+                call.waits_for = before
         except BaseException:
-            state.turnstile.unused(call.ticket)
+            state.unused(call)
             raise
         return None
 
-    async def _share_rate(self, state: LoopState, call: Call, rate: SharedRate) -> None:
+    async def _wait(self, state: OpenSession, call: Call, what: Awaitable[T]) -> T:
         began = state.loop.time()
-        before, call.waits_for = call.waits_for, "the shared rate"
         try:
-            await rate.acquire()
-            call.waits_for = before
+            return await what
         finally:
             self._call_log.waited_for(call, state.loop.time() - began)
 
-    async def _sleep(self, state: LoopState, call: Call, pause: float) -> None:
-        if pause <= 0:
-            return
-        began = state.loop.time()
-        try:
-            await asyncio.sleep(pause)
-        finally:
-            self._call_log.waited_for(call, state.loop.time() - began)
-
-    async def _send_once(self, state: LoopState, call: Call) -> Reply:
+    async def _send_once(self, state: OpenSession, call: Call) -> Reply:
         call.last = last = await self._transmit(state, call)
         if isinstance(last, Response):
             await self._has_new_key(state, call, last)  # for whoever sends it again
-        return ended(call, last)
+        return call.ended(last)
 
-    async def _transmit(self, state: LoopState, call: Call) -> Reply:
+    async def _transmit(self, state: OpenSession, call: Call) -> Reply:
         """Send once, and always give the turn back."""
         call.attempts += 1
         self._call_log.attempts += 1
         timeout = call.options.effective_read_timeout
-        call.sending = Transmission(call.request, call.attempts, timeout)
+        call.sending = Attempt(call.request, call.attempts, timeout)
         try:
             result = await self._transport.send(call.sending, call.authorization)
         except BaseException as error:
             if call.may_have_left:
-                given_up = isinstance(error, asyncio.CancelledError) and not call.is_stopped
+                given_up = isinstance(error, asyncio.CancelledError) and not call.stopped
                 self._call_log.lost += not given_up
-                state.turnstile.unanswered(call.ticket)
+                state.unanswered(call)
             else:
-                state.turnstile.unused(call.ticket)
+                state.unused(call)
             raise
         call.sending = None
         self._learn(state, call, result)
         return result
 
-    def _learn(self, state: LoopState, call: Call, result: Reply) -> None:
+    def _learn(self, state: OpenSession, call: Call, result: Reply) -> None:
         """Give the turn back, and adapt to what the answer says about rate limits."""
         if isinstance(result, Failure):
             self._call_log.lost += 1
-            state.turnstile.unanswered(call.ticket)
+            state.unanswered(call)
             return
-        quota = read_quota(result.headers, result.received_at)
-        self.quota = quota or self.quota
-        self._call_log.answered(result.status)
-        if judgement.about(result.status) is About.LOAD:
-            of_company = call.request.company_id is not None
-            base = call.options.retry.throttled_base
-            refusal = Refusal.of(result, quota, of_company=of_company, base=base)
-            state.turnstile.refused(call.ticket, refusal)
-            if self._shared_rate is not None and not self._throttle.gate.is_open:
-                self._shared_rate.paused(self._throttle.gate.opens_at - state.loop.time())
-            for told in self.on_refusal:
-                told()
-            return
+        self.quota = result.quota or self.quota
         if result.ok:
             self._budget.earn()
-        state.turnstile.answered(call.ticket)
+        if statuses.scope_of(result.status) is not Scope.LOAD:
+            state.answered(call)
+            return
+        self._call_log.refused(result.status)
+        state.refused(call, result)
+        gate = self._limiter.gate
+        if self._rate is not None and not gate.is_open:
+            self._rate.paused(gate.opens_at - state.loop.time())
+        for told in self.on_refusal:
+            told()
 
     # Again, or not
 
-    async def _pause_before_next(self, state: LoopState, call: Call, last: Reply) -> float | None:
+    async def _pause_before_next(self, state: OpenSession, call: Call, last: Reply) -> float | None:
         """Return the seconds to wait before *call* is sent again; None to stop."""
         rotated = isinstance(last, Response) and await self._has_new_key(state, call, last)
         status = last.status if isinstance(last, Response) else None
-        if not has_attempt_left(
-            call.request,
-            call.options.retry,
-            call.attempts,
-            status,
-            bounded=call.deadline < math.inf,
-        ):
+        policy = call.options.retry
+        if not has_attempt_left(policy, call.attempts, status, patient=call.patient):
             return None
         if rotated:
             return 0.0
         match self._meaning(call, last):
             case Meaning.AGAIN:
-                return self._affordable_pause(state, call, last)
+                return self._affordable_pause(state, call, status)
             case Meaning.DONE | Meaning.REFUSED | Meaning.IN_DOUBT | Meaning.GIVE_UP:
                 return None
             case other:
@@ -395,26 +437,25 @@ class Session:
     def _meaning(self, call: Call, last: Reply) -> Meaning:
         safety = call.request.safety
         if isinstance(last, Failure):
-            again = judgement.of_failure(safety, last.phase)
+            again = statuses.of_failure(safety, last.phase)
             return again if last.repeatable else Meaning.GIVE_UP
         if call.request.keeps_key and last.status == OFFLINE:
             return Meaning.REFUSED  # which the service repeats for as long as the key is the same
-        return judgement.of_answer(
+        return statuses.of_answer(
             safety,
             last.status,
             is_own=safety is Safety.READ or is_services_own(last.body),
             refuses_with_503=self._refuses_with_503,
         )
 
-    def _affordable_pause(self, state: LoopState, call: Call, last: Reply) -> float | None:
+    def _affordable_pause(self, state: OpenSession, call: Call, status: int | None) -> float | None:
         """Return the pause before a retry; None if there is no time or retry budget for it.
 
         A call that was answered 429 or 503 costs no budget, and pauses at the gate if that is
         closed for it.
         """
-        status = last.status if isinstance(last, Response) else None
-        refused = judgement.about(status) is About.LOAD
-        if refused and self._throttle.closed_by(call.ticket) is not None:
+        refused = statuses.scope_of(status) is Scope.LOAD
+        if refused and self._limiter.closed_by(call) is not None:
             return 0.0
         pause = call.options.retry.pause(call.pauses, self._jitter, throttled=status == 429)
         call.pauses += 1
@@ -426,9 +467,9 @@ class Session:
             call.paid_after = call.attempts
         return pause
 
-    async def _has_new_key(self, state: LoopState, call: Call, answer: Response) -> bool:
+    async def _has_new_key(self, state: OpenSession, call: Call, answer: Response) -> bool:
         """Ask for a new key on the first 401 of *call*; return whether there is one."""
-        if judgement.about(answer.status) is not About.KEY:
+        if statuses.scope_of(answer.status) is not Scope.KEY:
             return False
         if call.key_renewed or not self._api_key.rotates:
             return False
@@ -443,7 +484,7 @@ class Session:
             _log.warning("%s was refused, and %s", call.request, error)
             return False  # a write was sent, so the caller gets its 401
 
-    async def _ask_for_authorization(self, state: LoopState, call: Call) -> Hidden:
+    async def _ask_for_authorization(self, state: OpenSession, call: Call) -> Hidden:
         """Return the Authorization header, if possible not the one that *call* was refused with."""
         before, call.waits_for = call.waits_for, "the api_key function"
         async with state.asking:
@@ -457,3 +498,211 @@ def _said(call: Call, last: Reply, pause: float) -> str:
     if isinstance(last, Response):
         return f"{when}: it got {last.status}"
     return f"{when}: it {str(last.error).removeprefix(f'{call.request} ')}"
+
+
+async def _stay_open(transport: Transport) -> AsyncGenerator[None]:
+    """Close *transport* with the loop: asyncio closes open generators before it closes a loop."""
+    try:
+        yield
+    finally:
+        await transport.close()
+
+
+@define(eq=False)
+class OpenSession:
+    """What belongs to one event loop in one process: its calls, and the line of those that wait.
+
+    Attributes:
+        limiter: Decides whose turn it is.
+        calls: The calls that have not ended.
+        asking: Held by the call that asks for a new key.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    limiter: Limiter
+    _lifetime: AsyncGenerator[None]
+    process: int = field(init=False, factory=os.getpid)
+    calls: set[Call] = field(init=False, factory=set)
+    asking: asyncio.Lock = field(init=False, factory=asyncio.Lock)
+    _empty: asyncio.Future[None] | None = field(init=False, default=None)
+    _in_line: dict[Call, asyncio.Future[Response | None]] = field(init=False, factory=dict)
+    _look_again: asyncio.TimerHandle | None = field(init=False, default=None)
+    _earliest: float = field(init=False, default=math.inf)
+    """No call in line has a deadline before that."""
+    _by_timeout: dict[float, dict[Call, None]] = field(init=False, factory=dict)
+    """Running calls: those of one timeout end in the order in which they began, so that one timer,
+    for the first of them, does for all. A timer for each call costs 7 us."""
+    _timers: dict[float, asyncio.TimerHandle] = field(init=False, factory=dict)
+
+    @classmethod
+    async def open(cls, transport: Transport, limiter: Limiter) -> Self:
+        """Open *transport* for the running loop, and return the state; both close with the loop.
+
+        Nothing in here may suspend; see `Session._open`.
+        """
+        transport.open()
+        lifetime = _stay_open(transport)
+        await anext(lifetime)
+        return cls(asyncio.get_running_loop(), limiter, lifetime)
+
+    def check(self) -> None:
+        """Raise `ClientClosed` if called in another process or event loop."""
+        if self.process != os.getpid():
+            raise ClientClosed(
+                f"the client was opened in process {self.process} and cannot be used in its "
+                "child; make one client for each process, after the fork"
+            )
+        if self.loop is not asyncio.get_running_loop():
+            raise ClientClosed(
+                "the client is in use by another event loop that still runs; make one client "
+                "for each loop, or close it there first"
+            )
+
+    # Calls and their deadlines
+
+    def begin(self, call: Call) -> None:
+        """Add *call*, and stop it at its deadline."""
+        self.calls.add(call)
+        timeout = call.timeout
+        if timeout is None:
+            return
+        running = self._by_timeout.get(timeout)
+        if running is None:
+            running = self._by_timeout[timeout] = {}
+            self._timers[timeout] = self.loop.call_at(call.deadline, self._stop_due, timeout)
+        running[call] = None
+
+    def _stop_due(self, timeout: float) -> None:
+        now, running = self._timers.pop(timeout).when(), self._by_timeout[timeout]
+        for call in list(running):
+            if call.deadline > now:
+                self._timers[timeout] = self.loop.call_at(call.deadline, self._stop_due, timeout)
+                return
+            del running[call]
+            call.stop()
+        del self._by_timeout[timeout]
+
+    def leave(self, call: Call) -> None:
+        """Remove *call*, which has ended."""
+        self.calls.discard(call)
+        if call.timeout is not None and (running := self._by_timeout.get(call.timeout)):
+            running.pop(call, None)
+            if call.patient and not running:  # no other call has the same
+                self._timers.pop(call.timeout).cancel()
+                del self._by_timeout[call.timeout]
+        if not self.calls and self._empty is not None and not self._empty.done():
+            self._empty.set_result(None)
+
+    async def close(self, drain: float | None) -> None:
+        """Give calls *drain* seconds to finish, end the others, and close the connections."""
+        try:
+            if drain is not None:
+                async with asyncio.timeout(drain):
+                    await self._wait_until_empty()
+        except TimeoutError:
+            _log.info("%d calls were not over after %g s and are ended", len(self.calls), drain)
+        finally:
+            await self._end()
+
+    async def _end(self) -> None:
+        for call in self.calls:
+            call.stop()
+        try:
+            await self._wait_until_empty()
+        finally:
+            for timer in self._timers.values():
+                timer.cancel()
+            await self._lifetime.aclose()
+
+    async def _wait_until_empty(self) -> None:
+        if self.calls:
+            self._empty = self.loop.create_future()
+            await self._empty
+
+    # The line
+
+    async def turn(self, call: Call) -> Response | None:
+        """Wait for the turn of *call*, which is in the limiter's line.
+
+        Returns:
+            None when it is its turn, which is given back by `answered`, `refused`, `unanswered`
+            or `unused`; the answer that closed its gate if that opens after its deadline.
+        """
+        future: asyncio.Future[Response | None] = self.loop.create_future()
+        self._in_line[call] = future
+        self._earliest = min(self._earliest, call.deadline)
+        self._turn_away(call)
+        self._let_through()
+        try:
+            return await future
+        except BaseException:
+            if self._in_line.pop(call, None) is not None:
+                self.limiter.leave_line(call)
+            elif not future.cancelled() and future.result() is None:
+                self.unused(call)  # its turn came at the same time as the cancellation
+            raise
+
+    def answered(self, call: Call) -> None:
+        """Give back the turn of *call* after an answer other than 429 or 503."""
+        self.limiter.answered(call, self.loop.time())
+        self._let_through()
+
+    def refused(self, call: Call, answer: Response) -> None:
+        """Give back the turn of *call* after a 429 or 503; turn away calls that cannot wait."""
+        self.limiter.refused(call, answer, self.loop.time())
+        if self.limiter.closed_until > self._earliest:
+            for other in list(self._in_line):
+                self._turn_away(other)
+            self._earliest = min((other.deadline for other in self._in_line), default=math.inf)
+        self._let_through()
+
+    def unanswered(self, call: Call) -> None:
+        """Give back the turn of *call* after an attempt without an answer."""
+        self.limiter.unanswered(call, self.loop.time())
+        self._let_through()
+
+    def unused(self, call: Call) -> None:
+        """Give back the turn of *call*; nothing was sent."""
+        self.limiter.unused(call, self.loop.time())
+        self._let_through()
+
+    def _let_through(self) -> None:
+        """Give turns to all calls that may go now, and look again when the next one may."""
+        if not self._in_line:
+            return
+        now = self.loop.time()
+        while self._wake_ready(now):
+            pass  # the next may have the turn that came back
+        when = self.limiter.next_wake(now)
+        timer = self._look_again
+        if when is None or (timer is not None and timer.when() <= when):
+            return
+        if timer is not None:
+            timer.cancel()
+        self._look_again = self.loop.call_at(when, self._due)
+
+    def _due(self) -> None:
+        self._look_again = None
+        self._let_through()
+
+    def _wake_ready(self, now: float) -> bool:
+        """Wake the calls whose turn it is; True if a turn came back unused."""
+        came_back = False
+        for call in self.limiter.ready(now):
+            future = self._in_line.pop(call)
+            if future.done():  # cancelled, and its task has not run since
+                self.limiter.unused(call, now)
+                came_back = True
+            else:
+                future.set_result(None)
+        return came_back
+
+    def _turn_away(self, call: Call) -> None:
+        """End the wait of *call* if its gate opens only after its deadline."""
+        closed_by = self.limiter.closed_by(call, until=call.deadline)
+        if closed_by is None:
+            return
+        future = self._in_line.pop(call)
+        self.limiter.leave_line(call)
+        if not future.done():
+            future.set_result(closed_by)

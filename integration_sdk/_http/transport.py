@@ -9,7 +9,8 @@ A request may have been sent once aiohttp has called ``send`` of its request cla
 right before it writes the first byte. (A trace hook would tell the same.)
 
 Writes have their own connections. If a server closes an idle connection just as it is used
-again, a push is in doubt, so pushes use only connections that are new or were used moments ago.
+again, a push is in doubt, so pushes use only connections that are new or were used moments ago;
+once it has happened all the same, only new ones.
 """
 
 from __future__ import annotations
@@ -18,34 +19,35 @@ import asyncio
 import select
 import ssl
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from functools import lru_cache
 from io import BytesIO
 from typing import Any, Final, Protocol
 from urllib.request import getproxies, proxy_bypass
+from weakref import WeakSet
 
 import aiohttp
 from aiohttp import hdrs
 from aiohttp.connector import Connection
+from aiohttp.http import HttpProcessingError
 from attrs import define, field
 from yarl import URL
 
 from integration_sdk._http.credentials import ApiKey, Hidden
-from integration_sdk._http.failures import (
-    ERRORS,
-    Lost,
-    Unusable,
-    failure,
-    reason,
-    too_large,
-)
-from integration_sdk._http.requests import Request, Safety
+from integration_sdk._http.requests import Phase, Request, Safety
 from integration_sdk._http.responses import Failure, Reply, Response
 from integration_sdk._system import current_task_cancelled
 from integration_sdk._version import __version__
-from integration_sdk.errors import ClientClosed, ConfigurationError
+from integration_sdk.errors import (
+    AnswerLost,
+    ClientClosed,
+    ConfigurationError,
+    MalformedResponse,
+    NotSent,
+    ResponseTooLarge,
+)
 
 KIB: Final = 1024
 ERROR_LIMIT: Final = 64 * KIB
@@ -65,8 +67,8 @@ NOT_INHERITED: Final = frozenset({"authorization", "proxy-authorization", "cooki
 
 
 @define
-class Transmission:
-    """The state of one transmission, which trace configs get as ``trace_request_ctx``.
+class Attempt:
+    """The state of one attempt, which trace configs get as ``trace_request_ctx``.
 
     Attributes:
         request: The request being sent.
@@ -74,29 +76,49 @@ class Transmission:
         read_timeout: Seconds without a byte of the answer after which it counts as lost; None if
             the call ends before.
         may_have_left: Whether any byte of it may have been sent.
+        reuses: Whether it left on a connection that had been used before.
     """
 
     request: Request
     attempt: int
     read_timeout: float | None = None
     may_have_left: bool = False
-
-    def may_leave(self) -> None:
-        """Note that its first byte is about to be written."""
-        self.may_have_left = True
+    reuses: bool = False
 
 
-class Carrier(Protocol):
+class Transport(Protocol):
     """Sends requests once."""
 
     def open(self) -> None:
         """Prepare for sending on the running loop."""
 
-    async def send(self, transmission: Transmission, authorization: Hidden) -> Reply:
+    async def send(self, attempt: Attempt, authorization: Hidden) -> Reply:
         """Send once, with the header *authorization*."""
 
     async def close(self) -> None:
         """Close all connections."""
+
+
+# What aiohttp raises
+
+
+class Lost(Exception):
+    """A lost connection; aiohttp does not retry after this exception."""
+
+
+class Unusable(aiohttp.ClientConnectionError):
+    """An idle connection that was closed, or on which something arrived that answers nothing."""
+
+    def __str__(self) -> str:
+        return "it had closed the connection, or sent something unasked"
+
+
+ERRORS: Final = (aiohttp.ClientError, Lost, HttpProcessingError, OSError)
+"""What aiohttp raises when an attempt fails. Timeouts are OSErrors; bugs are neither."""
+_NEVER_LEFT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, Unusable)
+_UNKNOWN_ISSUER: Final = frozenset({2, 18, 19, 20, 21})
+"""OpenSSL's codes for it; a certificate may also have expired, or be for another host."""
+_MALFORMED: Final = (aiohttp.ClientResponseError, HttpProcessingError)
 
 
 # What aiohttp must not do
@@ -121,7 +143,9 @@ def _has_proxy(lender: aiohttp.ClientSession, url: URL) -> bool:
 
 
 _CLOSED: Final = getattr(select, "POLLRDHUP", 0)  # where the system has it, as Linux does
-_under_way: ContextVar[Transmission] = ContextVar("integration_sdk_transmission")
+_under_way: ContextVar[Attempt] = ContextVar("integration_sdk_attempt")
+_used: Final[WeakSet[Any]] = WeakSet()
+"""The connections that have carried a write."""
 
 
 class _NotedRequest(aiohttp.ClientRequest):
@@ -132,11 +156,17 @@ class _NotedRequest(aiohttp.ClientRequest):
     service has closed is not used either, even if the event loop has not heard of it yet.
     """
 
-    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-        if conn.protocol is None or conn.protocol.should_close or _is_closed(conn.transport):
+    def send(self, conn: Connection) -> Coroutine[Any, Any, aiohttp.ClientResponse]:
+        attempt, protocol = _under_way.get(), conn.protocol
+        if protocol is None or protocol.should_close:
             raise Unusable
-        _under_way.get().may_leave()
-        return await super().send(conn)
+        if attempt.request.safety is Safety.WRITE:  # a read is repeated anyway
+            if _is_closed(conn.transport):
+                raise Unusable
+            attempt.reuses = protocol in _used
+            _used.add(protocol)
+        attempt.may_have_left = True  # no await from here to the first byte
+        return super().send(conn)
 
 
 def _is_closed(transport: asyncio.Transport | None) -> bool:
@@ -150,7 +180,7 @@ def _is_closed(transport: asyncio.Transport | None) -> bool:
 
 
 @define(eq=False)
-class Transport:
+class AiohttpTransport:
     """Sends requests to one service with aiohttp.
 
     Args:
@@ -174,6 +204,8 @@ class Transport:
     _middlewares: Sequence[aiohttp.ClientMiddlewareType] = field(kw_only=True, default=())
     _trace_configs: Sequence[aiohttp.TraceConfig] = field(kw_only=True, default=())
     _sessions: dict[Safety, aiohttp.ClientSession] = field(init=False, factory=dict)
+    _retired: list[aiohttp.ClientSession] = field(init=False, factory=list)
+    """For writes, until one was lost on a connection that had been idle."""
 
     @_ssl.validator
     def _is_a_context(self, _: object, given: object) -> None:
@@ -225,11 +257,20 @@ class Transport:
             self._sessions = {Safety.READ: session, Safety.WRITE: session}
             return
         for safety, idle in ((Safety.READ, READ_IDLE), (Safety.WRITE, WRITE_IDLE)):
-            connector = self._new_connector(idle)
-            self._sessions[safety] = self._make_session(connector, owned=True)
+            self._sessions[safety] = self._own_session(keepalive_timeout=idle)
 
-    def _new_connector(self, idle: float) -> aiohttp.TCPConnector:
-        return aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=idle, ssl=self._ssl)
+    def _own_session(self, **keeping: Any) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(limit=self._connections, ssl=self._ssl, **keeping)
+        return self._make_session(connector, owned=True)
+
+    def _keep_no_idle_writes(self) -> None:
+        """Open a connection for each write from now on.
+
+        The service has closed one just when it was used again, and the next would be in doubt too.
+        """
+        if self._lender is None and not self._retired:
+            self._retired.append(self._sessions[Safety.WRITE])
+            self._sessions[Safety.WRITE] = self._own_session(force_close=True)
 
     def _borrow(self, lender: aiohttp.ClientSession) -> aiohttp.ClientSession:
         if lender.connector is None or lender.connector.closed:
@@ -277,21 +318,21 @@ class Transport:
 
         All of them are closed even if this is cancelled time and again, as anyio's scopes do.
         """
-        sessions = set(self._sessions.values())
-        self._sessions = {}
+        sessions = {*self._sessions.values(), *self._retired}
+        self._sessions, self._retired = {}, []
         async with AsyncExitStack() as closing:
             for session in sessions:
                 closing.push_async_callback(session.close)
 
-    # One transmission
+    # One attempt
 
-    async def send(self, transmission: Transmission, authorization: Hidden) -> Reply:
+    async def send(self, attempt: Attempt, authorization: Hidden) -> Reply:
         """Send once. An exception of aiohttp is returned as a `Failure` without headers."""
-        request = transmission.request
+        request = attempt.request
         session = self._sessions[request.safety]
         if session.closed:
             raise ClientClosed("the aiohttp session under the client was closed")
-        token = _under_way.set(transmission)
+        token = _under_way.set(attempt)
         try:
             answer = await session.request(
                 request.method,
@@ -300,8 +341,8 @@ class Transport:
                 headers=self._headers_of(request, authorization),
                 allow_redirects=False,
                 raise_for_status=False,
-                timeout=_timeouts(transmission.read_timeout, by_proxy=self._proxy is not None),
-                trace_request_ctx=transmission,
+                timeout=_timeouts(attempt.read_timeout, by_proxy=self._proxy is not None),
+                trace_request_ctx=attempt,
                 skip_auto_headers=_not_to_add(request),
             )
             try:
@@ -311,10 +352,12 @@ class Transport:
         except (*ERRORS, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and current_task_cancelled():
                 raise
+            if isinstance(error, Lost) and attempt.reuses:
+                self._keep_no_idle_writes()
             return failure(
                 request,
                 error,
-                may_have_left=transmission.may_have_left,
+                may_have_left=attempt.may_have_left,
                 service=URL(self.base_url),
                 proxy=self._proxy,
             )
@@ -377,3 +420,67 @@ async def _read_capped(
     if len(pieces) == 1:
         return pieces[0], True
     return (b"".join(pieces) if size < LARGE else pieces), True
+
+
+# What a failure means. aiohttp's errors hold the request's headers, so nothing of them is passed on
+# but their class and the operating system's words.
+
+
+def failure(
+    request: Request, error: BaseException, *, may_have_left: bool, service: URL, proxy: URL | None
+) -> Failure:
+    """Return what *error*, raised by aiohttp, says about an attempt to send *request*."""
+    why = str(error) if isinstance(error, Lost | Unusable) else reason(error)
+    # Until then only the proxy was spoken to, and its refusal may be any of these errors.
+    if not may_have_left and (proxy or isinstance(error, _NEVER_LEFT)):
+        where = _no_way(error, why, service, proxy)
+        not_sent = NotSent(f"{request} was not sent: {where}", **request.facts)
+        untrusted = isinstance(error, aiohttp.ClientConnectorCertificateError)
+        return Failure(Phase.NEVER_LEFT, not_sent, repeatable=not untrusted)
+    if isinstance(error, _MALFORMED):
+        message = f"{request} was answered by something that is not HTTP ({why})"
+        return Failure(Phase.MAY_HAVE_LEFT, MalformedResponse(message, **request.facts))
+    return Failure(Phase.MAY_HAVE_LEFT, lost(request, why))
+
+
+def _no_way(error: BaseException, why: str, service: URL, proxy: URL | None) -> str:
+    """Return what could not be reached, why, and what to check."""
+    if proxy is not None and not isinstance(error, aiohttp.ClientSSLError):
+        return f"no way through the proxy {proxy.host}:{proxy.port} ({why}). Check proxy=."
+    todo = "Check base_url= and the network."
+    untrusted = getattr(error, "certificate_error", None)
+    if getattr(untrusted, "verify_code", None) in _UNKNOWN_ISSUER:
+        todo = "For a private CA pass ssl=ssl.create_default_context(cafile=...)."
+    host, port = service.host, service.port
+    if proxy is not None:  # TLS has failed: with the proxy, or through it with the service
+        host, port = getattr(error, "host", host), getattr(error, "port", port)
+    return f"no connection to {host}:{port} ({why}). {todo}"
+
+
+def lost(request: Request, why: str, *, attempts: int = 0) -> AnswerLost:
+    """Return the error of a request that may have been sent and has no answer."""
+    advice = (
+        "It may have been carried out; look before you repeat it"
+        if request.safety is Safety.WRITE
+        else "It can be repeated"
+    )
+    message = f"{request} was sent, but its answer was lost: {why}. {advice}."
+    return AnswerLost(message, attempts=attempts, **request.facts)
+
+
+def too_large(request: Request, limit: int) -> Failure:
+    """Return the failure of an answer of more than *limit* bytes."""
+    message = f"{request} was answered by more than {limit:,} bytes; the rest was not read"
+    error = ResponseTooLarge(message, limit=limit, **request.facts)
+    return Failure(Phase.MAY_HAVE_LEFT, error, repeatable=False)
+
+
+def reason(error: BaseException) -> str:
+    """Return the reason without any text from the peer, since that may contain the key."""
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f"the proxy answered {error.status}"
+    if isinstance(error, aiohttp.SocketTimeoutError):
+        return "the service fell silent (read_timeout=)"
+    cause = getattr(error, "os_error", None) or error
+    words = getattr(cause, "strerror", None)
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__

@@ -15,7 +15,7 @@ from typing import Any
 from attrs import define, evolve, field, frozen
 
 from integration_sdk._http.requests import Priority, Request
-from integration_sdk._http.responses import Fetch, Response, check
+from integration_sdk._http.responses import FetchPage, Response, check
 from integration_sdk._list.page_queue import PageRequest
 from integration_sdk._list.report import ListReport
 from integration_sdk._list.walk import Walk
@@ -52,7 +52,7 @@ class Fetching:
     """
 
     walk: Walk
-    fetch: Fetch
+    fetch: FetchPage
     clock: Callable[[], float]
     report: ListReport
     timeout: float | None = None
@@ -83,16 +83,18 @@ class Fetching:
             request = evolve(
                 self.walk.request, params=wanted.params, raw_query=wanted.query, priority=priority
             )
-            if awaited:
-                left = None if self.timeout is None else max(self.seconds_left, 0.0)
-                request = evolve(request, patient=self.patient, seconds_left=left)
-            task = loop.create_task(self._fetch_page(wanted, request))
+            patience = None
+            if awaited and self.patient and self.timeout is not None:
+                patience = max(self.seconds_left, 0.0)
+            task = loop.create_task(self._fetch_page(wanted, request, patience))
             self._on_its_way[wanted] = _OnItsWay(task, ahead=not awaited)
 
-    async def _fetch_page(self, wanted: PageRequest, request: Request) -> Fetched | Exception:
+    async def _fetch_page(
+        self, wanted: PageRequest, request: Request, patience: float | None
+    ) -> Fetched | Exception:
         began = self.clock()
         try:
-            response = check(request, await self.fetch(request))
+            response = check(request, await self.fetch(request, patience=patience))
         except Exception as error:  # raised when the page is awaited
             self.walk.queue.failed(wanted, throttled=isinstance(error, TooManyRequests))
             self.report.requests += error.attempts if isinstance(error, IntegrationError) else 1

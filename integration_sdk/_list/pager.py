@@ -30,7 +30,7 @@ from integration_sdk._http.requests import (
     MIB,
     Request,
 )
-from integration_sdk._http.responses import Fetch
+from integration_sdk._http.responses import FetchPage
 from integration_sdk._list.changes import (
     ChangesFilter,
     ChangeWalk,
@@ -148,7 +148,7 @@ class Pager(Generic[T_co]):
 
     def __init__(
         self,
-        fetch: Fetch,
+        fetch: FetchPage,
         request: Request,
         *,
         base_url: str = "",

@@ -18,8 +18,8 @@ from typing import Any, Generic, Literal, TypeVar
 
 from attrs import define, evolve, field
 
-from integration_sdk._http.judgement import About, about
-from integration_sdk._http.responses import Fetch, Response
+from integration_sdk._http.responses import FetchPage, Response
+from integration_sdk._http.statuses import Scope, scope_of
 from integration_sdk._list.cursor import Position, write_cursor
 from integration_sdk._list.drift import DriftWatch, shortfall
 from integration_sdk._list.fetching import Fetched, Fetching
@@ -72,7 +72,7 @@ class Stream(Generic[T]):
 
     walk: Walk
     reader: ItemReader
-    fetch: Fetch
+    fetch: FetchPage
     clock: Callable[[], float]
     on_invalid: OnInvalid | None = None
     on_drift: OnDrift = "report"
@@ -296,7 +296,7 @@ class Stream(Generic[T]):
         """Let the walk go on after *error*, the answer to its head; False if it cannot."""
         if isinstance(error, NotFound | BadRequest):
             return self.walk.skip_head()
-        gateway = isinstance(error, ApiError) and about(error.status) is About.GATEWAY
+        gateway = isinstance(error, ApiError) and scope_of(error.status) is Scope.GATEWAY
         slow = gateway or isinstance(error, AnswerLost)
         if isinstance(error, ResponseTooLarge) or (slow and not self.one_call):
             return self._fetching.seconds_left > 0 and self.walk.shrink_head()

@@ -22,7 +22,6 @@ from attrs import frozen
 from integration_sdk._http import responses
 from integration_sdk._http.requests import Phase, Request
 from integration_sdk._http.responses import Reply, Response
-from integration_sdk._http.retry_after import retry_after, service_time
 from integration_sdk._push.table import ACKNOWLEDGED, SendResult
 from integration_sdk._records.codec import decode_json, parse_utc
 from integration_sdk._records.shapes import read_operation
@@ -246,7 +245,7 @@ def read_reply(
         at=began,
         status=reply.status,
         body={"pushOperationKey": operation.key} if operation else _object(reply.body),
-        retry_after=_wanted_wait(reply),
+        retry_after=reply.retry_after,
         operation=operation,
         error=None if operation else _why_not(call, reply),
     )
@@ -261,13 +260,6 @@ def without_key(call: Request, status: int | None) -> MalformedResponse:
     return MalformedResponse(
         f"{call.method} {call.path} answered {status} without a push of its own", status=status
     )
-
-
-def _wanted_wait(reply: Response) -> float | None:
-    header = reply.headers.get("Retry-After")
-    if header is None:
-        return None
-    return retry_after(header, service_time(reply.headers, reply.received_at))
 
 
 def _acknowledged(reply: Response, *, exact: bool) -> PushOperation | None:

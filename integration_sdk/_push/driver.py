@@ -14,10 +14,10 @@ from typing import Any, Final, TypeVar
 
 from attrs import Factory, define, evolve, field
 
-from integration_sdk._http import judgement
-from integration_sdk._http.judgement import About
+from integration_sdk._http import statuses
 from integration_sdk._http.requests import Phase, Request
 from integration_sdk._http.responses import Failure, Reply, Response
+from integration_sdk._http.statuses import Scope
 from integration_sdk._push import answers, clock
 from integration_sdk._push.effects import (
     Commit,
@@ -163,7 +163,7 @@ class ProtocolDriver:
     async def _pause(self, seconds: float, sending: Sending | None) -> float | None:
         """Sleep; a push that the service has refused leaves its place to others meanwhile."""
         last = sending.last.status if sending and sending.last else None
-        if sending is None or judgement.about(last) is not About.LOAD:
+        if sending is None or statuses.scope_of(last) is not Scope.LOAD:
             return await self.sleep(seconds)
         sending.place.leave()
         if await self.sleep(seconds) is None:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 from attrs import Factory, define, evolve, field
 
 from integration_sdk._http import requests, responses
-from integration_sdk._http.judgement import About, Meaning, Row, row
 from integration_sdk._http.requests import Priority, Request
 from integration_sdk._http.responses import Fetch, Response
+from integration_sdk._http.statuses import Meaning, Row, Scope, row
 from integration_sdk._push import answers, clock
 from integration_sdk._push.answers import seconds_until
 from integration_sdk._push.open_pushes import (
@@ -119,7 +119,7 @@ class PollRequests:
     def _not_read(self, poll: SinglePoll, request: Request, answer: Response) -> None:
         error = responses.read_error(request, answer)
         match row(answer.status):
-            case Row(about=About.KEY | About.ACCOUNT):
+            case Row(scope=Scope.KEY | Scope.ACCOUNT):
                 self._refused(poll, error)
             case Row(read=Meaning.REFUSED) if answer.status == NOT_FOUND and _may_lag(poll.push):
                 self._note(poll, error)
@@ -174,7 +174,7 @@ class PollRequests:
     def _not_listed(self, poll: ListPoll, request: Request, answer: Response) -> None:
         error = responses.read_error(request, answer)
         match row(answer.status):
-            case Row(about=About.KEY | About.ACCOUNT):
+            case Row(scope=Scope.KEY | Scope.ACCOUNT):
                 self._refused(poll, error)
             case Row(read=Meaning.REFUSED):
                 logger.info("%s The company's pushes are polled singly.", error)

@@ -16,7 +16,7 @@ from itertools import count
 
 from msgspec import structs
 
-from integration_sdk._http.judgement import OFFLINE, About, about
+from integration_sdk._http.statuses import OFFLINE, Scope, scope_of
 from integration_sdk._push.effects import (
     Commit,
     FindOwners,
@@ -131,7 +131,7 @@ def _proved(
 
 
 def _is_for_now(proved: Event, result: SendResult) -> bool:
-    refused_for_now = proved is Event.REFUSED and about(result.status) is About.LOAD
+    refused_for_now = proved is Event.REFUSED and scope_of(result.status) is Scope.LOAD
     return proved is Event.NEVER_LEFT or refused_for_now
 
 

@@ -15,9 +15,9 @@ from typing import ClassVar, Final, Protocol
 from attrs import define, evolve, field, frozen
 
 from integration_sdk._http import requests, responses
+from integration_sdk._http.hints import told_time
 from integration_sdk._http.requests import Priority, Request
 from integration_sdk._http.responses import Fetch, Reply, Response
-from integration_sdk._http.retry_after import told_time
 from integration_sdk._push import answers
 from integration_sdk._push.effects import ListPushes
 from integration_sdk._push.evidence import ListedPushes, Operation

@@ -9,16 +9,14 @@ from typing import Any
 from attrs import evolve
 
 from integration_sdk._http import requests
-from integration_sdk._http.judgement import About, about
 from integration_sdk._http.requests import Request
+from integration_sdk._http.statuses import Scope, row, scope_of
 from integration_sdk._push import outcomes
 from integration_sdk._push.table import new_intent
 from integration_sdk._records.codec import canonical, decode_json
 from integration_sdk._store.row import NOT_THERE, Intent, Lane, State
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
-    BY_STATUS,
-    ApiError,
     ConfigurationError,
     IntegrationError,
     InvalidRecord,
@@ -143,7 +141,7 @@ def _has_ended(intent: Intent, status: PushStatus) -> bool:
 
 def _is_of_the_content(intent: Intent) -> bool:
     # The same record would meet it again; causes of others may be gone, such as a wrong key.
-    return intent.state is State.REJECTED and about(intent.http_status) is About.RECORD
+    return intent.state is State.REJECTED and scope_of(intent.http_status) is Scope.RECORD
 
 
 def another_record(reference: str | None, way: str = "give this one its own") -> ReferenceConflict:
@@ -173,7 +171,7 @@ def _refusal(intent: Intent) -> IntegrationError:
     if intent.state is State.NOT_SENT:
         return NotSent(f"not sent: {intent.error or 'it never left'}")
     status = intent.http_status or 0
-    return BY_STATUS.get(status, ApiError)(f"refused before: {intent.error}", status=status)
+    return row(status).kind(f"refused before: {intent.error}", status=status)
 
 
 def from_record(intent: Intent, *, exact: bool) -> PushRequest:

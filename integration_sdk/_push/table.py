@@ -45,9 +45,9 @@ from typing import Final, assert_never
 
 from attrs import field, frozen
 
-from integration_sdk._http import judgement
-from integration_sdk._http.judgement import Meaning
+from integration_sdk._http import statuses
 from integration_sdk._http.requests import Phase, Safety
+from integration_sdk._http.statuses import Meaning
 from integration_sdk._push.agreement import natural_value
 from integration_sdk._records.shapes import is_error_body
 from integration_sdk._store.row import CREATES, DOUBTED, Intent, Lane, State
@@ -279,7 +279,7 @@ def classify(
     answered       anything else, or any other body               LOST
     ============== =============== ============================== ==========
 
-    Which statuses are refusals `judgement.TABLE` says.
+    Which statuses are refusals `statuses.TABLE` says.
 
     Args:
         result: What the transport saw.
@@ -303,8 +303,8 @@ def classify(
 
 def _meaning(result: SendResult, *, refuses_with_503: bool) -> Meaning:
     if result.phase is not Phase.ANSWERED or result.status is None:
-        return judgement.of_failure(Safety.WRITE, result.phase)
+        return statuses.of_failure(Safety.WRITE, result.phase)
     is_own = is_error_body(result.body)
-    return judgement.of_answer(
+    return statuses.of_answer(
         Safety.WRITE, result.status, is_own=is_own, refuses_with_503=refuses_with_503
     )

@@ -1,0 +1,111 @@
+"""Reads the headers by which the service says how long to wait, and what is left of its limits.
+
+``Response`` reads them once; everybody else asks the response.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+from integration_sdk._answer_parts import Quota
+from integration_sdk._records.codec import parse_utc, to_utc
+
+UNIX_TIMES_BEGIN: Final = 1e9
+"""Numbers from here on are Unix times, not seconds from now."""
+
+
+def read_retry_after(headers: Mapping[str, str], received_at: float) -> float | None:
+    """Return the seconds to wait that ``Retry-After`` asks for, at least 0; None if unknown.
+
+    Args:
+        headers: The answer's headers.
+        received_at: Unix time of the answer by our clock. A date is compared with the service's
+            own, if the answer has a ``Date``.
+
+    Assumed: the document does not name the header; the published API sends it on 429. A number
+    that can only be a Unix time is read as one.
+    """
+    value = headers.get("Retry-After")
+    if value is None:
+        return None
+    told = told_time(headers)
+    now = received_at if told is None else told
+    text = value.strip()
+    seconds = _number(text)
+    if seconds is None:
+        seconds = _until_date(text, now)
+    elif seconds >= UNIX_TIMES_BEGIN:  # else the gate would stay closed for decades
+        seconds -= now
+    return None if seconds is None else max(0.0, seconds)
+
+
+def told_time(headers: Mapping[str, str]) -> float | None:
+    """Return the Unix time by the service's clock, in whole seconds; None if it tells none."""
+    return _until_date(headers.get("Date", ""), 0.0)
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _until_date(text: str, now: float) -> float | None:
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now
+
+
+def read_quota(headers: Mapping[str, str], received_at: float) -> Quota | None:
+    """Return the account's limits in ``X-Rate-Limit-*``; None if there are none.
+
+    Assumed: published, not in the document. ``Reset`` is read as Unix time, as seconds from now,
+    or as a date.
+    """
+    limit = headers.get("X-Rate-Limit-Limit")
+    remaining = headers.get("X-Rate-Limit-Remaining")
+    reset = headers.get("X-Rate-Limit-Reset")
+    if limit is remaining is reset is None:
+        return None
+    quota = Quota(
+        limit=_count(limit), remaining=_count(remaining), reset=_moment(reset, received_at)
+    )
+    return None if quota == Quota() else quota
+
+
+def _count(text: str | None) -> int | None:
+    try:
+        return int(float(text)) if text is not None else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _moment(text: str | None, received_at: float) -> datetime | None:
+    if text is None:
+        return None
+    number = _number(text)
+    if number is None:
+        return _date(text)
+    try:
+        if number >= UNIX_TIMES_BEGIN:
+            return datetime.fromtimestamp(number, UTC)
+        return datetime.fromtimestamp(received_at, UTC) + timedelta(seconds=number)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _date(text: str) -> datetime | None:
+    for read in (parse_utc, parsedate_to_datetime):
+        try:
+            return to_utc(read(text))
+        except (ValueError, TypeError, OverflowError):
+            continue
+    return None
