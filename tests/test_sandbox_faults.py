@@ -358,7 +358,8 @@ async def test_a_limit_of_concurrency_ends_after_so_many_refusals() -> None:
     """``times=`` is a number of refusals, not of calls that it let by."""
     async with serving() as http:
         gate = asyncio.Event()
-        working = http.sandbox.faults.add(holding(gate), times=1)
+        # The limit counts what other faults hold back, though it was set after them.
+        working = http.sandbox.faults.add(holding(gate), in_front=True, times=1)
         rule = http.sandbox.faults.concurrency_limit(1, times=3)
         held = asyncio.create_task(http.get("/companies"))
         await until(lambda: working.hits)
