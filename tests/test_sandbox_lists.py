@@ -229,9 +229,10 @@ async def test_changed_lists_are_still_right() -> None:
     async with serving(invoices=20) as http:
         records = http.sandbox.data_set(http.first.id, "invoices")
         ids = records.ids()
+        records.insert(0, {"id": "first"})
         records.replace(ids[3], {"id": ids[3], "note": "changed"})
         records.delete(ids[0])
-        records.insert(1, {"id": "new", "note": "inserted"})
+        records.insert(2, {"id": "new", "note": "inserted"})
         records.append({"id": "last"})
         path = f"{http.company}/data/invoices"
         body = (await http.get(path)).body
@@ -241,10 +242,10 @@ async def test_changed_lists_are_still_right() -> None:
         with pytest.raises(LookupError):
             records.replace("never", {})
 
-    expected = [ids[1], "new", *ids[2:], "last"]
+    expected = ["first", ids[1], "new", *ids[2:], "last"]
     assert [entry["id"] for entry in body["results"]] == expected == records.ids()
-    assert body["results"][3] == {"id": ids[3], "note": "changed"}
-    assert (body["totalResults"], len(records), gone.status) == (21, 21, 404)
+    assert body["results"][4] == {"id": ids[3], "note": "changed"}
+    assert (body["totalResults"], len(records), gone.status) == (22, 22, 404)
 
 
 # ---------------------------------------------------------------------- odd and sparse records
@@ -362,10 +363,11 @@ async def test_a_platform_fills_in_totals(kind: str, generated: str) -> None:
 async def test_what_a_record_says_of_itself_stays() -> None:
     """Totals sent are kept and reckoned with; a null says nothing."""
     sent = MINIMAL | {"subTotal": 100, "totalAmount": None, "amountDue": 7, "currency": "EUR"}
+    sent |= {"totalTaxAmount": 5}
     async with serving() as http:
         record = await kept(http, "invoices", sent)
 
-    assert (record["subTotal"], record["totalAmount"], record["amountDue"]) == (100, 100, 7)
+    assert (record["subTotal"], record["totalAmount"], record["amountDue"]) == (100, 105, 7)
     assert record["currency"] == "EUR"
 
 

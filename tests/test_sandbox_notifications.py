@@ -138,20 +138,18 @@ async def test_who_leaves_takes_only_its_own_notifications_along() -> None:
     """What waits for others still comes at its time, in any order it was put in."""
     async with listening() as leaving, telling() as (http, ear):
         going = http.sandbox.subscribe(leaving.url)
-        delays = iter([1.0, 60.0, 2.0, 70.0, 80.0, 3.0, 90.0, 4.0] * 2)
+        delays = iter([90.0, 90.0, 1.0, 1.0, 90.0, 1.0])
         http.sandbox.faults.delay_notifications(lambda: next(delays))
         began = asyncio.get_running_loop().time()
-        for _ in range(8):
+        for _ in range(6):
             await http.push(1)
         await asyncio.sleep(0.5)
         http.sandbox.unsubscribe(going)
         await asyncio.sleep(600)
 
     assert leaving.heard == []
-    times = [at - began for at, _, _ in ear.heard]
-    assert len(times) == 8
-    assert times == pytest.approx(sorted(times), abs=0.5)
-    assert {round(at) for at in times} <= {1, 2, 3, 4, 60, 70, 80, 90}
+    times = [round(at - began) for at, _, _ in ear.heard]
+    assert times == [1, 1, 1, 90, 90, 90]
 
 
 async def test_every_subscriber_is_told() -> None:
