@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from integration_sdk._http import SharedRate as SharedRate
     from integration_sdk._http.requests import Priority as Priority
     from integration_sdk._http.retry import RetryPolicy as RetryPolicy
-    from integration_sdk._list.checkpoint import Checkpoint as Checkpoint
+    from integration_sdk._list.drift import Drift as Drift
+    from integration_sdk._list.drift import ListProgress as ListProgress
+    from integration_sdk._list.drift import ListReport as ListReport
+    from integration_sdk._list.pager import Checkpoint as Checkpoint
     from integration_sdk._list.pager import ListOptions as ListOptions
+    from integration_sdk._list.pager import ListPage as ListPage
     from integration_sdk._list.pager import Pager as Pager
-    from integration_sdk._list.readings import ListPage as ListPage
-    from integration_sdk._list.report import Drift as Drift
-    from integration_sdk._list.report import ListProgress as ListProgress
-    from integration_sdk._list.report import ListReport as ListReport
     from integration_sdk._lists import BankAccounts as BankAccounts
     from integration_sdk._lists import Listing as Listing
     from integration_sdk._options.check import Problem as Problem
@@ -120,14 +120,12 @@ _HOMES = {
         "_push.options": "CoordinatorOptions",
         "_push.push": "Push PushEvent",
         "_lists": "BankAccounts Listing",
-        "_list.checkpoint": "Checkpoint",
-        "_list.pager": "ListOptions Pager",
-        "_list.readings": "ListPage",
+        "_list.pager": "Checkpoint ListOptions ListPage Pager",
         "_resources": "Companies Company Profile Pushes",
         "_store.store": "Store",
         "_options.form": "ControlKind FormControl",
         "_options.check": "Problem ProblemCode PushOptions Severity",
-        "_list.report": "Drift ListProgress ListReport",
+        "_list.drift": "Drift ListProgress ListReport",
         "_push.progress": "PushProgress",
         "_http.requests": "Priority",
         "_http.retry": "RetryPolicy",

@@ -115,14 +115,13 @@ class Caller:
         _refuse_conflicts(options)
         changes = self._changes(options)
         page, size = options.pop("page", None), options.get("page_size", DEFAULT_PAGE_SIZE)
-        order_by = options.pop("order_by", None)
         request = requests.list_page(
             self.dialect,
             operation,
             page=1 if page is None else page,
-            page_size=DEFAULT_PAGE_SIZE if size == "auto" else size,
+            page_size=size,
             query=options.pop("query", None),
-            order_by=order_by,
+            order_by=options.pop("order_by", None),
             **names,
         )
         if model is not None and decode is not None:
@@ -132,7 +131,6 @@ class Caller:
             self.send,
             request,
             base_url=self.session.base_url,
-            order_by=order_by,
             model=model,
             decode=decode,
             changes=changes,
@@ -196,8 +194,6 @@ def _refuse_conflicts(options: Mapping[str, Any]) -> None:
             raise ConfigurationError(f"{name}= does not go with {min(both)}=; leave one out")
     if "changed_by" in given and "changed_since" not in given:
         raise ConfigurationError("changed_by= needs changed_since=; order_by= orders a list")
-    if "page" in given and options.get("page_size") == "auto":
-        raise ConfigurationError('page= counts pages of one size; page_size="auto" has several')
 
 
 def refuse_unknown(call: str, options: Iterable[str], known: Collection[str]) -> None:

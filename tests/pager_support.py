@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
-from itertools import chain, repeat
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -20,14 +20,8 @@ BASE = "https://service.test"
 
 
 def open_page(reader: ItemReader, *pieces: bytes) -> RawPage:
-    """Read the page that *pieces* hold, to its end."""
-    opening = reader.open(pieces)
-    while True:
-        try:
-            next(opening)
-        except StopIteration as end:
-            page: RawPage = end.value
-            return page
+    """Read the page that *pieces* hold."""
+    return reader.open(b"".join(pieces))
 
 
 @define(slots=False)
@@ -105,23 +99,16 @@ def ids(*ranges: range) -> list[dict[str, int]]:
     return [{"id": index} for each in ranges for index in each]
 
 
-async def taken_impatiently(reading: AsyncIterator[Any], turns: Iterable[int]) -> list[Any]:
-    """Take all of *reading*; the first waits are given up after so many *turns* of the loop."""
-    seen: list[Any] = []
-    for patience in chain(turns, repeat(10**6)):
-        waiting = asyncio.ensure_future(anext(reading))
-        for _ in range(patience):
-            if waiting.done():
-                break
-            await asyncio.sleep(0)
-        waiting.cancel()
-        try:
-            seen.append(await waiting)
-        except asyncio.CancelledError:
-            continue
-        except StopAsyncIteration:
-            return seen
-    raise AssertionError("nobody is patient for ever")
+async def taken_impatiently(reading: AsyncIterator[Any], patience: int | None) -> Any:
+    """Return what *reading* gives next; None at its end, or after *patience* turns of the loop."""
+    waiting = asyncio.ensure_future(anext(reading, None))
+    for _ in range(10**6 if patience is None else patience):
+        if waiting.done():
+            break
+        await asyncio.sleep(0)
+    waiting.cancel()
+    with suppress(asyncio.CancelledError):
+        return await waiting
 
 
 async def settle() -> None:

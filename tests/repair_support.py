@@ -14,11 +14,8 @@ from integration_sdk._http.requests import MIB, Params
 from integration_sdk._list.cursor import Position
 from integration_sdk._list.drift import Keys
 from integration_sdk._list.page import ItemReader
-from integration_sdk._list.page_queue import PageQueue, PageRequest
-from integration_sdk._list.page_size import PageSize
-from integration_sdk._list.page_walk import PageWalk
 from integration_sdk._list.repair import RepairWalk
-from integration_sdk._list.walk import Walk
+from integration_sdk._list.walk import PageRequest, PageWalk, Walk
 from tests.pager_support import open_page
 from tests.paging_worlds import first_request
 
@@ -121,7 +118,8 @@ def repair_walk(page_size: int, prefetch: int, start: Position | None = None) ->
     return RepairWalk(
         request=request,
         start=start or Position(params=request.params),
-        queue=PageQueue(prefetch, 64 * MIB),
+        prefetch=prefetch,
+        max_bytes=64 * MIB,
         size=page_size,
         keys=KEYS,
     )
@@ -132,8 +130,8 @@ def page_walk(page_size: int, prefetch: int) -> PageWalk:
     return PageWalk(
         request=request,
         start=Position(params=request.params),
-        queue=PageQueue(prefetch, 64 * MIB),
-        sizes=PageSize(page_size),
+        prefetch=prefetch,
+        max_bytes=64 * MIB,
     )
 
 
@@ -151,15 +149,14 @@ def read(
             listed.change()
             wanted = on_its_way.pop(listed.chance.randrange(len(on_its_way)))
             arrived[wanted] = listed.answer(wanted.params)
-            walk.queue.arrived(wanted, len(arrived[wanted]))
+            walk.arrived(wanted, len(arrived[wanted]))
         page = open_page(READER, arrived.pop(head))
-        skip = walk.opened(page, 100)
-        page = page if skip is None else walk.to_hand_out(page)
-        on_its_way = [wanted for wanted in on_its_way if wanted in walk.queue.pages]
-        arrived = {wanted: body for wanted, body in arrived.items() if wanted in walk.queue.pages}
-        taken = taken if skip is None else page.count
-        for index in range(page.count if skip is None else skip, page.count):
-            items.append(READER.value(page.raws[index])["id"])
+        shown, skip = walk.opened(page, 100) or (page, page.count)
+        on_its_way = [wanted for wanted in on_its_way if wanted in walk.pages]
+        arrived = {wanted: body for wanted, body in arrived.items() if wanted in walk.pages}
+        taken = taken if walk.current is not head else page.count
+        for index in range(skip, page.count):
+            items.append(READER.value(shown.raws[index])["id"])
             if len(items) == stop_after:
                 return items, walk.position(index + 1)
         on_its_way += walk.to_fetch(waiting=False)

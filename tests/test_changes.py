@@ -27,7 +27,6 @@ from integration_sdk._list.changes import (
 from integration_sdk._list.cursor import Position, read_cursor, write_cursor
 from integration_sdk._list.drift import Keys
 from integration_sdk._list.page import ItemReader
-from integration_sdk._list.page_queue import PageQueue
 from integration_sdk._lists import Listing
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import BadRequest, ConfigurationError, PaginationError
@@ -127,7 +126,8 @@ def walk_from(since: str, size: int, start: Position | None = None) -> ChangeWal
     return ChangeWalk(
         request=own,
         start=start or Position(params=changes.params(own, changes.since, size)),
-        queue=PageQueue(1, 64 * MIB),
+        prefetch=1,
+        max_bytes=64 * MIB,
         changes=changes,
         size=size,
         keys=KEYS,
@@ -143,9 +143,7 @@ def read(
     while (head := walk.head) is not None:
         books.work()
         page = open_page(READER, books.answer(head.params))
-        skip = walk.opened(page, 100)
-        assert skip is not None
-        arranged = walk.to_hand_out(page)
+        arranged, skip = walk.opened(page, 100)
         taken = skip
         for raw in arranged.raws[skip:]:
             if len(items) == stop_after:

@@ -419,7 +419,6 @@ async def test_an_item_that_does_not_fit_says_where_and_what_it_is() -> None:
     assert (error.page, error.index, error.item_path) == (1, 50, "$.amountDue")
     assert error.raw == b'{"id":50,"amountDue":"?"}'
     assert read == list(range(50))
-    assert (await anext(items)).id == 51
     again = service.pager(model=Amount, cursor=error.cursor)
     assert (await again.first()).id == 51  # type: ignore[union-attr]  # there is one
 

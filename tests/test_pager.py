@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import re
 import threading
 import warnings
+from contextlib import aclosing
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -14,18 +16,18 @@ from typing import Any
 import pytest
 
 from integration_sdk._http.requests import Priority
-from integration_sdk._list.page_size import PageSize
 from integration_sdk.errors import (
     AnswerLost,
     ApiError,
     ConfigurationError,
     DriftWarning,
+    IntegrationError,
     InternalServerError,
     MalformedResponse,
     NotFound,
     PaginationError,
+    ResponseTooLarge,
     ResultSetChanged,
-    TooManyRequests,
     UnsafeLink,
 )
 from tests.pager_support import FakeService, ids, others, settle
@@ -136,7 +138,7 @@ async def test_the_report_counts_and_progress_foresees() -> None:
     service = FakeService(count=400, latency=lambda _: 1.0)
     pager = service.pager(prefetch=0, clock=asyncio.get_running_loop().time)
 
-    async with aiter(pager) as items:
+    async with aclosing(aiter(pager)) as items:
         for _ in range(250):
             await anext(items)
         progress, report = pager.progress, pager.report
@@ -152,7 +154,23 @@ async def test_a_hundred_thousand_empty_pages_are_read_through() -> None:
     service = FakeService(count=100_001, latency=lambda _: 0)
     service.body = _mostly_empty(service)  # type: ignore[method-assign]
 
-    assert await service.pager(page_size=1, prefetch=8).collect() == ids(range(100_000, 100_001))
+    pager = service.pager(page_size=1, prefetch=8, clock=asyncio.get_running_loop().time)
+    assert await pager.collect() == ids(range(100_000, 100_001))
+
+
+async def test_empty_pages_are_not_followed_for_more_than_a_minute() -> None:
+    """A service that sends nothing else holds nobody up for ever; a slow one has 1,000 pages."""
+    for latency, followed in ((0.001, 60_000), (1.0, 1_001)):
+        service = FakeService(
+            count=100_001, latency=dict.fromkeys(range(100_002), latency).__getitem__
+        )
+        service.body = _mostly_empty(service)  # type: ignore[method-assign]
+        pager = service.pager(page_size=1, prefetch=0, clock=asyncio.get_running_loop().time)
+
+        with pytest.raises(PaginationError, match="pages in a row are empty"):
+            await pager.collect()
+
+        assert pager.report.pages == pytest.approx(followed, rel=0.01)
 
 
 def _mostly_empty(service: FakeService) -> Any:
@@ -209,6 +227,7 @@ async def test_the_next_request_leaves_before_the_page_that_came_is_decoded() ->
     await anext(items)
 
     assert service.pages == [1, 2, 3]
+    await items.aclose()
 
 
 async def test_pages_ahead_wait_behind_everything_else() -> None:
@@ -252,23 +271,6 @@ async def test_pages_held_are_bounded_by_their_bytes() -> None:
     assert service.most_in_flight == 2, "beside the one of 100 KB that is held"
 
 
-async def test_a_429_shrinks_the_window() -> None:
-    """What goes ahead halves when the service asks for less."""
-    service = FakeService(count=4000, latency=lambda page: page * 0.01)
-    service.troubles = {3: [TooManyRequests("GET /companies answered 429", status=429)]}
-    pager = service.pager(prefetch=8)
-
-    async with aiter(pager) as items:
-        for _ in range(150):
-            await anext(items)
-        before = len(service.seen)
-        for _ in range(200):
-            await anext(items)
-
-    assert service.pages.count(3) == 2, "asked for again when its turn came"
-    assert len(service.seen) - before <= 5
-
-
 async def test_pages_that_a_link_passes_over_are_cancelled() -> None:
     """The link wins over arithmetic, and what was asked for in vain is called back."""
     service = FakeService(count=2000, latency=lambda page: 0.01 if page in {1, 2, 9, 10} else 50.0)
@@ -299,7 +301,7 @@ async def test_a_page_that_failed_ahead_of_its_turn_is_asked_for_again() -> None
 
 
 async def test_reading_goes_on_after_an_error() -> None:
-    """The error carries a cursor, and the same iterator goes on where it stood."""
+    """The error carries a cursor, with which another iterator goes on; the same one is over."""
     service = FakeService(count=500)
     service.troubles = {3: [500]}
     items = aiter(service.pager(prefetch=0))
@@ -308,53 +310,38 @@ async def test_reading_goes_on_after_an_error() -> None:
     with pytest.raises(InternalServerError) as caught:
         await anext(items)
 
-    assert [*read, *[item async for item in items]] == ids(range(500))
+    assert [item async for item in items] == []
     assert caught.value.cursor is not None
-    assert await service.pager(cursor=caught.value.cursor).collect() == ids(range(200, 500))
+    rest = await service.pager(cursor=caught.value.cursor).collect()
+    assert [*read, *rest] == ids(range(500))
 
 
-async def test_a_page_that_times_out_is_asked_for_in_halves() -> None:
-    """Smaller pages replace the one that was too much, and grow back; the items are the same."""
-    service = FakeService(count=5000)
-    service.troubles = {1: [504], 2: [AnswerLost("timed out"), 502]}
-
-    assert await service.pager(page_size=1000, prefetch=0).collect() == ids(range(5000))
-    sizes = [size for _, size, _ in service.seen]
-    assert sizes[:2] == [1000, 500]
-    assert sizes[-1] == 1000
-
-
-async def test_a_page_that_was_begun_is_asked_for_in_halves_from_there() -> None:
-    """A smaller page holds the next item wanted, and begins to be handed out there."""
+@pytest.mark.parametrize(
+    "trouble", [504, 502, AnswerLost("timed out"), ResponseTooLarge("too large", limit=1)]
+)
+@pytest.mark.parametrize("on_drift", ["report", "repair"])
+async def test_a_page_that_is_too_much_says_how_to_go_on(trouble: Any, on_drift: Any) -> None:
+    """In smaller pages, from where it stopped, within the page that it was, too."""
     service = FakeService(count=1000)
-    pager = service.pager(page_size=400)
-    async for item in pager:
-        if item["id"] == 250:
-            break
-    service.troubles = {1: [504]}
+    pager = service.pager(page_size=400, limit=450, on_drift=on_drift)
+    before = await pager.collect()
+    service.troubles = {page: [trouble] for page in range(1, 9)}
+    pager = service.pager(page_size=400, cursor=pager.cursor, prefetch=0, on_drift=on_drift)
 
-    rest = await service.pager(page_size=400, cursor=pager.cursor).collect()
+    with pytest.raises(IntegrationError, match=r"page_size=\d+\) goes on in") as caught:
+        await pager.collect()
+    service.troubles, service.seen = {}, []
+    cursor = caught.value.cursor
+    rest = await service.pager(page_size=100, cursor=cursor, on_drift=on_drift).collect()
 
-    assert rest == ids(range(251, 1000))
-
-
-async def test_a_page_that_times_out_in_any_size_is_an_error() -> None:
-    """After two smaller tries the error is raised; reading on is possible."""
-    service = FakeService(count=1000)
-    service.troubles = {1: [504] * 3}
-    items = aiter(service.pager(page_size=400))
-
-    with pytest.raises(ApiError, match="504"):
-        await anext(items)
-
-    assert [size for _, size, _ in service.seen] == [400, 200, 100]
-    assert [item async for item in items] == ids(range(1000))
+    assert [*before, *rest] == ids(range(1000))
+    assert on_drift == "repair" or service.seen[0][:2] == (5, 100)
 
 
 @pytest.mark.parametrize("trouble", [504, AnswerLost("timed out")])
 @pytest.mark.parametrize("ask", [lambda pager: pager, lambda pager: pager.first()])
 async def test_one_page_is_one_call(ask: Any, trouble: Any) -> None:
-    """Who asks for one page waits for one time-out, not for one in each of three sizes."""
+    """Who asks for one page waits for one time-out."""
     service = FakeService()
     service.troubles = {1: [trouble] * 3}
 
@@ -362,27 +349,6 @@ async def test_one_page_is_one_call(ask: Any, trouble: Any) -> None:
         await ask(service.pager(page_size=400))
 
     assert [size for _, size, _ in service.seen] == [400]
-
-
-async def test_an_automatic_page_size_grows_while_answers_are_quick() -> None:
-    """Small quick pages become large ones; the items are the same."""
-    service = FakeService(count=30_000)
-
-    assert await service.pager(page_size="auto", prefetch=1).collect() == ids(range(30_000))
-    sizes = [size for _, size, _ in service.seen]
-    assert (sizes[0], sizes[-1]) == (625, 5000)
-    assert len(sizes) < 15
-
-
-async def test_an_automatic_page_size_shrinks_while_answers_are_slow() -> None:
-    """Pages that take long are asked for in smaller pieces."""
-    service = FakeService(count=5000, latency=lambda _: 9.0)
-    clock = asyncio.get_running_loop().time
-
-    items = await service.pager(page_size="auto", prefetch=0, clock=clock).collect()
-
-    assert items == ids(range(5000))
-    assert service.seen[-1][1] < 100
 
 
 async def test_a_list_without_the_page_it_promised_has_ended() -> None:
@@ -422,9 +388,8 @@ async def test_a_link_that_leads_away_is_not_followed(href: str) -> None:
     items = aiter(service.pager())
     read = [await anext(items) for _ in range(100)]
 
-    for _ in range(2):
-        with pytest.raises(UnsafeLink, match="nothing was sent there") as caught:
-            await anext(items)
+    with pytest.raises(UnsafeLink, match="nothing was sent there") as caught:
+        await anext(items)
 
     assert read == ids(range(100))
     assert (caught.value.page, set(service.pages)) == (1, {1})
@@ -462,16 +427,6 @@ async def test_an_answer_that_is_no_page_names_the_request() -> None:
     assert caught.value.path == "/companies"
 
 
-async def test_a_service_that_gives_other_sizes_is_read_as_its_links_say() -> None:
-    """Asked for less after a time-out it answers with as much as ever: no item is lost."""
-    service = FakeService(count=1000)
-    whole = service.body
-    service.body = lambda number, size: whole(number, max(size, 100))  # type: ignore[method-assign]  # never less
-    service.troubles = {3: [504]}
-
-    assert await service.pager(prefetch=0).collect() == ids(range(1000))
-
-
 async def test_a_repaired_list_says_that_it_changed() -> None:
     """Nothing is amiss in what was read, but who reconciles wants to know of it."""
     service = FakeService(count=300)
@@ -483,21 +438,13 @@ async def test_a_repaired_list_says_that_it_changed() -> None:
     assert "from 300 to 310" in str(pager.report.drift[0])
 
 
-async def test_a_repaired_list_is_asked_for_in_halves_too() -> None:
-    """A time-out while repairing makes pages smaller."""
-    service = FakeService(count=1000)
-    service.troubles = {1: [504], 3: [AnswerLost("timed out")]}
-
-    assert await service.pager(on_drift="repair").collect() == ids(range(1000))
-
-
 async def test_two_consumers_of_one_iteration_are_told_apart() -> None:
-    """The second to wait gets an error that says what to do; the first goes on."""
+    """The second to wait gets an error; the first goes on."""
     items = aiter(FakeService(count=3).pager())
     first = asyncio.create_task(anext(items))
     await asyncio.sleep(0)
 
-    with pytest.raises(PaginationError, match="iterator of its own"):
+    with pytest.raises(RuntimeError, match="already running"):
         await anext(items)
 
     assert await first == {"id": 0}
@@ -537,7 +484,8 @@ async def test_an_error_in_the_body_leaves_no_task() -> None:
 async def test_a_cancelled_reader_leaves_no_task() -> None:
     """Cancelling the task that reads cancels its pages, though the iterator is kept."""
     service = FakeService(latency=lambda page: 0.01 if page < 3 else 100.0)
-    items = aiter(service.pager())
+    pager = service.pager()
+    items = aiter(pager)
     for _ in range(200):
         await anext(items)
     reader = asyncio.create_task(anext(items))
@@ -550,7 +498,7 @@ async def test_a_cancelled_reader_leaves_no_task() -> None:
     assert isinstance(outcome[0], asyncio.CancelledError)
     assert not others()
     service.latency = lambda _: 0.01
-    assert [item async for item in items] == ids(range(200, 1000)), "and can be gone on with"
+    assert await service.pager(cursor=pager.cursor).collect() == ids(range(200, 1000))
 
 
 async def test_a_forgotten_iterator_leaves_no_task() -> None:
@@ -582,22 +530,6 @@ async def test_a_closed_iterator_has_ended() -> None:
     with pytest.raises(StopAsyncIteration):
         await anext(items)
     assert (await service.pager(cursor=pager.cursor).first()) == {"id": 1}
-
-
-async def test_closing_an_iteration_that_somebody_reads_tells_them() -> None:
-    """Whoever waits for an item gets an error with the cursor, not a silent end or a cancel."""
-    service = FakeService(latency=lambda _: 1.0)
-    pager = service.pager()
-    items = aiter(pager)
-    reading = asyncio.ensure_future(anext(items))
-    await asyncio.sleep(0.5)
-
-    await items.aclose()
-
-    with pytest.raises(PaginationError, match="another task closed") as closed:
-        await reading
-    assert closed.value.cursor == pager.cursor
-    assert not others()
 
 
 async def test_an_iterator_may_be_dropped_by_another_thread() -> None:
@@ -640,14 +572,15 @@ async def test_items_that_come_twice_are_counted() -> None:
 
 
 async def test_drift_can_be_an_error() -> None:
-    """``on_drift="raise"`` stops at the page where it shows; reading on is possible."""
-    items = aiter(FakeService(count=300, total=lambda page: 299 + page).pager(on_drift="raise"))
+    """``on_drift="raise"`` stops at the page where it shows; its cursor goes on with that page."""
+    service = FakeService(count=300, total=lambda page: 299 + page)
+    items = aiter(service.pager(on_drift="raise"))
     read = [await anext(items) for _ in range(100)]
 
-    with pytest.raises(ResultSetChanged, match="totalResults went from 300 to 301"):
+    with pytest.raises(ResultSetChanged, match="totalResults went from 300 to 301") as caught:
         await anext(items)
 
-    assert [*read, await anext(items)] == ids(range(101))
+    assert [*read, *await service.pager(cursor=caught.value.cursor).collect()] == ids(range(300))
 
 
 async def test_drift_can_be_a_warning() -> None:
@@ -740,13 +673,16 @@ def test_a_reading_whose_loop_is_gone_ends_in_silence() -> None:
         gc.collect()
 
 
-def test_sizes_divide_each_other() -> None:
-    """A size that is cut and cut again stays a divisor, down to 1."""
-    sizes = PageSize(90)
-    seen = [90]
-    while sizes.shrink():
-        seen.append(sizes.current)
-        sizes.answered(0, 0, 0.0)
+@pytest.mark.parametrize("way", ["items", "pages", "chunks", "raw"])
+async def test_iterators_are_async_generators(way: str) -> None:
+    """As the protocol of asyncio has them: closed with the loop, or by `aclosing`."""
+    pager = FakeService(count=250).pager()
+    iterator = {
+        "items": pager.__aiter__,
+        "pages": pager.pages,
+        "chunks": lambda: pager.chunks(100),
+        "raw": pager.raw,
+    }[way]()
 
-    assert seen[-1] == 1
-    assert all(large % small == 0 for large, small in pairwise(seen))
+    assert inspect.isasyncgen(iterator)
+    assert len([handed async for handed in iterator]) == {"pages": 3, "chunks": 3}.get(way, 250)

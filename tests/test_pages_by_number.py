@@ -58,7 +58,6 @@ async def test_a_list_may_begin_at_a_page(client: Client, on_drift: Any) -> None
         ({"page": 0}, "page"),
         ({"page": True}, "page"),
         ({"page": "3"}, "page"),
-        ({"page": 2, "page_size": "auto"}, "page_size"),
         ({"page": 2, "cursor": "1.abc"}, "cursor"),
         ({"page": 2, "checkpoint": "place.txt"}, "checkpoint"),
     ],

@@ -68,19 +68,19 @@ def test_companies_take_turns() -> None:
 def test_companies_whose_gates_open_together_go_in_the_order_of_arrival(
     looked_meanwhile: bool,
 ) -> None:
-    """First in, first out, in whatever order they were refused and have come into line."""
+    """First in, first out holds across companies as well."""
     for order in permutations("abcde"):
-        throttle = Throttle(least, limit=20)
-        crowd = [ticket(company) for company in order]
+        limiter = Limiter(least, limit=20)
+        crowd = [asking(company) for company in order]
         for one in crowd:
-            throttle.enter(one, 0.0)
+            limiter.enter(one, 0.0)
         for one in crowd:
-            throttle.refused(one, refusal(floor=1, company_only=True), 0.1)
-            assert not throttle.enter(one, 0.1)
+            limiter.refused(one, refusal(floor=1, company_only=True), 0.1)
+            assert not limiter.enter(one, 0.1)
         if looked_meanwhile:
-            assert throttle.ready(0.2) == []
+            assert limiter.ready(0.2) == []
 
-        assert [one.company for one in throttle.ready(5.0)] == list(order)
+        assert [one.company for one in limiter.ready(5.0)] == list(order)
 
 
 def test_who_comes_again_has_its_old_place() -> None:

@@ -1,12 +1,10 @@
-"""Async iteration over lists.
+"""Lists: async iteration over many pages.
 
-``pager`` is the public class, ``readings`` are its iterators, ``reader`` is one reading of a
-list, ``fetching`` requests pages ahead, ``slices`` keeps the event loop responsive, and
-``checkpoint`` keeps a cursor in a file.
+``pager`` is the public list and its iterators, ``reader`` one reading of it: it requests pages
+ahead, keeps the event loop responsive, and hands out items.
 
-Which pages to fetch is decided without I/O: ``walk`` is the base of all ways to read a list,
-``page_walk`` follows the links, ``repair`` reads a list that changes, and ``changes`` what has
-changed since a moment. ``page_queue`` holds the pages to read, ``links`` checks next links,
-``page_size`` chooses sizes. ``splitting`` and ``page`` decode a page, ``cursor`` writes and reads
-cursors, ``drift`` looks for changes of the list, ``report`` holds progress and statistics.
+The rest is decided without I/O: ``walk`` which pages to fetch, by following links as read by
+``links``; ``repair`` the same in a list that changes, and ``changes`` for what has changed since
+a moment. ``page`` decodes, ``cursor`` writes and reads places, ``drift`` looks for changes of the
+list and holds what is reported.
 """

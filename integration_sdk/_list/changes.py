@@ -37,9 +37,7 @@ from integration_sdk._http.requests import LARGEST_PAGE, Params, Request
 from integration_sdk._list.cursor import Position
 from integration_sdk._list.drift import Keys, mark
 from integration_sdk._list.page import NO_PAGE, RawPage
-from integration_sdk._list.page_queue import PageRequest
-from integration_sdk._list.page_size import MOST_CUTS
-from integration_sdk._list.walk import Walk
+from integration_sdk._list.walk import PageRequest, Walk
 from integration_sdk._records.codec import parse_utc, to_utc
 from integration_sdk.errors import ConfigurationError
 
@@ -166,11 +164,8 @@ class ChangeWalk(Walk):
     """Records handed out before the current page."""
     _doubles: int = field(init=False, default=0)
     """Records of the current page that were handed out before."""
-    _cap: int = field(init=False, default=LARGEST_PAGE)
-    """Most records that the service returns in a page."""
     _largest: int = field(init=False, default=LARGEST_PAGE)
-    """Most records to request in a page; less than that after one was too slow."""
-    _cuts: int = field(init=False, default=0)
+    """Most records that the service returns in a page."""
 
     def __attrs_post_init__(self) -> None:
         marks = self.start.marks
@@ -179,7 +174,7 @@ class ChangeWalk(Walk):
         self._dates = Keys.of(self.changes.field, bytes)
         self._reached = Reached(self.changes.moment_in(self.start.params), seen)
         self._before = self._reached
-        self.queue.start_over(self._plan(0))
+        self.start_over(self._plan(0))
 
     # What to fetch
 
@@ -198,36 +193,26 @@ class ChangeWalk(Walk):
         params = self.changes.params(self.request, self._reached.moment, size)
         return PageRequest(params=params, number=1, size=size)
 
-    def shrink_head(self) -> bool:
-        """Make the head smaller, as its answer was too slow or too large; False if it cannot be."""
-        smaller = (self.queue.pages[0].size or 0) // 2
-        if self._cuts == MOST_CUTS or smaller <= len(self._reached.seen):
-            return False
-        self._cuts += 1
-        self._largest = smaller
-        self.queue.start_over(self._page_request(smaller))
-        return True
-
     def skip_head(self) -> bool:
         """Return False: a first page always exists."""
         return False
 
     # What came of it
 
-    def opened(self, page: RawPage, size: int, seconds: float = 0.0) -> int | None:
+    def opened(self, page: RawPage, size: int, now: float = 0.0) -> tuple[RawPage, int]:
         """Make the head's answer the current page; see `Walk.opened`.
 
         Raises:
             PaginationError: The service did not filter or order by the field, or more records
                 were changed at one moment than a page holds.
         """
-        wanted = self.queue.pages[0]
+        wanted = self.pages[0]
         self.check_number(wanted, page.number)
         moments = self._read_moments(page)
         again = self._were_seen(page, moments)
         following = self._following(wanted, page, moments)
-        self.queue.open_head(size)
-        self._done, self._doubles, self._cuts = self.offered, sum(again), 0
+        self.open_head(size)
+        self._done, self._doubles = self.offered, sum(again)
         self.offered += page.count - self._doubles
         self.total = None if page.total is None else self._count(page.total)
         # Those seen before have the earliest moment of the page, so it stays in order.
@@ -235,8 +220,8 @@ class ChangeWalk(Walk):
         self._page = evolve(page, raws=[page.raws[index] for index in order])
         self.current, self._moments, self._before = wanted, moments, self._reached
         self._reached = self._after(page.count)
-        self.queue.start_over(*([self._plan(following)] if following is not None else []))
-        return self._doubles
+        self.start_over(*([self._plan(following)] if following is not None else []))
+        return self._page, self._doubles
 
     def _read_moments(self, page: RawPage) -> list[datetime]:
         name, since = self.changes.field, self._reached.moment
@@ -270,11 +255,10 @@ class ChangeWalk(Walk):
         """Return the minimum size of the page after *page*; None at the end of the list."""
         size = wanted.size or 0
         if page.size and page.size < size:
-            self._cap = self._largest = size = page.size
+            self._largest = size = page.size
         if not _has_more(page, size):
             return None
         if moments and moments[-1] > self._reached.moment:
-            self._largest = min(2 * self._largest, self._cap)
             return 0
         if size >= self._largest:
             since = write_moment(self._reached.moment)
@@ -311,10 +295,6 @@ class ChangeWalk(Walk):
             total=self.total,
             marks=tuple(chain.from_iterable(reached.seen.items()))[-2 * MOST_MARKS :],
         )
-
-    def to_hand_out(self, page: RawPage) -> RawPage:
-        """Return the current page with the records first that were handed out before."""
-        return self._page
 
 
 def _has_more(page: RawPage, size: int) -> bool:

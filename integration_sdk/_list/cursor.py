@@ -18,7 +18,7 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 import msgspec
-from attrs import frozen
+from attrs import evolve, frozen
 
 from integration_sdk._http.requests import Params, Request
 from integration_sdk.errors import ConfigurationError
@@ -78,8 +78,15 @@ def write_cursor(request: Request, position: Position) -> str:
     return _seal(msgspec.json.encode(token))
 
 
-def read_cursor(request: Request, cursor: str) -> Position:
+def read_cursor(request: Request, cursor: str, page_size: int | None = None) -> Position:
     """Return the place of *cursor* in the list of *request*.
+
+    Args:
+        request: The request for the first page.
+        cursor: What `write_cursor` returned for the same list.
+        page_size: Go on in pages of this size, if it is smaller than the cursor's own and the
+            items before the place can be counted: the cursor holds no link, and all pages were
+            full. (The service may not return larger pages, and say so or not.)
 
     Raises:
         ConfigurationError: It is not a cursor, is damaged, has another version, or belongs to
@@ -91,7 +98,7 @@ def read_cursor(request: Request, cursor: str) -> Position:
             f"this cursor belongs to another list than {request.path} with this filter and order; "
             "pass it to the list() call that it came from"
         )
-    return Position(
+    position = Position(
         params=_params(request, token),
         query=token.query if isinstance(token.query, str) else None,
         skip=token.skip,
@@ -99,6 +106,14 @@ def read_cursor(request: Request, cursor: str) -> Position:
         total=token.total,
         marks=token.marks,
     )
+    page, size = number_of(token.page or "1"), number_of(token.size or "")
+    if page_size is None or token.query is not None or not page or not size or size <= page_size:
+        return position
+    before = (page - 1) * size + token.skip
+    if before != token.done:
+        return position
+    place = {"page": str(before // page_size + 1), "pageSize": str(page_size)}
+    return evolve(position, params=request.with_params(**place).params, skip=before % page_size)
 
 
 def is_numbered(request: Request, position: Position) -> bool:

@@ -1,36 +1,32 @@
-"""Looks for signs that a list changes while it is read.
+"""Looks for signs that a list changes while it is read; what is reported of a reading.
 
 A record that is inserted, deleted or moved shifts those behind it, and the next page then repeats
 some of them, or misses some. What can be seen of that from pages alone:
 
 * ``totalResults`` changes, or is not the number of items that were handed out.
 * A key comes again, since its record was pushed behind the reader's place, or moved there.
-* The order goes backwards: a page begins before the one before it ended.
 
 A record that is missed leaves no sign of its own. If as many come as go, and none of them is met
 twice, every sign is missing too: only pages that overlap, as in ``repair``, show that.
 
 Some signs cost almost nothing. The bytes of a page's first item are compared with those of the
 last few items of the page before, and keys are read only if one is equal, or if ``totalResults``
-has changed. For the order, two items of a page are read. To see every key that comes again, all of
-them must be read and kept, which takes about a quarter of the time of decoding the items into
-dicts (measured) and about 120 bytes an item; so it is done only for those who want to be told.
+has changed. To see every key that comes again, all of them must be read and kept, which takes about
+a quarter of the time of decoding the items into dicts (measured) and about 120 bytes an item; so it
+is done only for those who want to be told.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from datetime import UTC, datetime
 from hashlib import blake2s
-from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
-from attrs import define, field, frozen
+from attrs import Factory, define, field, frozen
 from msgspec import Raw
 
 from integration_sdk._list.page import RawPage
-from integration_sdk._list.report import Drift
 from integration_sdk._records.codec import without_halves
 
 NEAR: Final = 32
@@ -38,6 +34,66 @@ NEAR: Final = 32
 AROUND: Final = 500
 """Number of items on either side of a page border whose keys are compared in case of doubt."""
 MARK_BYTES: Final = 6
+
+
+@frozen(kw_only=True)
+class ListProgress:
+    """How far a list has been read.
+
+    Attributes:
+        done: Items yielded, including those before the cursor.
+        total: Items to read in all: ``totalResults`` of the last answer, or ``limit=`` if that
+            is less. None before the first answer.
+        rate: Items per second in this run; 0.0 before the first.
+        eta: Seconds left at this rate; None if unknown.
+    """
+
+    done: int
+    total: int | None
+    rate: float
+    eta: float | None
+
+
+@frozen(kw_only=True)
+class Drift:
+    """One sign that the list changed while it was read, or does not add up.
+
+    Attributes:
+        kind: "total" (``totalResults`` changed), "duplicate" (items came twice), "gap" (items may
+            be missing) or "count" (at the end, more or fewer items than ``totalResults``).
+        page: Number of the page where it was noticed, if known.
+        detail: A description in words.
+    """
+
+    kind: Literal["total", "duplicate", "gap", "count"]
+    page: int | None
+    detail: str
+
+    def __str__(self) -> str:
+        return f"page {self.page}: {self.detail}"
+
+
+@define(kw_only=True)
+class ListReport:
+    """Statistics of reading a list.
+
+    Attributes:
+        pages: Pages opened.
+        items: Items yielded.
+        requests: Requests sent, including pages fetched ahead and retries.
+        waits: Seconds spent waiting for rate limits and between retries.
+        duplicates: Items that came twice.
+        invalid: Items that did not fit the model.
+        drift: Signs that the list changed while it was read, in order.
+    """
+
+    pages: int = 0
+    items: int = 0
+    requests: int = 0
+    waits: float = 0.0
+    duplicates: int = 0
+    invalid: int = 0
+    drift: list[Drift] = Factory(list)
 
 
 def field_reader(name: str) -> Callable[[Raw], Any]:
@@ -98,7 +154,7 @@ def _called(key: Callable[[Any], Any], values: Callable[[Any], Any], raw: Raw) -
     """Return *key* of an item; if the item does not fit its model, return its bytes."""
     try:
         item = values(raw)
-    except Exception:  # reported by `Stream.unfit` when it is the item's turn
+    except Exception:  # reported when it is the item's turn
         return bytes(raw)
     return key(item)
 
@@ -108,66 +164,17 @@ def mark(key: Hashable) -> int:
     return int.from_bytes(blake2s(repr(key).encode(), digest_size=MARK_BYTES).digest())
 
 
-@frozen
-class Order:
-    """Reads where items stand in the order of a list.
-
-    Only numbers and moments are compared: how a service sorts text is not known.
-
-    Attributes:
-        name: The field of the order, in the service's spelling.
-        descending: Whether the largest comes first.
-    """
-
-    name: str
-    descending: bool
-    _value: Callable[[Raw], Any]
-
-    @classmethod
-    def by(cls, order_by: str | None) -> Order | None:
-        """Return the order that ``order_by`` names; None if it names no field."""
-        name = (order_by or "").removeprefix("-")
-        # Assumed: a path such as customerRef.id, or anything else, may be an order too.
-        plain = name.isidentifier()
-        return cls(name, order_by != name, field_reader(name)) if plain else None
-
-    def goes_back(self, one: Raw, other: Raw) -> bool:
-        """Whether *other*, which comes later, belongs before *one*, as far as is known."""
-        first, second = self._place(one), self._place(other)
-        if first is None or second is None or type(first) is not type(second):
-            return False
-        back: bool = first < second if self.descending else second < first
-        return back
-
-    def _place(self, raw: Raw) -> Any:
-        """Return the number or moment that *raw* has in the field; None if it has neither."""
-        try:
-            value = self._value(raw)
-            if isinstance(value, str):
-                moment = datetime.fromisoformat(value)
-                return moment.replace(tzinfo=moment.tzinfo or UTC)
-            return None if value is None else float(value)
-        except (TypeError, ValueError, OverflowError, msgspec.DecodeError):  # no number, no moment
-            return None
-
-    def holds(self, raws: Sequence[Raw]) -> bool:
-        """Whether *raws* are in this order."""
-        return not any(self.goes_back(one, other) for one, other in pairwise(raws))
-
-
 @define
 class DriftWatch:
     """Compares each page with the one before, or with all before.
 
     Attributes:
         keys: Reads the keys of items.
-        order: The order that was requested; None if it is not known, or not kept.
         every_key: Whether to look for items of any page before, and not only of the last one.
         duplicates: Number of items that came twice.
     """
 
     keys: Keys
-    order: Order | None = None
     every_key: bool = False
     duplicates: int = field(init=False, default=0)
     _seen: set[Hashable] = field(init=False, factory=set)
@@ -190,8 +197,6 @@ class DriftWatch:
             yield from self._seen_before(after)
         if before is None or not after.raws or not before.raws:
             return
-        if self.order and self.order.goes_back(before.raws[-1], after.raws[0]):
-            yield from self._out_of_order(self.order, before, after)
         near = after.raws[0] in before.raws[-NEAR:] or after.raws[0] == before.raws[0]
         if (moved or near) and not self.every_key:
             old = set(self.keys.read(before.raws[-AROUND:])) - {None}
@@ -213,13 +218,6 @@ class DriftWatch:
             self.duplicates += twice
             text = f"{twice} of its items {where}"
             yield Drift(kind="duplicate", page=after.number, detail=text)
-
-    def _out_of_order(self, order: Order, before: RawPage, after: RawPage) -> Iterator[Drift]:
-        if not (order.holds(before.raws) and order.holds(after.raws)):
-            self.order = None  # the service sorts in another way, or not at all
-            return
-        text = f"it begins before the page before ended, by {order.name}"
-        yield Drift(kind="order", page=after.number, detail=text)
 
 
 def total_changed(total: int | None, page: RawPage) -> Iterator[Drift]:

@@ -10,21 +10,19 @@ token of bytes, a flag without a value), so it is sent back unchanged.
 
 from __future__ import annotations
 
-import re
 from typing import Final
-from urllib.parse import SplitResult, quote, unquote, urlencode, urljoin, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
-from attrs import define, field, frozen
+from attrs import define, frozen
+from yarl import URL
 
 from integration_sdk._http.requests import Params, Request
 from integration_sdk._list.cursor import PLACE, number_of, read_query
 from integration_sdk.errors import UnsafeLink
 
-_PORTS: Final = {"http": 80, "https": 443}
 _NOWHERE: Final = "http://base.invalid"
 """Used if the base URL is not known; a link that names a host is then refused."""
 _SENT_AS_IT_IS: Final = "!$%&'()*+,/:;=?@[]|"
-_PAGE: Final = re.compile(r"(?<=[?&]page=)[0-9]{1,9}(?=&|$)")
 
 
 @frozen
@@ -55,77 +53,52 @@ class LinkReader:
 
     request: Request
     base_url: str
-    _around: tuple[str, str] | None = field(init=False, default=None)
-    """The text of the last link before and after its page number."""
-    _others: Params = field(init=False, default=())
-    """The other parameters of that link."""
-    _sizeless: bool = field(init=False, default=False)
 
     def read(self, href: str, *, page: int | None) -> Link:
         """Return the query of *href*, a link found on *page*.
 
-        Links of one list usually differ only in the page number, so only the first is parsed.
-
         Raises:
             UnsafeLink: It leads to another host or path.
         """
-        found = _PAGE.search(href)
-        around = (href[: found.start()], href[found.end() :]) if found else None
-        if found and around == self._around:
-            return Link((*self._others, ("page", found[0])), None, int(found[0]), self._sizeless)
-        link = self._link(href, self._parse(href, page))
-        if link.query is None and link.number is not None:
-            self._around, self._sizeless = around, link.sizeless
-            self._others = tuple(pair for pair in link.params if pair[0] != "page")
-        return link
-
-    def _link(self, href: str, params: Params) -> Link:
-        names, own = {name for name, _ in params}, {name for name, _ in self.request.params}
-        # Parameters that the request did not have may stand for any page.
-        default = 1 if names <= own else None
-        number = number_in(params) if "page" in names else default
-        sizeless = "page" in names and names <= own - {"pageSize"}
-        return Link(params, self._text(href, params), number, sizeless)
-
-    def _text(self, href: str, params: Params) -> str | None:
-        if {pair for pair in params if pair[0] not in PLACE} <= {*self.request.params}:
-            return None
-        text = quote(urlsplit(href).query, safe=_SENT_AS_IT_IS)
-        anew = urlencode(params, quote_via=quote, safe="")
-        return None if sorted(text.split("&")) == sorted(anew.split("&")) else text
-
-    def _parse(self, href: str, page: int | None) -> Params:
-        base = urlsplit(self.base_url.rstrip("/") or _NOWHERE)
         try:
-            link = urlsplit(urljoin(f"{base.geturl()}{self.request.path}", href))
-            safe = _same_host(link, base) and self._same_path(link, base)
+            query = urlsplit(href).query
+            # Most links are a bare path, or a query: those name no host.
+            is_safe = self._stays(href)
         except ValueError:
-            safe = False
-        if not safe:
+            is_safe = False
+        if not is_safe:
             raise UnsafeLink(
                 f"{self.request}, page {page}: its next link {href!r:.500} leads away from "
                 "this list; it was not followed and nothing was sent there",
                 page=page,
                 **self.request.facts,
             )
-        return read_query(link.query)
+        params = read_query(query)
+        names, own = {name for name, _ in params}, {name for name, _ in self.request.params}
+        # Parameters that the request did not have may stand for any page.
+        default = 1 if names <= own else None
+        number = number_in(params) if "page" in names else default
+        sizeless = "page" in names and names <= own - {"pageSize"}
+        return Link(params, self._text(query, params), number, sizeless)
 
-    def _same_path(self, link: SplitResult, base: SplitResult) -> bool:
+    def _stays(self, href: str) -> bool:
+        base = URL(self.base_url.rstrip("/") or _NOWHERE, encoded=True)
+        link = URL(f"{base}{self.request.path}", encoded=True).join(URL(href, encoded=True))
+        # A service behind a proxy that ends TLS may write http:// into its links.
+        same_port = link.port == base.port or link.explicit_port is base.explicit_port is None
+        if link.scheme not in {"http", "https"} or link.host != base.host or not same_port:
+            return False
         # The service may write an id in another case than the caller.
-        path = unquote(link.path).rstrip("/").casefold()
+        path = unquote(link.raw_path).rstrip("/").casefold()
         own = unquote(self.request.path).casefold()
-        return path in {unquote(base.path).casefold() + own, own}
+        return path in {unquote(base.raw_path).rstrip("/").casefold() + own, own}
 
-
-def _same_host(link: SplitResult, base: SplitResult) -> bool:
-    if link.scheme not in _PORTS or link.hostname != base.hostname:
-        return False
-    # A service behind a proxy that ends TLS may write http:// into its links.
-    return _port(link) == _port(base) or (link.port is None and base.port is None)
-
-
-def _port(url: SplitResult) -> int | None:
-    return url.port or _PORTS.get(url.scheme)
+    def _text(self, query: str, params: Params) -> str | None:
+        if {pair for pair in params if pair[0] not in PLACE} <= {*self.request.params}:
+            return None
+        text = quote(query, safe=_SENT_AS_IT_IS)
+        anew = urlencode(params, quote_via=quote, safe="")
+        return None if sorted(text.split("&")) == sorted(anew.split("&")) else text
 
 
 def number_in(params: Params, name: str = "page") -> int | None:

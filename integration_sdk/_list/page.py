@@ -1,4 +1,4 @@
-"""Decodes the items of a page, each when it is handed out.
+"""Decodes a page: its envelope at once, each item when it is handed out.
 
 A page is first split into the bytes of its items. So decoding a page never blocks the event loop,
 the garbage collector never scans a half-built page, and an item that does not fit its model
@@ -9,9 +9,8 @@ caches: measured.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from itertools import compress, repeat
 from operator import length_hint
 from typing import Any, Final
 
@@ -21,20 +20,48 @@ from msgspec import Raw
 
 from integration_sdk._answer_parts import Links
 from integration_sdk._http.requests import Request
-from integration_sdk._list.splitting import LinkNames, Number, split
 from integration_sdk._records.codec import without_halves
 from integration_sdk._records.pydantic_models import Reason, is_pydantic, reason
 from integration_sdk._records.reading import pydantic_reader, shape_of
 from integration_sdk.errors import InvalidItem, MalformedResponse
 
 Decode = Callable[[bytes], Any]
-
-
-_NO_LINKS: Final = LinkNames()
+Number = int | str | float | None
 _NO_END: Final = b"9999-12-31T23:59:59.9999999"
 """The last moment in .NET. Msgspec would round it up to the year 10000."""
+
+
+class Href(msgspec.Struct):
+    """One link."""
+
+    href: str | None = None
+
+
+class LinkNames(msgspec.Struct):
+    """The links of a page."""
+
+    self: Href | None = None
+    current: Href | None = None
+    next: Href | None = None
+    previous: Href | None = None
+
+
+class Envelope(msgspec.Struct, gc=False):
+    """Source: "Page envelope (list responses)". Assumed: numbers may come as strings.
+
+    What is added here is added to `RawPage.facts`, too.
+    """
+
+    results: list[Raw]
+    page_number: Number = msgspec.field(name="pageNumber", default=None)
+    page_size: Number = msgspec.field(name="pageSize", default=None)
+    total_results: Number = msgspec.field(name="totalResults", default=None)
+    links: LinkNames | None = msgspec.field(name="_links", default=None)
+
+
+_read_page: Final = msgspec.json.Decoder(Envelope).decode
 _read_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
-_ENVELOPE_NAMES: Final = frozenset({"results", "pageNumber", "pageSize", "totalResults", "_links"})
+_ENVELOPE_NAMES: Final = {one.encode_name for one in msgspec.structs.fields(Envelope)}
 
 
 @frozen(kw_only=True)
@@ -49,11 +76,11 @@ class RawPage:
         extra: Envelope fields that the document does not name, if requested.
     """
 
-    number: int | None
-    size: int | None
-    total: int | None
-    links: Links
-    raws: Sequence[Raw] = field(repr=False)
+    number: int | None = None
+    size: int | None = None
+    total: int | None = None
+    links: Links = Factory(Links)
+    raws: Sequence[Raw] = field(default=(), repr=False)
     doubtful_total: Number = None
     extra: Mapping[str, Any] = Factory(dict)
 
@@ -62,8 +89,19 @@ class RawPage:
         """Number of items."""
         return len(self.raws)
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The fields of a `Page`, apart from its results."""
+        return {
+            "page_number": self.number or 0,
+            "page_size": self.size or 0,
+            "total_results": self.total or 0,
+            "links": self.links,
+            "extra": self.extra,
+        }
 
-NO_PAGE: Final = RawPage(number=None, size=None, total=None, links=Links(), raws=())
+
+NO_PAGE: Final = RawPage()
 
 
 def _reason(error: Exception) -> Reason:
@@ -114,28 +152,25 @@ class ItemReader:
         shape = shape_of(model)
         return cls(msgspec.json.Decoder(shape.type, float_hook=numbers).decode, shape.build, True)
 
-    def open(
-        self, pieces: Sequence[bytes], *, extra: bool = False
-    ) -> Generator[None, None, RawPage]:
-        """Return the page with the bytes *pieces*; yield after each step of the work.
-
-        Reading *extra* fields decodes the page a second time.
+    def open(self, body: bytes, *, extra: bool = False) -> RawPage:
+        """Return the page *body*; reading *extra* fields decodes it a second time.
 
         Raises:
             MalformedResponse: It is not a page envelope.
         """
-        mend = _end_in_time if self.has_model else _as_it_is
+        if self.has_model and _NO_END in body:
+            body = body.replace(_NO_END, _NO_END[:-1])
         try:
-            envelope = yield from split(pieces, mend)
+            envelope = _split(body)
             doubtful = _doubtful(envelope.total_results)
             return RawPage(
                 number=_whole_number("pageNumber", envelope.page_number),
                 size=_whole_number("pageSize", envelope.page_size),
                 total=None if doubtful else _whole_number("totalResults", envelope.total_results),
                 doubtful_total=envelope.total_results if doubtful else None,
-                links=_links(envelope.links or _NO_LINKS),
+                links=_links(envelope.links or LinkNames()),
                 raws=envelope.results,
-                extra=_extra(b"".join(pieces)) if extra else {},
+                extra=_extra(body) if extra else {},
             )
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise MalformedResponse(
@@ -163,15 +198,12 @@ class PageItems:
     values: Iterator[Any]
     _source: Iterator[Any]
     _reader: ItemReader
-    _to_come: Iterator[bool]
-    _unfit: int = field(init=False, default=0)
 
     @classmethod
     def of(cls, page: RawPage, reader: ItemReader, skip: int = 0) -> PageItems:
         """Return the items of *page* without the first *skip*."""
         source = iter(page.raws[skip:] if skip else page.raws)
-        to_come = repeat(True, length_hint(source))
-        return cls(page, compress(reader.values(source), to_come), source, reader, to_come)
+        return cls(page, reader.values(source), source, reader)
 
     @property
     def left(self) -> int:
@@ -183,14 +215,8 @@ class PageItems:
         """Index in the page of the next item."""
         return self.page.count - self.left
 
-    @property
-    def lost(self) -> bool:
-        """Whether an item was taken but not yielded, and not passed to `invalid` either."""
-        return length_hint(self._to_come) - self.left > self._unfit
-
     def invalid(self, error: Exception, request: Request) -> InvalidItem:
         """Return the exception to raise after decoding the last item raised *error*."""
-        self._unfit += 1
         index, number = self.taken - 1, self.page.number
         what, path = self._reader.reason(error)
         return InvalidItem(
@@ -204,12 +230,20 @@ class PageItems:
         )
 
 
-def _end_in_time(json: bytes | bytearray) -> bytes | bytearray:
-    return json.replace(_NO_END, _NO_END[:-1]) if _NO_END in json else json
-
-
-def _as_it_is(json: bytes | bytearray) -> bytes | bytearray:
-    return json
+def _split(body: bytes) -> Envelope:
+    """Split *body*; half a surrogate pair, which is invalid, affects only its own item."""
+    try:
+        return _read_page(body)
+    except msgspec.DecodeError:
+        mended = without_halves(body)
+        if mended == body:
+            raise
+    envelope, end = _read_page(mended), 0
+    for index, raw in enumerate(envelope.results):
+        begin = mended.index(bytes(raw), end)
+        end = begin + len(bytes(raw))
+        envelope.results[index] = Raw(body[begin:end])
+    return envelope
 
 
 def _whole_number(name: str, value: Number) -> int | None:

@@ -8,60 +8,54 @@
     some = await pager.collect(limit=500)
     async for batch in pager.chunks(200): ...
 
-A `Pager` only describes the list. Each of these starts a new reading (a `Stream`), from the
-start, from ``cursor=``, or from the checkpoint. ``pager.cursor``, ``report`` and ``progress``
-refer to the latest reading. When an iterator is closed or garbage-collected, its requests are
-cancelled, even if the pager still exists.
+A `Pager` only describes the list. Each of these starts a new reading, from the start, from
+``cursor=``, or from the checkpoint. ``pager.cursor``, ``report`` and ``progress`` refer to the
+latest reading. The iterators are async generators: when one is closed, garbage-collected or has
+raised, its requests are cancelled and it is over; ``list(cursor=error.cursor)`` goes on.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
 import time
-from collections.abc import Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from contextlib import aclosing, suppress
 from datetime import datetime
 from inspect import iscoroutinefunction
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypedDict, TypeVar
 
+from attrs import field, frozen
+
+from integration_sdk._answer_parts import Page
 from integration_sdk._checks import one_of, sendable, whole_number
-from integration_sdk._http.requests import (
-    DEFAULT_PAGE_SIZE,
-    LARGEST_PAGE,
-    MIB,
-    Request,
-)
+from integration_sdk._http.requests import DEFAULT_PAGE_SIZE, LARGEST_PAGE, MIB, Request
 from integration_sdk._http.responses import FetchPage
-from integration_sdk._list.changes import (
-    ChangesFilter,
-    ChangeWalk,
-    write_moment,
-)
-from integration_sdk._list.checkpoint import Checkpoint
+from integration_sdk._list.changes import ChangesFilter, ChangeWalk, write_moment
 from integration_sdk._list.cursor import Position, is_numbered, read_cursor, write_cursor
-from integration_sdk._list.drift import DriftWatch, Keys, Order
-from integration_sdk._list.page import Decode, ItemReader
-from integration_sdk._list.page_queue import PageQueue
-from integration_sdk._list.page_size import START, PageSize
-from integration_sdk._list.page_walk import MAX_EMPTY_PAGES, PageWalk
-from integration_sdk._list.reader import OnDrift, OnInvalid, Stream
-from integration_sdk._list.readings import Chunks, Items, ListPage, Pages, save
+from integration_sdk._list.drift import DriftWatch, Keys, ListProgress, ListReport
+from integration_sdk._list.page import NO_PAGE, Decode, ItemReader
+from integration_sdk._list.reader import ListReader, OnDrift, OnInvalid
 from integration_sdk._list.repair import RepairWalk
-from integration_sdk._list.report import ListProgress, ListReport
-from integration_sdk._list.walk import Walk
+from integration_sdk._list.walk import MAX_EMPTY_PAGES, PageWalk, Walk
+from integration_sdk._system import sync_directory
 from integration_sdk.errors import ConfigurationError
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 Key = str | Callable[[Any], Any]
 MOST_AHEAD = 256
+LONGEST_CURSOR = 64 * 1024
 
 
 class ListOptions(TypedDict, total=False):
     """The options of every ``list()``.
 
     Attributes:
-        page_size: Items per page, 1 to 5000, default 100. "auto" adapts it to the size and speed
-            of the answers: a page that takes too long is requested again in smaller sizes, up
-            to twice, each time with the client's timeout (not if you await a single page).
+        page_size: Items per page, 1 to 5000, default 100. If a page takes too long or is too
+            large, ``list(cursor=error.cursor, page_size=...)`` goes on in smaller ones.
         page: Number of the page to begin with, counted from 1 in pages of *page_size*.
         query: A filter, such as ``status=Paid&&totalAmount>1000``.
         order_by: A field, or ``-field`` for descending order.
@@ -84,24 +78,25 @@ class ListOptions(TypedDict, total=False):
             item.
         on_drift: What to do when the list changes while it is read. "report", the default, only
             counts what it notices at no cost in `ListReport`: a total that changes or is not
-            reached, items that are on two pages in a row, an order by a number or moment that
-            goes backwards. "warn" and "raise" also see each key that came on any page before,
-            such as that of a record that was edited and moved; they keep all keys, about 120
-            bytes an item. They issue a `DriftWarning`, or raise `ResultSetChanged`. None of
-            these can see that a record was missed, if as many came as went and none came twice.
+            reached, and items that are on two pages in a row. "warn" and "raise" also see each key
+            that came on any page before, such as that of a record that was edited and moved; they
+            keep all keys, about 120 bytes an item. They issue a `DriftWarning`, or raise
+            `ResultSetChanged`. None of these can see that a record was missed, if as many came as
+            went and none came twice.
             "repair" can: it reads pages that overlap, which may be larger than *page_size*, so
             that each record that stays, and is not itself moved, comes exactly once. It keeps
             keys and hashes, about 150 bytes an item, and cannot see a record that moves to a
             part that was read already.
         max_empty_pages: How many empty pages in a row to follow, default 100,000; one more is a
-            `PaginationError`. "repair" gives up after 60 pages in a row without a new item.
+            `PaginationError`, and so is one that comes after 1,000 of them and a minute. "repair"
+            gives up after 60 pages in a row without a new item.
         on_invalid: Called with an `InvalidItem` for each item that does not fit the model. By
             default it is raised.
         numbers: How to read fractions: as "float", or exactly, as "decimal". Defaults to the
             client's setting. In a model the types of its fields decide.
     """
 
-    page_size: int | Literal["auto"]
+    page_size: int
     page: int | None
     query: str | None
     order_by: str | None
@@ -119,23 +114,110 @@ class ListOptions(TypedDict, total=False):
     numbers: Literal["float", "decimal"]
 
 
+def _path(given: object) -> Path:
+    if isinstance(given, str | os.PathLike) and isinstance(os.fspath(given), str):
+        return Path(given)
+    raise ConfigurationError(f"checkpoint must be the path of a file, not {given!r}")
+
+
+@frozen
+class Checkpoint:
+    """A file that holds one cursor. It is replaced atomically.
+
+    Attributes:
+        path: The file. Its directory must exist.
+    """
+
+    path: Path = field(converter=_path)
+
+    def load(self) -> str | None:
+        """Return the cursor that was saved last; None if there is none.
+
+        Raises:
+            ConfigurationError: The file is not text or cannot be read, or its directory
+                does not exist.
+        """
+        try:
+            with self.path.open(encoding="ascii") as file:
+                return file.read(LONGEST_CURSOR).strip() or None
+        except FileNotFoundError:
+            if not self.path.parent.is_dir():
+                raise ConfigurationError(
+                    f"checkpoint {self.path}: there is no directory {self.path.parent}; make it"
+                ) from None
+            return None
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"checkpoint {self.path} cannot be read: {error}") from None
+
+    def save(self, cursor: str) -> None:
+        """Save *cursor*; once this returns, it survives a power cut.
+
+        Raises:
+            ConfigurationError: The file cannot be written, or *cursor* is not a cursor.
+        """
+        new = self.path.with_name(f".{self.path.name}.{os.urandom(4).hex()}.new")
+        try:
+            with new.open("x", encoding="ascii") as file:
+                file.write(cursor)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self.path)
+            sync_directory(self.path.parent)
+        except (OSError, TypeError, ValueError) as error:  # full; no cursor; no path
+            with suppress(OSError, ValueError):  # on a disk that is read-only even this fails
+                new.unlink()
+            raise ConfigurationError(f"checkpoint {self.path} cannot be written: {error}") from None
+
+    def clear(self) -> None:
+        """Remove the file, so that the next run starts from the beginning.
+
+        Raises:
+            ConfigurationError: The file cannot be removed.
+        """
+        try:
+            self.path.unlink(missing_ok=True)
+        except (OSError, ValueError) as error:
+            what = f"checkpoint {self.path} cannot be removed: {error}"
+            raise ConfigurationError(what) from None
+
+
+@frozen(kw_only=True)
+class ListPage(Page[T_co]):
+    """A `Page` that knows where the list continues.
+
+    Attributes:
+        cursor: The place after this page, for ``list(cursor=...)``.
+    """
+
+    cursor: str = field(repr=False)
+    _checkpoint: Checkpoint | None = field(default=None, repr=False, eq=False)
+
+    async def commit(self) -> None:
+        """Save `cursor` to the checkpoint: this page and all before it are done.
+
+        If a run is killed, the next one repeats only the page that was not committed.
+
+        Raises:
+            ConfigurationError: ``list()`` was given no checkpoint, or it cannot be written.
+        """
+        await _save(self._checkpoint, self.cursor)
+
+
 class Pager(Generic[T_co]):
     """A list of the service. Nothing is requested until you iterate over it or await it.
 
     It yields what following ``_links.next`` page by page would yield, in the same order, and
-    fetches pages ahead. After an error, the same iterator can go on where it stopped; another
-    process can continue from the error's ``cursor``.
+    fetches pages ahead. After an error, ``list(cursor=error.cursor)`` goes on where it stopped,
+    in any process.
 
     Args:
         fetch: Sends a request and returns the answer, whatever its status.
         request: The request for the first page.
         base_url: The URL of the service; absolute links must begin with it.
         model: Class of the items; None for plain values.
-        order_by: The order that *request* asks for.
         decode: Reads the bytes of an item, instead of *model*.
         changes: The filter for ``changed_since=``; *request* has its text.
-        timeout: Seconds to wait for a page, in whatever sizes it is requested; None for no limit.
-            With ``page_size="auto"`` each size has the timeout of *fetch*.
+        timeout: Seconds to wait for a page; None for no limit.
         clock: Seconds, monotonic.
 
     The other arguments are described in `ListOptions`.
@@ -154,7 +236,7 @@ class Pager(Generic[T_co]):
         base_url: str = "",
         model: type[T_co] | None = None,
         decode: Decode | None = None,
-        page_size: int | Literal["auto"] | None = None,
+        page_size: int | None = None,
         prefetch: int = 4,
         max_bytes: int = 32 * MIB,
         limit: int | None = None,
@@ -163,7 +245,6 @@ class Pager(Generic[T_co]):
         key: Key = "id",
         on_drift: OnDrift = "report",
         max_empty_pages: int = MAX_EMPTY_PAGES,
-        order_by: str | None = None,
         on_invalid: OnInvalid | None = None,
         numbers: Literal["float", "decimal"] = "float",
         changes: ChangesFilter | None = None,
@@ -173,7 +254,7 @@ class Pager(Generic[T_co]):
         _check_options(prefetch, max_bytes, limit, on_drift, numbers)
         _check_callbacks(key, on_invalid, decode)
         self._fetch = fetch
-        self._auto = page_size == "auto"
+        self._size_given = page_size
         self._page_size = _page_size(page_size, request)
         self._request = request.with_params(pageSize=str(self._page_size))
         self._base_url = base_url
@@ -187,12 +268,11 @@ class Pager(Generic[T_co]):
         self._on_invalid = on_invalid
         self._on_drift = on_drift
         self._keys = Keys.of(key, self._reader.value)
-        self._order = Order.by(order_by)
-        self._timeout = None if self._auto else timeout
+        self._timeout = timeout
         self._clock = clock
         self._cursor = cursor
         self._start = self._starting_position()
-        self._stream: Stream[T_co] | None = None
+        self._reading: ListReader[T_co] | None = None
 
     def __repr__(self) -> str:
         return f"<Pager of {self._request.path} at {self._position.done} items>"
@@ -204,27 +284,30 @@ class Pager(Generic[T_co]):
         def __iter__(self) -> NoReturn:
             raise TypeError("use 'async for' to read this list, or 'await' its collect()")
 
-    def __aiter__(self) -> Items[T_co]:
+    def __aiter__(self) -> AsyncGenerator[T_co]:
         """Iterate over the items, from the start or the cursor."""
-        return Items(self._read())
+        return _items(self._read())
 
-    def raw(self) -> Items[bytes]:
+    def raw(self) -> AsyncGenerator[bytes]:
         """Iterate over the items' bytes as the service wrote them, undecoded.
 
         For whoever passes them on, as into a file or to another parser. All else is as with
         items: order, cursor, `report` and what *on_drift* says. ``list(model=msgspec.Raw)`` gives
         the same in pages and chunks.
         """
-        return Items(self._read(reader=ItemReader(bytes)))
+        return _items(self._read(reader=ItemReader(bytes)))
 
-    def pages(self) -> Pages[T_co]:
+    async def pages(self) -> AsyncGenerator[ListPage[T_co]]:
         """Iterate over the pages, including empty ones."""
-        return Pages(self._read(want_extra=True), self._checkpoint)
+        reading = self._read(want_extra=True)
+        async with reading.running():
+            while (results := await reading.next_page()) is not None:
+                yield self._page(reading, results)
 
-    def chunks(self, size: int) -> Chunks[T_co]:
+    def chunks(self, size: int) -> AsyncGenerator[list[T_co]]:
         """Iterate over lists of *size* items; the last one may be shorter."""
         whole_number("size", size, 1, 2**31 - 1)
-        return Chunks(self._read(), size)
+        return _chunks(self._read(), size)
 
     def __await__(self) -> Generator[Any, None, ListPage[T_co]]:
         """Return the first page."""
@@ -232,27 +315,35 @@ class Pager(Generic[T_co]):
 
     async def first(self) -> T_co | None:
         """Return the first item, or None if the list is empty."""
-        async with Items[T_co](self._read(prefetch=0, one_call=True)) as items:
-            return await anext(items, None)
+        async with aclosing(_items(self._read(prefetch=0, one_call=True))) as items:
+            item: T_co | None = await anext(items, None)
+            return item
 
     async def collect(self, limit: int | None = None) -> list[T_co]:
         """Return all items, or the first *limit* of them. They must fit into memory."""
         items: list[T_co] = []
         _check_limit(limit)
-        stream = self._read(limit=limit)
-        stream.hold()
-        try:
-            while (ready := await stream.more()) is not None:
-                stream.collect(items, ready)
-            stream.release()
-        finally:
-            stream.stop()
+        reading = self._read(limit=limit)
+        async with reading.running():
+            reading.held_at = reading.position
+            while (ready := await reading.more()) is not None:
+                reading.collect(items, ready)
+            reading.held_at = None
         return items
 
     async def _first_page(self) -> ListPage[T_co]:
-        stream = self._read(prefetch=0, want_extra=True, one_call=True)
-        async with Pages[T_co](stream, self._checkpoint) as pages:
-            return await pages._next_or_empty()
+        reading = self._read(prefetch=0, want_extra=True, one_call=True)
+        async with reading.running():
+            return self._page(reading, await reading.next_page() or [])
+
+    def _page(self, reading: ListReader[T_co], results: list[T_co]) -> ListPage[T_co]:
+        page = reading.items.page if reading.items else NO_PAGE
+        return ListPage(
+            results=results,
+            **page.facts,
+            cursor=reading.cursor,
+            checkpoint=self._checkpoint,
+        )
 
     def _read(
         self,
@@ -262,44 +353,38 @@ class Pager(Generic[T_co]):
         want_extra: bool = False,
         one_call: bool = False,
         reader: ItemReader | None = None,
-    ) -> Stream[Any]:
-        ahead = self._prefetch if prefetch is None else prefetch
-        bound = _lower(limit, self._limit)
+    ) -> ListReader[Any]:
+        bound = min((n for n in (limit, self._limit) if n is not None), default=None)
         watches = self._on_drift != "repair" and self._changes is None
+        told = self._on_drift in {"warn", "raise"}
         self._start = self._starting_position()
-        self._stream = Stream(
-            walk=self._walk(PageQueue(ahead, self._max_bytes), bound),
+        self._reading = ListReader(
+            walk=self._walk(self._prefetch if prefetch is None else prefetch, bound),
             reader=reader or self._reader,
             fetch=self._fetch,
             clock=self._clock,
             on_invalid=self._on_invalid,
             on_drift=self._on_drift,
-            watch=self._drift_watch() if watches else None,
+            watch=DriftWatch(self._keys, every_key=told) if watches else None,
             want_extra=want_extra,
             one_call=one_call,
             timeout=self._timeout,
         )
-        return self._stream
+        return self._reading
 
-    def _drift_watch(self) -> DriftWatch:
-        told = self._on_drift in {"warn", "raise"}
-        return DriftWatch(self._keys, self._order, every_key=told)
-
-    def _walk(self, queue: PageQueue, limit: int | None) -> Walk:
-        facts: dict[str, Any] = {"request": self._request, "start": self._start, "queue": queue}
-        keyed: dict[str, Any] = {"limit": limit, "size": self._page_size, "keys": self._keys}
+    def _walk(self, prefetch: int, limit: int | None) -> Walk:
+        facts: dict[str, Any] = {
+            "request": self._request,
+            "start": self._start,
+            "prefetch": prefetch,
+            "max_bytes": self._max_bytes,
+            "limit": limit,
+        }
         if self._changes is not None:
-            return ChangeWalk(**facts, **keyed, changes=self._changes)
+            return ChangeWalk(**facts, size=self._page_size, keys=self._keys, changes=self._changes)
         if self._on_drift == "repair":
-            return RepairWalk(**facts, **keyed)
-        sizes = PageSize.automatic() if self._auto else PageSize(self._page_size)
-        return PageWalk(
-            **facts,
-            limit=limit,
-            sizes=sizes,
-            base_url=self._base_url,
-            max_empty=self._max_empty,
-        )
+            return RepairWalk(**facts, size=self._page_size, keys=self._keys)
+        return PageWalk(**facts, base_url=self._base_url, max_empty=self._max_empty)
 
     # Where it is
 
@@ -329,14 +414,14 @@ class Pager(Generic[T_co]):
     @property
     def report(self) -> ListReport:
         """Statistics of the reading so far; a copy, which does not change later."""
-        return self._stream.current_report() if self._stream else ListReport()
+        return self._reading.current_report() if self._reading else ListReport()
 
     @property
     def progress(self) -> ListProgress:
         """How far the reading has got, and how fast it is."""
-        if self._stream is None:
+        if self._reading is None:
             return ListProgress(done=self._start.done, total=self._start.total, rate=0.0, eta=None)
-        return self._stream.progress
+        return self._reading.progress
 
     async def commit(self) -> None:
         """Save `cursor` to the checkpoint: all items that you received so far are done.
@@ -344,11 +429,11 @@ class Pager(Generic[T_co]):
         Raises:
             ConfigurationError: ``list()`` was given no checkpoint, or it cannot be written.
         """
-        await save(self._checkpoint, self.cursor)
+        await _save(self._checkpoint, self.cursor)
 
     @property
     def _position(self) -> Position:
-        return self._stream.position if self._stream else self._start
+        return self._reading.position if self._reading else self._start
 
     def _starting_position(self) -> Position:
         position = self._saved_position()
@@ -361,13 +446,13 @@ class Pager(Generic[T_co]):
 
     def _saved_position(self) -> Position:
         if self._cursor is not None:
-            return read_cursor(self._request, self._cursor)
+            return read_cursor(self._request, self._cursor, self._size_given)
         place = self._checkpoint
         saved = place.load() if place else None
         if place is None or saved is None:
             return self._beginning()
         try:
-            return read_cursor(self._request, saved)
+            return read_cursor(self._request, saved, self._size_given)
         except ConfigurationError as error:
             what = f"{error}; or remove the file to start over"
         raise ConfigurationError(f"checkpoint {place.path}: {what}")
@@ -380,20 +465,48 @@ class Pager(Generic[T_co]):
         return Position(params=self._request.params, done=before * self._page_size)
 
 
+async def _items(reading: ListReader[T]) -> AsyncGenerator[T]:
+    async with reading.running():
+        while (ready := await reading.more()) is not None:
+            while True:
+                try:
+                    for item in ready:
+                        yield item
+                    break
+                except Exception as error:  # a model's own code may raise anything
+                    reading.unfit(error)
+
+
+async def _chunks(reading: ListReader[T], size: int) -> AsyncGenerator[list[T]]:
+    async with reading.running():
+        ready: Iterator[T] | None = iter(())
+        while ready is not None:
+            reading.held_at, chunk = reading.position, list[T]()
+            while ready is not None:
+                reading.collect(chunk, islice(ready, size - len(chunk)))
+                if len(chunk) == size:
+                    break
+                ready = await reading.more()
+            reading.held_at = None
+            if chunk:
+                yield chunk
+
+
+async def _save(checkpoint: Checkpoint | None, cursor: str) -> None:
+    """Save *cursor* to *checkpoint* without blocking the event loop."""
+    if checkpoint is None:
+        raise ConfigurationError("there is no checkpoint to commit to; use list(checkpoint=path)")
+    await asyncio.to_thread(checkpoint.save, cursor)
+
+
 def _checkpoint(given: str | Path | Checkpoint | None) -> Checkpoint | None:
     return given if given is None or isinstance(given, Checkpoint) else Checkpoint(given)
 
 
-def _page_size(given: int | Literal["auto"] | None, request: Request) -> int:
-    if given == "auto":
-        return START
+def _page_size(given: int | None, request: Request) -> int:
     if given is None:
         return int(dict(request.params).get("pageSize", DEFAULT_PAGE_SIZE))
     return whole_number("page_size", given, 1, LARGEST_PAGE)
-
-
-def _lower(one: int | None, other: int | None) -> int | None:
-    return min((n for n in (one, other) if n is not None), default=None)
 
 
 def _check_callbacks(key: object, on_invalid: object, decode: object) -> None:

@@ -47,12 +47,9 @@ from attrs import define, evolve, field
 
 from integration_sdk._http.requests import LARGEST_PAGE
 from integration_sdk._list.cursor import Position
-from integration_sdk._list.drift import Keys, mark, shortfall, total_changed
+from integration_sdk._list.drift import Drift, Keys, mark, shortfall, total_changed
 from integration_sdk._list.page import NO_PAGE, RawPage
-from integration_sdk._list.page_queue import PageRequest
-from integration_sdk._list.page_size import MOST_CUTS, SMALLEST, SilentCap
-from integration_sdk._list.report import Drift
-from integration_sdk._list.walk import Walk
+from integration_sdk._list.walk import PageRequest, Walk
 from integration_sdk.errors import ResultSetChanged
 
 CHOICES: Final = 200
@@ -63,6 +60,43 @@ MOST_WITHOUT_NEWS: Final = 60
 Pages that are searched for a cursor's place from the start count only if they are empty."""
 MARKS: Final = 6
 """Number of items that a cursor identifies its place by."""
+
+
+SMALLEST: Final = 10
+"""Minimum of the largest size of pages that overlap. Smaller ones cannot always advance: in none
+of up to 4 items are items 12 and 13 of the list together, nor 840 and 841 in any of up to 8."""
+
+
+@define
+class SilentCap:
+    """Finds out whether pages come short because the service caps them and does not say so.
+
+    The other reason is that it filters items after paging. A page of a size that was returned
+    in full, and comes short all the same, shows that.
+
+    Attributes:
+        size: Maximum number of items in a page, if there is a cap; None if there seems to be none.
+    """
+
+    size: int | None = field(init=False, default=None)
+    _returned: int = field(init=False, default=0)
+    """Number of items of the fullest page so far."""
+    _filtered: bool = field(init=False, default=False)
+
+    def suspected(self, size: int, count: int, *, more: bool) -> bool:
+        """Whether a page must be requested again in `size`, since it may lack items.
+
+        Args:
+            size: The size requested.
+            count: The number of items returned.
+            more: Whether the list goes on behind the page.
+        """
+        returned, self._returned = self._returned, max(self._returned, count)
+        if self._filtered or count == size or not more:
+            return False
+        self._filtered = size <= returned or count < max(returned, SMALLEST)
+        self.size = None if self._filtered else count
+        return not self._filtered
 
 
 @define(kw_only=True)
@@ -94,7 +128,6 @@ class RepairWalk(Walk):
     """Pages in a row without a new item."""
     _marks: frozenset[int] = field(init=False)
     """Hashes of the keys that a cursor identifies its place by."""
-    _cuts: int = field(init=False, default=0)
     _page_keys: list[Hashable] = field(init=False, factory=list)
     """Keys of the current page, in the order in which it is handed out."""
     _order: list[int] = field(init=False, factory=list)
@@ -113,7 +146,7 @@ class RepairWalk(Walk):
         size = min(int(start.get("pageSize", self.size)), self._limit_of_size)
         first = self._page_request(int(start.get("page", 1)), size)
         self._reached = (first.offset or 0) + self.start.skip
-        self.queue.start_over(self._plan(self._reached) if self._marks else first)
+        self.start_over(self._plan(self._reached) if self._marks else first)
 
     # What to fetch
 
@@ -149,17 +182,6 @@ class RepairWalk(Walk):
         params = self.request.with_params(page=str(number), pageSize=str(size)).params
         return PageRequest(params=params, number=number, offset=(number - 1) * size, size=size)
 
-    def shrink_head(self) -> bool:
-        """Make the head smaller, as its answer was too slow or too large; False if it cannot be."""
-        size = self.queue.pages[0].size or 0
-        if size <= SMALLEST or self._cuts == MOST_CUTS:
-            return False
-        self._cuts += 1
-        smaller = self.size if size > self.size else size // 2
-        self._shrink(max(smaller, SMALLEST))
-        self.queue.start_over(self._plan(self._reached))
-        return True
-
     def _shrink(self, size: int) -> None:
         self._largest, self.size = size, min(self.size, size)
 
@@ -167,22 +189,21 @@ class RepairWalk(Walk):
 
     def skip_head(self) -> bool:
         """Look further back, as the list has become shorter; False for its first page."""
-        wanted = self.queue.pages[0]
+        wanted = self.pages[0]
         if wanted.offset:
             self._check_patience(wanted, (), None)
             self._search(wanted, NO_PAGE)
         return bool(wanted.offset)
 
-    def opened(self, page: RawPage, size: int, seconds: float = 0.0) -> int | None:
+    def opened(self, page: RawPage, size: int, now: float = 0.0) -> tuple[RawPage, int] | None:
         """Make the head's answer the current page; see `Walk.opened`.
 
         Raises:
             ResultSetChanged: The list changes too fast, or a cursor's place is gone.
             PaginationError: It is not the page requested, or keys are missing or not unique.
         """
-        wanted = self.queue.pages[0]
+        wanted = self.pages[0]
         self.check_number(wanted, page.number)
-        self._cuts = 0
         if page.size not in {None, wanted.size}:
             self._resize(wanted, page.size or 0)
             return None
@@ -197,25 +218,21 @@ class RepairWalk(Walk):
             self._search(wanted, page)
             return None
         if self._ahead and len(keys) - len(new) > self._reached - (wanted.offset or 0):
-            # It is from before a record moved away from the pages that were opened meanwhile, and
-            # does not hold what came to its end since.
+            # Fetched before a record moved, so it may lack items appended since: fetch it again.
             self._ahead = False
-            self.queue.start_over(self._plan(self._reached))
+            self.start_over(self._plan(self._reached))
             return None
-        self.queue.open_head(size)
+        self.open_head(size)
         self.offered += len(new)
         self._take(wanted, page, dict(zip(keys, prints, strict=True)), new)
         if self._is_last(wanted, page, news=bool(new)):
             self._note_shortfall(wanted)
-            self.queue.start_over()
+            self.start_over()
         else:
             self._go_on()
-        return len(keys) - len(new)
-
-    def to_hand_out(self, page: RawPage) -> RawPage:
-        """Return *page* with the items that were read already first."""
-        order = self._order
-        return evolve(page, raws=[page.raws[index] for index in order]) if order else page
+        if self._order:
+            page = evolve(page, raws=[page.raws[index] for index in self._order])
+        return page, len(keys) - len(new)
 
     def _resize(self, wanted: PageRequest, size: int) -> None:
         if not SMALLEST <= size < (wanted.size or 0):
@@ -233,7 +250,7 @@ class RepairWalk(Walk):
         if self.current is None:
             self._begin()
         else:
-            self.queue.start_over(self._plan(self._reached))
+            self.start_over(self._plan(self._reached))
 
     def _seems_capped(self, wanted: PageRequest, page: RawPage) -> bool:
         counted = not self._linked and (page.total or 0) > (wanted.offset or 0) + page.count
@@ -335,10 +352,10 @@ class RepairWalk(Walk):
     def _go_on(self) -> None:
         """Plan the next page, unless the queue begins with one that will do."""
         begin = max(self._reached - self._overlap, 0)
-        head = self.queue.pages[0] if self.queue.pages else None
+        head = self.pages[0] if self.pages else None
         self._ahead = head is not None and (head.offset or 0) <= begin
         if not self._ahead:
-            self.queue.start_over(self._plan(self._reached))
+            self.start_over(self._plan(self._reached))
 
     def _is_last(self, wanted: PageRequest, page: RawPage, *, news: bool) -> bool:
         """Whether the list ends here: by its links or, if it has none, by its total."""
@@ -367,7 +384,7 @@ class RepairWalk(Walk):
             while following.params == wanted.params:
                 self._overlap *= 2
                 following = self._plan(self._reached)
-            self.queue.start_over(following)
+            self.start_over(following)
             return
         if self._is_last(wanted, page, news=True):
             raise self.error(
@@ -375,7 +392,7 @@ class RepairWalk(Walk):
                 wanted.number,
                 ResultSetChanged,
             )
-        self.queue.open_head(0)
+        self.open_head(0)
         self._reached, self._overlap = _end(wanted), 0
         self._go_on()
 

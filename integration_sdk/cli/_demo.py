@@ -16,7 +16,7 @@ from rich.console import Console
 
 from integration_sdk._client import Client
 from integration_sdk._http import SessionStats
-from integration_sdk._list.report import ListReport
+from integration_sdk._list.drift import ListReport
 from integration_sdk.cli._display import Bar, Board, say, show_table
 from integration_sdk.cli._outcomes import by_status
 from integration_sdk.cli._service import ApiKey, Flag, Service
