@@ -83,6 +83,8 @@ async def test_ctrl_c_while_the_command_is_loaded_is_one_line(
         (["sandbox", "--api-key", ""], "api_key cannot be empty: "),
         (["sandbox", "--companies", "51", "--free-plan"], "companies cannot be 51: the free plan"),
         (["sandbox", "--account-age-days", "366"], "account_age_days needs free_plan: "),
+        (["sandbox", "--legacy-removed", "maybe"], "'maybe' belongs to no option: an option begin"),
+        (["pushes", "list", "a.db", "b.db"], "'b.db' belongs to no option: "),
         (["sandbox", "--faults", "none.json"], "cannot read none.json: No such file or directory"),
     ],
     ids=lambda one: one if isinstance(one, str) else "",

@@ -151,9 +151,9 @@ async def test_a_legacy_path_asked_for_by_hand_is_told_alike(name: str) -> None:
 async def test_other_paths_asked_for_by_hand_are_no_legacy(
     recwarn: pytest.WarningsRecorder,
 ) -> None:
-    """A longer one, a look-alike, another method."""
+    """A longer one, a look-alike, a method that the service never had there."""
     async with (
-        Sandbox(invoices=1, legacy_removed=False) as sandbox,
+        Sandbox(invoices=1, legacy_removed=True) as sandbox,
         Client(api_key=sandbox.api_key, base_url=sandbox.base_url) as client,
     ):
         company = f"/companies/{sandbox.companies[0].id}"

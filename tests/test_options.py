@@ -221,6 +221,40 @@ def test_choice_without_a_value_leaves_the_list_open() -> None:
     assert found(described.check({"type": 5})) == [("type", "wrong_type")]
 
 
+@pytest.mark.parametrize("told", ["value", "displayName"])
+def test_only_what_is_listed_is_a_choice(told: str) -> None:
+    """ "Accepts only one of the listed": by value or, where no choice has one, by label."""
+    described = options(
+        type=prop(options=[{told: "Invoice"}, {told: "CreditNote"}]),
+        links=prop("Array", options=[{told: "Invoice"}]),
+    )
+
+    assert described.check({"type": "CreditNote", "links": ["Invoice"]}) == []
+    assert found(described.check({"type": "Bill", "links": ["Bill"]})) == [
+        ("type", "not_a_choice"),
+        ("links[0]", "not_a_choice"),
+    ]
+    assert all(problem.is_error for problem in described.check({"type": "Bill"}))
+    assert described.json_schema()["properties"]["type"] == {
+        "enum": ["Invoice", "CreditNote", None]
+    }
+
+
+def test_a_choice_of_which_nothing_is_told_leaves_the_list_open() -> None:
+    """There is a value that nobody can know."""
+    described = options(type=prop(options=[{"displayName": "Invoice"}, {"type": "String"}]))
+
+    (problem,) = described.check({"type": "Bill"})
+    assert problem.severity is Severity.WARNING
+
+
+def test_a_null_that_is_not_listed_is_no_problem() -> None:
+    """Generated clients write every field that they know, as null if it has no value."""
+    described = options(it=prop("Object", properties={"id": prop()}))
+
+    assert described.check({"zzz": None, "it": {"zzz": None, "id": "1"}}) == []
+
+
 def test_open_list_does_not_make_an_empty_text_populate() -> None:
     """Where other values are right as well, listing "" says nothing of what is required."""
     described = options(it=prop(required=True, options=[{"displayName": "x"}, {"value": ""}]))

@@ -222,13 +222,16 @@ def test_schema_reads_as_one_would_write_it() -> None:
 
 
 def test_value_less_choices_are_examples() -> None:
-    """Where a choice's value is not told the schema lists what is known, and enforces nothing."""
-    entry = OptionEntry(display_name="Invoice")
-    kind = PropertyDescription(type="String", options=[entry])
+    """Where some values are not told the schema lists what is known, and enforces nothing."""
+    entries = [OptionEntry(display_name="Invoice"), OptionEntry(value="note")]
+    kind = PropertyDescription(type="String", options=entries)
 
     schema = PushOptions(properties={"type": kind}).json_schema()
 
-    assert schema["properties"]["type"] == {"type": ["string", "null"], "examples": ["Invoice"]}
+    assert schema["properties"]["type"] == {
+        "type": ["string", "null"],
+        "examples": ["Invoice", "note"],
+    }
 
 
 def test_form_draws_each_type_as_its_control() -> None:

@@ -68,7 +68,7 @@ def test_companies_take_turns() -> None:
 def test_companies_whose_gates_open_together_go_in_the_order_of_arrival(
     looked_meanwhile: bool,
 ) -> None:
-    """First in, first out, in whatever order they were refused and have come into line."""
+    """First in, first out holds across companies as well."""
     for order in permutations("abcde"):
         limiter = Limiter(least, limit=20)
         crowd = [asking(company) for company in order]

@@ -412,7 +412,7 @@ def with_replacement(dialect: Dialect, request: Request) -> Request:
     Source: "Bank data endpoints".
     """
     for route in dialect.routes.values():
-        if route.replacement is not None and route.method == request.method:
+        if route.replacement is not None:
             template = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(route.path))
             if names := re.fullmatch(template, request.path):
                 return evolve(request, replacement=replacement(route, names.groupdict()))

@@ -148,7 +148,7 @@ class _Check:
         for name, value in record.items():
             if known := field.members.get(name):
                 self.value(known, value, f"{prefix}{name}")
-            elif field.members:
+            elif field.members and value is not None:  # generated clients write all, as null
                 self._unlisted(field, name, f"{prefix}{name}")
         for name, member in field.members.items():
             if member.required and name not in record:

@@ -15,7 +15,7 @@ from attrs import evolve, frozen
 from integration_sdk._options.rules import Limit, join, place_rules, read_limit
 from integration_sdk._records.codec import decode_json
 from integration_sdk.errors import MalformedResponse
-from integration_sdk.models import PropertyDescription
+from integration_sdk.models import OptionEntry, PropertyDescription
 
 # Types
 
@@ -100,8 +100,9 @@ class Choices:
             has its label as value.
         admitted: Choices by value, including the numbers and booleans that listed texts stand
             for.
-        closed: Whether other values are wrong. Assumed: they are not if a choice has no value,
-            since values and labels differ in a third of all published choices.
+        closed: Whether other values are wrong. Assumed: they are not if only some choices have a
+            value, since values and labels differ in a third of all published choices; where none
+            has one, the labels are all that the service lists.
         spellings: Values to submit, by casefolded value and label.
     """
 
@@ -146,9 +147,15 @@ def _choices(listed: dict[Any, Choice], description: PropertyDescription, kind: 
     return Choices(
         listed=tuple(listed.values()),
         admitted={_same(choice.value): choice for choice in (*listed.values(), *meant)},
-        closed=all(entry.value is not None for entry in description.options),
+        closed=len({_tells(entry) for entry in description.options}) == 1,
         spellings=labels | values,
     )
+
+
+def _tells(entry: OptionEntry) -> str:
+    if entry.value is not None:
+        return "value"
+    return "label" if entry.display_name is not None else "nothing"
 
 
 def _meant(value: Any, kind: Kind) -> Any:

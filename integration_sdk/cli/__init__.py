@@ -18,7 +18,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 from rich.console import Console
 
 from integration_sdk import __version__
@@ -60,6 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print_error=False,
             result_action="return_value",
         )
+    except UnusedCliTokensError as error:
+        unused = " ".join(error.unused_tokens or ())
+        why = "an option begins with --, and one that is on or off takes no value"
+        return _fail(f"{unused!r} belongs to no option: {why}; see --help", WRONG_USAGE)
     except (CycloptsError, ConfigurationError) as error:
         return _fail(error, WRONG_USAGE)
     except IntegrationError as error:
