@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from integration_sdk._options.check import ProblemCode as ProblemCode
     from integration_sdk._options.check import PushOptions as PushOptions
     from integration_sdk._options.check import Severity as Severity
-    from integration_sdk._options.form import ControlKind as ControlKind
-    from integration_sdk._options.form import FormControl as FormControl
+    from integration_sdk._options.render import ControlKind as ControlKind
+    from integration_sdk._options.render import FormControl as FormControl
     from integration_sdk._push.bulk import PushRun as PushRun
     from integration_sdk._push.coordinator import Coordinator as Coordinator
     from integration_sdk._push.options import CoordinatorOptions as CoordinatorOptions
@@ -120,7 +120,7 @@ _HOMES = {
         "_list.pager": "Checkpoint ListPage Pager",
         "_resources": "BankAccounts Companies Company Connection Listing Profile Pushes",
         "_store.store": "Store",
-        "_options.form": "ControlKind FormControl",
+        "_options.render": "ControlKind FormControl",
         "_options.check": "Problem ProblemCode PushOptions Severity",
         "_list.drift": "Drift ListProgress ListReport",
         "_push.progress": "PushProgress",
