@@ -367,7 +367,7 @@ class Pull:
             return marked(unit.state, None, None, snapshot=True)
         return marked(unit.state, changes.watermark, changes.cursor, snapshot=False)
 
-    async def _newest_if_complete(self, books: integration_sdk.Listing) -> str | None:
+    async def _newest_if_complete(self, books: integration_sdk.Listing[Any]) -> str | None:
         """Return when the newest record was changed; None if there are no records.
 
         Raises:
