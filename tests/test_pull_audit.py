@@ -122,7 +122,7 @@ async def test_receipts_are_kept_in_the_place(
     await client.pull(["items"], to=tmp_path)
 
     first, second = [json.loads(one.read_bytes()) for one in (tmp_path / "_receipts").iterdir()]
-    assert {first["round"], second["round"]} == {1, 2}
+    assert {first["run"], second["run"]} == {1, 2}
     assert sandbox.api_key.encode() not in everything_below(tmp_path)
 
 

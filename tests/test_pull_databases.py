@@ -199,7 +199,7 @@ async def test_a_frozen_process_changes_nothing(
 
 
 async def test_two_processes_share_the_work(postgres: Server) -> None:
-    """Each unit is read by one of them: together they ask hardly more than one alone."""
+    """Each unit is read by one of them; who has begun later looks once for what has changed."""
     command = ("pull", "items", "suppliers", "--to")
     async with Sandbox(companies=12, invoices=0) as sandbox:
         sandbox.faults.latency(0.05)
@@ -213,7 +213,7 @@ async def test_two_processes_share_the_work(postgres: Server) -> None:
             done = await asyncio.gather(ended(one), ended(other))
 
         assert [alone.code, *(process.code for process in done)] == [0, 0, 0]
-        assert sandbox.served - requests <= 1.1 * requests + 2
+        assert sandbox.served - requests <= requests + 2 * 12 + 1
         assert all("records" in process.stdout for process in done)
         await assert_agrees(sandbox, url, "items")
         await assert_agrees(sandbox, url, "suppliers")

@@ -54,6 +54,7 @@ from integration_sdk.errors import (
 MIB: Final = 1 << 20
 PAGE_SIZE: Final = 1_000
 EPOCH: Final = "0001-01-01T00:00:00Z"
+SECONDS_BETWEEN_CLAIMS: Final = 1.0
 LOOKS: Final = 5
 """How often to compare two totals, in case the list changes between them."""
 KNOWN_TYPES: Final = re.findall(
@@ -188,11 +189,8 @@ class Pull:
             pairs = await self._pairs()
             async with self._store() as documents:
                 self._state = PullState(documents)
-                try:
-                    await self._introduce(owner)
-                    return await self._run_units(pairs, tell)
-                finally:
-                    await self._state.leave_round()
+                await self._introduce(owner)
+                return await self._run_units(pairs, tell)
         except OSError as error:
             raise PullError(f"{self._sink.target} cannot be written: {error}") from error
         finally:
@@ -202,7 +200,7 @@ class Pull:
     async def _run_units(
         self, pairs: list[tuple[str, str]], tell: Callable[[UnitReceipt], object]
     ) -> Receipt:
-        await self._state.join_round()
+        await self._state.begin_run()
         await self._state.load_columns(self._options.data_types)
         self._units = len(pairs)
         together = max(1, min(self._options.at_once, len(pairs)))
@@ -211,22 +209,41 @@ class Pull:
             self._options.part_bytes, self._options.max_bytes // 2 // (2 * together)
         )
         slots = asyncio.Semaphore(together)
-        try:
-            async with asyncio.TaskGroup() as group:
-                for company_id, data_type in pairs:
-                    await slots.acquire()
-                    if self._stopped_by is not None:
-                        break
-                    task = group.create_task(self._pull(company_id, data_type, tell))
-                    task.add_done_callback(lambda _: slots.release())
-        except BaseExceptionGroup as group_:
-            raise group_.exceptions[0] from None
-        receipt = Receipt(units=tuple(self._ended), round=self._state.round)
+        left = pairs
+        while left and self._stopped_by is None:
+            left = await self._take_turns(left, slots, tell)
+            if left:
+                await asyncio.sleep(SECONDS_BETWEEN_CLAIMS)
+        receipt = Receipt(units=tuple(self._ended), run=self._state.run)
         if not isinstance(self._stopped_by, PullError):  # a full disk
             await self._sink.keep(receipt)
         if self._stopped_by is not None:
             raise self._stopped_by
         return receipt
+
+    async def _take_turns(
+        self,
+        pairs: list[tuple[str, str]],
+        slots: asyncio.Semaphore,
+        tell: Callable[[UnitReceipt], object],
+    ) -> list[tuple[str, str]]:
+        """Pull these units; return those that another process has."""
+        taken: list[tuple[str, str]] = []
+
+        async def pull(pair: tuple[str, str]) -> None:
+            if not await self._pull(*pair, tell):
+                taken.append(pair)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for pair in pairs:
+                    await slots.acquire()
+                    if self._stopped_by is not None:
+                        break
+                    group.create_task(pull(pair)).add_done_callback(lambda _: slots.release())
+        except BaseExceptionGroup as group_:
+            raise group_.exceptions[0] from None
+        return taken
 
     async def _pairs(self) -> list[tuple[str, str]]:
         """Return company and type of each unit.
@@ -289,11 +306,15 @@ class Pull:
 
     async def _pull(
         self, company_id: str, data_type: str, tell: Callable[[UnitReceipt], object]
-    ) -> None:
+    ) -> bool:
+        """Pull a unit, if another process does not have it."""
         unit = await self._state.claim(company_id, data_type)
         if unit is None:
+            return False
+        if self._state.is_done(unit, full=self._options.full):
             self._units -= 1
-            return
+            await self._state.give_back(unit)
+            return True
         work = _Work(unit)
         self._working[id(work)] = work
         try:
@@ -321,13 +342,14 @@ class Pull:
         )
         self._ended.append(receipt)
         tell(receipt)
+        return True
 
     async def _read_and_write(self, work: _Work) -> None:
         unit, full = work.unit, self._options.full
         try:
             state = await self._sink.begin(unit, full=full)
             unit.state = state
-            after = started(state, self._state.round, full=full)
+            after = started(state, self._state.run, unit.latest_run, full=full)
             if after.generation != state.generation:
                 await self._sink.commit(unit, NOTHING, after)
             unit.state = after

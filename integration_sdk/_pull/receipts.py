@@ -76,12 +76,12 @@ class Receipt:
 
     Attributes:
         units: In the order in which they ended.
-        round: Number of the run; several processes may share one.
+        run: Its number.
         ended: When it ended.
     """
 
     units: Sequence[UnitReceipt]
-    round: int
+    run: int
     ended: datetime = Factory(lambda: datetime.now(UTC))
 
     @property
@@ -102,4 +102,4 @@ class Receipt:
     def to_json(self) -> bytes:
         """Return it as it is kept."""
         units = [unit.to_plain() for unit in self.units]
-        return msgspec.json.encode({"ended": self.ended, "round": self.round, "units": units})
+        return msgspec.json.encode({"ended": self.ended, "run": self.run, "units": units})

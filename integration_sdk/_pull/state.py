@@ -1,16 +1,20 @@
-"""What a pull keeps in a store: whose it is, its rounds, its units, and learned columns.
+"""What a pull keeps in a store: whose it is, its runs, its units, and learned columns.
+
+Any number of processes may pull at once. Each has the number of its run, and leaves a unit alone
+that another has begun to read since, and read to its end. One that another is reading is waited
+for: if that process dies, whoever waits goes on with it.
 
 Documents, by name::
 
     pull/identity                 `Identity`
-    pull/process/<id>             claimed while a process of a round lives
     pull/unit/<type>/<company>    `UnitState`
     pull/columns/<type>           what a sink has learned of a type
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final, TypeVar
 from uuid import uuid4
 
@@ -34,8 +38,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         id: Also written into the sink, so that each knows the other.
         target: Where the sink is, without a password.
-        round: A run, or several at once: what one of them has done, the others leave alone.
-        holders: Names of documents that the processes of the round claim.
+        run: The number of the latest run.
     """
 
     id: str = msgspec.field(default_factory=lambda: uuid4().hex)
@@ -43,8 +46,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     format: str
     base_url: str
     dialect: str
-    round: int = 0
-    holders: Sequence[str] = ()
+    run: int = 0
 
 
 @define(eq=False)
@@ -54,6 +56,7 @@ class Unit:
     Attributes:
         state: As it was committed last.
         document: The store's copy.
+        latest_run: The number of the latest run when it was claimed.
         read, rows: Records that this run read, and those of them that it wrote.
     """
 
@@ -62,6 +65,7 @@ class Unit:
     document: Document
     state: UnitState
     _documents: Documents
+    latest_run: int
     read: int = 0
     rows: int = 0
 
@@ -83,8 +87,7 @@ class PullState:
     """The documents of a pull."""
 
     documents: Documents
-    round: int = field(init=False, default=0)
-    _holder: str | None = field(init=False, default=None)
+    run: int = field(init=False, default=0)
     _columns: dict[str, Document] = field(init=False, factory=dict)
 
     async def identity(self) -> Identity | None:
@@ -101,48 +104,33 @@ class PullState:
                 document = await self._read(IDENTITY)
         return _decoded(document, Identity) or identity
 
-    async def join_round(self) -> None:
-        """Join the round that other processes are in; if none of them lives, begin the next."""
+    async def begin_run(self) -> None:
+        """Take the next number for this run."""
         while True:
             document = await self._read(IDENTITY)
             identity = _decoded(document, Identity)
             if identity is None:
                 raise LookupError("introduce() comes first")
-            alive = []
-            for holder in identity.holders:
-                if await self.documents.claim(holder) is None:
-                    alive.append(holder)
-                elif self._holder is None:
-                    self._holder = holder  # its name is ours now
-                else:
-                    await self.documents.give_back([holder])
-            if self._holder is None:
-                self._holder = f"{PULL}/process/{uuid4().hex}"
-                await self.documents.claim(self._holder)
-            self.round = identity.round if alive else identity.round + 1
-            joined = replace(identity, round=self.round, holders=[*alive, self._holder])
-            try:
-                await self.documents.write(document, msgspec.json.encode(joined))
-            except Stale:
-                continue
-            return
-
-    async def leave_round(self) -> None:
-        """Let the next run begin a round of its own."""
-        if self._holder is not None:
-            await self.documents.give_back([self._holder])
-            self._holder = None
+            self.run = identity.run + 1
+            counted = msgspec.json.encode(replace(identity, run=self.run))
+            with suppress(Stale):
+                await self.documents.write(document, counted)
+                return
 
     async def claim(self, company_id: str, data_type: str) -> Unit | None:
-        """Take a unit; None if another process has it, or has read it in this round."""
+        """Take a unit; None while another process has it."""
         document = await self.documents.claim(f"{PULL}/unit/{data_type}/{company_id}")
         if document is None:
             return None
+        identity = _decoded(await self._read(IDENTITY), Identity)
+        latest = self.run if identity is None else identity.run
         state = _decoded(document, UnitState) or UnitState()
-        if state.done and state.round == self.round:
-            await self.documents.give_back([document.name])
-            return None
-        return Unit(company_id, data_type, document, state, self.documents)
+        return Unit(company_id, data_type, document, state, self.documents, latest)
+
+    def is_done(self, unit: Unit, *, full: bool) -> bool:
+        """Whether another process has read *unit* to its end, all or *full*, after this run began."""
+        since = unit.state.begun if full else unit.state.run
+        return unit.state.done and since >= self.run
 
     async def give_back(self, unit: Unit) -> None:
         """Let other processes have *unit*."""

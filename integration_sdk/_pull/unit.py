@@ -42,19 +42,21 @@ class UnitState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         generation: The one that is being written, from 1 on.
         live: The one that readers see; 0 for none.
+        begun: The latest run when it was begun.
         first, parts: Number of its first part, and of the next one. Numbers are never used twice.
         rows, size: Records in its parts, and bytes.
         cursor: Where reading goes on; None for the beginning of the list.
         since: In ALL, records that changed after this moment are left out.
         next: In ALL, the cursor of the changes since; None if a list cannot be read by changes.
         snapshot: Whether it cannot, so that each run reads it as a whole.
-        round: The run that took it last, and whether that has read it to its end (*done*).
+        run: The latest run when its reading began, and whether it was read to its end (*done*).
         sums: Of the records in its parts.
         rejects: Records that could not be written, in this generation.
     """
 
     generation: int = 0
     live: int = 0
+    begun: int = 0
     first: int = 0
     parts: int = 0
     rows: int = 0
@@ -64,7 +66,7 @@ class UnitState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     since: str | None = None
     next: str | None = None
     snapshot: bool = False
-    round: int = 0
+    run: int = 0
     done: bool = False
     sums: Sums = {}
     rejects: int = 0
@@ -75,16 +77,17 @@ class UnitState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.live == self.generation
 
 
-def started(state: UnitState, round_: int, *, full: bool) -> UnitState:
-    """Return the state in which the run *round_* begins.
+def started(state: UnitState, run: int, latest: int, *, full: bool) -> UnitState:
+    """Return the state in which *run* begins to read; *latest* is the number of the latest run.
 
-    A generation that is not whole yet is gone on with, unless *full* asks for a new one.
+    A generation that is not whole yet is gone on with; with *full*, only if it was begun after
+    this run was.
     """
-    is_next_round = state.round != round_
-    if (state.is_shown and state.phase is Phase.MARK) or (full and is_next_round):
+    if (state.is_shown and state.phase is Phase.MARK) or (full and state.begun < run):
         state = replace(
             state,
             generation=state.generation + 1,
+            begun=latest,
             first=state.parts,
             rows=0,
             size=0,
@@ -95,7 +98,7 @@ def started(state: UnitState, round_: int, *, full: bool) -> UnitState:
             since=None,
             next=None,
         )
-    return replace(state, round=round_, done=False)
+    return replace(state, run=latest, done=False)
 
 
 def marked(
