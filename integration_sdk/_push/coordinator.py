@@ -433,21 +433,20 @@ class Coordinator:
         push = self._again(row)
         d.handles.enter(push)  # so that whoever leaves the block waits for it
         try:
-            if bind is not None:
-                return await self._bind(row, bind, push)
-            if decision == "resend":
-                return await self._resend(row, push)
-            await self._decide(after(row, Event.ABANDONED, decision="abandon"))
-        except Stale:
-            await d.restart(intent)
-            raise ConfigurationError(
-                f"Intent {intent} was decided or found meanwhile: only what is in doubt can be "
-                "decided."
-            ) from None
+            while True:
+                try:
+                    if bind is not None:
+                        return await self._bind(row, bind, push)
+                    if decision == "resend":
+                        return await self._resend(row, push)
+                    await self._decide(after(row, Event.ABANDONED, decision="abandon"))
+                    return None
+                except Stale:  # a search has changed it, or somebody else has decided
+                    await d.restart(intent)
+                    row = await self._in_doubt(intent)
         finally:
             if push.intent is None:
                 d.handles.forget(push)
-        return None
 
     async def _in_doubt(self, intent: str) -> Row:
         """Return the row of *intent*, about which the caller may decide.

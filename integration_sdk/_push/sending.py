@@ -292,7 +292,13 @@ class Sender:
                     d.arrive(row)
                 elif row.state is State.LOST and row.id not in d.carried:
                     d.doubted(push)
-            case State.DOUBT | State.CLOSED | State.REFUSED | State.FINAL:
+            case State.DOUBT:
+                is_searched = any(one.outcome is None for one in d.handles.of(row.id))
+                d.handles.join(push, row.id)  # it may still be found
+                d.handles.start_wait(push)
+                if not is_searched:
+                    d.tell(row)
+            case State.CLOSED | State.REFUSED | State.FINAL:
                 d.settle(push, outcomes.standing(push.request, row, d.wire.dialect))
 
     async def _replaced(self, push: Push, before: Row, row: Row) -> bool:
