@@ -28,7 +28,7 @@ from integration_sdk.errors import (
 )
 from integration_sdk.models import OutcomeStatus, PushRequest
 from tests.push_model import Model, error, request
-from tests.push_support import Journal, collect, coordinator, requests
+from tests.push_support import Journal, collect, coordinator, leave_behind, on_record, requests
 
 LANE = Lane("company-0", "connection-0", "invoices")
 NAMED = evolve(request(1), natural_key="number", reference="INV-1")
@@ -137,7 +137,7 @@ async def test_what_never_arrived_is_sent_once_more(durable: bool) -> None:
     whats = "doubted", "sent", "ended"
     assert told == Counter((what, id(one)) for what in whats for one in {push, twin})
     if durable:
-        first, second = await journal.rows.rows()
+        first, second = await on_record(journal)
         assert (first.state, first.decision) == (State.CLOSED, "resend")
         assert (second.state, second.parent, second.key) == (State.FINAL, first.id, outcome.key)
 
@@ -277,7 +277,7 @@ async def test_a_crash_leaves_the_same_to_do(state: State, arrived: bool) -> Non
     verdict = Verdict.ABSENT if state is State.DOUBT else None
     snapshot = Snapshot(frozenset(), id="snapshot")
     row = absent(state=state, verdict=verdict, snapshot=snapshot, attempts=1)
-    await journal.rows.add([row])
+    await leave_behind(journal, row)
     if arrived:
         model.add(*LANE, {"number": 1})
     async with coordinator(model, journal=journal, in_doubt="resend") as pushes:
