@@ -41,6 +41,7 @@ class Journal(Store):
         self._rows = _Lent(self)
 
     async def lend(self, *, base_url: str | None = None, dialect: str = "") -> Rows:
+        await super().lend(base_url=base_url, dialect=dialect)
         await self.kept.release()
         self._rows = _Lent(self)
         return self._rows

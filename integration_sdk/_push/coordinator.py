@@ -435,18 +435,23 @@ class Coordinator:
         try:
             while True:
                 try:
-                    if bind is not None:
-                        return await self._bind(row, bind, push)
-                    if decision == "resend":
-                        return await self._resend(row, push)
-                    await self._decide(after(row, Event.ABANDONED, decision="abandon"))
-                    return None
+                    return await self._carry_out(row, decision, bind, push)
                 except Stale:  # a search has changed it, or somebody else has decided
                     await d.restart(intent)
                     row = await self._in_doubt(intent)
         finally:
             if push.intent is None:
                 d.handles.forget(push)
+
+    async def _carry_out(
+        self, row: Row, decision: str | None, bind: str | None, push: Push
+    ) -> Push | None:
+        if bind is not None:
+            return await self._bind(row, bind, push)
+        if decision == "resend":
+            return await self._resend(row, push)
+        await self._decide(after(row, Event.ABANDONED, decision="abandon"))
+        return None
 
     async def _in_doubt(self, intent: str) -> Row:
         """Return the row of *intent*, about which the caller may decide.
