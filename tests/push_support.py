@@ -9,10 +9,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from msgspec import structs
+
 from integration_sdk._push.coordinator import Coordinator
 from integration_sdk._push.poller import Poller
 from integration_sdk._store.memory import MemoryRows
-from integration_sdk._store.row import Row
+from integration_sdk._store.row import Row, State
 from integration_sdk._store.rows import Rows
 from integration_sdk._store.store import Store
 from integration_sdk.dialect import Dialect
@@ -114,9 +116,13 @@ class _Lent:
 async def leave_behind(journal: Journal | Path, *rows: Row) -> None:
     """Put rows on record as a crash leaves them."""
     async with journal if isinstance(journal, Store) else Store(journal) as store:
-        added = (await store.lend()).add(rows)
-        if not isinstance(added, list):
-            await added
+        kept = await store.lend()
+        for row in rows:
+            added = kept.add([structs.replace(row, state=State.QUEUED, key=None)])
+            made = kept.put([structs.replace(row, version=row.version + 1)])
+            assert isinstance(added, Awaitable)
+            assert isinstance(made, Awaitable)
+            await asyncio.gather(added, made)
 
 
 async def on_record(journal: Journal | Path) -> list[Row]:
