@@ -14,7 +14,7 @@ from typing import Any, cast
 import asyncpg
 import pytest
 
-from integration_sdk import SharedRate
+from integration_sdk import SharedRate, cli
 from integration_sdk._store.database import VERSION, migrate, migration
 from integration_sdk._store.row import (
     Evidence,
@@ -30,7 +30,7 @@ from integration_sdk._store.row import (
 from integration_sdk._store.rows import Document, Rows
 from integration_sdk._store.store import Store
 from integration_sdk.errors import ConfigurationError, JournalError, StoreUnavailable
-from tests.postgres import Line, Server
+from tests.postgres import Line, Server, in_database
 
 LANE = Lane("acme", "connection", "invoices")
 EXPIRE = "UPDATE integration_sdk.workers SET until = '-infinity'"
@@ -561,6 +561,22 @@ async def test_what_the_command_prints_makes_the_same_tables(url: str) -> None:
         await awaited(rows.add([row(1)]))
 
 
+def test_the_command_makes_the_tables(postgres: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    """Or prints the SQL, or says in one line what is wrong."""
+    url = asyncio.run(postgres.new_database())
+
+    assert cli.main(["store", "migrate", url, "--schema", "books"]) == 0
+    assert cli.main(["store", "migrate", url, "--schema", "books"]) == 0
+    assert cli.main(["store", "migrate", url, "--print"]) == 0
+    printed = capsys.readouterr().out
+    assert cli.main(["store", "migrate", url, "--schema", "no name"]) == 2
+
+    tables = in_database(
+        url, "SELECT table_name FROM information_schema.tables WHERE table_schema = 'books'"
+    )
+    assert {table for (table,) in tables} == set(re.findall(r"CREATE TABLE (\w+)", printed))
+
+
 async def sql_script(url: str, script: str) -> None:
     db = await asyncpg.connect(url)
     await db.execute(script)
@@ -665,24 +681,6 @@ async def test_a_document_is_changed_by_who_has_claimed_it(url: str) -> None:
         assert third is not None
         assert (third.version, third.body) == (2, b"new")
         assert third.token > second.token
-
-
-async def test_a_document_written_without_a_claim_has_its_version(url: str) -> None:
-    """Of two that write the same version, one is told."""
-    async with Store(url) as store:
-        documents = await store.documents(base_url="http://a")
-        written = await documents.write(Document("a/receipt"), b"1")
-        assert written == Document("a/receipt", 1, 0, b"1")
-        with pytest.raises(Stale):
-            await documents.write(Document("a/receipt"), b"2")
-        await documents.write(written, b"3")
-        await documents.claim("a/other")
-
-        assert await documents.read("a/") == [
-            Document("a/other"),
-            Document("a/receipt", 2, 0, b"3"),
-        ]
-        assert await documents.read("b") == []
 
 
 # Scopes

@@ -416,8 +416,10 @@ async def test_a_torn_log_opens_with_what_was_committed(killed: Path) -> None:
 
 
 async def test_damage_is_an_error_of_the_journals(killed: Path) -> None:
-    """Whatever bit is flipped: it opens, or is refused and left as it is. (A bit inside a value may
-    go unnoticed; what the disk is for.)"""
+    """Whatever bit is flipped: it opens, or is refused and left as it is.
+
+    A bit inside a value may go unnoticed: that is the disk's to prevent.
+    """
     async with opened(killed):
         pass
     whole, chance, refused = killed.read_bytes(), random.Random(2), 0
