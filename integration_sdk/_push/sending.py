@@ -282,15 +282,20 @@ class Sender:
     def _join(self, push: Push, row: Row) -> None:
         """Let *push* have what becomes of *row*."""
         d = self.dispatcher
-        push.intent = row.id
+        waits = any(other.outcome is None for other in d.handles.of(row.id))
         match row.state:
             case State.QUEUED | State.SENDING | State.OPEN | State.LOST:
                 d.handles.join(push, row.id)
                 if row.id not in d.rows and not d.company(row.company).is_ours:
                     d.heed(row)
-                elif row.id not in d.rows or row.state in {State.OPEN, State.LOST}:
+                elif row.id not in d.rows or row.state is State.OPEN:
                     d.arrive(row)
+                elif row.state is State.LOST and row.id not in d.carried:
+                    d.handles.start_wait(push)
+            case State.DOUBT if waits:  # it is looked for once more
+                d.handles.join(push, row.id)
             case State.DOUBT | State.CLOSED | State.REFUSED | State.FINAL:
+                push.intent = row.id
                 d.settle(push, outcomes.standing(push.request, row, d.wire.dialect))
 
     async def _replaced(self, push: Push, before: Row, row: Row) -> bool:
