@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import re
 import resource
 import shutil
 import sqlite3
@@ -22,7 +23,7 @@ from integration_sdk._store.rows import Rows
 from integration_sdk._store.store import Store
 from integration_sdk.errors import JournalError, JournalInUse
 
-OLD_LAYOUT = Path(__file__).with_name("journal_schema_1.sql").read_text()
+OLD_LAYOUT = "CREATE TABLE intents (id); PRAGMA application_id = 0x70757368;"
 LANE = Lane("acme", "connection", "invoices")
 WAL_HEADER, FRAME_HEADER = 32, 24
 
@@ -341,33 +342,21 @@ async def test_who_only_looks_sees_one_moment_and_changes_nothing(path: Path) ->
 
 # Crashes
 
-CHILD = """
-import asyncio, sys
-from integration_sdk._store.row import Lane, Row, State
-from integration_sdk._store.store import Store
 
-async def main():
-    rows = await Store(sys.argv[1]).lend(base_url="http://a", dialect="document")
-    number = len(await rows.rows())
-    lane = Lane("acme", "connection", "invoices")
-    while True:
-        some = [Row(f"row-{number + at}", lane, payload=b"x") for at in range(8)]
-        await rows.add(some)
-        await asyncio.gather(*(rows.put([one.to(State.SENDING)]) for one in some))
-        number += 8
-        print(number, flush=True)
-
-asyncio.run(main())
-"""
+def writer(path: Path, *options: str, watch: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
+    command = [*watch, sys.executable, "-m", "tests.store_child", str(path), *options]
+    root = Path(__file__).parent.parent
+    return subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root)
 
 
-async def test_a_killed_process_loses_nothing_it_reported(path: Path) -> None:
-    """12 writers killed with signal 9: what a write returned for is there, and the lock free."""
+@pytest.mark.parametrize(
+    "kills", [12, pytest.param(600, marks=[pytest.mark.long, pytest.mark.timeout(1800)])]
+)
+async def test_a_killed_process_loses_nothing_it_reported(path: Path, kills: int) -> None:
+    """Killed with signal 9: what a write returned for is there, and the lock free."""
     chance, before = random.Random(5), 0
-    for _ in range(12):
-        with subprocess.Popen(  # noqa: ASYNC220
-            [sys.executable, "-c", CHILD, str(path)], stdout=subprocess.PIPE
-        ) as child:
+    for _ in range(kills):
+        with writer(path) as child:
             assert child.stdout is not None
             said = [int(child.stdout.readline()) for _ in range(chance.randrange(1, 12))]
             child.kill()
@@ -377,6 +366,49 @@ async def test_a_killed_process_loses_nothing_it_reported(path: Path) -> None:
         assert len(found) in (said[-1], said[-1] + 8)
         assert {one.state for one in found[before : said[-1]]} == {State.SENDING}
         before = len(found)
+
+
+STRACE = shutil.which("strace")
+
+
+def unsynced_words(path: Path, *options: str) -> tuple[int, int]:
+    """Watch a writer; return how often it spoke, and how often before its log was synced."""
+    trace = path.with_name("trace")
+    calls = "trace=write,pwrite64,fsync,fdatasync"
+    watch = (str(STRACE), "-fy", "-e", calls, "-o", str(trace))
+    with writer(path, *options, watch=watch) as child:
+        assert child.stdout is not None
+        for _ in range(30):
+            child.stdout.readline()
+        child.terminate()
+    said = early = 0
+    unsynced = False
+    for line in trace.read_text().splitlines():
+        if "-wal>" in line and "write" in line:
+            unsynced = True
+        elif re.search(r"f(data)?sync\(\d+<[^>]*-wal>\)?\s*(=|\))", line):
+            unsynced = False
+        elif re.search(r'write\(1<[^>]*>, "\d+\\n"', line):
+            said += 1
+            early += unsynced
+    return said, early
+
+
+if STRACE:
+
+    def test_what_is_reported_has_been_synced(path: Path) -> None:
+        """By the system calls: the log is on stable storage before the caller goes on."""
+        said, early = unsynced_words(path)
+
+        assert said >= 30
+        assert early == 0
+
+    def test_synchronous_normal_is_caught(path: Path) -> None:
+        """With it the caller would go on before the log is synced."""
+        said, early = unsynced_words(path, "careless")
+
+        assert said >= 30
+        assert early >= said - 2
 
 
 @pytest.fixture

@@ -168,12 +168,13 @@ class Connection:
                 except Exception as error:
                     if not is_away(error):
                         raise database.refusal(error) from error
-                    if loop.time() + wait >= until:
+                    left = until - loop.time()
+                    if left <= 0:
                         raise database.unavailable(error) from None
                 else:
                     database.waits = False
                     return answer
-                await asyncio.sleep(wait * (0.5 + 0.5 * random.random()))
+                await asyncio.sleep(min(left, wait * (0.5 + 0.5 * random.random())))
                 wait = min(wait * 2, LONGEST_WAIT)
         finally:
             word.cancel()
