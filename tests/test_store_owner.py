@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,6 @@ from integration_sdk.sandbox import Sandbox
 from tests.cli_support import invoice, posts, pushed, run, to, written
 from tests.postgres import Server
 from tests.sandbox_support import DELIVERY
-
-OLD_FILE = Path(__file__).with_name("journal_schema_1.sql").read_text()
 
 
 @pytest.fixture
@@ -179,37 +176,26 @@ async def test_of_two_services_that_meet_at_a_new_store_one_has_it(
     assert sorted((posts(ours), posts(theirs))) == [0, 1]
 
 
-async def test_a_journal_of_an_older_version_belongs_to_whom_it_serves_first(
-    ours: Sandbox, theirs: Sandbox, tmp_path: Path
+async def test_scopes_of_one_store_know_nothing_of_each_other(
+    ours: Sandbox, theirs: Sandbox, where: str
 ) -> None:
-    """It has recorded no owner."""
-    path = tmp_path / "pushes.db"
-    with closing(sqlite3.connect(path)) as db:
-        db.executescript(OLD_FILE)
+    """Each has its own service, and its own references."""
     async with (
         Client(ours.api_key, ours.base_url) as first,
         Client(theirs.api_key, theirs.base_url) as other,
     ):
-        async with first.coordinator(journal=path, leave="detach"):
-            pass
-        with pytest.raises(ConfigurationError, match="holds the pushes of"):
-            await push(other, path, to_first(theirs))
+        for _ in range(2):
+            await push(first, where, to_first(ours))
+            async with Store(where, "books") as store:
+                await push(first, store, to_first(ours))
+            async with Store(where, "theirs") as store:
+                await push(other, store, to_first(theirs))
+        async with Store(where, "books") as store:
+            with pytest.raises(ConfigurationError, match=r"scope 'books' of .* holds the pushes"):
+                await push(other, store, to_first(theirs))
 
-
-async def test_a_store_is_asked_for_its_scope(ours: Sandbox, where: str) -> None:
-    """A store has one so far; another name is refused before anything is sent."""
-    async with (
-        Client(ours.api_key, ours.base_url) as client,
-        Store(where, "books") as store,
-    ):
-        first = await push(client, store, to_first(ours))
-        await store.aclose()
-        with pytest.raises(ConfigurationError, match=r"no store of scope 'default'.*'books'"):
-            await push(client, where, to_first(ours))
-        assert (await push(client, store, to_first(ours))).key == first.key
-
+    assert (posts(ours), posts(theirs)) == (2, 1)
     assert repr(Store("state.db", scope="books")) == "Store('state.db', scope='books')"
-    assert posts(ours) == 1
 
 
 @pytest.mark.parametrize("scope", ["", " ", "two\nlines", None, 5])
@@ -242,3 +228,23 @@ async def test_the_command_pushes_nothing_to_another_service(
         assert theirs.base_url in one.stderr
     assert posts(theirs) == 0
     assert "FINAL Success" in listed.stdout
+
+
+async def test_the_command_pushes_into_a_scope(
+    ours: Sandbox, theirs: Sandbox, where: str, tmp_path: Path
+) -> None:
+    """One journal for two services: each command names its part, and resume goes on with it."""
+    source = str(written(tmp_path / "r", [invoice(1)]))
+    kept = ["--journal", where, "--scope", "books"]
+
+    for _ in range(2):
+        for sandbox, journal in ((ours, ["--journal", where]), (theirs, kept)):
+            books = to(sandbox.companies[0].connections[0])
+            done = await run("push", source, *books, *journal, sandbox=sandbox)
+            assert (done.code, done.statuses) == (0, ["SUCCESS"])
+    resumed = await run("pushes", "resume", *kept, sandbox=theirs)
+    listed = await run("pushes", "list", *kept, "--json")
+
+    assert (resumed.code, "nothing to do" in resumed.stderr) == (0, True)
+    assert (posts(ours), posts(theirs)) == (1, 1)
+    assert [line["key"] for line in listed.lines] == [one.key for one in theirs.pushes]
