@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, TypeVar
+
+from msgspec import structs
 
 from integration_sdk._push.coordinator import Coordinator
 from integration_sdk._push.poller import Poller
 from integration_sdk._store.memory import MemoryRows
-from integration_sdk._store.row import Row
+from integration_sdk._store.row import Row, State
 from integration_sdk._store.store import Store
 from integration_sdk.dialect import Dialect
+from integration_sdk.errors import JournalError
 from integration_sdk.models import PushOutcome, PushRequest
 from tests.push_model import Model, request
 
@@ -26,8 +30,11 @@ class Journal(Store):
 
     Attributes:
         before_write: Called with the rows of each write. It may raise; what it returns is awaited.
+        is_dead: Whether it answers nothing any more.
         rows: What is on record.
     """
+
+    is_dead = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,8 +61,21 @@ class _KeptRows(MemoryRows):
     def decide(self, row: Row, add: Sequence[Row] = ()) -> Awaitable[None]:  # type: ignore[override]
         return self.put([row], add)
 
+    async def rows(self, **which: Any) -> list[Row]:
+        self._check()
+        return await super().rows(**which)
+
+    async def owners(self, keys: Collection[str]) -> set[str]:
+        self._check()
+        return await super().owners(keys)
+
+    def _check(self) -> None:
+        if self._journal.is_dead:
+            raise JournalError("its process is dead")
+
     def _written(self, rows: Sequence[Row], write: Callable[[], T]) -> asyncio.Future[T]:
         async def commit() -> T:
+            self._check()
             held_up = self._journal.before_write(rows)
             if held_up is not None:
                 await held_up
@@ -84,6 +104,38 @@ async def coordinator(model: Model, **options: Any) -> AsyncIterator[Coordinator
             yield pushes
     finally:
         await polls.aclose()
+
+
+async def die(journal: Journal, pushing: Sequence[asyncio.Future[Any]]) -> None:
+    """Stop everything of a coordinator without another word to its journal, as a kill does."""
+    journal.is_dead = True
+    doomed: set[asyncio.Future[Any]] = set(pushing)
+    while doomed:
+        for task in doomed:
+            task.cancel()
+        await asyncio.gather(*doomed, return_exceptions=True)
+        doomed = {*asyncio.all_tasks()} - {asyncio.current_task()}
+    journal.is_dead = False
+    await journal.rows.release()
+
+
+async def leave(path: Path, *rows: Row) -> None:
+    """Put rows on record as an earlier run has left them."""
+    async with Store(path) as store:
+        kept = await store.lend()
+        for row in rows:
+            for made in (
+                kept.add([structs.replace(row, state=State.QUEUED, key=None)]),
+                kept.put([structs.replace(row, version=row.version + 1)]),
+            ):
+                assert isinstance(made, Awaitable)
+                await made
+
+
+async def recorded(path: Path) -> list[Row]:
+    """Return what is on record."""
+    async with Store(path) as store:
+        return await store.recorded()
 
 
 def requests(count: int, **options: Any) -> list[PushRequest]:

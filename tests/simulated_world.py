@@ -68,7 +68,7 @@ class Process:
     dead: bool = False
     frozen: bool = False
     deferred: list[tuple[Any, ...]] = Factory(list)
-    tasks: set[asyncio.Task[Any]] = Factory(set)
+    tasks: dict[asyncio.Task[Any], None] = Factory(dict)
     cut_off: float = 0.0
     quiet_since: float = 0.0
 
@@ -92,9 +92,11 @@ class Process:
 
     def freeze(self) -> None:
         self.frozen, self.quiet_since = True, self.history.now()
+        self.history.note(self.name, "freezes")
 
     def thaw(self) -> None:
         self.frozen = False
+        self.history.note(self.name, "thaws")
         deferred, self.deferred = self.deferred, []
         for handle, callback, args, context in deferred:
             if not (handle.cancelled() or self.dead):
@@ -106,6 +108,7 @@ class Process:
             if not self.frozen:
                 self.quiet_since = self.history.now()
             self.dead = True
+            self.history.note(self.name, "dies")
             self.history.died(self)
 
     def beats(self, now: float) -> bool:
@@ -169,7 +172,7 @@ class Loop(VirtualTimeLoop):
         task: asyncio.Task[Any] = super().create_task(coro, **options)
         own = OWNER.get()
         if own is not None and own is not WORLD:
-            own.tasks.add(task)
+            own.tasks[task] = None
         return task
 
 
@@ -201,6 +204,10 @@ class Weather:
     unheard: Chance that a notification of the shared store is lost.
     resends: The caller lets us send again what no list shows.
     polls: Whether the package's poller polls; else a stub of its interface that costs little.
+    trip: The longest trip to the shared store, in seconds.
+    undated: The service tells no times of its answers.
+    fate: The one trouble that there is.
+    late_old: Strangers' pushes of just before the first snapshot, which lists show late.
     """
 
     lag: float = 0.0
@@ -228,6 +235,10 @@ class Weather:
     unheard: float = 0.0
     resends: bool = False
     polls: bool = False
+    trip: float = 0.04
+    undated: bool = False
+    fate: str | None = None
+    late_old: int = 0
     patience: float = 15.0
 
     @classmethod
@@ -256,6 +267,8 @@ class Weather:
             unheard=dice.choice([0.0, 0.3, 1.0]),
             resends=dice.random() < 0.2,
             polls=dice.random() < 0.1,
+            trip=dice.choice([0.04, 0.6, 6.0]),
+            undated=dice.random() < 0.2,
             patience=dice.choice([5.0, 15.0, 30.0]),
         )
 
@@ -400,6 +413,8 @@ class Service:
         return self.history.weather
 
     def headers(self, **headers: str) -> dict[str, str]:
+        if self.weather.undated:
+            return headers
         told = BEGAN + timedelta(seconds=self.now() + self.clock)
         return {"Date": format_datetime(told, usegmt=True), **headers}
 
@@ -418,6 +433,7 @@ class Service:
             ends=self.dice.choice(["Success", "Success", "Success", "Failed"]),
             sent_at=at,
         )
+        self.history.note("the service", push.key, lane, of, push.ends, round(push.final_at))
         self.pushes.append(push)
         self.by_key[push.key] = push
         return push
@@ -425,7 +441,8 @@ class Service:
     def receive(self, sent: Sent, answer: Callable[[Reply], None]) -> None:
         """Let one transmission have its fate."""
         dice, at = self.dice, self.history.at
-        fate = dice.choice(TROUBLES) if dice.random() < self.weather.trouble else FAIR
+        troubles = [one for one in TROUBLES if self.weather.fate in {None, one.name}]
+        fate = dice.choice(troubles) if dice.random() < self.weather.trouble else FAIR
         self.fates[fate.name] += 1
         if fate.name == "late request":
             at(10.0, lambda: answer(_lost(self, None, sent)))
@@ -620,10 +637,11 @@ class Journal:
     def written(self, rows: Sequence[Row], added: Sequence[Row], process: Process) -> None:
         wrong = self.history.violations
         for row in rows:
+            self.history.note(process.name, process.life, row.version, row.state, row)
             before = self.rows.get(row.id)
             if before is None or before.version + 1 != row.version:
                 wrong.append(f"written over: {row.id} {before and before.version} {row.version}")
-            self._look_at_decision(before, row, process)
+            self._look_at_decision(before, row)
             final = self.finals.get(row.id)
             if final and (final.key, final.status) != (row.key, row.status):
                 wrong.append(f"final changed: {row.id}")
@@ -635,13 +653,15 @@ class Journal:
                 self.finals[row.id] = row
             self.rows[row.id] = row
         for row in added:
+            if row.id not in self.rows:
+                self.history.note(process.name, process.life, "adds", row.reference, row)
             self.rows.setdefault(row.id, row)
 
-    def _look_at_decision(self, before: Row | None, row: Row, process: Process) -> None:
+    def _look_at_decision(self, before: Row | None, row: Row) -> None:
         if before is None or row.decision == before.decision or row.decision != "resend":
             return
         if before.state is State.DOUBT:
-            if not (self.history.weather.resends or process.history.deciding.get(row.id)):
+            if not (self.history.weather.resends or row.id in self.history.asked_about):
                 self.history.violations.append(f"sent again unasked: {row.id}")
             self.allowed[row.reference or row.id] += 1
         elif before.state is State.FINAL:
@@ -658,6 +678,7 @@ class Journal:
             row = row or Row(id=f"unknown-{len(self.sent)}", lane=lane)
         now = self.history.now()
         self.sent.append((row.id, row.attempts, now))
+        self.history.note("sent", row.id, row.attempts)
         return Sent(row, request, now)
 
 
@@ -767,6 +788,11 @@ class Disk:
         await self.inner.release()
 
 
+def _trip(history: History) -> float:
+    """Return the seconds that a statement or its answer is on its way."""
+    return history.dice.choice([0.005, 0.01, 0.02, 0.04, history.weather.trip])
+
+
 class Lease(NamedTuple):
     """Who acts for a company. Its token only grows."""
 
@@ -789,6 +815,12 @@ class Server:
             lease = self.leases.get(company)
             if lease is None or lease != Lease(client.tokens.get(company, -1), client.process):
                 raise Fenced(f"company {company} is another's")
+
+    def watch(self, companies: Collection[str], client: SharedRows) -> None:
+        """Hold the store itself against its promise, whatever `check` has said."""
+        for company in companies:
+            if self.leases.get(company, Lease(0, None)).holder is not client.process:
+                self.history.violations.append(f"fenced: {client.process.name} wrote {company}")
 
     def claim(self, company: str, client: SharedRows) -> bool | None:
         """Take the lease; None if it was the client's already, False if a live other has it."""
@@ -843,10 +875,11 @@ class SharedRows:
         process.may_crash()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         now, dice = history.now(), history.dice
+        trip = _trip(history)
         if process.cut_off <= now:
-            history.at(0.01, lambda: self._perform(future, do))
+            history.at(trip, lambda: self._perform(future, do))
         elif dice.random() < 0.3:  # the connection broke with the answer on its way
-            history.at(0.01, lambda: self._perform(future, do, answered_at=process.cut_off))
+            history.at(trip, lambda: self._perform(future, do, answered_at=process.cut_off))
         elif process.cut_off <= now + PATIENCE:
             history.at(process.cut_off - now, lambda: self._perform(future, do))
         else:
@@ -865,7 +898,8 @@ class SharedRows:
         if delay > PATIENCE:
             self.process.history.at(PATIENCE, lambda: self._fail(future))
         else:
-            self.process.history.at(max(0.01, delay), lambda: self._deliver(future, result))
+            delay = max(_trip(self.process.history), delay)
+            self.process.history.at(delay, lambda: self._deliver(future, result))
 
     def _deliver(self, future: asyncio.Future[Any], result: Any) -> None:
         if self.process.dead or future.done():
@@ -878,6 +912,7 @@ class SharedRows:
             future.set_result(result)
 
     def _fail(self, future: asyncio.Future[Any]) -> None:
+        self.process.history.note(self.process.name, "does not reach the store")
         if not (self.process.dead or future.done()):
             future.set_exception(JournalError("the store cannot be reached"))
 
@@ -886,6 +921,7 @@ class SharedRows:
         companies = {row.company for row in rows}
         if leased:
             server.check(companies, self)
+            server.watch(companies, self)
         server.inner.put(rows, add)
         history.journal.written(rows, add, self.process)
         notify = not leased or any(row.state in _TOLD for row in rows)

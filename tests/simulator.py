@@ -17,10 +17,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import json
 import logging
 import os
 import sys
 import time
+import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
@@ -33,6 +35,7 @@ from unittest.mock import patch
 
 from attrs import Factory, define, evolve, field, fields_dict
 
+import integration_sdk
 from integration_sdk._http import requests, responses
 from integration_sdk._http.retry import RetryPolicy
 from integration_sdk._push import answers
@@ -148,7 +151,7 @@ class StubPoller:
 
 
 @define(eq=False)
-class Caller:
+class RequestContext:
     """A program that pushes its records through one coordinator, again at each start."""
 
     process: Process
@@ -251,11 +254,17 @@ class Caller:
 
     def _failed(self, error: IntegrationError) -> None:
         if isinstance(error, PushingStopped):
-            self.history.violations.append(f"broke: {error.__cause__!r}")
-        if isinstance(error, (*STOPPED, PushingStopped)):
+            self._broke(error)
+        elif isinstance(error, STOPPED):
             self.leaving.set()
         elif not isinstance(error, InvalidRecord | ReferenceConflict):
             self.history.violations.append(f"foreign error: {error!r}")
+
+    def _broke(self, error: PushingStopped) -> None:
+        cause = error.__cause__
+        self.history.violations.append(f"broke: {cause!r}")
+        self.history.note("".join(traceback.format_exception(cause))[-1500:])
+        self.leaving.set()
 
     async def _await(self, push: Handle, reference: str) -> None:
         self.handles.append((push, reference))
@@ -264,11 +273,12 @@ class Caller:
     def _told(self, outcome: PushOutcome, intent: str | None) -> None:
         """Remember what the caller was told, and look at once whether it can be true."""
         history, error = self.history, outcome.error
+        told = (outcome.request.reference, intent, outcome.status, repr(error)[:120])
+        history.note(self.process.name, self.process.life, "is told", *told)
         if isinstance(error, STOPPED):
             self.leaving.set()
         if isinstance(error, PushingStopped):
-            history.violations.append(f"broke: {error.__cause__!r}")
-            self.leaving.set()
+            self._broke(error)
         if outcome.status in ENDED:
             assert outcome.operation is not None
             push = history.service.by_key.get(outcome.operation.key)
@@ -293,13 +303,11 @@ class Caller:
             for intent in doubted:
                 if intent is None or dice.random() > 0.1:
                     continue
-                history.deciding[intent] += 1
+                history.asked_about.add(intent)
                 try:
                     await self._decide_about(intent)
                 except (ConfigurationError, JournalError, ClientClosed, PushInDoubt):
                     continue
-                finally:
-                    history.deciding[intent] -= 1
 
     async def _decide_about(self, intent: str) -> None:
         history, dice = self.history, self.history.dice
@@ -344,13 +352,14 @@ class History:
     calm: bool = False
     records: list[PushRequest] = Factory(list)
     processes: list[Process] = Factory(list)
-    callers: dict[Process, Caller] = Factory(dict)
+    callers: dict[Process, RequestContext] = Factory(dict)
     crashes: int = 0
     listings: int = 0
-    deciding: Counter[str] = Factory(Counter)
+    asked_about: set[str] = Factory(set)
     told: Counter[str] = Factory(Counter)
     rejected: list[tuple[str, float]] = Factory(list)
     violations: list[str] = Factory(list)
+    story: list[tuple[Any, ...]] = Factory(list)
 
     def __attrs_post_init__(self) -> None:
         self.dice = dice = Random(self.seed)
@@ -386,6 +395,9 @@ class History:
             old = self.service.create(self._lane(), {"invoiceNumber": f"OLD-{number}"}, None)
             old.visible_at = 0.0
             old.order -= 3600.0 * dice.random()  # long before the first snapshot
+        for number in range(weather.late_old):
+            old = self.service.create(self._lane(), {"invoiceNumber": f"LATE-{number}"}, None)
+            old.visible_at = 3.0 + dice.random() * weather.lag
         self._strangers = [
             (dice.random() * 120, self._foreign_lane()) for _ in range(weather.strangers)
         ]
@@ -411,6 +423,17 @@ class History:
     def at(self, seconds: float, happens: Callable[[], object]) -> None:
         """Let something happen in the world, whatever becomes of any process."""
         self.loop.call_later(seconds, happens, context=WORLD_CONTEXT)
+
+    def note(self, *facts: object) -> None:
+        """Remember what has happened, for whoever looks into a violation."""
+        self.story.append((self.now(), *facts))
+
+    def told_story(self) -> str:
+        """Return what has happened, a line each."""
+        lines = [f"{self.weather}"]
+        for at, *facts in self.story:
+            lines.append(f"{at:8.2f} " + " ".join(map(_in_full, facts)))
+        return "\n".join(lines)
 
     def run(self) -> list[str]:
         with patch("os.urandom", self.dice.randbytes):
@@ -446,8 +469,10 @@ class History:
         self.processes = [one for one in self.processes if not one.dead] + [process]
         context = Context()
         context.run(OWNER.set, process)
-        self.callers[process] = context.run(Caller, process, self)
-        process.tasks.add(self.loop.create_task(self.callers[process].main(), context=context))
+        self.callers[process] = context.run(RequestContext, process, self)
+        self.note(name, "starts, life", life)
+        main = self.loop.create_task(self.callers[process].main(), context=context)
+        process.tasks[main] = None
         if not (self.calm or self.weather.fileless) and self.dice.random() < 0.5:
             self.at(self.dice.choice([20.0, 60.0, 200.0]), partial(self._ask_to_leave, process))
 
@@ -487,14 +512,17 @@ class History:
             if dice.random() < weather.cancels and not process.frozen:
                 tasks = [one for one in process.tasks if _is_ours(one)]
                 if tasks:
-                    dice.choice(sorted(tasks, key=id)).cancel()
+                    chosen = dice.choice(tasks)
+                    self.note("a stranger cancels", chosen)
+                    chosen.cancel()
             if not process.frozen and dice.random() < weather.freezes / 5:
                 process.freeze()
                 self.at(dice.choice([2.0, 9.0, 15.0, 60.0]), process.thaw)
             if process.cut_off < self.now() and dice.random() < weather.cuts / 5:
                 process.quiet_since = self.now()
                 process.cut_off = self.now() + dice.choice([1.0, 8.0, 30.0])
-            process.tasks = {one for one in process.tasks if not one.done()}
+                self.note(process.name, "is cut off until", process.cut_off)
+            process.tasks = {one: None for one in process.tasks if not one.done()}
 
     async def _clear_up(self) -> None:
         """The weather clears: requests on their way arrive, nothing new goes wrong."""
@@ -580,6 +608,14 @@ WORLD_CONTEXT = Context()
 WORLD_CONTEXT.run(OWNER.set, WORLD)
 
 
+def _in_full(fact: object) -> str:
+    if not isinstance(fact, Row):
+        return str(fact)
+    parts = (fact.key, fact.evidence, fact.verdict, fact.candidates, fact.decision, fact.parent)
+    said = (fact.attempts, fact.http_status, (fact.error or "")[:40])
+    return f"{fact.id} {fact.lane.company_id} {fact.lane.data_type} {parts} {said}"
+
+
 def _is_ours(task: asyncio.Task[Any]) -> bool:
     return not task.done() and task.get_name().startswith("integration_sdk")
 
@@ -607,6 +643,7 @@ class Tally:
     fates: Counter[str] = Factory(Counter)
     told: Counter[str] = Factory(Counter)
     violations: list[tuple[int, str]] = Factory(list)
+    stories: list[str] = Factory(list)
 
     def add(self, other: Tally) -> None:
         """Count what *other* counted as well."""
@@ -650,15 +687,17 @@ def _one(seed: int, owners: int, weather: dict[str, Any], tally: Tally) -> list[
     tally.fates += history.service.fates
     tally.told += history.told
     tally.violations += [(seed, one) for one in found]
+    if found and len(tally.stories) < 5:
+        tally.stories.append(f"history {seed}: {found}\n{history.told_story()}")
     return found
 
 
-def side_by_side(seeds: range, owners: int, jobs: int, at_once: int = 500) -> Tally:
+def side_by_side(seeds: range, owners: int, jobs: int, **weather: Any) -> Tally:
     """Run the histories in so many processes."""
-    tally = Tally()
+    tally, at_once = Tally(), 500
     parts = [seeds[first : first + at_once] for first in range(0, len(seeds), at_once)]
     with ProcessPoolExecutor(jobs) as pool:
-        for part in pool.map(partial(simulate, owners=owners), parts):
+        for part in pool.map(partial(simulate, owners=owners, **weather), parts):
             tally.add(part)
             sys.stderr.write(f"\r{tally.histories} histories, {len(tally.violations)} violations")
     sys.stderr.write("\n")
@@ -671,16 +710,20 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--owners", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
+    parser.add_argument("--stories", action="store_true", help="tell what led to violations")
+    parser.add_argument("--stop-at", help="end with the first violation that begins so")
+    parser.add_argument("--weather", type=json.loads, default={}, help="overrides, as JSON")
     options = parser.parse_args()
     began = time.perf_counter()
     seeds = range(options.first_seed, options.first_seed + options.histories)
     if options.jobs == 1:
-        tally = simulate(seeds, options.owners)
+        tally = simulate(seeds, options.owners, stop_at=options.stop_at, **options.weather)
     else:
-        tally = side_by_side(seeds, options.owners, options.jobs)
+        tally = side_by_side(seeds, options.owners, options.jobs, **options.weather)
     seconds = time.perf_counter() - began
     kinds = Counter(one.split(":")[0] for _, one in tally.violations)
     lines = [
+        f"package: {integration_sdk.__file__}",
         f"{tally.histories} histories of {options.owners}, {tally.transmissions} transmissions, "
         f"{tally.crashes} crashes, {tally.listings} searches, {seconds:.1f} s",
         f"states at the end: {dict(tally.states.most_common())}",
@@ -689,6 +732,7 @@ def main() -> None:
         f"fates: {dict(tally.fates.most_common())}",
         f"violations: {len(tally.violations)} {dict(kinds)}",
         *(f"  {seed}: {one}" for seed, one in tally.violations[:40]),
+        *(tally.stories if options.stories else ()),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
     sys.exit(1 if tally.violations else 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -15,17 +15,16 @@ from msgspec import structs
 
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._push import submissions
+from integration_sdk._push import outcomes
 from integration_sdk._push.coordinator import Coordinator
 from integration_sdk._push.push import PushEvent
-from integration_sdk._push.table import new_intent
-from integration_sdk._store import SqliteJournal
-from integration_sdk._store.row import Intent, KeyClaimed, Lane, State
+from integration_sdk._push.table import new_row
+from integration_sdk._store.row import KeyClaimed, Lane, Row, State
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import AnswerLost, ClientClosed, ConfigurationError, JournalError
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
 from tests.push_model import Model, error, request
-from tests.push_support import collect, coordinator
+from tests.push_support import Journal, collect, coordinator, leave, recorded
 
 pytestmark = pytest.mark.virtual_time
 
@@ -49,26 +48,17 @@ def answering(says: Callable[[], Response | BaseException | None]) -> Model:
     return Model(answer=answer)
 
 
-async def left_behind(journal: Path, **facts: Any) -> Intent:
+async def left_behind(journal: Path, **facts: Any) -> Row:
     """Put RECORD on record as a crash leaves it."""
-    call = submissions.to_request(Dialect.document(), RECORD, RECORD.record, None)
-    row = structs.replace(submissions.intend(RECORD, call, "old", None), **facts)
-    disk = await SqliteJournal.open(journal)
-    await disk.commit([row])
-    await disk.close()
+    made, _ = outcomes.to_row(Dialect.document(), RECORD, "old", None, durable=True)
+    row = structs.replace(made, **facts)
+    await leave(journal, row)
     return row
 
 
 async def pushed(pushes: Coordinator, one: PushRequest = RECORD) -> PushOutcome:
     async with asyncio.timeout(3600):
         return await (await pushes.submit(one))
-
-
-async def rows(journal: Path) -> list[Intent]:
-    disk = await SqliteJournal.open(journal)
-    found = await disk.rows()
-    await disk.close()
-    return found
 
 
 WAITING: list[dict[str, Any]] = [
@@ -92,7 +82,7 @@ async def test_a_recovered_push_that_is_pushed_again_is_sent_once(
     assert posts(model) == 1
     assert [one.status for one in outcomes] == [OutcomeStatus.SUCCESS] * 3
     assert len({one.key for one in outcomes}) == 1
-    assert [row.state for row in await rows(journal)] == [State.FINAL]
+    assert [row.state for row in await recorded(journal)] == [State.FINAL]
 
 
 async def test_a_recovered_doubt_is_joined_too(journal: Path) -> None:
@@ -175,7 +165,7 @@ async def test_a_refusal_whose_cause_may_be_gone_is_not_replayed(
             outcomes.append((await pushed(pushes)).status)
 
     assert outcomes == [OutcomeStatus.REJECTED, OutcomeStatus.SUCCESS]
-    assert [row.state for row in await rows(journal)] == [State.REJECTED, State.FINAL]
+    assert [row.state for row in await recorded(journal)] == [State.REFUSED, State.FINAL]
 
 
 @pytest.mark.parametrize("status", [400, 413, 415, 422])
@@ -198,7 +188,7 @@ async def test_a_corrected_record_leaves_the_journal_sound(journal: Path) -> Non
     async with coordinator(model, journal=journal) as pushes:
         assert (await pushed(pushes, corrected)).status is OutcomeStatus.SUCCESS
 
-    assert [row.payload_hash for row in await rows(journal)] == [
+    assert [row.payload_hash for row in await recorded(journal)] == [
         sha256(b'{"number":1}').hexdigest(),
         sha256(b'{"number":8}').hexdigest(),
     ]
@@ -301,33 +291,35 @@ async def test_a_send_that_breaks_leaves_no_row_behind_as_sending(
     (outcome,) = [event.push.outcome for event in events if event.what == "ended"]
     assert outcome
     assert outcome.status in {OutcomeStatus.REJECTED, OutcomeStatus.IN_DOUBT}
-    (row,) = await rows(journal)
-    assert row.state in {State.NOT_SENT, State.ABSENT, State.UNRESOLVED}
+    (row,) = await recorded(journal)
+    assert row.state in {State.REFUSED, State.DOUBT}
 
 
 async def test_what_an_account_that_ended_kept_from_being_sent_stays_unsent(journal: Path) -> None:
     """A recovered push that was told to be REJECTED does not go out with a later run."""
     lane = Lane("company-0", "connection-0", "invoices")
-    file = await SqliteJournal.open(journal)
-    await file.commit([new_intent(lane, b'{"number": %d}' % n, id=str(n)) for n in range(3)])
-    await file.close()
+    await leave(journal, *(new_row(lane, b'{"number": %d}' % n, id=str(n)) for n in range(3)))
     expired = error(402, "Your account has expired")
     model = Model(answer=lambda call: expired if call.operation == "push.create" else None)
     async with coordinator(model, journal=journal) as pushes:
         told = {(await push).status for push in pushes.recovered}
     assert told == {OutcomeStatus.REJECTED}
 
-    model.answer = None
+    model.answer, sent = None, posts(model)
     async with coordinator(model, journal=journal) as pushes:
         assert pushes.recovered == ()
-    assert posts(model) == 1
+    assert posts(model) == sent <= 3
 
 
-async def test_a_journal_that_cannot_be_read_gives_an_outcome(journal: Path) -> None:
-    """Where the reference cannot be looked up nothing is sent, and the run ends."""
-    model = Model()
+async def test_a_journal_that_cannot_be_written_gives_an_outcome() -> None:
+    """Where a push cannot be put on record nothing is sent, and the run ends."""
+    model, journal = Model(), Journal()
+
+    def closed(rows: Sequence[Row]) -> None:
+        raise JournalError("the journal is closed")
+
+    journal.before_write = closed
     async with coordinator(model, journal=journal) as pushes:
-        await pushes._require_sender().protocol.driver.journal.close()
         run = pushes.run([RECORD])
         outcomes = [await anext(run)]
         with pytest.raises(JournalError, match="is closed"):
@@ -374,7 +366,7 @@ async def test_a_corrected_record_waits_for_a_refusal_on_its_way(journal: Path) 
 @pytest.mark.parametrize("decision", ["resend", "abandon", "bind"])
 async def test_a_recovered_doubt_can_be_decided_at_once(journal: Path, decision: str) -> None:
     """A decision made while recovery still searches leaves no push without an outcome."""
-    await left_behind(journal, state=State.UNRESOLVED, attempts=1, candidates=("k",))
+    await left_behind(journal, state=State.DOUBT, attempts=1, candidates=("k",))
     model = Model()
     async with asyncio.timeout(3600), coordinator(model, journal=journal) as pushes:
         key = model.add("company-0", "connection-0", "invoices", {"number": 1}).key
@@ -407,7 +399,7 @@ async def test_a_push_in_doubt_can_be_named(journal: Path) -> None:
         named = await pushes.decide(str(push.intent), bind=key)
         assert named
         assert (await named).key == key
-    assert {row.state for row in await rows(journal)} == {State.FINAL}
+    assert {row.state for row in await recorded(journal)} == {State.FINAL}
 
 
 async def test_doubts_of_earlier_runs_are_one_line_in_the_log(

@@ -36,7 +36,7 @@ from integration_sdk._push.wire import Service, Wire
 from integration_sdk._store.row import Evidence, KeyClaimed, Row, Stale, State
 from integration_sdk._store.store import Store, is_path, is_url
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import ClientClosed, ConfigurationError
+from integration_sdk.errors import ClientClosed, ConfigurationError, fresh_copy
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest, PushStatus
 
 logger = logging.getLogger("integration_sdk.pushes")
@@ -240,7 +240,7 @@ class Coordinator:
         await self._places.acquire()
         if d.stopped:
             self._places.release()
-            raise d.stopped
+            raise fresh_copy(d.stopped)
         d.handles.enter(push)
         work = d.start(d.sender.push(push))
         try:
@@ -258,7 +258,7 @@ class Coordinator:
             outcome.raise_for_status()
         error = outcome.error if outcome and not push.key else None
         if error and (outcomes.ends_all(error) or error is d.stopped):
-            raise error
+            raise fresh_copy(error)
         return push
 
     def _free(self, _: Push) -> None:
@@ -279,8 +279,8 @@ class Coordinator:
         the outcome INVALID, and the run goes on.
 
         Leaving the loop early stops taking. What was taken by then is still sent, and the end
-        of the block treats it like any other push; to see those outcomes as well, keep the
-        return value and loop over it again.
+        of the block treats it like any other push. If you keep the return value, looping over
+        it again goes on where you left; until then it takes no more than ``max_open`` ahead.
 
         Args:
             requests: Any iterable, sync or async.

@@ -51,6 +51,7 @@ from integration_sdk.errors import (
     JournalError,
     NotSent,
     PushingStopped,
+    fresh_copy,
 )
 from integration_sdk.models import OutcomeStatus, PushOperation, PushOutcome
 
@@ -300,9 +301,9 @@ class Dispatcher:
         for push in self.handles.of(row.id):
             if own is not None or push.key is None:
                 self._like = push._acknowledged(operation, self._like)
-            if own is not None:
-                self.handles.tell("sent", push)
             self.handles.start_wait(push)
+        if own is not None:
+            self.handles.tell_of(row.id, "sent")
         if operation.is_final:
             self.poller.remember(operation)
             self._end(row, operation)
@@ -321,7 +322,7 @@ class Dispatcher:
         for push in self.handles.of(row.id):
             push._wake()
             self.handles.start_wait(push)
-            self.handles.tell("doubted", push)
+        self.handles.tell_of(row.id, "doubted")
         self.search.seek(row.company)
 
     def tell(self, row: Row, fresher: Fresher = None) -> None:
@@ -347,9 +348,10 @@ class Dispatcher:
     @supervised
     def changed(self, key: str, operation: PushOperation) -> None:
         """Report a new status that is not final."""
-        for push in self.handles.of(self.keys[key]):
-            if push._changed(operation):
-                self.handles.tell("changed", push)
+        row_id = self.keys[key]
+        changed = [push for push in self.handles.of(row_id) if push._changed(operation)]
+        if changed:
+            self.handles.tell_of(row_id, "changed")
 
     @supervised
     def ended(self, key: str, operation: PushOperation) -> None:
@@ -450,7 +452,12 @@ class Dispatcher:
         changed = []
         for row in rows:
             self.company(row.company).others.discard(row.id)
-            if (now := restarted(row)) is row:
+            held = self.rows.get(row.id)
+            if held is not None and held.version > row.version:
+                continue  # it was read before that
+            if row.id in self.carried:
+                self.cache(row)  # a rival; its carrier goes on
+            elif (now := restarted(row)) is row:
                 self.arrive(row)
             else:
                 self.cache(row)
@@ -566,7 +573,10 @@ class Dispatcher:
         if row is not None:
             self.leave(row, error)
         for push in self.handles.pop(row_id):
-            self.settle(push, outcomes.refused(push.request, error))
+            if isinstance(error, JournalError):
+                self.settle(push, outcomes.pending(push.request, push.operation, error))
+            else:
+                self.settle(push, outcomes.refused(push.request, error))
 
     def doubts(self, company_id: str | None = None) -> list[Row]:
         """Return the rows that a listing could settle, of one company or all."""
@@ -638,10 +648,10 @@ class Dispatcher:
             logger.error("%s", error, exc_info=crash)
         self._leave_all(error)
 
-    def end_runs(self, error: BaseException) -> None:
+    def end_runs(self, error: IntegrationError) -> None:
         """End each run that still pulls with *error*."""
         for stop in tuple(self.runs):
-            stop(error)
+            stop(fresh_copy(error))
 
     def give_up(self, error: IntegrationError) -> tuple[str, ...]:
         """Stop following; open pushes get the outcome PENDING. Return their keys."""

@@ -439,9 +439,21 @@ def awaits_another(row: Row, finding: Finding | None) -> bool:
     return is_news or finding.key is not None
 
 
-def sent_before(row: Row, rows: Mapping[str, Row]) -> int:
-    """Return how many rows were sent for the same record, this one and its parents."""
+def may_resend(
+    row: Row, finding: Finding | None, rows: Mapping[str, Row], *, transmissions: int
+) -> bool:
+    """Whether a row in DOUBT may be sent again without asking the caller about this one.
+
+    Args:
+        row: It must be missing on record, ...
+        finding: ... and by the last listing of this process: an earlier one's word is old.
+        rows: Rows by id, for its parents.
+        transmissions: Maximum for one record, so that what swallows requests does not get them
+            for ever.
+    """
+    if not is_missing(row) or finding != Finding(Verdict.ABSENT):
+        return False
     sent, parent = 1, rows.get(row.parent or "")
     while parent is not None:  # a refused parent is settled, and not kept
         sent, parent = sent + 1, rows.get(parent.parent or "")
-    return sent
+    return sent < transmissions

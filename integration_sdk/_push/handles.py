@@ -132,6 +132,11 @@ class Handles:
         """Whether an earlier run left it, and it has no outcome yet."""
         return push in self._recovered
 
+    def tell_of(self, row_id: str, what: What) -> None:
+        """Tell the caller what has happened to a row, once, however many wait for it."""
+        for push in self._of_row.get(row_id, ())[:1]:
+            self.tell(what, push)
+
     def tell(self, what: What, push: Push) -> None:
         """Tell the caller's ``on_event``."""
         try:

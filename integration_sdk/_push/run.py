@@ -26,6 +26,7 @@ from integration_sdk._push.dispatcher import Dispatcher
 from integration_sdk._push.outcomes import checked
 from integration_sdk._push.push import Push
 from integration_sdk._push.sending import Sender
+from integration_sdk.errors import fresh_copy
 from integration_sdk.models import PushOutcome, PushRequest
 
 RaiseOn = Literal["none", "first", "end"]
@@ -91,7 +92,7 @@ class Run:
         """Yield outcomes until the input is exhausted and every request has its outcome."""
         d = self._dispatcher
         if d.stopped:
-            raise d.stopped
+            raise fresh_copy(d.stopped)
         first: Exception | None = None
         total = self._total
         if total is None and isinstance(requests, Sized):
@@ -113,7 +114,7 @@ class Run:
         if self._failure:
             raise self._failure
         if d.stopped:
-            raise d.stopped
+            raise fresh_copy(d.stopped)
         if first and self._raise_on == "end":
             raise first
 

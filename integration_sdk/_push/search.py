@@ -27,11 +27,10 @@ from integration_sdk._push.evidence import (
     Judging,
     Operation,
     awaits_another,
-    is_missing,
-    sent_before,
+    may_resend,
 )
 from integration_sdk._push.table import after
-from integration_sdk._store.row import Row, State, Verdict
+from integration_sdk._store.row import Row, State
 from integration_sdk.errors import JournalError
 
 if TYPE_CHECKING:
@@ -129,11 +128,14 @@ class Search:
         d = self.dispatcher
         return (
             self.policy.resends
-            and is_missing(row)
-            and self.found.get(row.id) == Finding(Verdict.ABSENT)
             and any(push.outcome is None for push in d.handles.of(row.id))
-            and sent_before(row, d.rows) < self.policy.retry.attempts
             and not (d.stopped or d.closing.is_set())
+            and may_resend(
+                row,
+                self.found.get(row.id),
+                d.rows,
+                transmissions=self.policy.retry.attempts,
+            )
         )
 
     async def _seek(self, company_id: str, company: _Company) -> None:

@@ -187,7 +187,7 @@ class Sender:
             row, call = outcomes.to_row(
                 d.wire.dialect, push.request, *self._new_ids(), durable=d.store.durable
             )
-            carried = await self._on_record(push, row)
+            recorded = await self._on_record(push, row)
         except (InvalidRecord, ConfigurationError) as error:
             d.settle(push, outcomes.invalid(push.request, error))
         except IntegrationError as error:
@@ -202,8 +202,8 @@ class Sender:
             d.refuse(push, NotSent(f"not sent: {error!r}"))
             return error
         else:
-            if carried:
-                await self.carry(row, call)
+            if recorded is not None:
+                await self.carry(recorded, call)
         return None
 
     def is_answered(self, push: Push) -> bool:
@@ -222,8 +222,8 @@ class Sender:
         durable = self.dispatcher.store.durable
         return (str(uuid4()) if durable else f"push-{next(self._numbers)}"), None
 
-    async def _on_record(self, push: Push, row: Row) -> bool:
-        """Record *row* for *push*, or let it join; return whether to send the row here and now."""
+    async def _on_record(self, push: Push, row: Row) -> Row | None:
+        """Record *row* for *push*, or let it join; return the row to send here and now, if any."""
         d = self.dispatcher
         company = d.company(row.company)
         await d.acts_for(company)
@@ -242,9 +242,10 @@ class Sender:
             before = outcomes.take_up(known, row)
             if before is not None:
                 self._join(push, before)
-                return False
-            if await self._replaced(push, known, row):
-                return self._hand_over(row)
+                return None
+            again = structs.replace(row, parent=known.id)
+            if await self._replaced(push, known, again):
+                return self._hand_over(again)
 
     async def _added(self, push: Push, row: Row) -> Row:
         """Record *row* for *push*; return it, or the row that has its reference."""
@@ -261,15 +262,15 @@ class Sender:
             d.handles.quit(push)
         return known
 
-    def _hand_over(self, row: Row) -> bool:
+    def _hand_over(self, row: Row) -> Row | None:
         d = self.dispatcher
         if not d.company(row.company).is_ours:
             d.heed(row)
-            return False
+            return None
         if row.id in d.rows:  # its company has been taken since
-            return False
+            return None
         d.cache(row)
-        return True
+        return row
 
     async def _is_known(self, row: Row) -> bool:
         """Whether a row has its reference: what is on record has passed the check already."""
@@ -281,15 +282,20 @@ class Sender:
     def _join(self, push: Push, row: Row) -> None:
         """Let *push* have what becomes of *row*."""
         d = self.dispatcher
-        push.intent = row.id
+        waits = any(other.outcome is None for other in d.handles.of(row.id))
         match row.state:
             case State.QUEUED | State.SENDING | State.OPEN | State.LOST:
                 d.handles.join(push, row.id)
                 if row.id not in d.rows and not d.company(row.company).is_ours:
                     d.heed(row)
-                elif row.id not in d.rows or row.state in {State.OPEN, State.LOST}:
+                elif row.id not in d.rows or row.state is State.OPEN:
                     d.arrive(row)
+                elif row.state is State.LOST and row.id not in d.carried:
+                    d.handles.start_wait(push)
+            case State.DOUBT if waits:  # it is looked for once more
+                d.handles.join(push, row.id)
             case State.DOUBT | State.CLOSED | State.REFUSED | State.FINAL:
+                push.intent = row.id
                 d.settle(push, outcomes.standing(push.request, row, d.wire.dialect))
 
     async def _replaced(self, push: Push, before: Row, row: Row) -> bool:
@@ -299,12 +305,14 @@ class Sender:
         done = after(before, event, decision="resend")
         d.handles.join(push, row.id)
         try:
-            made = d.store.decide(done, [structs.replace(row, parent=before.id)])
+            made = d.store.decide(done, [row])
             if made is not None:
                 await d.committed(row.id, made)
-        except Stale:
+        except IntegrationError as error:
             d.handles.quit(push)
-            return False
+            if isinstance(error, Stale):
+                return False
+            raise
         d.arrive(done)
         return True
 
@@ -343,7 +351,7 @@ class Sender:
             row, result = await self._transmit(row, call, more=more)
             if not (more and self._may_go_again(row) and self.policy.waits_for(result)):
                 return
-            if not await d.sleep(self._pause(attempt, result)):
+            if d.stopped or not await d.sleep(self._pause(attempt, result)):
                 continue
             if row.state is State.LOST:
                 await d.search.look(company, {})
@@ -379,7 +387,9 @@ class Sender:
         if d.store.shared and not d.handles.of(row.id):
             d.leave(row, NotSent(f"not sent: {LEFT_BEHIND}"))
             return
-        why = d.stopped or NotSent(f"not sent: {LEFT_BEHIND}")
+        why: IntegrationError = NotSent(f"not sent: {LEFT_BEHIND}")
+        if d.stopped and not d.closing.is_set():
+            why = d.stopped
         try:
             await d.step(row, Event.ABANDONED, fresher=why)
         except JournalError as error:
@@ -416,7 +426,7 @@ class Sender:
         try:
             async with d.wire.service.slot(call) as slot:
                 self.in_line.discard(task)
-                if d.closing.is_set():
+                if d.stopped or d.closing.is_set():
                     return row, _unsent(LEFT_BEHIND)
                 row = await d.step(
                     row,

@@ -58,8 +58,9 @@ def key_claimed(key: str | None) -> KeyClaimed:
 class MemoryRows:
     """The rows of one process.
 
-    Settled rows are forgotten but for their push keys, which listings still show. What is not
-    settled is forgotten by `release`: whoever pushes next cannot know what its caller did since.
+    A reference is only a name here, which any number of rows may have. Settled rows are forgotten
+    but for their push keys, which listings still show. What is not settled is forgotten by
+    `release`: whoever pushes next cannot know what its caller did since.
 
     durable: Keep everything, as a file does. For simulations.
     """
@@ -154,14 +155,6 @@ class MemoryRows:
         if row.key is not None:
             self._keys.pop(row.key, None)
             self._settled[row.key] = None
-        if row.reference is None:
-            return
-        if self._references.get(row.reference) == row.id:
-            del self._references[row.reference]
-        elif row.id in (others := self._superseded.get(row.reference, [])):
-            others.remove(row.id)
-            if not others:
-                del self._superseded[row.reference]
 
     def _is_owned(self, key: str) -> bool:
         return key in self._keys or key in self._settled or key in self._settled_before
@@ -177,7 +170,7 @@ class MemoryRows:
     ) -> list[Row]:
         """Return the rows for which all conditions hold, in the order of `add`."""
         among: Collection[str] = self._rows
-        if reference is not None:
+        if reference is not None and self.durable:
             newest = self._references.get(reference)
             among = [*self._superseded.get(reference, ()), *([newest] if newest else [])]
         elif company is not None:
@@ -190,6 +183,7 @@ class MemoryRows:
             row
             for row in found
             if company in (None, row.company)
+            and reference in (None, row.reference)
             and state in (None, row.state)
             and not (live and row.state in SETTLED)
         ]
