@@ -245,7 +245,9 @@ class Weather:
     def roll(cls, dice: Random, owners: int = 1) -> Weather:
         steps = dice.random() < 0.3
         shared = owners > 1
+        odd = dice.choice([*[{}] * 7, {"omits": 0.1}, {"repeats": 0.05}, {"shuffles": 0.3}])
         return cls(
+            **odd,
             owners=owners,
             lag=dice.choice([0.0, 0.0, 5.0, 40.0]),
             echo=dice.choice(["full", "full", "single", "none", "rewritten"]),
@@ -989,7 +991,7 @@ class SharedRows:
         while not self._told:
             self._waiter = asyncio.get_running_loop().create_future()
             try:
-                async with asyncio.timeout(7.0):
+                async with asyncio.timeout(25.0 if self.process.history.calm else 7.0):
                     await self._waiter
             except TimeoutError:
                 pass

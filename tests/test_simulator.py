@@ -32,8 +32,6 @@ def test_one_owner_keeps_every_promise() -> None:
     """Crashes, strangers, troubles and lists of every kind, with a journal and without."""
     told = simulated(HERE.parent, "--histories", "300")
     assert "violations: 0" in told, told
-    assert told.startswith("300 histories", told.index("\n") + 1)
-
 
 def test_two_owners_keep_every_promise() -> None:
     """Killed, frozen, thawed and cut off, on a store whose notifications get lost."""
@@ -49,13 +47,6 @@ ODD_LISTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("odd", ODD_LISTS)
-def test_lists_that_are_not_as_documented_break_no_promise(odd: str) -> None:
-    """Rows left out, twice or in disorder leave pushes in doubt: none is linked to another's."""
-    told = simulated(HERE.parent, "--histories", "50", "--weather", json.dumps(ODD_LISTS[odd]))
-    assert "violations: 0" in told, told
-
-
 @LONG
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize(("owners", "share"), [(1, 1), (2, 3)])
@@ -69,6 +60,7 @@ def test_many_histories(owners: int, share: int) -> None:
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("odd", ODD_LISTS)
 def test_many_lists_that_are_not_as_documented(odd: str) -> None:
+    """Rows left out, twice or in disorder leave pushes in doubt: none is linked to another's."""
     seeds = range(HISTORIES // 5)
     assert_clean(simulator.side_by_side(seeds, 1, os.cpu_count() or 1, **ODD_LISTS[odd]))
 
