@@ -21,6 +21,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from tests.memory_journal import MemoryJournal
+
 from benchmarks._goals import GOALS
 from benchmarks._peers import RESULTS
 from benchmarks._push_server import PushServer, push_server
@@ -31,7 +33,6 @@ from integration_sdk import Client, OutcomeStatus, PushRequest
 from integration_sdk._push.table import new_intent
 from integration_sdk._store import Journal, SqliteJournal
 from integration_sdk._store.row import Evidence, Intent, Lane, State
-from tests.memory_journal import MemoryJournal
 
 PAYLOAD = json.dumps(record(17)).encode()
 COMMITS = 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from integration_sdk._store.memory import MemoryRows
 from integration_sdk._store.row import Row, State
 from integration_sdk._store.store import Store
 from integration_sdk.dialect import Dialect
+from integration_sdk.errors import JournalError
 from integration_sdk.models import PushOutcome, PushRequest
 from tests.push_model import Model, request
 
@@ -29,8 +30,11 @@ class Journal(Store):
 
     Attributes:
         before_write: Called with the rows of each write. It may raise; what it returns is awaited.
+        is_dead: Whether it answers nothing any more.
         rows: What is on record.
     """
+
+    is_dead = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,8 +61,21 @@ class _KeptRows(MemoryRows):
     def decide(self, row: Row, add: Sequence[Row] = ()) -> Awaitable[None]:  # type: ignore[override]
         return self.put([row], add)
 
+    async def rows(self, **which: Any) -> list[Row]:
+        self._check()
+        return await super().rows(**which)
+
+    async def owners(self, keys: Collection[str]) -> set[str]:
+        self._check()
+        return await super().owners(keys)
+
+    def _check(self) -> None:
+        if self._journal.is_dead:
+            raise JournalError("its process is dead")
+
     def _written(self, rows: Sequence[Row], write: Callable[[], T]) -> asyncio.Future[T]:
         async def commit() -> T:
+            self._check()
             held_up = self._journal.before_write(rows)
             if held_up is not None:
                 await held_up
@@ -87,6 +104,19 @@ async def coordinator(model: Model, **options: Any) -> AsyncIterator[Coordinator
             yield pushes
     finally:
         await polls.aclose()
+
+
+async def die(journal: Journal, pushing: Sequence[asyncio.Future[Any]]) -> None:
+    """Stop everything of a coordinator without another word to its journal, as a kill does."""
+    journal.is_dead = True
+    doomed: set[asyncio.Future[Any]] = set(pushing)
+    while doomed:
+        for task in doomed:
+            task.cancel()
+        await asyncio.gather(*doomed, return_exceptions=True)
+        doomed = {*asyncio.all_tasks()} - {asyncio.current_task()}
+    journal.is_dead = False
+    await journal.rows.release()
 
 
 async def leave(path: Path, *rows: Row) -> None:

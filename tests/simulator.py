@@ -151,7 +151,7 @@ class StubPoller:
 
 
 @define(eq=False)
-class Caller:
+class RequestContext:
     """A program that pushes its records through one coordinator, again at each start."""
 
     process: Process
@@ -352,7 +352,7 @@ class History:
     calm: bool = False
     records: list[PushRequest] = Factory(list)
     processes: list[Process] = Factory(list)
-    callers: dict[Process, Caller] = Factory(dict)
+    callers: dict[Process, RequestContext] = Factory(dict)
     crashes: int = 0
     listings: int = 0
     asked_about: set[str] = Factory(set)
@@ -469,7 +469,7 @@ class History:
         self.processes = [one for one in self.processes if not one.dead] + [process]
         context = Context()
         context.run(OWNER.set, process)
-        self.callers[process] = context.run(Caller, process, self)
+        self.callers[process] = context.run(RequestContext, process, self)
         self.note(name, "starts, life", life)
         main = self.loop.create_task(self.callers[process].main(), context=context)
         process.tasks[main] = None

@@ -25,6 +25,7 @@ from integration_sdk import __version__
 from integration_sdk.cli import _journals, _pushing
 from integration_sdk.cli._demo import DemoSettings, run_demo
 from integration_sdk.cli._display import Stderr, discard_unwritten, say, stdout
+from integration_sdk.cli._journals import DEFAULT_SCOPE
 from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT, WRONG_USAGE, Results
 from integration_sdk.cli._records import Plan
 from integration_sdk.cli._service import Flag, Service
@@ -213,6 +214,7 @@ def push(
     connection: str,
     data_type: Annotated[str, Parameter(name="--type")],
     journal: str | None = None,
+    scope: str = DEFAULT_SCOPE,
     check: Literal["options"] | None = None,
     reference: str | None = None,
     natural_key: str | None = None,
@@ -247,6 +249,8 @@ def push(
     journal
         File that keeps what was sent; made if it is not there. Or the postgresql:// URL of a
         database, for which the extra [postgres] is needed; PGPASSWORD keeps the password out of it.
+    scope
+        Name of what belongs to one service in the journal, which can hold several.
     check
         Compare each record with the push options first; what they do not allow is INVALID.
     reference
@@ -273,6 +277,8 @@ def push(
     service
         Which service.
     """
+    if journal is None and scope != DEFAULT_SCOPE:
+        raise ConfigurationError("--scope names a part of --journal: give both")
     plan = Plan(
         company,
         connection,
@@ -289,7 +295,7 @@ def push(
         Results.on_stdout(),
         Stderr(),
         check=check,
-        journal=journal,
+        journal=_journals.Journal(journal, scope) if journal is not None else None,
         max_open=max_open,
         exclusive=exclusive,
         patience=patience,
@@ -299,23 +305,27 @@ def push(
 
 
 @_pushes.command(name="list")
-def list_(journal: str, *, json: Flag = False) -> None:
+def list_(journal: str, *, scope: str = DEFAULT_SCOPE, json: Flag = False) -> None:
     """Show what a journal holds, by state. Needs no network.
 
     Parameters
     ----------
     journal
         As it was given to push.
+    scope
+        As it was given to push.
     json
         A JSON object for each push, in place of tables.
     """
-    asyncio.run(_journals.show(journal, Console(file=stdout()), as_json=json))
+    where = _journals.Journal(journal, scope)
+    asyncio.run(_journals.show(where, Console(file=stdout()), as_json=json))
 
 
 @_pushes.command
 def resume(
     journal: str,
     *,
+    scope: str = DEFAULT_SCOPE,
     exclusive: Flag = False,
     patience: float = 30,
     max_pause: float | None = None,
@@ -329,6 +339,8 @@ def resume(
     ----------
     journal
         As it was given to push.
+    scope
+        As it was given to push.
     exclusive
         As it was given to push.
     patience
@@ -341,7 +353,7 @@ def resume(
     """
     resuming = _pushing.resume(
         service,
-        journal,
+        _journals.Journal(journal, scope),
         Results.on_stdout(),
         Stderr(),
         exclusive=exclusive,
@@ -356,6 +368,7 @@ def resolve(
     intent: str | None = None,
     *,
     journal: str,
+    scope: str = DEFAULT_SCOPE,
     all_absent: Flag = False,
     resend: Flag = False,
     abandon: Flag = False,
@@ -368,6 +381,8 @@ def resolve(
     intent
         As list and the outcome give it; its beginning is enough.
     journal
+        As it was given to push.
+    scope
         As it was given to push.
     all_absent
         In place of an intent: each create with a natural key that no list has shown, and that
@@ -387,5 +402,5 @@ def resolve(
         raise ConfigurationError("give an intent, or --all-absent")
     if all_absent and bind is not None:
         raise ConfigurationError("--bind is for one push, not for --all-absent")
-    out = Console(file=stdout())
-    asyncio.run(_journals.resolve(journal, intent, out, decision=given[0], key=bind))
+    where, out = _journals.Journal(journal, scope), Console(file=stdout())
+    asyncio.run(_journals.resolve(where, intent, out, decision=given[0], key=bind))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from inspect import isawaitable
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from uuid import uuid4
 
+from attrs import frozen
 from rich.console import Console
 
 from integration_sdk._http import requests
@@ -22,6 +24,7 @@ from integration_sdk.cli._display import say, show_table
 from integration_sdk.errors import ConfigurationError
 
 Decision = Literal["resend", "abandon", "bind"]
+DEFAULT_SCOPE: Final = "default"
 _LOST: Final = "the answer was lost: `pushes resume` looks for it"
 _NEXT: Final = {
     State.QUEUED: "not sent yet: `pushes resume` sends it",
@@ -36,7 +39,45 @@ _DECIDED: Final = {
 }
 
 
-async def show(journal: str, out: Console, *, as_json: bool) -> None:
+@frozen
+class Journal:
+    """Where pushes are kept, as a command line names it."""
+
+    where: str
+    scope: str = DEFAULT_SCOPE
+
+    def __str__(self) -> str:
+        where = without_password(self.where) if is_url(self.where) else self.where
+        return where if self.scope == DEFAULT_SCOPE else f"scope {self.scope!r} of {where}"
+
+    @property
+    def options(self) -> str:
+        """What to write after a command that is to use it; not the password."""
+        where = without_password(self.where) if is_url(self.where) else self.where
+        scope = [] if self.scope == DEFAULT_SCOPE else ["--scope", self.scope]
+        return shlex.join(["--journal", where, *scope])
+
+    def store(self) -> Store:
+        """Return it unopened.
+
+        Raises:
+            ConfigurationError: It can be no journal, or the extra for databases is missing.
+        """
+        return Store(self.where, self.scope)
+
+    def check_exists(self) -> None:
+        """Refuse a file that does not exist, since opening would create it.
+
+        Raises:
+            ConfigurationError: The file does not exist, or the path is invalid.
+        """
+        try:
+            is_url(self.where) or Path(self.where).stat()
+        except OSError as error:
+            raise ConfigurationError(f"there is no journal {self}: {error.strerror}") from None
+
+
+async def show(journal: Journal, out: Console, *, as_json: bool) -> None:
     """Print how many pushes of a journal are in each state, and which are in doubt.
 
     Takes no lock: a program may have it open, and another may open it meanwhile.
@@ -45,10 +86,9 @@ async def show(journal: str, out: Console, *, as_json: bool) -> None:
         ConfigurationError: There is no such journal.
         JournalError: It is damaged, or cannot be read.
     """
-    check_exists(journal)
-    async with Store(journal) as store:
+    journal.check_exists()
+    async with journal.store() as store:
         rows = await store.recorded()
-    journal = shown(journal)
     if as_json:
         for row in rows:
             say(out, json.dumps(_facts(row)))  # ASCII, which any terminal can write
@@ -109,12 +149,12 @@ def _facts(row: Row) -> dict[str, Any]:
 
 
 async def resolve(
-    journal: str, intent: str | None, out: Console, *, decision: Decision, key: str | None
+    journal: Journal, intent: str | None, out: Console, *, decision: Decision, key: str | None
 ) -> None:
     """Record a decision about a push in doubt; `resume` carries it out.
 
     Args:
-        journal: The journal file.
+        journal: Where it is.
         intent: The id of the push in the journal, or its beginning; None for each create with a
             natural key that no list shows.
         out: Where to print the next step.
@@ -128,8 +168,8 @@ async def resolve(
     """
     if key is not None:
         requests.segment("bind", key)
-    check_exists(journal)
-    async with Store(journal) as store:
+    journal.check_exists()
+    async with journal.store() as store:
         kept = await store.lend()
         live = await kept.rows(live=True)
         chosen = list(filter(is_missing, live)) if intent is None else [_one(live, intent)]
@@ -145,7 +185,7 @@ async def resolve(
                     f"{key} is the key of another push already, that of intent {owner}; "
                     "nothing is decided"
                 ) from None
-    resume = f"`integration-sdk pushes resume --journal {shown(journal)}`"
+    resume = f"`integration-sdk pushes resume {journal.options}`"
     said = {
         "resend": f"to be sent once more. {resume} does it.",
         "abandon": "given up.",
@@ -209,20 +249,3 @@ def _one(rows: Iterable[Row], intent: str) -> Row:
             f"no push that is not settled in this journal has an intent that begins {intent!r}"
         )
     return found[0]
-
-
-def check_exists(journal: str) -> None:
-    """Refuse a journal file that does not exist, since opening would create it.
-
-    Raises:
-        ConfigurationError: The file does not exist, or the path is invalid.
-    """
-    try:
-        is_url(journal) or Path(journal).stat()
-    except OSError as error:
-        raise ConfigurationError(f"there is no journal {journal}: {error.strerror}") from None
-
-
-def shown(journal: str) -> str:
-    """Return *journal* as it may be printed."""
-    return without_password(journal) if is_url(journal) else journal
