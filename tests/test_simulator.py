@@ -13,9 +13,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from attrs import Factory, frozen
 
 from tests import simulator
 
@@ -32,6 +33,7 @@ def test_one_owner_keeps_every_promise() -> None:
     """Crashes, strangers, troubles and lists of every kind, with a journal and without."""
     told = simulated(HERE.parent, "--histories", "300")
     assert "violations: 0" in told, told
+
 
 def test_two_owners_keep_every_promise() -> None:
     """Killed, frozen, thawed and cut off, on a store whose notifications get lost."""
@@ -68,13 +70,14 @@ def test_many_lists_that_are_not_as_documented(odd: str) -> None:
 # Seeded faults
 
 
-class Fault(NamedTuple):
+@frozen
+class Fault:
     """A change of the text, and the violation that it must lead to, within so many histories."""
 
     violation: str
     changes: tuple[tuple[str, str, str], ...]
     owners: int = 1
-    weather: dict[str, Any] = {}
+    weather: dict[str, Any] = Factory(dict)
     histories: int = 600
 
 
@@ -195,9 +198,16 @@ FAULTS: dict[str, Fault] = {
         ),
         # The caller's promise was a little early; what was lost has arrived, though.
         weather={
-            **{"exclusive": True, "echo": "none", "natural": False, "lag": 5.0, "late_old": 1},
-            **{"undated": True, "fate": "lost answer", "crash": 0.0, "strangers": 0},
-            **{"patience": 15.0},
+            "exclusive": True,
+            "echo": "none",
+            "natural": False,
+            "lag": 5.0,
+            "late_old": 1,
+            "undated": True,
+            "fate": "lost answer",
+            "crash": 0.0,
+            "strangers": 0,
+            "patience": 15.0,
         },
     ),
     "no late sweep": Fault(
@@ -218,7 +228,13 @@ FAULTS: dict[str, Fault] = {
     # Stores
     "two rows for one reference": Fault(
         "double send",
-        ((MEMORY, "if row.reference is not None and row.reference in", "if row.reference in () and row.reference in"),),
+        (
+            (
+                MEMORY,
+                "if row.reference is not None and row.reference in",
+                "if row.reference in () and row.reference in",
+            ),
+        ),
         weather={"trouble": 0.0},
         owners=2,
     ),
