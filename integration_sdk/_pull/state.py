@@ -128,7 +128,7 @@ class PullState:
         return Unit(company_id, data_type, document, state, self.documents, latest)
 
     def is_done(self, unit: Unit, *, full: bool) -> bool:
-        """Whether another process has read *unit* to its end, all or *full*, after this run began."""
+        """Whether another process has read *unit*, or read it in *full*, since this run began."""
         since = unit.state.begun if full else unit.state.run
         return unit.state.done and since >= self.run
 

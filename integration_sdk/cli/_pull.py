@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, nullcontext, suppress
 from functools import partial
 from typing import Any, Final
 
@@ -15,7 +15,9 @@ from integration_sdk._pull.audit import audit as find
 from integration_sdk._pull.making import format_of, open_sink
 from integration_sdk._pull.pull import Pull
 from integration_sdk._pull.receipts import UnitReceipt
+from integration_sdk._store.store import Store
 from integration_sdk.cli._display import Bar, Board, say
+from integration_sdk.cli._journals import DEFAULT_SCOPE
 from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT
 from integration_sdk.cli._service import Service
 from integration_sdk.cli._signals import hearing_signals
@@ -31,6 +33,7 @@ async def pull(
     out: Console,
     err: Console,
     *,
+    store: Store | None,
     rate: float | None,
     as_json: bool,
     **options: Any,
@@ -41,8 +44,8 @@ async def pull(
         ConfigurationError: The job cannot work; nothing was written.
         IntegrationError: The service cannot be reached, or refuses the key.
     """
-    async with service.client(rate=rate) as client:
-        job = client.pull(data_types, **options)
+    async with service.client(rate=rate) as client, store or nullcontext():
+        job = client.pull(data_types, store=store, **options)
         board = Board(err)
         taking = asyncio.create_task(_take(job, out, as_json=as_json))
         with hearing_signals(taking.cancel, partial(_leave, board)), board.shown():
@@ -135,6 +138,17 @@ async def audit(
             say(out, unit + what)
             problems += bool(finding.problem)
     return SOME_DID_NOT if problems else 0
+
+
+def store_of(where: str | None, scope: str) -> Store | None:
+    """Return the store of ``--store`` and ``--scope``; None for the one beside what is written.
+
+    Raises:
+        ConfigurationError: A scope was given alone.
+    """
+    if where is None and scope != DEFAULT_SCOPE:
+        raise ConfigurationError("--scope needs --store")
+    return None if where is None else Store(where, scope)
 
 
 def listed(companies: str | None) -> list[str] | None:
