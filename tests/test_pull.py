@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from integration_sdk import Client, ConfigurationError, PaymentRequired, PullError, Store
@@ -22,6 +26,7 @@ from tests.pull_support import (
     rows_in,
     writing,
 )
+from tests.sandbox_support import until
 
 SMALL_PARTS = 100_000
 
@@ -125,6 +130,32 @@ async def test_no_change_is_missed_while_reading(place: Place) -> None:
         await assert_agrees(sandbox, place.to, after_deletions=True)
         await client.pull(["invoices"], **pull, full=True)
         await assert_agrees(sandbox, place.to)
+
+
+@pytest.mark.parametrize("format_", ["parquet", "ndjson"])
+async def test_the_newest_of_each_record(
+    sandbox: Sandbox, client: Client, tmp_path: Path, format_: Any
+) -> None:
+    """README's query over the parts of several runs has each record once, as it is now."""
+    out = tmp_path / "out"
+    company = sandbox.companies[0].id
+    invoices = sandbox.data_set(company, "invoices")
+    await client.pull(["invoices"], to=out, format=format_)
+    for number in range(3):
+        invoices.edit_at(number, {"note": f"edit {number}", "modifiedDate": now(), "new": number})
+        await client.pull(["invoices"], to=out, format=format_)
+
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    (query,) = re.findall(r"```sql\n(SELECT \* FROM read_parquet.*?)```", readme, re.DOTALL)
+    query = query.replace("'out/", f"'{out}/").replace("read_parquet", f"read_{format_}")
+    with duckdb.connect() as database:
+        rows = database.sql(
+            f"SELECT id, note, company FROM ({query}) WHERE company = '{company}'"  # noqa: S608
+        ).fetchall()
+
+    notes = {record["id"]: record["note"] for record in invoices}
+    assert {str(id_): note for id_, note, _ in rows} == notes
+    assert len(rows) == 300
 
 
 async def test_new_companies_join(sandbox: Sandbox, client: Client, tmp_path: Path) -> None:
@@ -266,6 +297,22 @@ async def test_leaving_the_loop_ends_the_run(
     await client.pull(["invoices", "items"], to=tmp_path)
     await assert_agrees(sandbox, tmp_path)
     await assert_agrees(sandbox, tmp_path, "items")
+
+
+async def test_cancelled_at_any_time(sandbox: Sandbox, client: Client, tmp_path: Path) -> None:
+    """The part that is being written is finished, nothing else is; the next run goes on."""
+    store = Store()
+    for requests in range(1, 13):
+        pull: dict[str, Any] = {"to": tmp_path / "out", "store": store, "part_bytes": 50_000}
+        answered = sandbox.served
+        running = asyncio.ensure_future(client.pull(["invoices"], **pull, full=True))
+        await until(lambda: sandbox.served >= answered + requests or running.done())  # noqa: B023
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+    await client.pull(["invoices"], **pull)
+    await assert_agrees(sandbox, tmp_path / "out")
 
 
 async def test_a_part_that_is_gone_is_missed(

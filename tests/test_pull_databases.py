@@ -181,7 +181,7 @@ async def test_a_frozen_process_changes_nothing(
     answered = sandbox.served
     sandbox.faults.add(holding(gate), route="GET /data/invoices", skip=3, times=1)
     pull: dict[str, Any] = {"to": url, "store": store, "companies": [company]}
-    frozen = asyncio.create_task(client.pull(["invoices"], **pull)._run_to_end())
+    frozen = asyncio.ensure_future(client.pull(["invoices"], **pull))
     await until(lambda: sandbox.served >= answered + 4)
 
     other = await client.pull(["invoices"], **pull)
