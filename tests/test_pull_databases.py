@@ -219,7 +219,8 @@ async def test_the_last_state_of_a_batch_counts(place: Place) -> None:
 
         assert receipt.units[0].read == 1_501
         rows = await rows_in(place.to, "invoices", company)
-        assert [row["note"] for row in rows if row["id"] == invoices.ids()[3]] == ["twice"]
+        edited = invoices.ids()[3]
+        assert [row["note"] for row in rows if row["id"] == edited] == ["twice"]
         assert len(rows) == 1_500
 
 
