@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import subprocess
+import sys
 from contextlib import AsyncExitStack
-from urllib.parse import urlsplit
 
 import pytest
 
-from integration_sdk import ConfigurationError, JournalError, Store, StoreUnavailable
+from integration_sdk import JournalError, Store, StoreUnavailable
 from tests.postgres import Server, fetch
 from tests.test_store_rates import times_of
 
@@ -78,38 +79,14 @@ async def test_a_refusal_that_one_process_meets_stops_all(url: str) -> None:
 # The database
 
 
-async def test_many_open_a_new_database_at_once(url: str) -> None:
-    """One makes the tables, the others wait for it."""
-    async with AsyncExitStack() as stack:
-        stores = [await stack.enter_async_context(Store(url)) for _ in range(8)]
-
-        await asyncio.gather(*(store.rate(per_second=1000).acquire() for store in stores))
-
-
-async def test_tables_of_a_newer_sdk_are_refused(postgres: Server, url: str) -> None:
-    """It is not guessed what they mean."""
-    async with Store(url) as store:
-        await store.rate(per_second=9).acquire()
-    await postgres.execute(
-        urlsplit(url).path[1:], "INSERT INTO integration_sdk.migrations VALUES (99)"
-    )
-
-    async with Store(url) as store:
-        with pytest.raises(JournalError, match="has schema 99, this SDK knows"):
-            await store.rate(per_second=9).acquire()
-
-
-async def test_a_database_that_is_away_is_waited_for_and_then_reported(postgres: Server) -> None:
-    """With the address, and without the password."""
-    loop = asyncio.get_running_loop()
-    begin = loop.time()
-    async with Store(f"postgresql://me:{SECRET}@127.0.0.1:9/none", patience=0.3) as away:
+async def test_a_database_that_is_away_is_reported_without_the_password() -> None:
+    """With the address."""
+    async with Store(f"postgresql://me:{SECRET}@127.0.0.1:9/none", patience=0.1) as away:
         with pytest.raises(
             StoreUnavailable, match=r"the store postgresql://me:\*\*\*@127.0.0.1:9"
         ) as seen:
             await away.rate(per_second=9).acquire()
 
-    assert loop.time() - begin >= 0.3
     assert SECRET not in f"{seen.value!r} {away!r} {pickle.dumps(seen.value)!r}"
 
 
@@ -136,23 +113,14 @@ async def test_a_password_that_is_wrong_is_no_absence(postgres: Server, url: str
             await store.rate(per_second=9).acquire()
 
 
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("postgresql://h/db", "postgresql://h/db"),
-        (f"postgresql://me:{SECRET}@h:5/db", "postgresql://me:***@h:5/db"),
-        (f"postgresql://h/db?password={SECRET}", "postgresql://***@h/db?***"),
-        (f"postgres://me:{SECRET}@a,b/db?sslmode=require", "postgres://me:***@a,b/db?***"),
-    ],
-)
-def test_a_password_is_never_shown(url: str, shown: str) -> None:
-    """Wherever it stands in the URL."""
-    assert repr(Store(url)) == f"Store('{shown}')"
-
-
-def test_without_asyncpg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_asyncpg_the_extra_is_named() -> None:
     """And what to install."""
-    monkeypatch.setattr("integration_sdk._store.postgres.asyncpg", None)
+    program = "import sys; sys.modules['asyncpg'] = None; import integration_sdk as sdk; "
+    store = "sdk.Store('postgresql://h/db')"
 
-    with pytest.raises(ConfigurationError, match=r"pip install 'integration-sdk\[postgres\]'"):
-        Store("postgresql://h/db")
+    done = subprocess.run(
+        [sys.executable, "-c", program + store], capture_output=True, text=True, check=False
+    )
+
+    assert "ConfigurationError: " in done.stderr
+    assert "pip install 'integration-sdk[postgres]'" in done.stderr
