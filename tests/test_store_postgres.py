@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import pickle
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
@@ -14,7 +16,7 @@ from typing import Any, cast
 import asyncpg
 import pytest
 
-from integration_sdk import SharedRate
+from integration_sdk import cli
 from integration_sdk._store.database import VERSION, migrate, migration
 from integration_sdk._store.row import (
     Evidence,
@@ -30,8 +32,10 @@ from integration_sdk._store.row import (
 from integration_sdk._store.rows import Document, Rows
 from integration_sdk._store.store import Store
 from integration_sdk.errors import ConfigurationError, JournalError, StoreUnavailable
-from tests.postgres import Line, Server
+from tests.postgres import Line, Server, in_database
+from tests.test_store_rates import times_of
 
+SECRET = "s3cret"
 LANE = Lane("acme", "connection", "invoices")
 EXPIRE = "UPDATE integration_sdk.workers SET until = '-infinity'"
 CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'integr%'"
@@ -460,10 +464,33 @@ async def test_a_refusal_is_no_absence(
     assert not isinstance(refused.value, StoreUnavailable)
 
 
+async def test_a_database_that_is_away_is_waited_for_and_then_reported() -> None:
+    """With the address, and without the password."""
+    async with Store(f"postgresql://me:{SECRET}@127.0.0.1:9/none", patience=0.3) as away:
+        with pytest.raises(
+            StoreUnavailable, match=r"the store postgresql://me:\*\*\*@127.0.0.1:9"
+        ) as seen:
+            await away.rate(per_second=9).acquire()
+    assert SECRET not in f"{seen.value!r} {away!r} {pickle.dumps(seen.value)!r}"
+
+
+async def test_a_database_that_comes_back_is_used_again(postgres: Server, url: str) -> None:
+    """It is stopped as a machine that fails, and started again: calls wait that long."""
+    async with Store(url, patience=120) as store:
+        rate = store.rate(per_second=100)
+        await rate.acquire()
+
+        await asyncio.to_thread(postgres.stop)
+        waiting = asyncio.ensure_future(times_of(rate, 3))
+        await asyncio.sleep(0.2)
+        was_waiting = not waiting.done()
+        await asyncio.to_thread(postgres.start)
+
+        assert len(await waiting) == 3
+    assert was_waiting
+
+
 # The URL
-
-
-SECRET = "s3cret"
 
 
 @pytest.mark.parametrize(
@@ -482,6 +509,20 @@ SECRET = "s3cret"
 def test_a_password_is_never_shown(url: str, shown: str) -> None:
     """Wherever it stands in the URL."""
     assert repr(Store(url)) == f"Store('{shown}')"
+
+
+def test_without_asyncpg_the_extra_is_named() -> None:
+    """And what to install."""
+    program = """
+import sys
+sys.modules["asyncpg"] = None
+from integration_sdk import Store
+Store("postgresql://h/db")
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert "pip install 'integration-sdk[postgres]'" in ended.stderr
 
 
 @pytest.mark.parametrize("special", ["#", "/", "?"])
@@ -561,6 +602,22 @@ async def test_what_the_command_prints_makes_the_same_tables(url: str) -> None:
         await awaited(rows.add([row(1)]))
 
 
+def test_the_command_makes_the_tables(postgres: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    """Or prints the SQL, or says in one line what is wrong."""
+    url = asyncio.run(postgres.new_database())
+
+    assert cli.main(["store", "migrate", url, "--schema", "books"]) == 0
+    assert cli.main(["store", "migrate", url, "--schema", "books"]) == 0
+    assert cli.main(["store", "migrate", url, "--print"]) == 0
+    printed = capsys.readouterr().out
+    assert cli.main(["store", "migrate", url, "--schema", "no name"]) == 2
+
+    tables = in_database(
+        url, "SELECT table_name FROM information_schema.tables WHERE table_schema = 'books'"
+    )
+    assert {table for (table,) in tables} == set(re.findall(r"CREATE TABLE (\w+)", printed))
+
+
 async def sql_script(url: str, script: str) -> None:
     db = await asyncpg.connect(url)
     await db.execute(script)
@@ -570,22 +627,52 @@ async def sql_script(url: str, script: str) -> None:
 # Limits of calls
 
 
+async def reserved(url: str) -> tuple[float, float]:
+    """Return how far ahead of the database's clock the next slot is, and when it is, in seconds."""
+    now = "extract(epoch FROM clock_timestamp())::float8"
+    (row,) = await sql(url, f"SELECT next_at - {now}, next_at FROM integration_sdk.rates")  # noqa: S608
+    return row[0], row[1]
+
+
 async def test_processes_keep_a_limit_together(url: str) -> None:
-    """Each has a store of its own; all of them together are as fast as the limit, no faster."""
-    stores = [Store(url) for _ in range(3)]
-    rates = [store.rate(per_second=100) for store in stores]
-    await rates[0].acquire()
-    loop, times = asyncio.get_running_loop(), list[float]()
+    """Each has a store of its own, and each call a slot that no other one has."""
+    async with Store(url) as a, Store(url) as b, Store(url) as c:
+        rates = [store.rate(per_second=100) for store in (a, b, c)]
+        await rates[0].acquire()
+        _, before = await reserved(url)
 
-    async def call(rate: SharedRate) -> None:
-        await rate.acquire()
-        times.append(loop.time())
+        await asyncio.gather(*(times_of(rate, 20) for rate in rates))
 
-    await asyncio.gather(*(call(rate) for rate in rates for _ in range(20)))
+        _, after = await reserved(url)
+    assert after - before >= 0.6 - 1e-6
 
-    for store in stores:
-        await store.aclose()
-    assert max(times) - min(times) >= 0.59 - 0.05
+
+async def test_a_burst_may_leave_at_once(url: str) -> None:
+    """As many as it allows, and the next one waits: here for a quarter of an hour."""
+    async with Store(url) as store:
+        rate = store.rate(per_second=0.001, burst=4)
+        await times_of(rate, 4)
+
+        ahead, _ = await reserved(url)
+    assert 500 < ahead <= 1000
+
+
+async def test_a_refusal_that_one_process_meets_stops_all(url: str) -> None:
+    """Until the time is over that the service has named."""
+    paused = "SELECT FROM integration_sdk.rates WHERE paused_until > 0"
+    after = "SELECT FROM integration_sdk.rates WHERE next_at >= paused_until + 0.01"
+    async with Store(url) as one, Store(url) as other:
+        met, hears = one.rate(per_second=100), other.rate(per_second=100)
+        await met.acquire()
+        met.paused(0.6)
+        while not await sql(url, paused):
+            pass  # it is on its way
+        was_before = not await sql(url, after)
+
+        await hears.acquire()
+
+        assert was_before
+        assert await sql(url, after)
 
 
 async def test_a_clock_that_steps_back_stops_no_calls(url: str) -> None:
@@ -665,24 +752,6 @@ async def test_a_document_is_changed_by_who_has_claimed_it(url: str) -> None:
         assert third is not None
         assert (third.version, third.body) == (2, b"new")
         assert third.token > second.token
-
-
-async def test_a_document_written_without_a_claim_has_its_version(url: str) -> None:
-    """Of two that write the same version, one is told."""
-    async with Store(url) as store:
-        documents = await store.documents(base_url="http://a")
-        written = await documents.write(Document("a/receipt"), b"1")
-        assert written == Document("a/receipt", 1, 0, b"1")
-        with pytest.raises(Stale):
-            await documents.write(Document("a/receipt"), b"2")
-        await documents.write(written, b"3")
-        await documents.claim("a/other")
-
-        assert await documents.read("a/") == [
-            Document("a/other"),
-            Document("a/receipt", 2, 0, b"3"),
-        ]
-        assert await documents.read("b") == []
 
 
 # Scopes

@@ -135,6 +135,11 @@ def _check_url(url: str) -> None:
         )
 
 
+def _check_schema(name: object) -> None:
+    if not re.fullmatch("[a-z_][a-z0-9_]{0,62}", str(name)):
+        raise ConfigurationError(f"schema must be a name of a-z, 0-9 and _, not {name!r}")
+
+
 @define(eq=False)
 class Connection:
     """One connection to a database, opened when it is needed, for one user at a time."""
@@ -163,12 +168,13 @@ class Connection:
                 except Exception as error:
                     if not is_away(error):
                         raise database.refusal(error) from error
-                    if loop.time() + wait >= until:
+                    left = until - loop.time()
+                    if left <= 0:
                         raise database.unavailable(error) from None
                 else:
                     database.waits = False
                     return answer
-                await asyncio.sleep(wait * (0.5 + 0.5 * random.random()))
+                await asyncio.sleep(min(left, wait * (0.5 + 0.5 * random.random())))
                 wait = min(wait * 2, LONGEST_WAIT)
         finally:
             word.cancel()
@@ -256,10 +262,7 @@ class Postgres:
                 "a store in PostgreSQL needs asyncpg: pip install 'integration-sdk[postgres]'"
             )
         _check_url(self.url)
-        if not re.fullmatch("[a-z_][a-z0-9_]{0,62}", str(self.schema)):
-            raise ConfigurationError(
-                f"schema must be a name of a-z, 0-9 and _, not {self.schema!r}"
-            )
+        _check_schema(self.schema)
         self.reads, self.writes, self.rates = (Connection(self) for _ in range(3))
 
     def __str__(self) -> str:
@@ -379,6 +382,7 @@ def _statements(version: int) -> str:
 
 def migration(schema: str) -> str:
     """Return the SQL that makes the tables in a new schema."""
+    _check_schema(schema)
     return f"CREATE SCHEMA {schema};\nSET search_path = {schema};{_statements(0)}"
 
 

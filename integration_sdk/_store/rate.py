@@ -160,7 +160,7 @@ class StoreRate:
             wait = await self._keeper.reserve(limit.name, count, limit.interval, limit.burst)
             now = _now()
             trip = now - began
-            if wait >= WORTH_A_WORD:
+            if wait >= WORTH_A_WORD * max(1.0, limit.interval):
                 logger.warning("calls wait %.0f s for the shared rate %r", wait, limit.name)
             for number in range(count):
                 if (slot := self._next_in_line()) is not None:

@@ -22,6 +22,8 @@ from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 from rich.console import Console
 
 from integration_sdk import __version__
+from integration_sdk._store.database import migrate as make_tables
+from integration_sdk._store.database import migration
 from integration_sdk.cli import _journals, _pushing
 from integration_sdk.cli._demo import DemoSettings, run_demo
 from integration_sdk.cli._display import Stderr, discard_unwritten, say, stdout
@@ -43,6 +45,8 @@ app = App(
 )
 _pushes = App(name="pushes", help="What the journal of `push` holds, and what is to become of it.")
 app.command(_pushes)
+_store = App(name="store", help="The database that many processes share as `Store(URL)`.")
+app.command(_store)
 
 
 _BY_ENVIRONMENT = Service()
@@ -404,3 +408,25 @@ def resolve(
         raise ConfigurationError("--bind is for one push, not for --all-absent")
     where, out = _journals.Journal(journal, scope), Console(file=stdout())
     asyncio.run(_journals.resolve(where, intent, out, decision=given[0], key=bind))
+
+
+@_store.command
+def migrate(url: str, *, schema: str = "integration_sdk", print_: Flag = False) -> None:
+    """Make the tables of a store in PostgreSQL, or bring them up to date. Does no harm twice.
+
+    For databases where the role of the program may make none itself. It needs USAGE of the
+    schema, and SELECT, INSERT, UPDATE and DELETE of all tables in it.
+
+    Parameters
+    ----------
+    url
+        postgresql://user:password@host/database, of a role that may make tables.
+    schema
+        Where the tables are, as in Store(schema=).
+    print_
+        Print the SQL that makes them, and leave the database as it is; the URL is not used.
+    """
+    if print_:
+        print(migration(schema))
+    else:
+        asyncio.run(make_tables(url, schema))
