@@ -15,6 +15,7 @@ from integration_sdk._push.coordinator import Coordinator
 from integration_sdk._push.poller import Poller
 from integration_sdk._store.memory import MemoryRows
 from integration_sdk._store.row import Row, State
+from integration_sdk._store.rows import Rows
 from integration_sdk._store.store import Store
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import JournalError
@@ -26,62 +27,107 @@ T = TypeVar("T")
 
 
 class Journal(Store):
-    """A store without a disk that keeps everything, and whose writes a test may hold up or refuse.
+    """A store without a disk that keeps everything, and that a test may hold up or break.
 
     Attributes:
+        kept: What is on record.
         before_write: Called with the rows of each write. It may raise; what it returns is awaited.
-        is_dead: Whether it answers nothing any more.
-        rows: What is on record.
+        unreadable: What every read raises.
     """
-
-    is_dead = False
 
     def __init__(self) -> None:
         super().__init__()
+        self.kept = MemoryRows(durable=True)
         self.before_write: Callable[[Sequence[Row]], Awaitable[None] | None] = lambda _: None
-        self.rows = _KeptRows(self)
+        self.unreadable: Exception | None = None
+        self._rows = _Lent(self)
 
-    async def lend(self, *, base_url: str | None = None, dialect: str = "") -> MemoryRows:
-        return self.rows
+    async def lend(self, *, base_url: str | None = None, dialect: str = "") -> Rows:
+        await super().lend(base_url=base_url, dialect=dialect)
+        await self.kept.release()
+        self._rows = _Lent(self)
+        return self._rows
+
+    async def recorded(self) -> list[Row]:
+        return await self.kept.rows()
+
+    def crash(self) -> None:
+        """Let whoever has the rows now be as a process that was killed: nothing more is written."""
+        self._rows.is_dead = True
 
 
-class _KeptRows(MemoryRows):
+class _Lent:
     """Rows whose writes go on when their caller is cancelled, as those of a file do."""
 
+    durable, shared = True, False
+
     def __init__(self, journal: Journal) -> None:
-        super().__init__(durable=True)
         self._journal = journal
+        self.is_dead = False
 
-    def add(self, rows: Sequence[Row]) -> Awaitable[list[Row]]:  # type: ignore[override]
-        return self._written(rows, lambda: MemoryRows.add(self, rows))
+    def add(self, rows: Sequence[Row]) -> Awaitable[list[Row]]:
+        return self._written(rows, lambda: self._journal.kept.add(rows))
 
-    def put(self, rows: Sequence[Row], add: Sequence[Row] = ()) -> Awaitable[None]:  # type: ignore[override]
-        return self._written([*rows, *add], lambda: MemoryRows.put(self, rows, add))
+    def put(self, rows: Sequence[Row], add: Sequence[Row] = ()) -> Awaitable[None]:
+        return self._written([*rows, *add], lambda: self._journal.kept.put(rows, add))
 
-    def decide(self, row: Row, add: Sequence[Row] = ()) -> Awaitable[None]:  # type: ignore[override]
+    def decide(self, row: Row, add: Sequence[Row] = ()) -> Awaitable[None]:
         return self.put([row], add)
-
-    async def rows(self, **which: Any) -> list[Row]:
-        self._check()
-        return await super().rows(**which)
-
-    async def owners(self, keys: Collection[str]) -> set[str]:
-        self._check()
-        return await super().owners(keys)
-
-    def _check(self) -> None:
-        if self._journal.is_dead:
-            raise JournalError("its process is dead")
 
     def _written(self, rows: Sequence[Row], write: Callable[[], T]) -> asyncio.Future[T]:
         async def commit() -> T:
-            self._check()
             held_up = self._journal.before_write(rows)
             if held_up is not None:
                 await held_up
+            self._check()
             return write()
 
         return asyncio.ensure_future(commit())
+
+    def _check(self) -> None:
+        if self.is_dead:
+            raise JournalError("the process is dead")
+
+    def _read(self) -> MemoryRows:
+        self._check()
+        if self._journal.unreadable is not None:
+            raise self._journal.unreadable
+        return self._journal.kept
+
+    async def take(self, company: str) -> list[Row] | None:
+        return await self._read().take(company)
+
+    async def rows(self, **conditions: Any) -> list[Row]:
+        return await self._read().rows(**conditions)
+
+    async def owners(self, keys: Collection[str]) -> set[str]:
+        return await self._read().owners(keys)
+
+    async def companies(self) -> list[str]:
+        return await self._read().companies()
+
+    def news(self) -> AsyncIterator[str]:
+        return self._journal.kept.news()
+
+    async def release(self) -> None:
+        pass
+
+
+async def leave_behind(journal: Journal | Path, *rows: Row) -> None:
+    """Put rows on record as a crash leaves them."""
+    async with journal if isinstance(journal, Store) else Store(journal) as store:
+        kept = await store.lend()
+        for row in rows:
+            added = kept.add([structs.replace(row, state=State.QUEUED, key=None)])
+            made = kept.put([structs.replace(row, version=row.version + 1)])
+            assert isinstance(added, Awaitable)
+            assert isinstance(made, Awaitable)
+            await asyncio.gather(added, made)
+
+
+async def on_record(journal: Journal | Path) -> list[Row]:
+    """Return all rows."""
+    return await (journal if isinstance(journal, Store) else Store(journal)).recorded()
 
 
 def poller(model: Model, **options: Any) -> Poller:
@@ -104,38 +150,6 @@ async def coordinator(model: Model, **options: Any) -> AsyncIterator[Coordinator
             yield pushes
     finally:
         await polls.aclose()
-
-
-async def die(journal: Journal, pushing: Sequence[asyncio.Future[Any]]) -> None:
-    """Stop everything of a coordinator without another word to its journal, as a kill does."""
-    journal.is_dead = True
-    doomed: set[asyncio.Future[Any]] = set(pushing)
-    while doomed:
-        for task in doomed:
-            task.cancel()
-        await asyncio.gather(*doomed, return_exceptions=True)
-        doomed = {*asyncio.all_tasks()} - {asyncio.current_task()}
-    journal.is_dead = False
-    await journal.rows.release()
-
-
-async def leave(path: Path, *rows: Row) -> None:
-    """Put rows on record as an earlier run has left them."""
-    async with Store(path) as store:
-        kept = await store.lend()
-        for row in rows:
-            for made in (
-                kept.add([structs.replace(row, state=State.QUEUED, key=None)]),
-                kept.put([structs.replace(row, version=row.version + 1)]),
-            ):
-                assert isinstance(made, Awaitable)
-                await made
-
-
-async def recorded(path: Path) -> list[Row]:
-    """Return what is on record."""
-    async with Store(path) as store:
-        return await store.recorded()
 
 
 def requests(count: int, **options: Any) -> list[PushRequest]:

@@ -14,12 +14,22 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter, defaultdict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from functools import partial
 from random import Random
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from attrs import Factory, define, field, frozen
@@ -85,10 +95,8 @@ class Process:
         if self.frozen:
             self.deferred.append((handle[0], callback, args, context))
             return
-        try:
+        with suppress(Crash):
             callback(*args)
-        except Crash:
-            pass
 
     def freeze(self) -> None:
         self.frozen, self.quiet_since = True, self.history.now()
@@ -148,7 +156,9 @@ class Loop(VirtualTimeLoop):
                 context.run(OWNER.set, own)
         return None if own is WORLD else own
 
-    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Any:
+    def call_soon(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
         own = self._owner(context)
         if own is None:
             return super().call_soon(callback, *args, context=context)
@@ -158,7 +168,9 @@ class Loop(VirtualTimeLoop):
         handle.append(made)
         return made
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
         own = self._owner(context)
         if own is None:
             return super().call_at(when, callback, *args, context=context)
@@ -245,7 +257,11 @@ class Weather:
     def roll(cls, dice: Random, owners: int = 1) -> Weather:
         steps = dice.random() < 0.3
         shared = owners > 1
+        odd: dict[str, Any] = dice.choice(
+            [*[{}] * 7, {"omits": 0.1}, {"repeats": 0.05}, {"shuffles": 0.3}]
+        )
         return cls(
+            **odd,
             owners=owners,
             lag=dice.choice([0.0, 0.0, 5.0, 40.0]),
             echo=dice.choice(["full", "full", "single", "none", "rewritten"]),
@@ -366,7 +382,9 @@ def _stale(service: Service, push: Push | None, sent: Sent) -> Reply:
     return _answer(service, 200, json.dumps(shown).encode())
 
 
-def _status(*statuses: int, body: bytes = b"", **headers: str) -> Callable[..., Reply]:
+def _status(
+    *statuses: int, body: bytes = b"", headers: Mapping[str, str] = MappingProxyType({})
+) -> Callable[[Service, Push | None, Sent], Reply]:
     return lambda service, push, sent: _answer(
         service, service.dice.choice(statuses), body, **headers
     )
@@ -379,7 +397,7 @@ TROUBLES = (
     Fate("proxy's 4xx", 0.5, _status(400, 404, 413, 429, 503)),
     Fate("500", 0.5, _status(500, body=ERROR_BODY)),
     Fate("gateway", 0.5, _status(502, 504)),
-    Fate("maintenance", 0.5, _status(503, **{"Retry-After": "60"})),
+    Fate("maintenance", 0.5, _status(503, headers={"Retry-After": "60"})),
     Fate("408", 0.5, _status(408, body=ERROR_BODY)),
     Fate("redirect", 0.5, _status(302, 307)),
     Fate("lost answer", 1.0, _lost),
@@ -674,7 +692,7 @@ class Journal:
         row = self.sending.pop(asyncio.current_task(), None)
         if row is None or self.unsent.pop((row.id, row.attempts), None) is None:
             self.history.violations.append(f"sent without a row of its own: {row}")
-            lane = Lane(*request.path.strip("/").split("/")[1::2][:2], "invoices")
+            lane = Lane._make(request.path.strip("/").split("/")[1::2][:3])
             row = row or Row(id=f"unknown-{len(self.sent)}", lane=lane)
         now = self.history.now()
         self.sent.append((row.id, row.attempts, now))
@@ -827,9 +845,8 @@ class Server:
         before = self.leases.get(company, Lease(0, None))
         if before.holder is client.process and client.tokens.get(company) == before.token:
             return None
-        if before.holder is not None and before.holder is not client.process:
-            if before.holder.beats(self.history.now()):
-                return False
+        if before.holder is not client.process and not self.is_free(company):
+            return False
         self.leases[company] = Lease(before.token + 1, client.process)
         client.tokens[company] = before.token + 1
         return True
@@ -843,7 +860,7 @@ class Server:
             for company in companies:
                 client.unheard[company] = None
                 if notify and dice.random() >= self.history.weather.unheard:
-                    self.history.at(dice.random() * 0.1, lambda c=client, n=company: c.told(n))
+                    self.history.at(dice.random() * 0.1, partial(client.told, company))
 
     def is_free(self, company: str) -> bool:
         holder = self.leases.get(company, Lease(0, None)).holder
@@ -989,7 +1006,7 @@ class SharedRows:
         while not self._told:
             self._waiter = asyncio.get_running_loop().create_future()
             try:
-                async with asyncio.timeout(7.0):
+                async with asyncio.timeout(25.0 if self.process.history.calm else 7.0):
                     await self._waiter
             except TimeoutError:
                 pass

@@ -27,6 +27,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from random import Random
@@ -44,7 +45,7 @@ from integration_sdk._push.open_pushes import Follower
 from integration_sdk._push.poller import Poller
 from integration_sdk._push.push import Push as Handle
 from integration_sdk._store.memory import MemoryRows
-from integration_sdk._store.row import SETTLED, Row, State
+from integration_sdk._store.row import SETTLED, Lane, Row, State
 from integration_sdk._store.store import Store
 from integration_sdk.errors import (
     AccountExpired,
@@ -139,7 +140,8 @@ class StubPoller:
                 except IntegrationError:
                     continue
                 operation = answers.read_full(answer.body)
-                if operation.is_final and self._open.pop(key, None):
+                if operation.is_final and key in self._open:
+                    del self._open[key]
                     follower.ended(key, operation)
             for company in {company for company, _ in self._open.values()}:
                 for listener in tuple(self.listeners):
@@ -169,7 +171,7 @@ class RequestContext:
         stub = StubPoller(line, dialect)
         poller: Any = stub if not weather.polls else Poller(line.send, dialect, chance=dice.random)
         coordinator = Coordinator(
-            line,  # type: ignore[arg-type]  # its slots are this world's
+            line,
             poller,
             dialect,
             journal=LentStore(history.rows_for(self.process)),
@@ -187,14 +189,17 @@ class RequestContext:
                 self._submit_all()
                 self._start(self._decide())
                 await self.leaving.wait()
-                if not history.calm and dice.random() < 0.3:
-                    raise InterruptedError
+                self._may_fail()
         except (JournalError, InterruptedError):
-            pass
+            history.note(self.process.name, "leaves its block by an error")
         finally:
             await poller.aclose()
         self._look_after_the_block()
         history.left(self.process)
+
+    def _may_fail(self) -> None:
+        if not self.history.calm and self.history.dice.random() < 0.3:
+            raise InterruptedError
 
     def _start(self, work: Any) -> None:
         task = asyncio.create_task(work)
@@ -202,9 +207,9 @@ class RequestContext:
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        if not task.cancelled() and (error := task.exception()):
-            if not isinstance(error, Crash):
-                self.history.violations.append(f"foreign error: {error!r}")
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, Crash):
+            self.history.violations.append(f"foreign error: {error!r}")
 
     def _submit_all(self) -> None:
         history, dice = self.history, self.history.dice
@@ -279,16 +284,21 @@ class RequestContext:
             self.leaving.set()
         if isinstance(error, PushingStopped):
             self._broke(error)
-        if outcome.status in ENDED:
-            assert outcome.operation is not None
-            push = history.service.by_key.get(outcome.operation.key)
-            row = history.journal.rows.get(push.of or "") if push else None
-            if row is None or row.reference != outcome.request.reference:
-                if not history.weather.fileless or intent != (push and push.of):
-                    history.violations.append(f"wrong link: {intent} as it was told")
+        if outcome.status in ENDED and not self._is_own(outcome, intent):
+            history.violations.append(f"wrong link: {intent} as it was told")
         if outcome.status is OutcomeStatus.REJECTED and intent is not None:
             history.rejected.append((intent, history.now()))
         history.told[str(outcome.status)] += 1
+
+    def _is_own(self, outcome: PushOutcome, intent: str | None) -> bool:
+        """Whether what the caller was told of is the push of his own record."""
+        history, operation = self.history, outcome.operation
+        push = history.service.by_key.get(operation.key) if operation else None
+        if push is None or push.of is None:
+            return False
+        row = history.journal.rows.get(push.of)
+        named = row is not None and row.reference == outcome.request.reference
+        return named or (history.weather.fileless and intent in {None, push.of})
 
     async def _decide(self) -> None:
         """Decide now and then about what is in doubt."""
@@ -360,6 +370,7 @@ class History:
     rejected: list[tuple[str, float]] = Factory(list)
     violations: list[str] = Factory(list)
     story: list[tuple[Any, ...]] = Factory(list)
+    _strangers: list[tuple[float, Lane]] = Factory(list)
 
     def __attrs_post_init__(self) -> None:
         self.dice = dice = Random(self.seed)
@@ -402,15 +413,11 @@ class History:
             (dice.random() * 120, self._foreign_lane()) for _ in range(weather.strangers)
         ]
 
-    _strangers: list[tuple[float, Any]] = Factory(list)
-
-    def _lane(self) -> Any:
-        from integration_sdk._store.row import Lane
-
+    def _lane(self) -> Lane:
         request = self.dice.choice(self.records)
         return Lane(request.company_id, request.connection_id, request.data_type)
 
-    def _foreign_lane(self) -> Any:
+    def _foreign_lane(self) -> Lane:
         lane = self._lane()
         lanes = [lane._replace(connection_id="shop"), lane._replace(data_type="customers")]
         return self.dice.choice(lanes if self.weather.exclusive else [*lanes, lane, lane])
@@ -557,10 +564,8 @@ class History:
             for task in process.tasks:
                 if not task.done():
                     task._log_destroy_pending = False  # type: ignore[attr-defined]
-                    try:
-                        task.get_coro().close()  # type: ignore[union-attr]
-                    except BaseException:  # noqa: S110  # of a dead process
-                        pass
+                    with suppress(BaseException):  # of a dead process
+                        task.get_coro().close()
         self.loop.set_exception_handler(lambda *_: None)
         self.loop.close()
 
@@ -577,15 +582,16 @@ class History:
                 yield f"wrong link: {row.id}"
             if row.state not in {*SETTLED, State.DOUBT, State.CLOSED}:
                 yield f"unexamined: {row.id} is {row.state}"
+        yield from self._losses()
+
+    def _losses(self) -> Iterator[str]:
+        rows = self.journal.rows
         for push in self.service.pushes:
-            if push.of is None:
-                continue
-            row = rows.get(push.of)
-            if row is None or not _accounts_for(row, push):
-                yield f"silent loss: {push.of} ({row.state if row else 'no row'})"
-            for intent, at in self.rejected:
-                if intent == push.of and push.sent_at <= at:
-                    yield f"told that it does not exist: {push.of}"
+            owner = rows.get(push.of or "")
+            if push.of is not None and not (owner and _accounts_for(owner, push)):
+                yield f"silent loss: {push.of} ({owner.state if owner else 'no row'})"
+            if any(intent == push.of and push.sent_at <= at for intent, at in self.rejected):
+                yield f"told that it does not exist: {push.of}"
         if not self.weather.fileless:
             taken = {row.reference for row in rows.values()}
             for request in self.records:
@@ -598,7 +604,7 @@ class History:
         by_reference = Counter[str]()
         for row, times in made.items():
             known = self.journal.rows.get(row)
-            by_reference[(known and known.reference) or row] += times
+            by_reference[(known.reference if known else None) or row] += times
         for reference, times in by_reference.items():
             if times > 1 + self.journal.allowed[reference]:
                 yield f"double send: {reference} {times}"
@@ -714,6 +720,9 @@ def main() -> None:
     parser.add_argument("--stop-at", help="end with the first violation that begins so")
     parser.add_argument("--weather", type=json.loads, default={}, help="overrides, as JSON")
     options = parser.parse_args()
+    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of a set is part of a history
+        again = [sys.executable, "-m", "tests.simulator", *sys.argv[1:]]
+        os.execve(sys.executable, again, {**os.environ, "PYTHONHASHSEED": "0"})  # noqa: S606
     began = time.perf_counter()
     seeds = range(options.first_seed, options.first_seed + options.histories)
     if options.jobs == 1:

@@ -28,7 +28,7 @@ from integration_sdk.errors import (
 )
 from integration_sdk.models import OutcomeStatus, PushRequest
 from tests.push_model import Model, error, request
-from tests.push_support import Journal, collect, coordinator, leave, recorded, requests
+from tests.push_support import Journal, collect, coordinator, leave_behind, on_record, requests
 
 LANE = Lane("company-0", "connection-0", "invoices")
 ABSENT = Finding(Verdict.ABSENT)
@@ -148,7 +148,7 @@ async def test_what_never_arrived_is_sent_once_more(tmp_path: Path, durable: boo
     assert told.count("doubted") == 1
     assert told.count("sent") == 1
     if durable:
-        first, second = sorted(await recorded(path), key=lambda row: row.parent is not None)
+        first, second = sorted(await on_record(path), key=lambda row: row.parent is not None)
         assert (first.state, first.decision) == (State.CLOSED, "resend")
         assert (second.state, second.parent, second.key) == (State.FINAL, first.id, outcome.key)
 
@@ -286,7 +286,7 @@ async def test_a_crash_leaves_the_same_to_do(tmp_path: Path, state: State, arriv
     """Wherever the run before ended: sent again if the lists show nothing now either."""
     path, model = tmp_path / "pushes.db", Model(lambda _: 0.0)
     snapshot = Snapshot(frozenset(), id="before")
-    await leave(path, structs.replace(absent(), state=state, snapshot=snapshot, attempts=1))
+    await leave_behind(path, structs.replace(absent(), state=state, snapshot=snapshot, attempts=1))
     if arrived:
         model.add(*LANE, {"number": 1})
     async with coordinator(model, journal=path, in_doubt="resend") as pushes:

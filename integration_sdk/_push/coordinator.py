@@ -433,20 +433,24 @@ class Coordinator:
         push = self._again(row)
         d.handles.enter(push)  # so that whoever leaves the block waits for it
         try:
-            if bind is not None:
-                return await self._bind(row, bind, push)
-            if decision == "resend":
-                return await self._resend(row, push)
-            await self._decide(after(row, Event.ABANDONED, decision="abandon"))
-        except Stale:
-            await d.restart(intent)
-            raise ConfigurationError(
-                f"Intent {intent} was decided or found meanwhile: only what is in doubt can be "
-                "decided."
-            ) from None
+            while True:
+                try:
+                    return await self._carry_out(row, decision, bind, push)
+                except Stale:  # a search has changed it, or somebody else has decided
+                    await d.restart(intent)
+                    row = await self._in_doubt(intent)
         finally:
             if push.intent is None:
                 d.handles.forget(push)
+
+    async def _carry_out(
+        self, row: Row, decision: str | None, bind: str | None, push: Push
+    ) -> Push | None:
+        if bind is not None:
+            return await self._bind(row, bind, push)
+        if decision == "resend":
+            return await self._resend(row, push)
+        await self._decide(after(row, Event.ABANDONED, decision="abandon"))
         return None
 
     async def _in_doubt(self, intent: str) -> Row:

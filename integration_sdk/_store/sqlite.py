@@ -165,8 +165,11 @@ class SqliteFile:
 
     def _opened(self) -> sqlite3.Connection:
         is_new = not self._path.stat().st_size
-        if not is_new:  # read-only, so that a damaged file stays as it is
-            with closing(_reading(self._path)) as db:
+        if not is_new:
+            # Read-only, so that a damaged file stays as it is; unless its making was cut short,
+            # after which only a writer can take back what was half done.
+            half_made = self._path.with_name(self._path.name + "-journal").exists()
+            with closing(_reading(self._path, "rw" if half_made else "ro")) as db:
                 is_new = _is_blank(db)
         db = _connect(self._path, "rw")
         try:
@@ -317,24 +320,44 @@ def read(db: sqlite3.Connection, scope: str, which: str, *values: object) -> lis
 def read_file(path: Path, scope: str) -> list[Row]:
     """Return the rows of a file as of one moment, also while a program has it open.
 
+    Leaves nothing beside a file that nobody has open.
+
     Raises:
         JournalError: It is somebody else's, not a store, damaged, or not readable.
     """
     try:
         place.refuse_others(path)
-        if not path.stat().st_size:
-            return []
-        with closing(_reading(path)) as db:
-            return [] if _is_blank(db) else read(db, scope, "TRUE")
+        while True:
+            before = is_open, size, _ = _looks(path)
+            try:
+                rows = _read_once(path, scope, is_open=is_open) if size else []
+            except (*_UNREADABLE, JournalError):
+                if is_open or _looks(path) == before:
+                    raise
+            else:
+                if is_open or _looks(path) == before:
+                    return rows
     except OSError as error:
         raise JournalError(f"The journal {path} cannot be read: {error}.") from error
     except _UNREADABLE as error:
         raise _unreadable(path, error) from error
 
 
-def _reading(path: Path) -> sqlite3.Connection:
+def _read_once(path: Path, scope: str, *, is_open: bool) -> list[Row]:
+    # SQLite makes a log beside a file that has none, unless nobody can be writing.
+    with closing(_reading(path, "ro" if is_open else "ro&immutable=1")) as db:
+        return [] if _is_blank(db) else read(db, scope, "TRUE")
+
+
+def _looks(path: Path) -> tuple[bool, int, int]:
+    """Return whether a program has a file open, its size, and when it was changed."""
+    file = path.stat()
+    return path.with_name(path.name + "-wal").exists(), file.st_size, file.st_mtime_ns
+
+
+def _reading(path: Path, mode: str = "ro") -> sqlite3.Connection:
     """Return a read-only connection to a file that is found to be whole."""
-    db = _connect(path, "ro")
+    db = _connect(path, mode)
     try:
         db.execute("BEGIN")
         _check(path, db)
