@@ -106,11 +106,10 @@ class MemoryRows:
                 if row.key in claimed or self._is_owned(row.key):
                     raise key_claimed(row.key)
                 claimed.add(row.key)
-        freed = {row.reference for row in rows if row.is_superseded}
+        freed = {None, *(row.id for row in rows if row.is_superseded)}
         for row in add:
-            if row.id in self._rows or (
-                row.reference in self._references and row.reference not in freed
-            ):
+            holder = None if row.reference is None else self._references.get(row.reference)
+            if row.id in self._rows or holder not in freed:
                 raise stale(row)
         for row in (*rows, *add):
             self._set(row)
