@@ -31,6 +31,7 @@ from integration_sdk.sandbox._schemas import (
     ZERO,
     Shape,
     filled,
+    list_name,
     option_name,
 )
 
@@ -39,19 +40,12 @@ FIRST_DAY = date(2021, 1, 1)
 CUSTOMERS = 200
 SUPPLIERS = 80
 TRANSACTIONS = 250
-COUNTS: Mapping[str, int] = {
-    "customers": CUSTOMERS,
-    "suppliers": SUPPLIERS,
-    "accounts": 40,
-    "items": 60,
-    "bills": 400,
-    "payments": 300,
-    "creditNotes": 50,
-    "journalEntries": 120,
-    "directCosts": 90,
-    "bankAccounts": 3,
-}
-"""How many records of each kind there are; how many invoices is a setting."""
+BANK_ACCOUNTS = 3
+_COUNTS = {"customers": CUSTOMERS, "suppliers": SUPPLIERS, "bills": 400, "payments": 300}
+_OTHERS = 60
+"""How many records there are of a type that `_COUNTS` does not name; invoices are a setting."""
+KINDS = tuple(map(list_name, DATA_TYPES))
+"""The data lists of a company, as their paths name them."""
 
 # ---------------------------------------------------------------------- invented names
 
@@ -187,7 +181,7 @@ class Books:
     def __init__(self, seed: int, scope: str, invoices: int) -> None:
         self._seed, self._scope = seed, scope
         self._invoices = invoices
-        self._ids = {kind: Ids(seed, scope, kind) for kind in ("invoices", *COUNTS)}
+        self._ids = {kind: Ids(seed, scope, kind) for kind in (*KINDS, "bankAccounts")}
         self._data_sets: dict[tuple[str, int], DataSet] = {}
 
     def bank_account(self, identifier: str) -> int | None:
@@ -197,8 +191,8 @@ class Books:
     def data_set(self, kind: str, account: int = 0) -> DataSet:
         """Return the records of *kind*, with all changes made to them.
 
-        *kind* is ``invoices``, one of `COUNTS`, or ``bankTransactions``: those of the *account*-th
-        bank account.
+        *kind* is one of `KINDS`, ``bankAccounts``, or ``bankTransactions``: those of the
+        *account*-th bank account.
         """
         key = kind, account
         if key not in self._data_sets:
@@ -211,8 +205,10 @@ class Books:
         if kind == "bankTransactions":
             ids = Ids(self._seed, self._scope, f"{kind}/{account}")
             return _Few(ids, TRANSACTIONS, partial(self._bank_transaction, account))
-        make = self._bank_account if kind == "bankAccounts" else partial(self._record, kind)
-        return _Few(self._ids[kind], COUNTS[kind], make)
+        if kind == "bankAccounts":
+            return _Few(self._ids[kind], BANK_ACCOUNTS, self._bank_account)
+        count = _COUNTS.get(kind, _OTHERS)
+        return _Few(self._ids[kind], count, partial(self._record, kind))
 
     def chance(self, *what: object) -> random.Random:
         """Return a random source that depends only on seed, scope and *what*."""
