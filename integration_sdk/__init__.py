@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from integration_sdk import errors as errors
     from integration_sdk._client import Client as Client
-    from integration_sdk._connections import Connection as Connection
     from integration_sdk._http import CallInfo as CallInfo
     from integration_sdk._http import SessionStats as SessionStats
     from integration_sdk._http import SharedRate as SharedRate
@@ -28,25 +27,25 @@ if TYPE_CHECKING:
     from integration_sdk._list.drift import ListProgress as ListProgress
     from integration_sdk._list.drift import ListReport as ListReport
     from integration_sdk._list.pager import Checkpoint as Checkpoint
-    from integration_sdk._list.pager import ListOptions as ListOptions
     from integration_sdk._list.pager import ListPage as ListPage
     from integration_sdk._list.pager import Pager as Pager
-    from integration_sdk._lists import BankAccounts as BankAccounts
-    from integration_sdk._lists import Listing as Listing
     from integration_sdk._options.check import Problem as Problem
     from integration_sdk._options.check import ProblemCode as ProblemCode
     from integration_sdk._options.check import PushOptions as PushOptions
     from integration_sdk._options.check import Severity as Severity
-    from integration_sdk._options.form import ControlKind as ControlKind
-    from integration_sdk._options.form import FormControl as FormControl
+    from integration_sdk._options.render import ControlKind as ControlKind
+    from integration_sdk._options.render import FormControl as FormControl
     from integration_sdk._push.bulk import PushRun as PushRun
     from integration_sdk._push.coordinator import Coordinator as Coordinator
     from integration_sdk._push.options import CoordinatorOptions as CoordinatorOptions
     from integration_sdk._push.progress import PushProgress as PushProgress
     from integration_sdk._push.push import Push as Push
     from integration_sdk._push.push import PushEvent as PushEvent
+    from integration_sdk._resources import BankAccounts as BankAccounts
     from integration_sdk._resources import Companies as Companies
     from integration_sdk._resources import Company as Company
+    from integration_sdk._resources import Connection as Connection
+    from integration_sdk._resources import Listing as Listing
     from integration_sdk._resources import Profile as Profile
     from integration_sdk._resources import Pushes as Pushes
     from integration_sdk._store.store import Store as Store
@@ -114,16 +113,14 @@ _HOMES = {
     name: f"{__name__}.{home}"
     for home, names in {
         "_client": "Client",
-        "_connections": "Connection",
         "_push.bulk": "PushRun",
         "_push.coordinator": "Coordinator",
         "_push.options": "CoordinatorOptions",
         "_push.push": "Push PushEvent",
-        "_lists": "BankAccounts Listing",
-        "_list.pager": "Checkpoint ListOptions ListPage Pager",
-        "_resources": "Companies Company Profile Pushes",
+        "_list.pager": "Checkpoint ListPage Pager",
+        "_resources": "BankAccounts Companies Company Connection Listing Profile Pushes",
         "_store.store": "Store",
-        "_options.form": "ControlKind FormControl",
+        "_options.render": "ControlKind FormControl",
         "_options.check": "Problem ProblemCode PushOptions Severity",
         "_list.drift": "Drift ListProgress ListReport",
         "_push.progress": "PushProgress",

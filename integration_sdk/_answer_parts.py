@@ -6,9 +6,9 @@ a program that only reads lists does not load the rest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from attrs import Factory, field, frozen
 
@@ -34,7 +34,7 @@ class Links:
 
 @frozen(kw_only=True)
 class Page(Generic[T_co]):
-    """One page of a list.
+    """One page of a list: a sequence of its items.
 
     Attributes:
         results: Up to ``page_size`` items, in the service's order.
@@ -53,6 +53,19 @@ class Page(Generic[T_co]):
     total_results: int
     links: Links = field(default=Links(), repr=False)
     extra: Extra = field(factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __iter__(self) -> Iterator[T_co]:
+        return iter(self.results)
+
+    @overload
+    def __getitem__(self, index: int) -> T_co: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T_co]: ...
+    def __getitem__(self, index: int | slice) -> T_co | Sequence[T_co]:
+        return self.results[index]
 
     @property
     def total_pages(self) -> int:

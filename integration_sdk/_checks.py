@@ -7,9 +7,44 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import TypeGuard
+from collections.abc import Callable, Collection, Iterable
+from functools import wraps
+from inspect import signature
+from typing import ParamSpec, TypeGuard, TypeVar
 
 from integration_sdk.errors import ConfigurationError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def suggests(function: Callable[P, R]) -> Callable[P, R]:
+    """Make *function* say which argument was probably meant, if it has none of a name."""
+
+    @wraps(function)
+    def call(*args: P.args, **options: P.kwargs) -> R:
+        try:
+            return function(*args, **options)
+        except TypeError:
+            known = list(signature(function).parameters)[1:]
+            refuse_unknown(
+                function.__qualname__.removesuffix(".__init__").rpartition(".")[2], options, known
+            )
+            raise
+
+    return call
+
+
+def refuse_unknown(call: str, options: Iterable[str], known: Collection[str]) -> None:
+    """Raise TypeError if one of *options* is not *known*, and say which was probably meant."""
+    from difflib import get_close_matches  # noqa: PLC0415 - for mistakes only
+
+    for name in options:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            meant = f"; did you mean {near[0]!r}?" if near else ""
+            has = ", ".join(sorted(known))
+            raise TypeError(f"{call}() has no option {name!r}{meant} (it has {has})") from None
 
 
 def whole_number(name: str, value: object, low: int, high: int) -> int:

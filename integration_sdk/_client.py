@@ -9,7 +9,7 @@ from copy import copy
 from inspect import iscoroutinefunction
 from ssl import SSLContext
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, Unpack
 
 import aiohttp
 from attrs import evolve
@@ -18,8 +18,7 @@ from yarl import URL
 import integration_sdk
 from integration_sdk import _checks
 from integration_sdk._answer_parts import Quota
-from integration_sdk._connections import Check, refuse_wrong, wants_check
-from integration_sdk._context import Caller, refuse_unknown
+from integration_sdk._context import RequestContext
 from integration_sdk._http import (
     ApiKeySource,
     CallInfo,
@@ -31,7 +30,14 @@ from integration_sdk._http import (
     hide,
     requests,
 )
-from integration_sdk._resources import Companies, Company, Profile
+from integration_sdk._resources import (
+    Check,
+    Companies,
+    Company,
+    Profile,
+    refuse_wrong,
+    wants_check,
+)
 from integration_sdk._shared_poller import SharedPoller
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
@@ -106,6 +112,7 @@ class Client:
 
     _is_derived = False
 
+    @_checks.suggests
     def __init__(
         self,
         api_key: ApiKeySource | None = None,
@@ -151,7 +158,7 @@ class Client:
         if iscoroutinefunction(on_call):
             raise ConfigurationError("on_call must be a plain function; it is not awaited")
         dialect = dialect or Dialect.document()
-        self._caller = Caller(
+        self._context = RequestContext(
             dialect=dialect,
             session=Session(
                 api_key=api_key,
@@ -171,12 +178,19 @@ class Client:
             exact=numbers == "decimal",
         )
         self._retry = retry
-        self._polling = SharedPoller(self._caller, notified)
+        self._polling = SharedPoller(self._context, notified)
 
     def __repr__(self) -> str:
-        caller = getattr(self, "_caller", None)  # None while __init__ raises
+        caller = getattr(self, "_context", None)  # None while __init__ raises
         where = f"{caller.session.base_url}, dialect {caller.dialect.name}" if caller else "nothing"
         return f"<Client of {where}>"
+
+    if not TYPE_CHECKING:  # type checkers know by themselves
+
+        def __enter__(self) -> NoReturn:
+            raise TypeError("a Client is asynchronous: write 'async with Client(...) as client'")
+
+        __exit__ = __enter__
 
     async def __aenter__(self) -> Self:
         return self
@@ -201,21 +215,21 @@ class Client:
         try:
             await self._polling.aclose()
         except BaseException:  # cancelled, so there is no time to drain
-            await self._caller.session.aclose()
+            await self._context.session.aclose()
             raise
-        await self._caller.session.aclose(drain=drain)
+        await self._context.session.aclose(drain=drain)
 
     # Resources
 
     @property
     def dialect(self) -> Dialect:
         """The version of the service that this client is for."""
-        return self._caller.dialect
+        return self._context.dialect
 
     @property
     def companies(self) -> Companies:
         """All companies of the account."""
-        return Companies(self._caller, "companies.list", {})
+        return Companies(self._context, "companies.list")
 
     def company(self, company_id: str) -> Company:
         """One company: its data, connections and pushes. Sends no request.
@@ -223,12 +237,12 @@ class Client:
         Raises:
             ConfigurationError: The id is empty, or has characters that an id cannot have.
         """
-        return Company(self._caller, company_id)
+        return Company(self._context, company_id)
 
     @property
     def profile(self) -> Profile:
         """Settings of the account."""
-        return Profile(self._caller)
+        return Profile(self._context)
 
     # Pushes
 
@@ -302,17 +316,17 @@ class Client:
         """
         from integration_sdk._push import coordinator  # noqa: PLC0415 - for pushes only
 
-        refuse_unknown("coordinator", options, {"check", *coordinator.OPTIONS})
+        _checks.refuse_unknown("coordinator", options, {"check", *coordinator.OPTIONS})
         # If the client was given no retry=, the coordinator uses its own default.
         given: dict[str, Any] = {}
         if self._retry is not _NOT_GIVEN:
-            given["retry"] = self._caller.settings.retry
+            given["retry"] = self._context.settings.retry
         return coordinator.Coordinator(
-            self._caller,
+            self._context,
             self._polling.poller,
             self.dialect,
-            base_url=self._caller.session.base_url,
-            refusals=self._caller.session,
+            base_url=self._context.session.base_url,
+            refusals=self._context.session,
             check=self._check if wants_check(check) else None,
             **given,
             **options,
@@ -347,7 +361,7 @@ class Client:
             ApiError: The service answered with an error.
         """
         request = requests.custom(method, path, params=params, json=json)
-        return await self._caller.json(requests.with_replacement(self.dialect, request))
+        return await self._context.json(requests.with_replacement(self.dialect, request))
 
     def with_options(
         self,
@@ -383,22 +397,22 @@ class Client:
         other._is_derived = True
         if "retry" in changes:
             changes["retry"], other._retry = _policy(retry), retry
-        settings = evolve(self._caller.settings, **changes)
-        other._caller = evolve(self._caller, settings=settings)
+        settings = evolve(self._context.settings, **changes)
+        other._context = evolve(self._context, settings=settings)
         return other
 
     def calls(self) -> AbstractContextManager[list[CallInfo]]:
         """Collect a `CallInfo` for each call made inside the ``with`` block, in a list."""
-        return self._caller.session.calls()
+        return self._context.session.calls()
 
     def stats(self) -> SessionStats:
         """Return counts since the client was created, and its current state."""
-        return self._caller.session.stats()
+        return self._context.session.stats()
 
     @property
     def quota(self) -> Quota | None:
         """The account's rate limits, as the service last reported them; None until it does."""
-        return self._caller.session.quota
+        return self._context.session.quota
 
 
 def _policy(retry: RetryPolicy | None) -> RetryPolicy:

@@ -1,27 +1,26 @@
-"""Makes calls with the session, settings and dialect of a client."""
+"""What a client's resources share: its session, settings, dialect, and what it remembers."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Literal
+from weakref import WeakValueDictionary
 
-from attrs import Factory, frozen
+from attrs import Factory, define, frozen
 
 from integration_sdk._http import CallOptions, Session, Slot, requests, responses
-from integration_sdk._http.requests import DEFAULT_PAGE_SIZE, Request
+from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._list.changes import MODIFIED, ChangesFilter
-from integration_sdk._list.page import Decode
-from integration_sdk._list.pager import ListOptions, Pager
+from integration_sdk._http.statuses import Meaning, Scope, row, scope_of
 from integration_sdk._records.codec import Json
 from integration_sdk._records.shapes import structure
-from integration_sdk._remembered_options import RememberedOptions
 from integration_sdk._warnings import warn_if_legacy
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import ConfigurationError, MalformedResponse
+from integration_sdk.errors import ApiError, MalformedResponse, fresh_copy
 
 if TYPE_CHECKING:
     from integration_sdk._options.check import Problem, PushOptions
@@ -33,8 +32,63 @@ MOST_WARNINGS = 1000
 """Maximum number of kinds of warnings that are logged."""
 
 
+OPTIONS_TTL = 300.0
+"""Seconds for which push options are remembered."""
+REFUSAL_TTL = 30.0
+"""Seconds for which it is remembered that there are no push options."""
+MOST_OPTIONS = 1000
+
+
+@define
+class RememberedOptions:
+    """Push options, or the refusal of them, by request target; the oldest are dropped.
+
+    Tasks that want the same options ask one at a time.
+    """
+
+    _held: dict[str, tuple[float, PushOptions | ApiError]] = Factory(dict)
+    """Until when each is good, on the loop's clock."""
+    _asking: WeakValueDictionary[str, asyncio.Lock] = Factory(WeakValueDictionary)
+
+    async def get(
+        self, target: str, ask: Callable[[], Awaitable[PushOptions]], *, refresh: bool = False
+    ) -> PushOptions:
+        """Return the remembered options for *target*, or else those that *ask* returns.
+
+        Raises:
+            ApiError: The service has no options for *target* or refuses them, now or recently.
+        """
+        if refresh:
+            self._held.pop(target, None)
+        async with self._asking.setdefault(target, asyncio.Lock()):
+            until, known = self._held.get(target, (0.0, None))
+            if known is None or until <= asyncio.get_running_loop().time():
+                return await self._asked(target, ask)
+            if isinstance(known, ApiError):
+                raise fresh_copy(known)
+            return known
+
+    async def _asked(self, target: str, ask: Callable[[], Awaitable[PushOptions]]) -> PushOptions:
+        try:
+            options = await ask()
+        except ApiError as error:
+            # A key or an account is refused everything, and will be asked for options again.
+            of_account = scope_of(error.status) in {Scope.KEY, Scope.ACCOUNT}
+            if row(error.status).read is Meaning.REFUSED and not of_account:
+                self._keep(target, fresh_copy(error), REFUSAL_TTL)
+            raise
+        self._keep(target, options, OPTIONS_TTL)
+        return options
+
+    def _keep(self, target: str, known: PushOptions | ApiError, seconds: float) -> None:
+        self._held.pop(target, None)
+        while len(self._held) >= MOST_OPTIONS:
+            del self._held[next(iter(self._held))]
+        self._held[target] = (asyncio.get_running_loop().time() + seconds, known)
+
+
 @frozen
-class Caller:
+class RequestContext:
     """Sends requests with the settings of one client.
 
     Attributes:
@@ -55,7 +109,7 @@ class Caller:
 
     @property
     def numbers(self) -> Literal["float", "decimal"]:
-        """How fractions are read: the ``numbers`` argument of `Client` and `ListOptions`."""
+        """How fractions are read: the ``numbers`` argument of `Client` and of ``list()``."""
         return "decimal" if self.exact else "float"
 
     def to_route(self, operation: str, **names: str) -> Request:
@@ -95,58 +149,6 @@ class Caller:
             self.warned.add(kind)
             logger.warning("%s: %s", place, problem)
 
-    def pager(
-        self,
-        operation: str,
-        names: Mapping[str, Any],
-        *,
-        model: Any = None,
-        decode: Decode | None = None,
-        **options: Any,
-    ) -> Pager[Any]:
-        """Return a pager over one of the dialect's lists; *options* are `ListOptions`.
-
-        Raises:
-            TypeError: There is no such option.
-            ConfigurationError: An option has a value that cannot work.
-        """
-        of_items = {"model"} if decode is None else set[str]()
-        refuse_unknown("list", options, ListOptions.__optional_keys__ | of_items)
-        _refuse_conflicts(options)
-        changes = self._changes(options)
-        page, size = options.pop("page", None), options.get("page_size", DEFAULT_PAGE_SIZE)
-        request = requests.list_page(
-            self.dialect,
-            operation,
-            page=1 if page is None else page,
-            page_size=size,
-            query=options.pop("query", None),
-            order_by=options.pop("order_by", None),
-            **names,
-        )
-        if model is not None and decode is not None:
-            raise TypeError("this list() has no option 'model': its items are PushOperations")
-        options.setdefault("numbers", self.numbers)
-        return Pager(
-            self.send,
-            request,
-            base_url=self.session.base_url,
-            model=model,
-            decode=decode,
-            changes=changes,
-            timeout=self.settings.timeout,
-            **options,
-        )
-
-    def _changes(self, options: dict[str, Any]) -> ChangesFilter | None:
-        """Return the filter for ``changed_since``, if given, and put it into *options*."""
-        since, by = options.pop("changed_since", None), options.pop("changed_by", MODIFIED)
-        if since is None:
-            return None
-        changes = ChangesFilter.of(since, by, self.dialect.query_parameter, options.get("query"))
-        options |= {"query": changes.text, "order_by": changes.field}
-        return changes
-
 
 def read_push(request: Request, response: Response, *, exact: bool = False) -> PushOperation:
     """Return the push operation in the answer to a push, an update or a poll.
@@ -178,35 +180,3 @@ def read_options(request: Request, response: Response) -> PushOptions:
     return PushOptions.of(
         responses.placed(request, response, structure, value, PropertyDescription)
     )
-
-
-_CONFLICTS: Final = {
-    "changed_since": ("order_by", "on_drift", "page"),
-    "page": ("cursor", "checkpoint"),
-}
-"""Options of a list that each do without some others."""
-
-
-def _refuse_conflicts(options: Mapping[str, Any]) -> None:
-    given = {name for name, value in options.items() if value is not None}
-    for name, others in _CONFLICTS.items():
-        if name in given and (both := given.intersection(others)):
-            raise ConfigurationError(f"{name}= does not go with {min(both)}=; leave one out")
-    if "changed_by" in given and "changed_since" not in given:
-        raise ConfigurationError("changed_by= needs changed_since=; order_by= orders a list")
-
-
-def refuse_unknown(call: str, options: Iterable[str], known: Collection[str]) -> None:
-    """Check the names of *options*, which Python does not for those of a TypedDict.
-
-    Raises:
-        TypeError: One is not *known*; says which was probably meant.
-    """
-    from difflib import get_close_matches  # noqa: PLC0415 - for mistakes only
-
-    for name in options:
-        if name not in known:
-            near = get_close_matches(name, known, n=1)
-            meant = f"; did you mean {near[0]!r}?" if near else ""
-            has = ", ".join(sorted(known))
-            raise TypeError(f"{call}() has no option {name!r}{meant} (it has {has})")

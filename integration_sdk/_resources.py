@@ -1,4 +1,4 @@
-"""Companies with their data and pushes, and the settings of the account.
+"""Companies with their lists, connections and pushes, and the settings of the account.
 
 Each method is one operation of the service: it builds a request, sends it and reads the answer.
 Differences between versions of the service are in the `Dialect`; retries and limits are in the
@@ -8,21 +8,298 @@ session.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from functools import partial
-from typing import Any, Unpack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, TypeVar, overload
+from uuid import uuid4
 
 import integration_sdk
-from integration_sdk._connections import Connection
-from integration_sdk._context import Caller
+from integration_sdk._checks import suggests
+from integration_sdk._context import RequestContext
 from integration_sdk._http import requests
-from integration_sdk._list.pager import ListOptions, Pager
-from integration_sdk._lists import BankAccounts, Listing, Record
+from integration_sdk._http.requests import DEFAULT_PAGE_SIZE, MIB
+from integration_sdk._list.changes import MODIFIED, ChangesFilter
+from integration_sdk._list.page import Decode
+from integration_sdk._list.pager import Checkpoint, Key, Pager
+from integration_sdk._list.reader import OnDrift, OnInvalid
+from integration_sdk._list.walk import MAX_EMPTY_PAGES
+from integration_sdk.errors import ConfigurationError
+
+T = TypeVar("T")
+Item = TypeVar("Item")
+Record = dict[str, Any]
+Check = Literal["options"] | None
+Numbers = Literal["float", "decimal"]
+
+
+class Resource:
+    """Base of what a client gives access to. Creating one sends no request."""
+
+    _elsewhere: ClassVar[Mapping[str, str]] = {}
+    """Where to find what people look for here."""
+
+    def __init__(self, context: RequestContext, **names: str) -> None:
+        for name, value in names.items():
+            requests.segment(name, value)
+        self._context = context
+        self._names = names
+
+    def __repr__(self) -> str:
+        return f"<{' '.join([type(self).__name__, *self._names.values()])}>"
+
+    if not TYPE_CHECKING:  # type checkers know by themselves
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hint = self._elsewhere.get(name) or self._elsewhere.get("")
+            told = f"; {hint.format(name)}" if hint and not name.startswith("_") else ""
+            raise AttributeError(
+                f"{type(self).__name__} has no attribute {name!r}{told}", name=name, obj=self
+            )
+
+    def _route(self, operation: str, **names: str) -> requests.Request:
+        return self._context.to_route(operation, **self._names, **names)
+
+
+# Lists
+
+
+class Listing(Resource, Generic[Item]):
+    """A list of the service, such as ``company.data("invoices")``. Read it with `list`.
+
+    Source: "Pagination".
+    """
+
+    _elsewhere: ClassVar[Mapping[str, str]] = {
+        "": "read the list with .list(), or await .list() for its first page"
+    }
+    _key = "id"
+
+    def __init__(self, context: RequestContext, operation: str, **names: str) -> None:
+        super().__init__(context, **names)
+        self._operation = operation
+
+    def __repr__(self) -> str:
+        words = (type(self).__name__, self._operation, *self._names.values())
+        return f"<{' '.join(words)}>"
+
+    @property
+    def _order(self) -> str | None:
+        """How it is ordered unless the caller says otherwise."""
+        return None
+
+    def _decode(self, numbers: Numbers) -> Decode | None:
+        """Return what reads an item's bytes; None for dicts, or the caller's model."""
+        return None
+
+    @overload
+    def list(
+        self,
+        *,
+        model: type[T],
+        page_size: int | None = ...,
+        page: int | None = ...,
+        query: str | None = ...,
+        order_by: str | None = ...,
+        changed_since: datetime | str | None = ...,
+        changed_by: str | None = ...,
+        prefetch: int = ...,
+        max_bytes: int = ...,
+        limit: int | None = ...,
+        cursor: str | None = ...,
+        checkpoint: str | Path | Checkpoint | None = ...,
+        key: Key | None = ...,
+        on_drift: OnDrift = ...,
+        max_empty_pages: int = ...,
+        on_invalid: OnInvalid | None = ...,
+        numbers: Numbers | None = ...,
+    ) -> Pager[T]: ...
+    @overload
+    def list(
+        self,
+        *,
+        model: None = None,
+        page_size: int | None = ...,
+        page: int | None = ...,
+        query: str | None = ...,
+        order_by: str | None = ...,
+        changed_since: datetime | str | None = ...,
+        changed_by: str | None = ...,
+        prefetch: int = ...,
+        max_bytes: int = ...,
+        limit: int | None = ...,
+        cursor: str | None = ...,
+        checkpoint: str | Path | Checkpoint | None = ...,
+        key: Key | None = ...,
+        on_drift: OnDrift = ...,
+        max_empty_pages: int = ...,
+        on_invalid: OnInvalid | None = ...,
+        numbers: Numbers | None = ...,
+    ) -> Pager[Item]: ...
+    @suggests
+    def list(
+        self,
+        *,
+        model: Any = None,
+        page_size: int | None = None,
+        page: int | None = None,
+        query: str | None = None,
+        order_by: str | None = None,
+        changed_since: datetime | str | None = None,
+        changed_by: str | None = None,
+        prefetch: int = 4,
+        max_bytes: int = 32 * MIB,
+        limit: int | None = None,
+        cursor: str | None = None,
+        checkpoint: str | Path | Checkpoint | None = None,
+        key: Key | None = None,
+        on_drift: OnDrift = "report",
+        max_empty_pages: int = MAX_EMPTY_PAGES,
+        on_invalid: OnInvalid | None = None,
+        numbers: Numbers | None = None,
+    ) -> Pager[Any]:
+        """Return a `Pager`: iterate over it to get items, or await it to get the first page.
+
+        Nothing is requested until then. Items are dicts, or instances of *model*: any attrs
+        class, dataclass, pydantic model, TypedDict or msgspec Struct. A pydantic model decodes
+        each record itself, with its aliases.
+
+        Args:
+            model: Class of the items; None for dicts.
+            page_size: Items per page, 1 to 5000; by default 100, or the cursor's. If a page takes
+                too long or is too large, ``list(cursor=error.cursor, page_size=...)`` goes on in
+                smaller ones.
+            page: Number of the page to begin with, counted from 1 in pages of *page_size*.
+            query: A filter, such as ``status=Paid&&totalAmount>1000``.
+            order_by: A field, or ``-field`` for descending order.
+            changed_since: A moment, as an aware datetime or as text such as an earlier
+                ``pager.watermark``; "beginning" for all records, in a first run. Only records that
+                were changed then or later are read, in that order. One that is changed meanwhile
+                comes again; none is missed, whatever is changed while you read. Deletions are not
+                seen, nor records without the field. The service must filter and order by it, its
+                clock must not go back, and a record must appear at the moment that it names, not
+                later.
+            changed_by: The field that says when a record was changed, default ``modifiedDate``
+                (assumed: the document does not show it).
+            prefetch: Pages to fetch ahead of the one being read, 0 to 256, default 4.
+            max_bytes: How many bytes of pages to hold in memory, counting those being fetched;
+                approximate, default 32 MiB.
+            limit: Maximum number of items to read.
+            cursor: A ``pager.cursor``; reading continues after the item where it was taken.
+            checkpoint: A file; reading continues from the cursor in it, and ``commit()`` saves to
+                it. The file is not removed at the end of the list; ``Checkpoint(path).clear()``
+                does that.
+            key: What identifies an item: the name of a field, default ``id``, or a function of the
+                item.
+            on_drift: What to do when the list changes while it is read. "report", the default, only
+                counts what it notices at no cost in `ListReport`: a total that changes or is not
+                reached, and items that are on two pages in a row. "warn" and "raise" also see each
+                key that came on any page before, such as that of a record that was edited and
+                moved; they keep all keys, about 120 bytes an item. They issue a `DriftWarning`, or
+                raise `ResultSetChanged`. None of these can see that a record was missed, if as many
+                came as went and none came twice. "repair" can: it reads pages that overlap, which
+                may be larger than *page_size*, so that each record that stays, and is not itself
+                moved, comes exactly once. It keeps keys and hashes, about 150 bytes an item, and
+                cannot see a record that moves to a part that was read already.
+            max_empty_pages: How many empty pages in a row to follow, default 100,000; one more is a
+                `PaginationError`, and so is one that comes after 1,000 of them and a minute.
+                "repair" gives up after 60 pages in a row without a new item.
+            on_invalid: Called with an `InvalidItem` for each item that does not fit the model. By
+                default it is raised.
+            numbers: How to read fractions: as "float", or exactly, as "decimal". Defaults to the
+                client's setting. In a model the types of its fields decide.
+
+        Raises:
+            TypeError: There is no such option.
+            ConfigurationError: An option has a value that cannot work.
+        """
+        _refuse_conflicts("page", page, cursor=cursor, checkpoint=checkpoint)
+        drift = None if on_drift == "report" else on_drift
+        _refuse_conflicts(
+            "changed_since", changed_since, order_by=order_by, page=page, on_drift=drift
+        )
+        if changed_by is not None and changed_since is None:
+            raise ConfigurationError("changed_by= needs changed_since=; order_by= orders a list")
+        context, changes = self._context, None
+        if changed_since is not None:
+            parameter = context.dialect.query_parameter
+            changes = ChangesFilter.of(changed_since, changed_by or MODIFIED, parameter, query)
+            query, order_by = changes.text, changes.field
+        elif order_by is None:
+            order_by = self._order
+        request = requests.list_page(
+            context.dialect,
+            self._operation,
+            page=1 if page is None else page,
+            page_size=DEFAULT_PAGE_SIZE if page_size is None else page_size,
+            query=query,
+            order_by=order_by,
+            **self._names,
+        )
+        numbers = numbers or context.numbers
+        decode = self._decode(numbers)
+        if model is not None and decode is not None:
+            raise TypeError("this list() has no option 'model': its items have a class already")
+        return Pager(
+            context.send,
+            request,
+            base_url=context.session.base_url,
+            model=model,
+            decode=decode,
+            page_size=page_size,
+            prefetch=prefetch,
+            max_bytes=max_bytes,
+            limit=limit,
+            cursor=cursor,
+            checkpoint=checkpoint,
+            key=self._key if key is None else key,
+            on_drift=on_drift,
+            max_empty_pages=max_empty_pages,
+            on_invalid=on_invalid,
+            numbers=numbers,
+            changes=changes,
+            timeout=context.settings.timeout,
+        )
+
+
+def _refuse_conflicts(name: str, given: object, **others: object) -> None:
+    """Check that with the option *name*, if it was *given*, none of the *others* was."""
+    both = [other for other, value in others.items() if value is not None]
+    if given is not None and both:
+        raise ConfigurationError(f"{name}= does not go with {min(both)}=; leave one out")
+
+
+class BankAccounts(Listing[Record]):
+    """Bank accounts, through a connection or the legacy endpoints."""
+
+    async def get(self, account_id: str) -> Record:
+        """One bank account. Source: "Bank data endpoints"."""
+        account: Record = await self._context.json(
+            self._route(f"{self._family}.get", accountId=account_id)
+        )
+        return account
+
+    def transactions(self, account_id: str) -> Listing[Record]:
+        """The transactions of one account. Source: "Bank data endpoints"."""
+        requests.segment("account_id", account_id)
+        operation = f"{self._family}.transactions"
+        return Listing(self._context, operation, **self._names, accountId=account_id)
+
+    @property
+    def _family(self) -> str:
+        return self._operation.removesuffix(".list")
+
 
 # Companies
 
 
-class Companies(Listing):
+class Companies(Listing[Record]):
     """``client.companies``: all companies of the account."""
+
+    _elsewhere: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("get", "update", "delete"), "use client.company(company_id).{}()"),
+        **Listing._elsewhere,
+    }
 
     async def create(self, name: str, **fields: Any) -> Record:
         """Create a company and return it.
@@ -36,41 +313,41 @@ class Companies(Listing):
 
         Source: "Other endpoints that appear".
         """
-        request = self._caller.to_route("companies.create")
-        body: Record = await self._caller.json(
+        request = self._context.to_route("companies.create")
+        body: Record = await self._context.json(
             requests.with_body(request, {"name": name, **fields})
         )
         return body
 
 
-class Company:
+class Company(Resource):
     """``client.company(id)``: one company. Creating it sends no request."""
 
-    def __init__(self, caller: Caller, company_id: str) -> None:
-        requests.segment("company_id", company_id)
-        self.id = company_id
-        self._caller = caller
-        self._names = {"companyId": company_id}
+    _elsewhere: ClassVar[Mapping[str, str]] = {
+        "push": "push through one of its connections: company.connection(connection_id).push(...)",
+        "": "its records of one type are company.data({!r}).list()",
+    }
 
-    def __repr__(self) -> str:
-        return f"<Company {self.id}>"
+    def __init__(self, context: RequestContext, company_id: str) -> None:
+        super().__init__(context, companyId=company_id)
+        self.id = company_id
 
     async def get(self) -> Record:
         """The company. Assumed: published, not in the document."""
-        company: Record = await self._caller.json(self._route("companies.get"))
+        company: Record = await self._context.json(self._route("companies.get"))
         return company
 
     async def update(self, **fields: Any) -> Record:
         """Replace the company's fields and return it. Assumed: published, not in the document."""
         request = requests.with_body(self._route("companies.update"), fields)
-        company: Record = await self._caller.json(request)
+        company: Record = await self._context.json(request)
         return company
 
     async def delete(self) -> None:
         """Delete the company. Assumed: published, not in the document."""
-        await self._caller.json(self._route("companies.delete"))
+        await self._context.json(self._route("companies.delete"))
 
-    def data(self, data_type: str) -> Listing:
+    def data(self, data_type: str) -> Listing[Record]:
         """Records of one type that were read from the company's platform.
 
         Args:
@@ -82,21 +359,21 @@ class Company:
         requests.segment("data_type", data_type)
         if data_type == "bankAccounts":  # this path is a legacy endpoint
             return self.legacy_bank_accounts
-        return Listing(self._caller, "data.list", {**self._names, "dataType": data_type})
+        return Listing(self._context, "data.list", **self._names, dataType=data_type)
 
     @property
-    def connections(self) -> Listing:
+    def connections(self) -> Listing[Record]:
         """The company's data connections. Assumed: published, not in the document."""
-        return Listing(self._caller, "connections.list", self._names)
+        return Listing(self._context, "connections.list", **self._names)
 
     def connection(self, connection_id: str) -> Connection:
         """One connection: push through it, read its options and bank accounts."""
-        return Connection(self._caller, self.id, connection_id)
+        return Connection(self._context, self.id, connection_id)
 
     @property
     def pushes(self) -> Pushes:
         """The company's push operations."""
-        return Pushes(self._caller, self.id)
+        return Pushes(self._context, "pushes.list", **self._names)
 
     @property
     def legacy_bank_accounts(self) -> BankAccounts:
@@ -105,38 +382,28 @@ class Company:
         Each call warns with a `DeprecationWarning`, and raises `EndpointRemoved` once the
         service has removed these endpoints. Source: "Versioning".
         """
-        return BankAccounts(self._caller, "legacy_bank_accounts.list", self._names)
-
-    def _route(self, operation: str) -> requests.Request:
-        return self._caller.to_route(operation, **self._names)
+        return BankAccounts(self._context, "legacy_bank_accounts.list", **self._names)
 
 
 # Pushes
 
 
-class Pushes:
-    """``client.company(id).pushes``: the push operations of a company."""
+class Pushes(Listing["integration_sdk.PushOperation"]):
+    """``client.company(id).pushes``: the push operations of a company, newest first.
 
-    def __init__(self, caller: Caller, company_id: str) -> None:
-        self._caller = caller
-        self._names = {"companyId": company_id}
+    Source: "Monitor pushes (polling)". Assumed: path and parameters.
+    """
 
-    def __repr__(self) -> str:
-        return f"<Pushes of company {self._names['companyId']}>"
+    _key = "pushOperationKey"
 
-    def list(self, **options: Unpack[ListOptions]) -> Pager[integration_sdk.PushOperation]:
-        """Read the company's push operations, newest first unless *order_by* says otherwise.
-
-        Source: "Monitor pushes (polling)". Assumed: path and parameters.
-        """
+    def _decode(self, numbers: Numbers) -> Decode:
         from integration_sdk._push.answers import read_full  # noqa: PLC0415 - for pushes only
 
-        if options.get("changed_since") is None:
-            options.setdefault("order_by", self._caller.dialect.newest_first)
-        options.setdefault("key", "pushOperationKey")
-        numbers = options.setdefault("numbers", self._caller.numbers)
-        decode = partial(read_full, exact=numbers == "decimal")
-        return self._caller.pager("pushes.list", self._names, decode=decode, **options)
+        return partial(read_full, exact=numbers == "decimal")
+
+    @property
+    def _order(self) -> str:
+        return self._context.dialect.newest_first
 
     async def get(self, key: str) -> integration_sdk.PushOperation:
         """Return the current state of push operation *key*.
@@ -146,19 +413,199 @@ class Pushes:
 
         Source: "Monitor pushes (polling)". Assumed: the path.
         """
-        return await self._caller.push(
-            self._caller.to_route("pushes.get", **self._names, pushOperationKey=key)
+        return await self._context.push(self._route("pushes.get", pushOperationKey=key))
+
+
+# Connections
+
+
+class Connection(Resource):
+    """``company.connection(id)``: one connection of a company to its accounting platform."""
+
+    _elsewhere: ClassVar[Mapping[str, str]] = {
+        "data": "records are read through the company: client.company(id).data(...)"
+    }
+
+    def __init__(self, context: RequestContext, company_id: str, connection_id: str) -> None:
+        super().__init__(context, companyId=company_id, connectionId=connection_id)
+        self.company_id = company_id
+        self.id = connection_id
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.id} of company {self.company_id}>"
+
+    async def get(self) -> Record:
+        """The connection. Assumed: published, not in the document."""
+        connection: Record = await self._context.json(self._route("connections.get"))
+        return connection
+
+    async def options(
+        self, data_type: str, *, for_update: bool = False, refresh: bool = False
+    ) -> integration_sdk.PushOptions:
+        """The fields of *data_type* that the connection accepts or requires.
+
+        The answer is remembered for five minutes.
+
+        Args:
+            data_type: For example ``invoices``.
+            for_update: Whether to ask for updates instead of creates.
+            refresh: Whether to ask the service even if the answer is remembered.
+
+        Source: "Push options".
+        """
+        operation = "options.update" if for_update else "options.create"
+        requests.segment("dataType", data_type)  # the lookup needs something hashable
+        name = self._context.dialect.option_names.get(data_type, data_type)
+        request = self._route(operation, dataType=name)
+        return await self._context.options(request, refresh=refresh)
+
+    async def push(
+        self,
+        data_type: str,
+        record: Any,
+        *,
+        timeout_minutes: int | None = None,
+        check: Check = None,
+        idempotency_key: str | None = None,
+    ) -> integration_sdk.PushOperation:
+        """Create *record* in the platform and return the push, usually still Pending.
+
+        The request is retried only if the first one certainly had no effect. To push many
+        records, or to find pushes whose answers were lost, use ``client.coordinator()``.
+
+        Args:
+            data_type: For example ``invoices``.
+            record: A mapping, or an instance of an attrs class, dataclass, pydantic model or
+                msgspec Struct. Mappings, and so TypedDicts, are sent as they are. Instances are
+                sent under the names that ``list(model=...)`` reads them by: ``due_date`` as
+                ``dueDate``, a pydantic field under its alias.
+                Decimals go out as numbers, dates and times as ISO 8601, bytes as base64.
+            timeout_minutes: Minutes after which the service gives up on a Pending push.
+            check: "options" checks the record against the push options first.
+            idempotency_key: If you repeat a push with the same key within 90 minutes, the service
+                answers as it did the first time, even if that was a 5xx. Defaults to a new key.
+
+        Raises:
+            ConfigurationError: An argument cannot work, or the dialect has no idempotency keys.
+            InvalidRecord: The record is invalid; nothing was sent.
+            AnswerLost, MalformedResponse: The push may have been carried out; see
+                ``company.pushes.list()``.
+            ApiError: The service refused the push. After a 5xx it may exist nevertheless,
+                unless the service itself answered 503.
+
+        Source: "Push a record (create)". Assumed: idempotency keys, as published.
+        """
+        return await self._push(
+            data_type, record, None, timeout_minutes, check, key=idempotency_key
         )
+
+    async def update(
+        self,
+        data_type: str,
+        record_id: str,
+        record: Any,
+        *,
+        timeout_minutes: int | None = None,
+        force: bool = False,
+        check: Check = None,
+    ) -> integration_sdk.PushOperation:
+        """Replace the record *record_id* with *record* and return the push.
+
+        Arguments and errors are those of `push`. *force* overwrites the record even if it has
+        changed in the meantime. Assumed: the document does not show the path of updates.
+        """
+        requests.segment("record_id", record_id)  # with None it would be a create
+        return await self._push(data_type, record, record_id, timeout_minutes, check, force=force)
+
+    async def delete(self, data_type: str, record_id: str) -> integration_sdk.PushOperation:
+        """Delete a record and return the push. Assumed: published, not in the document."""
+        return await self._context.push(
+            requests.delete(self._context.dialect, self.company_id, self.id, data_type, record_id)
+        )
+
+    async def attach(
+        self,
+        data_type: str,
+        record_id: str,
+        content: bytes,
+        *,
+        filename: str,
+        content_type: str = "application/octet-stream",
+    ) -> integration_sdk.PushOperation:
+        """Attach a file to a record and return the push. Assumed: published."""
+        request = requests.attach(
+            self._context.dialect, self.company_id, self.id, data_type, record_id
+        )
+        return await self._context.push(
+            requests.with_file(request, content, filename=filename, content_type=content_type)
+        )
+
+    @property
+    def bank_accounts(self) -> BankAccounts:
+        """The connection's bank accounts. Source: "Bank data endpoints"."""
+        return BankAccounts(self._context, "bank_accounts.list", **self._names)
+
+    async def _push(
+        self,
+        data_type: str,
+        record: Any,
+        record_id: str | None,
+        timeout_minutes: int | None,
+        check: Check,
+        *,
+        force: bool = False,
+        key: str | None = None,
+    ) -> integration_sdk.PushOperation:
+        request = requests.push(
+            self._context.dialect,
+            self.company_id,
+            self.id,
+            data_type,
+            record,
+            record_id=record_id,
+            timeout_minutes=timeout_minutes,
+            force_update=force,
+            idempotency_key=str(uuid4()),  # sent if the dialect has such keys
+        )
+        if key is not None:
+            request = requests.with_own_key(self._context.dialect, request, key)
+        if wants_check(check):
+            await refuse_wrong(self, data_type, record, for_update=record_id is not None)
+        return await self._context.push(request)
+
+
+def wants_check(check: Check) -> bool:
+    """Return whether records should be checked against the push options.
+
+    Raises:
+        ConfigurationError: *check* is neither "options" nor None.
+    """
+    if check is not None and check != "options":
+        raise ConfigurationError(f"check must be 'options' or None, not {check!r}")
+    return check is not None
+
+
+async def refuse_wrong(books: Connection, data_type: str, record: Any, *, for_update: bool) -> None:
+    """Check a record against the push options before it is sent; log what they only warn of.
+
+    Raises:
+        InvalidRecord: The options do not allow it.
+        NotFound: No such connection or data type.
+    """
+    from integration_sdk._options.check import refuse  # noqa: PLC0415 - for pushes only
+
+    found = (await books.options(data_type, for_update=for_update)).check(record)
+    for problem in found:
+        if not problem.is_error:
+            books._context.warn(f"{data_type} of connection {books.id}", problem)
+    refuse(found)
 
 
 # Settings
 
 
-class Profile:
+class Profile(Resource):
     """``client.profile``: settings of the account."""
-
-    def __init__(self, caller: Caller) -> None:
-        self._caller = caller
 
     async def set_sync_settings(self, settings: Mapping[str, Any]) -> Any:
         """Set how often each data type syncs, and return the answer, usually None.
@@ -172,5 +619,5 @@ class Profile:
 
         Source: "Other endpoints that appear".
         """
-        request = self._caller.to_route("sync_settings.set")
-        return await self._caller.json(requests.with_body(request, settings))
+        request = self._context.to_route("sync_settings.set")
+        return await self._context.json(requests.with_body(request, settings))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define
 
-from integration_sdk._context import Caller
+from integration_sdk._context import RequestContext
 
 if TYPE_CHECKING:
     from integration_sdk._push.poller import Poller
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class SharedPoller:
     """The poller of a client and the clients derived from it, created on first use."""
 
-    _caller: Caller
+    _context: RequestContext
     _notified: bool
     _made: Poller | None = None
 
@@ -26,7 +26,7 @@ class SharedPoller:
         if self._made is None:
             from integration_sdk._push.poller import Poller  # noqa: PLC0415 - for pushes only
 
-            caller = self._caller
+            caller = self._context
             self._made = Poller(
                 caller.send, caller.dialect, notified=self._notified, exact=caller.exact
             )

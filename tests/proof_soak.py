@@ -282,7 +282,7 @@ class Soak:
 
 async def _cut_lines(client: Client) -> None:
     """Close all connections of *client*, and let it open no more."""
-    transport = client._caller.session._transport
+    transport = client._context.session._transport
     assert isinstance(transport, AiohttpTransport)
     connectors = [session.connector for session in transport._sessions.values()]
     closing = [asyncio.ensure_future(one.close()) for one in connectors if one is not None]

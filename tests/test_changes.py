@@ -27,7 +27,7 @@ from integration_sdk._list.changes import (
 from integration_sdk._list.cursor import Position, read_cursor, write_cursor
 from integration_sdk._list.drift import Keys
 from integration_sdk._list.page import ItemReader
-from integration_sdk._lists import Listing
+from integration_sdk._resources import Listing
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import BadRequest, ConfigurationError, PaginationError
 from integration_sdk.sandbox import DataSet, Sandbox
@@ -314,7 +314,9 @@ def test_a_moment_is_never_rounded_up(local: datetime, digit: int, minutes: int)
 
 
 @asynccontextmanager
-async def invoices_of_a_company(invoices: int) -> AsyncIterator[tuple[Sandbox, Listing, DataSet]]:
+async def invoices_of_a_company(
+    invoices: int,
+) -> AsyncIterator[tuple[Sandbox, Listing[Record], DataSet]]:
     """A sandbox, its first company's invoices as a client lists them, and as they are."""
     async with (
         Sandbox(companies=1, invoices=invoices) as sandbox,

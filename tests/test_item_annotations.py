@@ -47,10 +47,8 @@ AliasOfLines = TypeAliasType("AliasOfLines", list[Line])
 @pytest.mark.parametrize(
     "kind",
     [
-        Line | str | None,
-        MaybeLine | str,
-        Annotated[Line | None, "noted"] | str,
-        AliasOfLine | str,
+        Line | None,
+        Annotated[Line, "noted"] | None,
         AliasOfLine | None,
         AliasOfLine,
         MaybeLine,
@@ -66,7 +64,7 @@ def test_an_alias_is_what_it_stands_for() -> None:
     """A ``type Lines = list[Line]`` may itself stand in a container or a union."""
     assert held(AliasOfLines, f"[{RAW}]") == [LINE]
     assert held(dict[str, AliasOfLines], f'{{"a":[{RAW}]}}') == {"a": [LINE]}
-    assert held(AliasOfLines | str, f"[{RAW}]") == [LINE]
+    assert held(AliasOfLines | None, f"[{RAW}]") == [LINE]
 
 
 def test_an_alias_of_itself_is_refused_at_once() -> None:
@@ -151,14 +149,14 @@ class Stamped:
     stamp: Dated
 
 
-@pytest.mark.parametrize("others", [list[int], dict[str, int], set[int] | None, list])
-def test_a_day_or_a_container_is_refused_before_it_harms_the_process(others: Any) -> None:
-    """A decoder of both would free memory twice, and end Python at some later time."""
-    for day in (date, NewType("Due", date), Annotated[date, "noted"]):
-        kind = day | others
-
-        with pytest.raises(ConfigurationError, match="make the date a str"):
-            ItemReader.of(with_field(kind))
+@pytest.mark.parametrize("others", [list[int], dict[str, int], set[int] | None, str])
+def test_a_class_or_a_day_beside_other_types_is_refused(others: Any) -> None:
+    """Which of them a value is would be a guess; and msgspec may free memory twice over a day."""
+    for kind in (Line, date, NewType("Due", date), Annotated[date, "noted"]):
+        with pytest.raises(ConfigurationError, match="make that a msgspec Struct"):
+            ItemReader.of(with_field(kind | others))
+        with pytest.raises(ConfigurationError, match="make that a msgspec Struct"):
+            ItemReader.of(with_field(tuple[str, kind]))  # type: ignore[valid-type]  # made at run time
 
 
 @pytest.mark.parametrize("model", [Chain, Chained, Stamped])

@@ -68,9 +68,9 @@ class Invoice:
 class Everywhere:
     sequence: Sequence[Line]
     mapping: Mapping[str, Line]
-    union: list[Line] | str | None
-    either: Line | str | None
-    places: tuple[str, Line]
+    optional: list[Line] | None
+    either: Line | None
+    places: tuple[str, int]
     many: dict[str, list[Line | None]]
     class_: str
     missing: Sequence[Line] | None = None
@@ -191,24 +191,24 @@ def test_a_typed_dict_is_a_checked_dict() -> None:
 
 
 def test_a_class_is_read_by_its_own_names_wherever_it_stands() -> None:
-    """In abstract containers, unions and tuples; a Python keyword is a name like any other."""
+    """In abstract containers, and optional; a Python keyword is a name like any other."""
     raw = {"unitAmount": 2}
     line = Line(Decimal(2))
     record = {
         "sequence": [raw],
         "mapping": {"a": raw},
-        "union": [raw],
+        "optional": [raw],
         "either": raw,
-        "places": ["a", raw],
+        "places": ["a", 1],
         "many": {"a": [raw, None]},
         "class": "A",
     }
 
     assert read(Everywhere, record) == Everywhere(
-        [line], {"a": line}, [line], line, ("a", line), {"a": [line, None]}, "A"
+        [line], {"a": line}, [line], line, ("a", 1), {"a": [line, None]}, "A"
     )
-    again = read(Everywhere, {**record, "union": "none", "either": None, "missing": [raw]})
-    assert (again.union, again.either, again.missing) == ("none", None, [line])
+    again = read(Everywhere, {**record, "optional": None, "either": None, "missing": [raw]})
+    assert (again.optional, again.either, again.missing) == (None, None, [line])
 
 
 def test_a_class_within_a_struct_or_typed_dict_is_read_by_its_own_names() -> None:

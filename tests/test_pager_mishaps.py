@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from integration_sdk._http.requests import Request, list_page
-from integration_sdk._http.responses import Response
+from integration_sdk._http.responses import Response, read_json
 from integration_sdk._list.pager import Checkpoint, Pager
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
@@ -360,3 +360,17 @@ def test_a_place_that_cannot_be_written_is_told_of_as_such(tmp_path: Path) -> No
     """Even if the unfinished copy cannot be removed: a disk that is read-only, a name too long."""
     with pytest.raises(ConfigurationError, match="cannot be written"):
         Checkpoint(tmp_path / ("a" * 250)).save("1.a")
+
+
+async def test_a_login_page_is_told_as_what_it_is() -> None:
+    """With status 200 it is no JSON, and its content type says so."""
+    html = b"<html>Sign in</html>"
+
+    async def fetch(request: Request, *, patience: float | None = None) -> Response:
+        return Response(status=200, headers={"Content-Type": "text/html; charset=x"}, body=html)
+
+    request = list_page(Dialect.document(), "companies.list")
+    with pytest.raises(MalformedResponse, match="it is text/html, such as a login"):
+        await Pager(fetch, request).collect()
+    with pytest.raises(MalformedResponse, match="it is text/html, such as a login"):
+        read_json(request, await fetch(request))

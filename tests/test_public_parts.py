@@ -13,7 +13,7 @@ LIBRARIES = ("aiohttp", "backoff", "msgspec", "cattrs", "attrs", "yarl", "multid
 KNOWN = {
     # A session's own proxy has no public name, and to pass it by in silence would be worse.
     "_http/transport.py: getattr(_default_proxy)",
-    "_client.py: getattr(_caller)",  # our own
+    "_client.py: getattr(_context)",  # our own
     "_records/classes.py: hasattr(_fields)",  # documented, of named tuples
 }
 

@@ -115,7 +115,7 @@ def test_serializers_of_the_models_own_have_the_last_word() -> None:
 
 def test_what_the_service_said_beyond_the_model_is_pushed_again() -> None:
     """Where the model keeps it."""
-    raw = f'{{"amountDue":1.1,"anything":[{LONG}],"supplementalData":{{"rate":{LONG}}}}}'
+    raw = '{"amountDue":1.1,"anything":[0.125],"supplementalData":{"rate":0.125}}'
 
     assert encode_record(read(Open, raw)) == raw.encode()
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import aiohttp
 import pytest
 from aioresponses import aioresponses
@@ -87,3 +90,16 @@ async def test_options_are_passed_on() -> None:
         async with aiohttp.ClientSession() as session:
             with pytest.raises(aiohttp.ClientConnectorError):
                 await session.get("http://127.0.0.1:9/")
+
+
+def test_without_aioresponses_the_error_says_what_to_install() -> None:
+    """It is no dependency of the SDK, and is imported on first use."""
+    program = (
+        "import sys; sys.modules['aioresponses'] = None\n"
+        "from integration_sdk.testing import patched_aioresponses"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+
+    assert "pip install aioresponses" in ran.stderr

@@ -126,8 +126,13 @@ class Request:
         return evolve(self, params=kept + _present(changes))
 
 
-@lru_cache(4096)
 def _in_query(text: str) -> str:
+    # Parameters of long links never come again: 4,096 of them would be kept for ever.
+    return _quoted(text) if len(text) <= LONGEST_SEGMENT else quote(text, safe="")
+
+
+@lru_cache(4096)
+def _quoted(text: str) -> str:
     return quote(text, safe="")
 
 

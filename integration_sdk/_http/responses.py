@@ -159,10 +159,18 @@ def placed(
     except MalformedResponse as error:
         todo = f". {_LOOK}" if request.safety is Safety.WRITE else ""
         raise MalformedResponse(
-            f"{request} answered {response.status}, but {error}{todo}",
+            f"{request} answered {response.status}, but {error}{not_json(response)}{todo}",
             status=response.status,
             **_facts(request, response),
         ) from None
+
+
+def not_json(response: Response) -> str:
+    """Return what a message about *response* adds if it does not even claim to be JSON."""
+    kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if not kind or "json" in kind:
+        return ""
+    return f"; it is {kind:.80}, such as a login or proxy page: check base_url= and the network"
 
 
 # Errors

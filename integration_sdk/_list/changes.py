@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import chain, pairwise
 from typing import Final
 
@@ -43,6 +43,7 @@ from integration_sdk.errors import ConfigurationError
 
 MODIFIED: Final = "modifiedDate"
 """Assumed: the field that says when a record was changed, as published."""
+BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 GROWTH: Final = 4
 """How many times as large the next page is if records of one moment fill it."""
 MOST_MARKS: Final = 500
@@ -55,9 +56,13 @@ MOST_MARKS: Final = 500
 def read_moment(name: str, value: object) -> datetime:
     """Return the moment *value* in UTC: an aware datetime, or ISO 8601, where UTC is the default.
 
+    "beginning" stands for a moment before all records.
+
     Raises:
         ConfigurationError: It is neither. A naive datetime could be local time or UTC.
     """
+    if value == "beginning":
+        return BEGINNING
     if isinstance(value, datetime) and value.tzinfo is not None:
         return to_utc(value)
     try:
@@ -65,7 +70,7 @@ def read_moment(name: str, value: object) -> datetime:
     except (TypeError, ValueError):
         raise ConfigurationError(
             f"{name} must be a datetime with a time zone, such as datetime.now(UTC), "
-            f"or ISO 8601 text, not {value!r:.80}"
+            f"ISO 8601 text, or 'beginning', not {value!r:.80}"
         ) from None
 
 

@@ -21,11 +21,10 @@ import os
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import aclosing, suppress
-from datetime import datetime
 from inspect import iscoroutinefunction
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 
 from attrs import field, frozen
 
@@ -48,70 +47,6 @@ T_co = TypeVar("T_co", covariant=True)
 Key = str | Callable[[Any], Any]
 MOST_AHEAD = 256
 LONGEST_CURSOR = 64 * 1024
-
-
-class ListOptions(TypedDict, total=False):
-    """The options of every ``list()``.
-
-    Attributes:
-        page_size: Items per page, 1 to 5000, default 100. If a page takes too long or is too
-            large, ``list(cursor=error.cursor, page_size=...)`` goes on in smaller ones.
-        page: Number of the page to begin with, counted from 1 in pages of *page_size*.
-        query: A filter, such as ``status=Paid&&totalAmount>1000``.
-        order_by: A field, or ``-field`` for descending order.
-        changed_since: A moment, as an aware datetime or as text such as an earlier
-            ``pager.watermark``. Only records that were changed then or later are read, in that
-            order. One that is changed meanwhile comes again; none is missed, whatever is changed
-            while you read. Deletions are not seen, nor records without the field. The service
-            must filter and order by it, its clock must not go back, and a record must appear at
-            the moment that it names, not later.
-        changed_by: The field that says when a record was changed, default ``modifiedDate``
-            (assumed: the document does not show it).
-        prefetch: Pages to fetch ahead of the one being read, 0 to 256, default 4.
-        max_bytes: How many bytes of pages to hold in memory, counting those being fetched;
-            approximate, default 32 MiB.
-        limit: Maximum number of items to read.
-        cursor: A ``pager.cursor``; reading continues after the item where it was taken.
-        checkpoint: A file; reading continues from the cursor in it, and ``commit()`` saves to it.
-            The file is not removed at the end of the list; ``Checkpoint(path).clear()`` does that.
-        key: What identifies an item: the name of a field, default ``id``, or a function of the
-            item.
-        on_drift: What to do when the list changes while it is read. "report", the default, only
-            counts what it notices at no cost in `ListReport`: a total that changes or is not
-            reached, and items that are on two pages in a row. "warn" and "raise" also see each key
-            that came on any page before, such as that of a record that was edited and moved; they
-            keep all keys, about 120 bytes an item. They issue a `DriftWarning`, or raise
-            `ResultSetChanged`. None of these can see that a record was missed, if as many came as
-            went and none came twice.
-            "repair" can: it reads pages that overlap, which may be larger than *page_size*, so
-            that each record that stays, and is not itself moved, comes exactly once. It keeps
-            keys and hashes, about 150 bytes an item, and cannot see a record that moves to a
-            part that was read already.
-        max_empty_pages: How many empty pages in a row to follow, default 100,000; one more is a
-            `PaginationError`, and so is one that comes after 1,000 of them and a minute. "repair"
-            gives up after 60 pages in a row without a new item.
-        on_invalid: Called with an `InvalidItem` for each item that does not fit the model. By
-            default it is raised.
-        numbers: How to read fractions: as "float", or exactly, as "decimal". Defaults to the
-            client's setting. In a model the types of its fields decide.
-    """
-
-    page_size: int
-    page: int | None
-    query: str | None
-    order_by: str | None
-    changed_since: datetime | str | None
-    changed_by: str
-    prefetch: int
-    max_bytes: int
-    limit: int | None
-    cursor: str | None
-    checkpoint: str | Path | Checkpoint | None
-    key: Key
-    on_drift: OnDrift
-    max_empty_pages: int
-    on_invalid: OnInvalid | None
-    numbers: Literal["float", "decimal"]
 
 
 def _path(given: object) -> Path:
@@ -220,7 +155,7 @@ class Pager(Generic[T_co]):
         timeout: Seconds to wait for a page; None for no limit.
         clock: Seconds, monotonic.
 
-    The other arguments are described in `ListOptions`.
+    The other arguments are those of `Listing.list`.
 
     Raises:
         ConfigurationError: An option has a value that cannot work.

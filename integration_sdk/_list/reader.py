@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 from attrs import define, evolve, field, frozen
 
 from integration_sdk._http.requests import Priority, Request
-from integration_sdk._http.responses import FetchPage, Response, check
+from integration_sdk._http.responses import FetchPage, Response, check, not_json
 from integration_sdk._http.statuses import Scope, scope_of
 from integration_sdk._list.cursor import Position, write_cursor
 from integration_sdk._list.drift import DriftWatch, ListProgress, ListReport, shortfall
@@ -346,7 +346,7 @@ class ListReader(Generic[T]):
             request = self.walk.request
             which = f" for page {head.number}" if head.number else ""
             raise MalformedResponse(
-                f"{request} answered {response.status}{which}, but {error}",
+                f"{request} answered {response.status}{which}, but {error}{not_json(response)}",
                 status=response.status,
                 **request.facts,
                 attempts=response.attempts,

@@ -1,5 +1,3 @@
-"""Push options: check a record against them, render them as JSON Schema or as a form.
-
-``check`` holds the public classes. ``description`` reads the service's description, ``rules`` the
-rules that it states in plain words; ``words`` phrases problems; ``render`` and ``form`` render.
+"""Push options: ``description`` says what a platform takes, ``check`` finds problems in a record,
+and ``render`` makes a JSON Schema or a form of it.
 """

@@ -8,20 +8,24 @@ that is not a choice, a wrong type. All else is a warning, since only the platfo
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
+from difflib import get_close_matches
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
 from attrs import Factory, define, fields, frozen
 
-from integration_sdk._options import words
-from integration_sdk._options.description import Field, read_fields
-from integration_sdk._options.form import FormControl, render_form
-from integration_sdk._options.render import render_schema
-from integration_sdk._records.codec import decode_json, encode_record
+from integration_sdk._options.description import Choices, Field, Limit, read_fields
+from integration_sdk._options.render import FormControl, render_form, render_schema
+from integration_sdk._records.codec import decode_json, encode_record, encode_value
 from integration_sdk.errors import InvalidRecord
 from integration_sdk.models import PropertyDescription
+
+MOST_SUGGESTIONS = 20
+"""Problems of one record that come with what was probably meant; it may have thousands of lines."""
+MOST_NAMES = 1000
+"""Names that are searched for it; a list of choices, such as accounts, may have thousands."""
 
 
 class ProblemCode(StrEnum):
@@ -139,9 +143,6 @@ class _Check:
     """Walks through one record and collects its problems."""
 
     problems: list[Problem] = Factory(list)
-    # A search among a hundred names can take a few milliseconds. A record may have thousands of
-    # lines, and a list of choices, such as accounts, thousands of names.
-    _searches_left: int = 20
 
     def members(self, field: Field, record: dict[str, Any], path: str) -> None:
         prefix = f"{path}." if path else ""
@@ -152,11 +153,11 @@ class _Check:
                 self._unlisted(field, name, f"{prefix}{name}")
         for name, member in field.members.items():
             if member.required and name not in record:
-                self._refuse(f"{prefix}{name}", ProblemCode.REQUIRED, words.missing(member))
+                self._refuse(f"{prefix}{name}", ProblemCode.REQUIRED, _missing_said(member))
 
     def value(self, field: Field, value: Any, path: str) -> None:
         if field.required and field.is_empty(value):
-            self._refuse(path, ProblemCode.REQUIRED, words.missing(field))
+            self._refuse(path, ProblemCode.REQUIRED, _missing_said(field))
         elif value is None:
             return
         elif not field.accepts(value):
@@ -174,31 +175,86 @@ class _Check:
 
     def _refused(self, field: Field, value: Any, path: str) -> None:
         if field.choices is not None and field.choices.closed:
-            said = words.no_choice(field, field.choices, value, self._may_search)
+            said = _no_choice_said(field, field.choices, value, self._suggests)
             self._refuse(path, ProblemCode.NOT_A_CHOICE, said)
         else:
-            self._refuse(path, ProblemCode.WRONG_TYPE, words.wrong_type(field, value))
+            self._refuse(path, ProblemCode.WRONG_TYPE, _wrong_type_said(field, value))
 
     def _warnings(self, field: Field, value: Any, path: str) -> None:
         if field.choices is not None and value not in field.choices:
-            said = words.no_choice(field, field.choices, value, self._may_search)
+            said = _no_choice_said(field, field.choices, value, self._suggests)
             self._warn(path, ProblemCode.NOT_A_CHOICE, said)
         for limit in field.limits:
             if observed := limit.observe(value):
-                self._warn(path, ProblemCode.RULE, words.broken_rule(field, limit, observed))
+                self._warn(path, ProblemCode.RULE, _broken_rule_said(field, limit, observed))
 
     def _unlisted(self, field: Field, name: str, path: str) -> None:
-        self._warn(path, ProblemCode.UNLISTED, words.unlisted(field, name, self._may_search))
+        self._warn(path, ProblemCode.UNLISTED, _unlisted_said(field, name, self._suggests))
 
-    def _may_search(self, names: Collection[str]) -> bool:
-        cost = 1 + len(names) // 100
-        if cost > self._searches_left:
-            return False
-        self._searches_left -= cost
-        return True
+    @property
+    def _suggests(self) -> bool:
+        """Whether to say what was probably meant: a search takes a few milliseconds."""
+        return len(self.problems) < MOST_SUGGESTIONS
 
     def _refuse(self, path: str, code: ProblemCode, message: str) -> None:
         self.problems.append(Problem(path, code, message))
 
     def _warn(self, path: str, code: ProblemCode, message: str) -> None:
         self.problems.append(Problem(path, code, message, Severity.WARNING))
+
+
+# The sentences that describe problems, and say what would be right
+
+
+def _missing_said(field: Field) -> str:
+    """Return the sentence for a required property that is not populated."""
+    right = field.kind.words if field.choices is None else _any_of(field.choices)
+    return f"{field.label} is required: give {right}."
+
+
+def _wrong_type_said(field: Field, value: Any) -> str:
+    """Return the sentence for a value of the wrong type."""
+    return f"{field.label} must be {field.kind.words}, not {_shown(value)}."
+
+
+def _no_choice_said(field: Field, choices: Choices, value: Any, suggest: bool) -> str:
+    """Return the sentence for a value that is not among the choices."""
+    must = "must" if choices.closed else "should"
+    end = _end(str(value), choices.spellings, suggest)
+    return f"{field.label} {must} be {_any_of(choices)}, not {_shown(value)}{end}"
+
+
+def _unlisted_said(field: Field, name: str, suggest: bool) -> str:
+    """Return the sentence for a property that the options do not list."""
+    known = {member.casefold(): member for member in field.members}
+    end = _end(name, known, suggest)
+    return f"{_shown(name)} is not listed for {field.label} and may be dropped{end}"
+
+
+def _broken_rule_said(field: Field, limit: Limit, observed: str) -> str:
+    """Return the sentence for a rule in plain words that a value breaks."""
+    return f"{field.label}: {limit.text.rstrip('. ')} ({observed})."
+
+
+def _shown(value: Any) -> str:
+    """Return *value* as JSON, shortened to 60 characters."""
+    text = encode_value(value).decode()
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _any_of(choices: Choices) -> str:
+    """Return the choices to follow "must be": all of them, or three if there are more than six."""
+    several = len(choices.listed) > 6  # or thousands: no time to write them all
+    values = [_shown(choice.value) for choice in choices.listed[: 3 if several else None]]
+    if several:
+        return f"one of {len(choices.listed)} choices such as {', '.join(values)}"
+    return " or ".join(filter(None, (", ".join(values[:-1]), values[-1])))
+
+
+def _end(wrong: str, right: Mapping[str, Any], suggest: bool) -> str:
+    """Return the end of a sentence, with the value probably meant; *right* has casefolded keys."""
+    name = wrong.casefold()
+    near = [name] if name in right else []
+    if not near and len(wrong) <= 100 and suggest and len(right) <= MOST_NAMES:
+        near = get_close_matches(name, right, n=1)
+    return f"; did you mean {_shown(right[near[0]])}?" if near else "."

@@ -1,26 +1,21 @@
 """Reads and writes pydantic models, recognised by their methods: pydantic is never imported.
 
 Models are read and written with their own methods, so their aliases, validators and serializers
-apply. Only numbers are treated specially: pydantic reads a fraction through a float, which is
-exact to 15 digits only, and writes a Decimal as a string.
+apply. It reads a fraction through a float, so a Decimal field has 15 digits. Only what it writes
+is changed: it would write a Decimal as a string.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Set
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping, Set
 from decimal import Decimal
 from math import isfinite
-from typing import Any, Final, get_args
+from typing import Any, get_args
 
 import msgspec
 
 Reason = tuple[str, str]
 """What is wrong with an item, and the path to it from ``$``."""
-
-_AS_ZEROS: Final = bytes(ord("0") if byte in b"0123456789." else ord(" ") for byte in range(256))
-_LONG: Final = b"0" * 16
-"""The number of digits that a float may be unable to hold."""
 
 
 def is_pydantic(kind: Any) -> bool:
@@ -60,38 +55,6 @@ def is_described(default: Any) -> bool:
 
 
 # Reading
-
-
-def validator(model: Any, *, exact: bool) -> Callable[[bytes], Any]:
-    """Return a function that decodes the bytes of an item.
-
-    Pydantic decides what is valid. If a float may have lost digits, or *exact* is set, the item
-    is then built once more from the exact numbers.
-
-    Args:
-        model: The class.
-        exact: Whether fractions without an annotation become Decimal.
-    """
-    # A valid model may not take a Decimal, for example in a JsonValue; then as few as can be.
-    hooks = (Decimal, _number) if exact else (_number,)
-    readers = [msgspec.json.Decoder(float_hook=hook).decode for hook in hooks]
-
-    def read(body: bytes) -> Any:
-        item = model.model_validate_json(body)
-        if exact or _LONG in body.translate(_AS_ZEROS):
-            for numbers in readers:
-                with suppress(Exception):
-                    # Not strict: values without a JSON type, such as dates, are strings here.
-                    return model.model_validate(numbers(body), strict=False)
-        return item
-
-    return read
-
-
-def _number(text: str) -> float | Decimal:
-    """Return a float if it is exact, else a Decimal."""
-    exact, near = Decimal(text), float(text)
-    return near if Decimal(repr(near)) == exact else exact
 
 
 def reason(error: Any) -> Reason:

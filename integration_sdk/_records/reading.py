@@ -12,9 +12,9 @@ about as long as a dict, a fifth of the time that cattrs takes.
         due_date: datetime        f0 (dueDate): datetime       Invoice(due_date=utc(t.f0),
         line_items: list[Line]    f1 (lineItems): list[...]    line_items=[build_Line(x) ...])
 
-Classes may be nested in each other, in containers and in unions. If one is in a type that cannot
-have a twin, the model is refused: msgspec alone would read it under the wrong names, and use
-defaults for what it does not find.
+Classes may be nested in each other and in containers, and be optional. If one is in a type that
+cannot have a twin, the model is refused: msgspec alone would read it under the wrong names, and
+use defaults for what it does not find.
 
 A pydantic model decodes itself. It has no twin, and cannot be inside a class that has one.
 """
@@ -22,7 +22,7 @@ A pydantic model decodes itself. It has no twin, and cannot be inside a class th
 from __future__ import annotations
 
 from collections import abc
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from keyword import iskeyword
@@ -52,7 +52,7 @@ from integration_sdk._records.classes import (
     name_of,
     needs_twin,
 )
-from integration_sdk._records.pydantic_models import is_pydantic, validator
+from integration_sdk._records.pydantic_models import is_pydantic
 from integration_sdk.errors import ConfigurationError
 
 Build = Callable[[Any], Any]
@@ -100,12 +100,8 @@ def shape_of(model: Any) -> Shape:
         return shape
 
 
-def pydantic_reader(model: Any, *, exact: bool) -> Callable[[bytes], Any]:
+def pydantic_reader(model: Any) -> Callable[[bytes], Any]:
     """Return a function that decodes the bytes of an item into *model*, a pydantic model.
-
-    Args:
-        model: The class.
-        exact: Whether fractions without an annotation become Decimal.
 
     Raises:
         ConfigurationError: It has an undefined annotation, or snake_case fields and no alias.
@@ -113,7 +109,8 @@ def pydantic_reader(model: Any, *, exact: bool) -> Callable[[bytes], Any]:
     with _refusing(model):
         model.model_rebuild()
         check_names(model)
-        return validator(model, exact=exact)
+        read: Callable[[bytes], Any] = model.model_validate_json
+        return read
 
 
 @contextmanager
@@ -224,46 +221,39 @@ class _Twins:
             inner, expression = self._value(arguments[0], value, known)
             return Annotated[(inner, *arguments[1:])], expression
         if origin in {Union, UnionType}:
-            twin, expression = self._union(arguments, value, known)
+            twin, expression = self._optional(arguments, value, known)
         elif origin is tuple and arguments[-1:] != (...,):
-            twin, expression = self._places(arguments, value, known)
+            twin, expression = self._as_it_comes(kind, arguments, value, known)
         else:
             twin, expression = self._container(origin, arguments, value, known)
         if expression == value and needs_twin(kind):
             raise TypeError(
                 f"{kind} contains a date, or a class whose fields are renamed; that works only "
-                "inside a list, tuple, set, dict, Sequence, Mapping or union"
+                "inside a list, tuple, set, dict, Sequence or Mapping"
             )
         return (kind if expression == value else twin), expression
 
-    def _union(
+    def _optional(
         self, members: tuple[Any, ...], value: str, known: dict[str, Any]
     ) -> tuple[Any, str]:
-        """Return the twin of a union. The types of decoded values tell its members apart."""
+        """Return the twin of a union, one member of which may need a twin if the other is None."""
         some = [member for member in members if member is not NoneType]
-        if len(some) == 1:
-            twin, expression = self._value(some[0], value, known)
-            optional = f"None if {value} is None else {expression}"
-            return twin | None, value if expression == value else optional
-        _check_days({kind for member in members for kind in _alternatives(member)})
-        twins = [self._value(member, "x", known) for member in members]
-        builds = {
-            made: build
-            for twin, expression in twins
-            if expression != "x"
-            for build in (_function("x", expression, known),)
-            for made in _alternatives(twin)
-        }
-        expression = f"{_named(_either(builds), known)}({value})" if builds else value
-        return Union[tuple(twin for twin, _ in twins)], expression  # noqa: UP007  # made at run time
+        if len(some) > 1:
+            return self._as_it_comes(Union[members], members, value, known)  # noqa: UP007
+        twin, expression = self._value(some[0], value, known)
+        optional = f"None if {value} is None else {expression}"
+        return twin | None, value if expression == value else optional
 
-    def _places(self, kinds: tuple[Any, ...], value: str, known: dict[str, Any]) -> tuple[Any, str]:
-        """Return the twin of a tuple with a type for each position."""
-        given = [f"{value}[{index}]" for index in range(len(kinds))]
-        twins = [self._value(*pair, known) for pair in zip(kinds, given, strict=True)]
-        expressions = [expression for _, expression in twins]
-        anew = f"({', '.join(expressions)},)"
-        return tuple[tuple(twin for twin, _ in twins)], value if expressions == given else anew  # type: ignore[misc]  # made at run time
+    def _as_it_comes(
+        self, kind: Any, members: tuple[Any, ...], value: str, known: dict[str, Any]
+    ) -> tuple[Any, str]:
+        """Return *kind* if none of its *members* has to be converted."""
+        if any(self._value(member, "x", known)[1] != "x" for member in members):
+            raise TypeError(
+                f"{kind} contains a date, or a class whose fields are renamed, beside other types; "
+                'make that a msgspec Struct with the names in the JSON (rename="camel")'
+            )
+        return kind, value
 
     def _container(
         self, origin: Any, arguments: tuple[Any, ...], value: str, known: dict[str, Any]
@@ -278,33 +268,6 @@ class _Twins:
         twin, each = self._value(arguments[0], "x", known)
         anew = _REPEATED[origin].format(each=each, value=value)
         return list[twin], value if each == "x" else anew  # type: ignore[valid-type]  # made at run time
-
-
-def _alternatives(kind: Any) -> Iterator[Any]:
-    """Yield the classes that values of *kind*, which may be a union, can have."""
-    origin, meant = get_origin(kind), meaning_of(kind)
-    if meant is not None:
-        yield from _alternatives(meant)
-    elif origin in {Annotated, Union, UnionType}:
-        for member in get_args(kind)[: 1 if origin is Annotated else None]:
-            yield from _alternatives(member)
-    else:
-        yield origin or kind
-
-
-def _check_days(kinds: Collection[Any]) -> None:
-    # A Decoder of a pattern and an array or object frees memory that is not its own
-    # (msgspec 0.22; `_Day` has a pattern): the process would abort, at any later time.
-    if date in kinds and any(kind in _REPEATED or kind in _MAPPINGS for kind in kinds):
-        raise TypeError("a union of a date and a container cannot be read; make the date a str")
-
-
-def _either(builds: Mapping[Any, Build]) -> Build:
-    def build(value: Any) -> Any:
-        made = builds.get(type(value))
-        return value if made is None else made(value)
-
-    return build
 
 
 def _named(thing: Any, known: dict[str, Any]) -> str:

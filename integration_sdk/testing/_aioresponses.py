@@ -18,8 +18,14 @@ from typing import Any
 from unittest.mock import patch
 
 import aiohttp
-import aioresponses
-import aioresponses.core
+
+try:
+    import aioresponses
+    import aioresponses.core
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        "patched_aioresponses needs aioresponses: pip install aioresponses", name=missing.name
+    ) from None
 from aiohttp.client_proto import ResponseHandler
 from yarl import URL
 
