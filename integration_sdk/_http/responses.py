@@ -65,7 +65,7 @@ class Response:
         """Seconds to wait that the answer asks for; None if it does not say."""
         return read_retry_after(self.headers, self.received_at)
 
-    @cached_property
+    @property
     def quota(self) -> Quota | None:
         """The account's limits that the answer tells; None if it does not."""
         return read_quota(self.headers, self.received_at)
