@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attrs import define
+from attrs import define, evolve
 
 from integration_sdk._context import RequestContext
+from integration_sdk._http import RetryPolicy
 
 if TYPE_CHECKING:
     from integration_sdk._push.poller import Poller
@@ -26,9 +27,15 @@ class SharedPoller:
         if self._made is None:
             from integration_sdk._push.poller import Poller  # noqa: PLC0415 - for pushes only
 
-            caller = self._context
+            # A poll that fails is repeated when the schedule says so, which keeps the budget.
+            once = evolve(self._context.settings, retry=RetryPolicy.never())
+            context = evolve(self._context, settings=once)
             self._made = Poller(
-                caller.send, caller.dialect, notified=self._notified, exact=caller.exact
+                context.send,
+                context.dialect,
+                notified=self._notified,
+                exact=context.exact,
+                rate=lambda: context.session.stats().rate,
             )
         return self._made
 

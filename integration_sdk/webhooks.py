@@ -33,7 +33,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import re
 import time
 from collections.abc import (
     AsyncIterator,
@@ -44,12 +43,11 @@ from collections.abc import (
     MutableMapping,
     Sequence,
 )
-from datetime import UTC, datetime
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from integration_sdk import _checks
-from integration_sdk._notifications import Inbox, Notification, Sign, Verdict
+from integration_sdk._notifications import Inbox, Notification, Verdict, signer
 from integration_sdk.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -63,7 +61,6 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 AsgiApp = Callable[[Mapping[str, Any], Receive, Send], Awaitable[None]]
-_SECRET = re.compile(r"whsec_([A-Za-z0-9+/]{4})*[A-Za-z0-9+/]{2,4}={0,2}")
 
 
 class Receiver:
@@ -73,7 +70,6 @@ class Receiver:
         notify: Called with the key of the push, on the running loop, at most once for each
             notification; usually ``client.notify``. It must not block.
         secrets: Standard Webhooks secrets, ``whsec_...``; several during a rotation.
-            Needs the extra ``webhooks``.
         authorization: Accepted values of the ``Authorization`` header, as configured at the
             service; several during a rotation. With *secrets* as well, either is enough.
         allow_unverified: Whether to accept notifications from anybody. Must be True if neither
@@ -84,8 +80,8 @@ class Receiver:
         clock: Seconds since 1970.
 
     Raises:
-        ConfigurationError: There is nothing to verify senders with, a secret is malformed, the
-            extra is not installed, *notify* is not a plain function, or a number is invalid.
+        ConfigurationError: There is nothing to verify senders with, a secret is malformed,
+            *notify* is not a plain function, or a number is invalid.
 
     Source: "Events". Assumed: signatures and shapes are those the service publishes.
     """
@@ -105,7 +101,7 @@ class Receiver:
         if not _is_plain(notify):
             raise ConfigurationError("notify must be a plain function: it is called, not awaited")
         shared = _listed("authorization", authorization)
-        signers = [_signer(secret) for secret in _listed("secrets", secrets)]
+        signers = [signer(secret) for secret in _listed("secrets", secrets)]
         _checks.true_or_false("allow_unverified", allow_unverified)
         if bool(signers or shared) is allow_unverified:
             raise ConfigurationError(
@@ -206,27 +202,6 @@ def _listed(name: str, values: Any) -> tuple[str, ...]:
             f"{name} has a value that is empty or not a str; is its environment variable set?"
         )
     return listed
-
-
-def _signer(secret: str) -> Sign:
-    """Return a function that signs with *secret*, as Standard Webhooks does.
-
-    The package's ``verify`` is not used: it reads the clock itself, and malicious headers can
-    make it raise exceptions other than its own.
-    """
-    if not _SECRET.fullmatch(secret):
-        raise ConfigurationError("a webhook secret must look like whsec_<base64>")
-    try:
-        from standardwebhooks import Webhook  # noqa: PLC0415 - an extra, needed only here
-    except ImportError:
-        raise ConfigurationError(
-            "checking signatures needs the package standardwebhooks: "
-            "pip install 'integration-sdk[webhooks]'"
-        ) from None
-    webhook = Webhook(secret)
-    return lambda message_id, sent, body: webhook.sign(
-        message_id, datetime.fromtimestamp(sent, UTC), body
-    )
 
 
 def _text(header: bytes) -> str:

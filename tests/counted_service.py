@@ -63,6 +63,7 @@ class Asked:
     kind: push, get, list (of pushes), options, or other.
     company, key: Of the push or list; empty for none.
     hidden, late: Seconds for which this list hides new pushes, and for which its states are old.
+    held: The push, if there is one.
     rows: What faults do to the rows of this list.
     """
 
@@ -73,6 +74,7 @@ class Asked:
     body: bytes
     hidden: float = 0.0
     late: float = 0.0
+    held: Held | None = None
     rows: list[Callable[[list[Held]], list[Held]]] = field(default_factory=list)
 
     @property
@@ -152,6 +154,7 @@ class Service:
     def answer(self, asked: Asked) -> Answer:
         """Note *asked* and answer it, as the faults let it."""
         self.log.append(asked)
+        asked.held = self.by_key.get(asked.key)
         proceed: Proceed = lambda: self._answer(asked)  # noqa: E731 - each fault wraps it
         for fault in self.faults:
             proceed = _around(fault, asked, proceed)
@@ -164,8 +167,7 @@ class Service:
                 held = self.add(asked.company, record, asked.segments[3], asked.segments[5])
                 return Answer(body=held.shown(asked.at))
             case "get":
-                held_one = self.by_key.get(asked.key)
-                return Answer(body=held_one.shown(asked.at)) if held_one else refusal(404)
+                return Answer(body=asked.held.shown(asked.at)) if asked.held else refusal(404)
             case "list":
                 return self._list(asked)
         return Answer()

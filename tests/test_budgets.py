@@ -1,153 +1,137 @@
-"""Promises of what a push may cost: a fault may delay its outcome, it never multiplies requests."""
+"""Promises of what a push may cost: a fault may delay its outcome, it never multiplies requests.
+
+The table of budgets is in `budget_support`, with every fault that it is kept under.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from itertools import pairwise
-from math import inf, log
-from pathlib import Path
+from itertools import combinations, pairwise
 
 import pytest
 
-from integration_sdk import Client, PushOperation, PushRequest, WaitExpired
-from integration_sdk.errors import NotFound
-from tests.counted_service import Answer, Asked, Fault, Proceed, Service, refusal
+from integration_sdk import Client, WaitExpired
+from tests.budget_support import (
+    TROUBLES,
+    WAYS,
+    Way,
+    breaches,
+    many,
+    one_alone,
+    polls_too_close,
+    wait_for_keys,
+)
+from tests.counted_service import Service
 
-pytestmark = pytest.mark.virtual_time
-RECORD = {"number": 1}
-HOUR = 3600.0
-Way = Callable[[Service, Path], Awaitable[None]]
-
-
-# One push, by every way to its outcome
-
-
-async def waiting(service: Service, journal: Path) -> None:
-    async with service.client() as client:
-        await client.wait(await pushed(client))
-
-
-async def coordinating(service: Service, journal: Path) -> None:
-    async with service.client() as client, client.coordinator(journal=journal) as pushes:
-        await (await pushes.submit(PushRequest("c-0", "books", "invoices", RECORD)))
+ways = pytest.mark.parametrize("way", WAYS)
+every_trouble = pytest.mark.parametrize("trouble", TROUBLES)
 
 
-async def reopening(service: Service, journal: Path) -> None:
-    """An earlier run has left the push, which was acknowledged, to this one."""
-    async with (
-        service.client() as client,
-        client.coordinator(journal=journal, leave="detach") as pushes,
-    ):
-        await pushes.submit(PushRequest("c-0", "books", "invoices", RECORD))
-    async with service.client() as client, client.coordinator(journal=journal):
-        """Leaving waits for what is open."""
+def two_troubles(trouble: str) -> list[tuple[str, str]]:
+    """Every two of which *trouble* is the first."""
+    return [pair for pair in combinations(TROUBLES, 2) if pair[0] == trouble]
 
 
-async def pushed(client: Client) -> PushOperation:
-    return await client.company("c-0").connection("books").push("invoices", RECORD)
-
-
-ways = pytest.mark.parametrize("way", [waiting, coordinating, reopening])
-
-
-async def measure(service: Service, work: Awaitable[object], seconds: float) -> None:
-    """Let *work* run for so many seconds."""
-    with suppress(TimeoutError, NotFound):
-        async with asyncio.timeout(seconds):
-            await work
-
-
-def assert_in_budget(asked: Iterable[Asked]) -> None:
-    """One open push alone, made at 0: what was asked for it and its company keeps all budgets."""
-    reads = [one.at for one in asked if one.kind in ("get", "list")]
-    for age, budget in [(10.0, 15.0), (60.0, 40.0), (HOUR, 40 + log(HOUR / 60) / log(1.05))]:
-        assert sum(at <= age for at in reads) <= budget, f"in {age} seconds: {reads}"
-    assert_apart(one.at for one in asked if one.kind == "get")
-    assert all(
-        later - earlier > 0.33
-        for earlier, later in pairwise(one.at for one in asked if one.kind == "list")
-    )
-
-
-def assert_apart(polls: Iterable[float]) -> None:
-    """Two polls of a push made at 0 are 0.2 s or a twentieth of its age apart."""
-    for earlier, later in pairwise(polls):
-        assert later - earlier >= max(0.2, 0.05 * earlier) - 1e-6, f"at {earlier} and {later}"
-
-
-# A lag
-
-
-def unseen(seconds: float, *, has_list: bool) -> Fault:
-    """Reads do not show a push for *seconds*; a list lacks it, or is itself answered with 404."""
-
-    def act(asked: Asked, proceed: Proceed) -> Answer:
-        if asked.kind == "list" and not has_list:
-            return refusal(404)
-        asked.hidden = seconds
-        return refusal(404) if asked.kind == "get" and asked.at < seconds else proceed()
-
-    return act
+# One push
 
 
 @ways
-@pytest.mark.parametrize("has_list", [True, False])
-@pytest.mark.parametrize("seconds", [5.0, 100.0, inf])
-async def test_a_lag_is_no_storm(way: Way, seconds: float, has_list: bool, tmp_path: Path) -> None:
-    """One push that reads do not show costs what any other does, however long they lag."""
-    service = Service(lambda _: 30.0, [unseen(seconds, has_list=has_list)])
-
-    await measure(service, way(service, tmp_path / "pushes.db"), HOUR)
-
-    assert_in_budget(service.log)
+@every_trouble
+def test_one_push_keeps_its_budget(trouble: str, way: Way) -> None:
+    """Whatever goes wrong, and however its outcome is awaited."""
+    assert not breaches([trouble], way)
 
 
-@pytest.mark.parametrize("old", [10.0, 2000.0])
-async def test_an_old_push_that_lists_have_lost_is_no_storm(old: float) -> None:
-    """It is read singly, and its company's list is not read for it again and again."""
-    service = Service()
-    service.faults.append(
-        lambda asked, proceed: refusal(404) if asked.at > old and asked.kind == "get" else proceed()
-    )
-    service.faults.append(lambda asked, proceed: hidden_after(old, asked, proceed))
-    async with service.client() as client:
-        held = service.add()
-        await measure(service, client.wait(held.key, company_id="c-0"), HOUR)
-
-    assert_in_budget(service.log)
+@every_trouble
+def test_one_push_keeps_its_budget_in_two_troubles(trouble: str) -> None:
+    """Two faults at once multiply nothing either; the ways take turns."""
+    found = []
+    for number, pair in enumerate(two_troubles(trouble)):
+        found += breaches(pair, WAYS[number % len(WAYS)], seconds=90.0)
+    assert not found
 
 
-def hidden_after(seconds: float, asked: Asked, proceed: Proceed) -> Answer:
-    asked.hidden = inf if asked.at > seconds else 0.0
-    return proceed()
+@pytest.mark.long
+@ways
+@every_trouble
+def test_one_push_keeps_its_budget_in_two_troubles_every_way(trouble: str, way: Way) -> None:
+    """Two faults at once, every way, for an hour."""
+    assert not [text for pair in two_troubles(trouble) for text in breaches(pair, way)]
+
+
+# Many pushes
+
+
+SIZES = [(30, 1), (30, 10), (3000, 10), (3000, 300)]
+RATE = 40.0
+"""Requests a second that the service allows, where a client is told."""
+
+
+@pytest.mark.parametrize(("count", "companies"), SIZES[:2])
+@every_trouble
+def test_pushes_keep_their_companies_budgets(trouble: str, count: int, companies: int) -> None:
+    """Three requests a second for each company, whatever goes wrong; the ways take turns."""
+    way = WAYS[list(TROUBLES).index(trouble) % len(WAYS)]
+    assert not breaches([trouble], way, count=count, companies=companies, seconds=120.0)
+
+
+@pytest.mark.parametrize("trouble", list(TROUBLES)[::3])  # the long run has all
+def test_thousands_of_pushes_leave_half_of_the_rate_to_others(trouble: str) -> None:
+    """However many are open, polls take half of what the service allows at most."""
+    found = breaches([trouble], wait_for_keys, count=3000, companies=300, seconds=10.0, rate=RATE)
+    assert not found
+
+
+@pytest.mark.long
+@ways
+@pytest.mark.parametrize(("count", "companies"), SIZES)
+@every_trouble
+def test_pushes_keep_their_budgets_in_two_troubles(
+    trouble: str, count: int, companies: int, way: Way
+) -> None:
+    """Every size, every way, every two faults."""
+    found = []
+    for pair in two_troubles(trouble):
+        found += breaches(pair, way, count=count, companies=companies, seconds=120.0, rate=RATE)
+    assert not found
 
 
 # Whoever asks
 
 
-async def test_waits_that_follow_each_other_are_one_poll_after_another() -> None:
-    """A caller who waits anew every tenth of a second does not poll as often."""
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("count", [1, 30])
+@pytest.mark.parametrize("told", [False, True])
+async def test_waits_that_follow_each_other_are_one_poll_after_another(
+    count: int, told: bool
+) -> None:
+    """A caller who waits anew every tenth of a second does not poll as often, notified or not."""
     service = Service()
+    held = [service.add() for _ in range(count)]
 
-    async def wait_again_and_again(client: Client) -> None:
+    async def wait_again_and_again(client: Client, key: str) -> None:
         while True:
             with suppress(WaitExpired):
-                await client.wait(held.key, company_id="c-0", timeout=0.1)
+                await client.wait(key, company_id="c-0", timeout=0.1)
+            if told:
+                client.notify(key)
 
     async with service.client() as client:
-        held = service.add()
-        await measure(service, wait_again_and_again(client), 100)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1000 / (count + 9)):
+                await asyncio.gather(*(wait_again_and_again(client, one.key) for one in held))
 
-    polls = [one.at for one in service.log if one.kind == "get"]
-    assert len(polls) > 10
-    assert_apart(polls)
+    assert len(service.log) > 10
+    assert not [*polls_too_close(service, told=told)]
+    assert not [*(one_alone(service, told=told) if count == 1 else many(service))]
 
 
+@pytest.mark.virtual_time
 async def test_a_flood_of_notifications_brings_a_poll_forward_once_a_second() -> None:
     """Each might be the one that counts, and none is."""
     service = Service()
+    held = service.add()
 
     async def notify(client: Client) -> None:
         while True:
@@ -155,9 +139,9 @@ async def test_a_flood_of_notifications_brings_a_poll_forward_once_a_second() ->
             client.notify(held.key)
 
     async with service.client() as client:
-        held = service.add()
         flood = asyncio.create_task(notify(client))
-        await measure(service, client.wait(held.key, company_id="c-0"), 100)
+        with suppress(WaitExpired):
+            await client.wait(held.key, company_id="c-0", timeout=100.0)
         flood.cancel()
 
     polls = [one.at for one in service.log]

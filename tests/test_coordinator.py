@@ -307,9 +307,9 @@ async def test_a_notification_that_comes_too_soon_is_heeded_a_little_later() -> 
         late = model.add("company-0", "connection-0", "invoices", {"number": 5})
         for key in (late.key, "another's"):
             pushes.notify(key)
-        await asyncio.sleep(1)
+        await asyncio.sleep(9)
         assert push.key == late.key
-        assert model.counts["pushes.list"] == lists + 3  # the only new one is looked at twice
+        assert model.counts["pushes.list"] == lists + 2
 
 
 async def test_a_doubt_can_be_decided() -> None:

@@ -343,7 +343,7 @@ async def test_polls_are_nobodys_calls() -> None:
 
 @pytest.mark.parametrize("status", [400, 403, 404, 405])
 async def test_a_service_without_a_list_is_polled_singly(status: int) -> None:
-    """Where the list is missing or forbidden every push is read by itself, and ends."""
+    """Where the list is missing or forbidden every push is read by itself, three a second."""
     model = Model(lambda record: 2.0 + record["number"] / 10)
     model.answer = lambda request: error(status) if request.operation == "pushes.list" else None
     polls = poller(model)
@@ -352,7 +352,7 @@ async def test_a_service_without_a_list_is_polled_singly(status: int) -> None:
 
     assert all(operation.status is PushStatus.SUCCESS for operation in ended)
     assert model.counts["pushes.list"] == 1
-    assert now() < 10
+    assert now() < 20
 
 
 async def test_a_list_that_lags_is_made_up_for() -> None:
@@ -387,7 +387,7 @@ async def test_a_list_whose_states_are_out_of_date_is_made_up_for() -> None:
     later = [held(model, number) for number in range(20)]
     asked = model.counts["pushes.list"]
     await asyncio.gather(*(polls.wait("company", one.key) for one in later))
-    assert now() < max(one.ends for one in later) + 2
+    assert now() < max(one.ends for one in later) + len(later) / 3
     assert model.counts["pushes.list"] == asked
 
 

@@ -136,7 +136,9 @@ def test_a_push_that_is_followed_anew_during_a_poll_gets_polls_of_its_own() -> N
     [old, *_] = single_polls(schedule, 2.0)
     schedule.forget(old.push.key)
     anew = schedule.follow(old.push.key, "company", "cohort", 2.0)
-    later = single_polls(schedule, 60.0)  # while the answer to the old one is still awaited
+    later = []
+    for second in range(30, 60):  # while the answer to the old one is still awaited
+        later += single_polls(schedule, float(second))
     schedule.finish(old, 61.0)
     later += single_polls(schedule, 3600.0)
 
@@ -190,7 +192,7 @@ async def test_an_outage_leaves_nothing_behind() -> None:
     await asyncio.sleep(60)
     gc.collect()
 
-    assert model.counts.total() > 50
+    assert model.counts.total() >= 50
     assert not errors
 
 

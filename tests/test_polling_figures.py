@@ -249,4 +249,4 @@ def test_the_choice_of_list_or_single_is_never_much_worse_than_the_better(count:
     singly = measure(count, 1, takes, answer=no_list)
 
     assert chosen.polls <= 1.2 * singly.polls
-    assert count < 40 or chosen.polls < singly.polls / 10
+    assert count < 40 or chosen.polls < singly.polls / 4

@@ -37,7 +37,10 @@ class Lagging(Model):
 async def test_a_lag_delays_outcomes_by_little_more_than_itself(
     count: int, takes: float, has_list: bool
 ) -> None:
-    """The median is known within 3 seconds of being shown, the last within 8 seconds."""
+    """The median is known within 3 seconds of being shown, the last within 8 seconds.
+
+    That is beside the time for three a second, since they are read singly.
+    """
     model = Lagging(lambda _: takes + 0.001, list_lag=LAG)
     if not has_list:
         model.answer = lambda asked: error(405) if asked.operation == "pushes.list" else None
@@ -47,8 +50,8 @@ async def test_a_lag_delays_outcomes_by_little_more_than_itself(
         async for outcome in pushes.run(requests(count)):
             delays.append(loop.time() - model.by_key[str(outcome.key)].ends)
 
-    assert median(delays) <= LAG + 3
-    assert max(delays) <= LAG + 8
+    assert median(delays) <= LAG + 3 + count / 6
+    assert max(delays) <= LAG + 8 + count / 3
 
 
 @given(st.floats(0.0, 40.0), st.floats(0.0, 1.0), st.floats(0.0, 60.0))

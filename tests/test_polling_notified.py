@@ -168,7 +168,7 @@ def test_what_a_list_says_too_little_of_is_read_at_once() -> None:
 
 
 def test_a_notification_during_a_poll_is_not_lost() -> None:
-    """A notification that comes while its push is read leads to another poll, a second after."""
+    """A notification that comes while its push is read leads to another poll, a second later."""
     schedule = Schedule(lambda: 0.5, trust=1.0)
     push = schedule.follow("key", "company", "cohort", 0.0)
     schedule.follow("other", "company", "cohort", 0.0)
@@ -179,8 +179,8 @@ def test_a_notification_during_a_poll_is_not_lost() -> None:
     assert not schedule.due(1.1, 16)
     schedule.finish(poll, 1.2)
 
-    assert not schedule.due(1.9, 16)
-    [again] = schedule.due(2.0, 16)
+    assert not schedule.due(2.1, 16)
+    [again] = schedule.due(2.21, 16)
     assert isinstance(again, SinglePoll)
     assert again.push is push
     assert push.notified

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
 
 import pytest
 
@@ -349,6 +349,25 @@ async def test_a_company_without_a_platform_has_no_bank_data_yet() -> None:
         reply = await http.get(f"/companies/{company['id']}/data/bankAccounts")
 
     assert reply.status == reply.body["statusCode"] == 409
+
+
+@pytest.mark.parametrize(
+    "removal",
+    [
+        date(2030, 1, 1),
+        datetime(2030, 1, 1, 9),  # noqa: DTZ001 - read as UTC
+        datetime(2030, 1, 2, 1, tzinfo=timezone(timedelta(hours=2))),
+    ],
+)
+async def test_a_removal_may_be_given_as_a_time(removal: date) -> None:
+    """legacy_removed= is a day, and of a time its day, in UTC."""
+    async with serving(legacy_removed=removal, starts=datetime(2029, 12, 31, tzinfo=UTC)) as http:
+        path = f"{http.company}/data/bankAccounts"
+        before = await http.get(path)
+        http.sandbox.clock.advance(days=2)
+        after = await http.get(path)
+
+    assert (before.status, after.status) == (200, 404)
 
 
 async def test_the_removal_can_be_enabled_ahead_or_put_off() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
 import pytest
 
-from tests.sandbox_support import DELIVERY, holding, published, push_under, serving, until
+from tests.sandbox_support import DELIVERY, Http, holding, published, push_under, serving, until
 
 pytestmark = pytest.mark.virtual_time
+ACCOUNT = {"nominalCode": "4020", "name": "Sales, export", "type": "Income"}
+WRONG = {"Authorization": "Basic d3Jvbmc="}
 
 # ---------------------------------------------------------------------- routes of both dialects
 
@@ -31,13 +34,25 @@ async def test_companies_are_read_changed_and_deleted(dialect: str) -> None:
     assert (gone.status, gone.text, after.status, total) == (204, "", 404, 3)
 
 
-@pytest.mark.parametrize("body", [{}, {"name": ""}, {"name": 7}, {"name": "  "}])
-async def test_a_company_needs_a_name(body: dict[str, Any]) -> None:
-    """400 for a company without a name."""
+async def test_odd_companies_and_sync_settings_are_bad_requests() -> None:
+    """A company needs a name; `{clientId, settings:[{dataType, syncSchedule (hours), ...}]}`."""
     async with serving() as http:
-        reply = await http.post("/companies", body)
+        for body in (
+            {},
+            {"name": ""},
+            {"name": 7},
+            {"name": "  "},
+            {"name": "x", "description": 1},
+        ):
+            reply = await http.post("/companies", body)
+            assert (reply.status, reply.errors[0]["validatorName"]) == (400, "CreateCompany")
+        odd: list[Any] = [[], {"settings": {}}, {"settings": [1]}]
+        for hours in ("daily", True, -1, 1.5):
+            odd += [{"syncSchedule": hours}, {"settings": [{"syncSchedule": hours}]}]
+        for settings in odd:
+            assert (await http.post("/profile/syncSettings", settings)).status == 400
 
-    assert (reply.status, reply.errors[0]["validatorName"]) == (400, "CreateCompany")
+        assert (http.sandbox.sync_settings, len(http.sandbox.companies)) == (None, 3)
 
 
 async def test_connections_are_listed_in_pages() -> None:
@@ -52,21 +67,10 @@ async def test_connections_are_listed_in_pages() -> None:
     assert company["dataConnections"][3] == one
 
 
-@pytest.mark.parametrize(
-    "settings", [[], {"settings": {}}, {"settings": [1]}, {"syncSchedule": "daily"}]
-)
-async def test_odd_sync_settings_are_bad_requests(settings: Any) -> None:
-    """Body `{clientId, settings:[{dataType, syncSchedule (hours), ...}]}`."""
-    async with serving() as http:
-        assert (await http.post("/profile/syncSettings", settings)).status == 400
-        assert http.sandbox.sync_settings is None
-
-
 async def test_a_record_is_updated() -> None:
     """`PUT K/push/{dataType}/{recordId}`, full record as body, forceUpdate, deadline."""
     async with serving() as http:
-        records = http.sandbox.data_set(http.first.id, "invoices")
-        identifier = records.ids()[5]
+        identifier = http.sandbox.data_set(http.first.id, "invoices").ids()[5]
         path = f"{http.at()}/push/invoices/{identifier}"
         params = {"forceUpdate": "true", "timeoutInMinutes": "5"}
         operation = (await http.call("PUT", path, json=DELIVERY, params=params)).body
@@ -74,22 +78,12 @@ async def test_a_record_is_updated() -> None:
         ended = await http.pushed(operation)
         read = (await http.get(f"{http.company}/data/invoices/{identifier}")).body
         page = (await http.get(f"{http.company}/data/invoices", pageSize=10)).body
+        odd = await http.call("PUT", f"{path}?forceUpdate=maybe", json={})
 
     assert (operation["status"], operation["timeoutInMinutes"]) == ("Pending", 5)
     assert (ended["status"], ended["data"]["id"]) == ("Success", identifier)
     assert read["invoiceNumber"] == page["results"][5]["invoiceNumber"] == "INV-17"
-    assert page["totalResults"] == 250
-
-
-async def test_an_update_of_nothing_fails() -> None:
-    """A record that is not there cannot be updated: Failed, not an error of the request."""
-    async with serving() as http:
-        reply = await http.call("PUT", f"{http.at(1)}/push/invoices/unknown", json=DELIVERY)
-        odd = await http.call("PUT", f"{http.at(1)}/push/invoices/x?forceUpdate=maybe", json={})
-
-    assert (reply.status, reply.body["status"]) == (200, "Failed")
-    assert reply.errors[0]["itemId"] == "id"
-    assert odd.status == 400
+    assert (page["totalResults"], odd.status) == (250, 400)
 
 
 async def test_a_record_is_deleted() -> None:
@@ -102,6 +96,25 @@ async def test_a_record_is_deleted() -> None:
 
     assert (reply.status, reply.body["status"]) == (200, "Success")
     assert (read.status, total) == (404, 399)
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+async def test_a_change_of_nothing_fails(method: str) -> None:
+    """Of what never was, or is gone before the change ends: Failed, no error of the request."""
+    body = DELIVERY if method == "PUT" else None
+    async with serving(push_seconds=(60, 60)) as http:
+        records = http.sandbox.data_set(http.first.id, "invoices")
+        identifier = records.ids()[0]
+        never = await http.call(method, f"{http.at(1)}/push/invoices/unknown", json=body)
+        later = await http.call(method, f"{http.at()}/push/invoices/{identifier}", json=body)
+        records.delete(identifier)
+        http.sandbox.clock.advance(minutes=2)
+        ended = await http.pushed(later.body)
+
+    assert (never.status, later.body["status"], ended["data"]) == (200, "Pending", {})
+    for operation in (never.body, ended):
+        assert operation["status"] == "Failed"
+        assert operation["validation"]["errors"][0]["itemId"] == "id"
 
 
 @pytest.mark.parametrize(("kind", "word"), [("invoices", "attachment"), ("bills", "attachments")])
@@ -122,10 +135,9 @@ async def test_a_file_is_attached(kind: str, word: str) -> None:
 
 async def test_accounts_are_called_chart_of_accounts_elsewhere() -> None:
     """ "options and operations say `chartOfAccounts`, the push path says `accounts`"."""
-    record = {"nominalCode": "4020", "name": "Sales, export", "type": "Income"}
     async with serving() as http:
         options = await http.get(f"{http.at()}/dataTypes/chartOfAccounts/options/POST")
-        operation = (await http.post(f"{http.at(1)}/push/accounts", record)).body
+        operation = (await http.post(f"{http.at(1)}/push/accounts", ACCOUNT)).body
         records = (await http.get(f"{http.company}/data/accounts", page=1)).body
 
     assert options.body["displayName"] == "Account"
@@ -133,23 +145,15 @@ async def test_accounts_are_called_chart_of_accounts_elsewhere() -> None:
     assert records["results"][-1]["name"] == "Sales, export"
 
 
+# ---------------------------------------------------------------------- where the dialects differ
+
+
 async def test_the_published_service_has_one_name_in_each_place() -> None:
     """What is called otherwise is not found, so that no client passes here and fails there."""
-    record = {"nominalCode": "4020", "name": "Sales, export", "type": "Income"}
     async with published() as http:
-        asked = [
-            (await http.get(f"{http.at()}/options/{name}")).status
-            for name in ("chartOfAccounts", "accounts")
-        ]
-        pushed = [
-            (await http.post(f"{http.at(1)}/push/{name}", record)).status
-            for name in ("chartOfAccounts", "accounts")
-        ]
-
-    assert (asked, pushed) == ([200, 404], [404, 200])
-
-
-# ---------------------------------------------------------------------- where the dialects differ
+        for name, asked, pushed in (("chartOfAccounts", 200, 404), ("accounts", 404, 200)):
+            assert (await http.get(f"{http.at()}/options/{name}")).status == asked
+            assert (await http.post(f"{http.at(1)}/push/{name}", ACCOUNT)).status == pushed
 
 
 async def test_options_have_another_path() -> None:
@@ -161,9 +165,9 @@ async def test_options_have_another_path() -> None:
             await new.get(f"{new.at()}/dataTypes/invoices/options/POST"),
             await old.get(f"{old.at()}/options/invoices"),
         ]
+        assert (new.sandbox.dialect, old.sandbox.dialect) == ("published", "document")
 
-    assert (here.status, update.status) == (200, 200)
-    assert [reply.status for reply in crossed] == [404, 404]
+    assert [reply.status for reply in (here, update, *crossed)] == [200, 200, 404, 404]
     assert here.body["required"] is True
     validation = here.body["properties"]["invoiceNumber"]["validation"]
     assert validation["warnings"][0]["field"] == "InvoiceNumber"
@@ -173,27 +177,21 @@ async def test_options_have_another_path() -> None:
 
 
 async def test_operations_are_written_as_published() -> None:
-    """`dataConnectionKey`; no `data`; `statusCode`, `changes`; parts of `validation` null."""
+    """`dataConnectionKey`; no `data`; `statusCode`, `changes`, `errorMessage`; parts null."""
     async with published() as http:
         pending, done = await http.push(0), await http.push(1)
-        listed = (await http.get(f"{http.company}/push")).body["results"][0]
+        failed = (await http.post(f"{http.at(1)}/push/invoices", {})).body
+        listed = (await http.get(f"{http.company}/push")).body["results"][1]
 
     for operation in (pending, done, listed):
         assert operation["dataConnectionKey"]
-        assert not {"data", "dataConnectionId"} & set(operation)
+        assert not {"data", "dataConnectionId", "errorMessage"} & set(operation)
     assert (pending["statusCode"], pending["changes"]) == (202, None)
     assert pending["validation"] == {"errors": None, "warnings": None}
     assert (done["statusCode"], done["changes"][0]["type"]) == (200, "Created")
     assert done["changes"][0]["recordRef"]["dataType"] == "invoices"
     assert listed == done
-
-
-async def test_a_failure_has_an_error_message() -> None:
-    """`errorMessage` beside `validation`."""
-    async with published() as http:
-        operation = (await http.post(f"{http.at(1)}/push/invoices", {})).body
-
-    assert operation["errorMessage"] == operation["validation"]["errors"][0]["message"]
+    assert failed["errorMessage"] == failed["validation"]["errors"][0]["message"]
 
 
 @pytest.mark.parametrize("dialect", ["document", "published"])
@@ -208,69 +206,54 @@ async def test_either_spelling_can_be_had(dialect: str, spelling: str) -> None:
 
 
 async def test_an_answer_is_replayed_for_ninety_minutes() -> None:
-    """ "the answer is kept 90 minutes and replayed"."""
-    async with published() as http:
+    """ "the answer is kept 90 minutes and replayed"; the document's dialect has no such key."""
+    async with published() as http, serving() as old:
         first = await push_under(http, "k")
         http.sandbox.clock.advance(minutes=89)
         again = await push_under(http, "k")
         other = await push_under(http, "k2")
         http.sandbox.clock.advance(minutes=2)
         late = await push_under(http, "k")
+        ignored = [(await push_under(old, "k")).body["pushOperationKey"] for _ in range(2)]
 
         assert len(http.sandbox.pushes) == 3
     assert again.text == first.text
     assert len({reply.body["pushOperationKey"] for reply in (first, other, late)}) == 3
-
-
-async def test_server_errors_are_replayed_and_throttling_is_not() -> None:
-    """ "5xx included"; "429 is not kept (retry with the same key)"."""
-    async with published() as http:
-        http.sandbox.faults.status(500, times=1)
-        http.sandbox.faults.status(429, times=1, skip=0, route="/push/")
-        broken = [await push_under(http, "a") for _ in range(2)]
-        throttled = [(await push_under(http, "b")).status for _ in range(2)]
-
-        assert len(http.sandbox.pushes) == 1
-    assert [reply.status for reply in broken] == [500, 500]
-    assert broken[0].text == broken[1].text
-    assert throttled == [429, 200]
-
-
-async def test_a_lost_answer_is_replayed() -> None:
-    """A push whose answer was lost is recorded once however often it is sent."""
-    async with published() as http:
-        http.sandbox.faults.lose_answer(times=1)
-        with pytest.raises(aiohttp.ClientError):
-            await push_under(http, "k")
-        again = await push_under(http, "k")
-
-        assert [push.key for push in http.sandbox.pushes] == [again.body["pushOperationKey"]]
+    assert ignored[0] != ignored[1]
 
 
 async def test_a_key_belongs_to_one_request() -> None:
-    """ "same key with another body 422; same key in progress 409"."""
+    """ "same key with another body 422; same key in progress 409"; the query counts, too."""
     async with published() as http:
         gate = asyncio.Event()
         http.sandbox.faults.add(holding(gate))
         first = asyncio.create_task(push_under(http, "k"))
         await until(lambda: http.sandbox.pushes)
         busy = await push_under(http, "k")
-        other = await push_under(http, "k", {"a": 1})
+        body = await push_under(http, "k", {"a": 1})
+        query = await push_under(http, "k", params={"timeoutInMinutes": "6"})
         gate.set()
-        done = await first
+        statuses = [(await first).status, busy.status, body.status, query.status]
 
         assert len(http.sandbox.pushes) == 1
-    assert (busy.status, other.status, done.status) == (409, 422, 200)
+    assert statuses == [200, 409, 422, 422]
     assert "correlationId" in busy.body
 
 
-async def test_the_documents_dialect_has_no_such_key() -> None:
-    """ "The document's dialect has no such key"."""
-    async with serving() as http:
-        replies = [await push_under(http, "k") for _ in range(2)]
+async def test_kept_answers_stand_behind_key_and_limits() -> None:
+    """A wrong key, an expired account and a spent quota get none; a 401 is kept for nobody."""
 
+    async def told(http: Http, *calls: tuple[str, dict[str, str]]) -> list[int]:
+        return [(await push_under(http, key, headers=more)).status for key, more in calls]
+
+    async with published() as http:
+        calls: list[tuple[str, dict[str, str]]] = [("a", {}), ("a", WRONG), ("b", WRONG), ("b", {})]
+        assert await told(http, *calls) == [200, 401, 401, 200]
         assert len(http.sandbox.pushes) == 2
-    assert replies[0].body["pushOperationKey"] != replies[1].body["pushOperationKey"]
+    async with published(free_plan=True, account_age_days=366, daily_quota=2) as http:
+        assert await told(http, ("a", {})) == [402]
+    async with published(daily_quota=2) as http:
+        assert await told(http, *[("a", {})] * 3) == [200, 200, 429]
 
 
 # ---------------------------------------------------------------------- quota
@@ -278,31 +261,59 @@ async def test_the_documents_dialect_has_no_such_key() -> None:
 
 async def test_the_daily_quota_is_counted_and_renewed() -> None:
     """ "1,000 x (1 + connected companies) requests a day, reset 00:00 UTC"."""
-    async with serving(companies=1, daily_quota=3) as http:
+    noon = datetime(2024, 5, 31, 12, tzinfo=UTC)
+    async with serving(companies=1, daily_quota=3, starts=noon) as http:
         replies = [await http.get("/companies") for _ in range(4)]
         http.sandbox.clock.advance(days=1)
         renewed = await http.get("/companies")
 
-    assert [reply.status for reply in replies] == [200, 200, 200, 429]
+    assert [reply.status for reply in (*replies, renewed)] == [200, 200, 200, 429, 200]
     told = [reply.headers["X-Rate-Limit-Remaining"] for reply in replies]
     assert told == ["2", "1", "0", "0"]
     assert replies[0].headers["X-Rate-Limit-Limit"] == "3"
-    assert replies[0].headers["X-Rate-Limit-Reset"].endswith("T00:00:00.000Z")
-    assert 0 < int(replies[3].headers["Retry-After"]) <= 86_401
-    assert renewed.status == 200
+    assert replies[0].headers["X-Rate-Limit-Reset"] == "2024-06-01T00:00:00.000Z"
+    assert 43_195 < int(replies[3].headers["Retry-After"]) <= 43_201
 
 
-async def test_the_published_quota_grows_with_the_companies() -> None:
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [
+        ({"companies": 4, "daily_quota": True}, "5000"),
+        ({"companies": 1, "dialect": "published"}, "2000"),
+        ({"dialect": "published", "daily_quota": False}, None),
+        ({}, None),
+    ],
+)
+async def test_the_quota_grows_with_the_companies(options: dict[str, Any], limit: str) -> None:
     """ "1,000 x (1 + connected companies)"; without a quota there are no such headers."""
-    async with serving(companies=4, daily_quota=True) as counted, serving() as free:
-        limit = (await counted.get("/companies")).headers["X-Rate-Limit-Limit"]
-        headers = (await free.get("/companies")).headers
-
-    assert limit == "5000"
-    assert "X-Rate-Limit-Limit" not in headers
+    async with serving(**options) as http:
+        assert (await http.get("/companies")).headers.get("X-Rate-Limit-Limit") == limit
 
 
-async def test_it_says_which_dialect_it_speaks() -> None:
-    """Sandbox.dialect is what a client is to be told."""
-    async with published() as new, serving() as old:
-        assert (new.sandbox.dialect, old.sandbox.dialect) == ("published", "document")
+async def test_the_published_service_counts_every_request() -> None:
+    """`X-Rate-Limit-*` on answers and on refusals alike, but for those without the key."""
+    async with published(companies=1) as http:
+        replies = [
+            await http.get("/companies"),
+            await http.get("/nowhere"),
+            await http.get("/companies", page=0),
+            await http.call("POST", "/companies", data=b"{"),
+        ]
+        http.sandbox.faults.status(503, times=1)
+        replies.append(await http.get("/companies"))
+        replies.append(await http.call("GET", "/companies", headers=WRONG))
+    async with serving(free_plan=True, account_age_days=366, daily_quota=9) as http:
+        replies.append(await http.get("/companies"))
+
+    assert [reply.status for reply in replies] == [200, 404, 400, 400, 503, 401, 402]
+    told = [reply.headers.get("X-Rate-Limit-Remaining") for reply in replies]
+    assert told == ["1999", "1998", "1997", "1996", "1995", None, "8"]
+
+
+async def test_a_quota_that_nobody_asked_for_stops_nobody() -> None:
+    """A test of ten thousand pushes is not to fail for want of companies."""
+    async with published(companies=0) as http:
+        replies = [await http.get("/companies") for _ in range(1_001)]
+
+    assert {reply.status for reply in replies} == {200}
+    assert [reply.headers["X-Rate-Limit-Remaining"] for reply in replies[-2:]] == ["0", "0"]

@@ -419,13 +419,12 @@ class Session:
 
     async def _pause_before_next(self, state: OpenSession, call: Call, last: Reply) -> float | None:
         """Return the seconds to wait before *call* is sent again; None to stop."""
-        rotated = isinstance(last, Response) and await self._has_new_key(state, call, last)
+        if isinstance(last, Response) and await self._has_new_key(state, call, last):
+            return 0.0  # no retry: it was refused for another key
         status = last.status if isinstance(last, Response) else None
         policy = call.options.retry
         if not has_attempt_left(policy, call.attempts, status, patient=call.patient):
             return None
-        if rotated:
-            return 0.0
         match self._meaning(call, last):
             case Meaning.AGAIN:
                 return self._affordable_pause(state, call, status)

@@ -70,7 +70,7 @@ class OpenPush:
         order: How many pushes of the company were followed before it.
         born: When it was sent.
         seen: When it was last known to be Pending.
-        polled: When its last single poll began; minus infinity for never.
+        polled: When its last single poll began or returned; minus infinity for never.
         hurry: Whether a notification is to bring its next single poll forward.
         hurried: When one last did so.
         times: How long pushes like it take.
@@ -132,7 +132,7 @@ class PolledCompany:
         rows_per_push: Rows of the list per push of ours, since others write too.
         in_flight: Number of polls in progress.
         listing: Whether one of them reads the list.
-        listed: When its last poll of the list began; minus infinity for never.
+        paid_until: When its share of requests is whole again; minus infinity if it had none.
         due: The time of its next round; infinite for never.
         shared_time: The time that an individual push got last; others close to it get it too.
         list_after: When the list may be used again.
@@ -151,7 +151,7 @@ class PolledCompany:
     rows_per_push: float = 1.0
     in_flight: int = 0
     listing: bool = False
-    listed: float = -inf
+    paid_until: float = -inf
     due: float = inf
     shared_time: float = inf
     list_after: float = -inf

@@ -136,6 +136,8 @@ class PollRequests:
         more = True
         while more:
             request = page_request(self.dialect, poll.company.id, poll.page, poll.page_size)
+            if poll.page > 1:
+                self.poller.spend()
             answer = await self._ask(poll, request)
             if answer is None:
                 return

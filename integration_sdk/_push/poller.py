@@ -79,6 +79,7 @@ class Poller:
         chance: Returns a number from 0 to 1, for jitter.
         notified: Whether to expect notifications from the first push on.
         exact: Whether fractions are read as Decimal.
+        rate: Returns the requests per second that the service allows, if known: polls take half.
 
     Attributes:
         listeners: Called with the id of each company whose pushes have just been listed, and
@@ -93,8 +94,10 @@ class Poller:
         chance: Callable[[], float] = random.random,
         notified: bool = False,
         exact: bool = False,
+        rate: Callable[[], float | None] = lambda: None,
     ) -> None:
         self.exact = exact
+        self._rate, self._next_poll = rate, 0.0
         self._expects_notifications = notified
         self._schedule = Schedule(chance, float(notified))
         self._requests = PollRequests(send, dialect, self._schedule, self, exact=exact)
@@ -269,9 +272,11 @@ class Poller:
                 self._wake.clear()
                 while self._broken_off:
                     self._schedule.failed(self._broken_off.pop(), clock.now())
-                room = AT_ONCE - self._in_flight
-                for poll in self._schedule.due(clock.now(), room) if room > 0 else ():
+                has_room = self._in_flight < AT_ONCE and clock.now() >= self._next_poll
+                room = 1 if self._rate() else AT_ONCE - self._in_flight
+                for poll in self._schedule.due(clock.now(), room) if has_room else ():
                     self._in_flight += 1
+                    self.spend()
                     task = polling.create_task(self._requests.carry_out(poll))
                     task.add_done_callback(partial(self._returned, poll))
                 await self._sleep()
@@ -279,13 +284,19 @@ class Poller:
     async def _sleep(self) -> None:
         """Sleep until a poll is due, an answer has arrived or a push was added."""
         full = self._in_flight >= AT_ONCE
-        self._wakes_at = float("inf") if full else self._schedule.wake_at()
+        at = max(self._schedule.wake_at(), self._next_poll)
+        self._wakes_at = float("inf") if full else at
         loop = asyncio.get_running_loop()
         timer = loop.call_at(min(self._wakes_at, clock.now() + 3600), self._wake.set)
         try:
             await self._wake.wait()
         finally:
             timer.cancel()
+
+    def spend(self) -> None:
+        """Note a request; the next poll waits until that is half of what the service allows."""
+        if rate := self._rate():
+            self._next_poll = max(self._next_poll, clock.now()) + 2 / rate
 
     def _stopped(self, loop: asyncio.Task[None]) -> None:
         """Start again if there are pushes to follow, but if the loop broke, give them up."""

@@ -50,8 +50,6 @@ from integration_sdk._push.worth import (
     notification_wait_ends,
 )
 
-SINGLY: Final = 4
-"""Single polls that a company gets per turn."""
 LONGEST_PAUSE: Final = 64.0
 """Seconds of the longest pause after polls that failed, if the service names none."""
 LONGEST_IN_ROUNDS: Final = 600.0
@@ -157,9 +155,11 @@ class Schedule:
         for place in (company.batched, company.individual, company.wanted, company.urgent):
             place.pop(key, None)
         if not company.count and self._companies.get(company.id) is company:
-            company.due = inf
-            if company.list_after == company.listed == -inf:  # else remember what its list is like
+            company.due, company.trouble = inf, None
+            if company.list_after == company.paid_until == -inf:  # else remember them
                 del self._companies[company.id]
+        if not self.pushes:
+            self._timers = TimerQueue()  # its outdated entries hold the last ones
 
     def notify(self, key: str) -> bool:
         """Poll push *key* now, after a notification; return False if it is not followed."""
@@ -242,42 +242,64 @@ class Schedule:
         self._ready[company] = None
 
     def _choose(self, company: PolledCompany, now: float) -> list[Poll]:
-        urgent = self._single_polls(company, company.urgent, now)
-        if company.listing:
-            return urgent
-        if now < (earliest := company.listed + worth.LIST_FLOOR):  # likewise
+        if now < (earliest := worth.earliest(company)):  # below all that decides what is due
             self._timers.set(company, earliest)
-            return urgent
+            return []
         at = inf if company.in_flight else worth.round_due(company, now, self.trust)
-        due = at <= now + worth.SOON
-        polls = self._list_or_read(company, now, due=due) if due or company.wanted else []
-        if not polls and not company.in_flight and company.list_after <= now:
-            self._timers.set(company, max(at, now + worth.SOON))
-        return [*urgent, *polls]
+        due, polls = at <= now + worth.SOON, list[Poll]()
+        if not company.listing:
+            if len(company.urgent) > worth.PER_COMPANY and company.list_after <= now:
+                self._prefer_list(company)
+            polls += self._list_poll(company, now, due=due)
+        polls += self._single_polls(company, company.urgent, now)
+        if not company.listing:
+            polls += self._single_polls(company, company.wanted, now)
+            self._look_again(company, now, inf if due else at)
+        return polls
 
-    def _list_or_read(self, company: PolledCompany, now: float, *, due: bool) -> list[Poll]:
-        if company.list_after <= now:
-            poll = worth.cheaper_list(company, now, due=due, largest_page=self.page_cap)
-            if poll is not None:
-                company.in_flight += 1
-                company.listing = True
-                company.listed = now
-                return [poll]
-            if due:
-                company.wanted.update((push.key, push) for push in worth.likely(company, now))
-        return self._single_polls(company, company.wanted, now)
+    def _look_again(self, company: PolledCompany, now: float, at: float) -> None:
+        """Set when to look at *company* again: *at*, or when a push that waits may be read."""
+        if company.in_flight or company.list_after > now:
+            at = inf
+        waiting = (*company.urgent.values(), *company.wanted.values())
+        at = min([at, *(worth.earliest_single(one) for one in waiting if not one.being_read)])
+        if at < inf:
+            self._timers.set(company, max(at, now + worth.SOON))
+
+    def _prefer_list(self, company: PolledCompany) -> None:
+        """Have the list show what was notified, if that is more than may be read singly now."""
+        for push in [one for one in company.urgent.values() if not one.read_singly]:
+            company.wanted[push.key] = company.urgent.pop(push.key)
+
+    def _list_poll(self, company: PolledCompany, now: float, *, due: bool) -> list[Poll]:
+        if company.list_after > now or not (due or company.wanted):
+            return []
+        poll = worth.cheaper_list(company, now, due=due, largest_page=self.page_cap)
+        if poll is not None:
+            company.in_flight += 1
+            company.listing = True
+            worth.pay(company, now)
+            for push in company.wanted.values():
+                push.hurry = False
+            return [poll]
+        if due:
+            company.wanted.update((push.key, push) for push in worth.likely(company, now))
+        return []
 
     def _single_polls(
         self, company: PolledCompany, whom: dict[str, OpenPush], now: float
     ) -> list[Poll]:
         polls: list[Poll] = []
-        free = list(islice((push for push in whom.values() if not push.being_read), SINGLY + 1))
-        for push in free[:SINGLY]:
+        may_be_read = (
+            push
+            for push in whom.values()
+            if not push.being_read and worth.earliest_single(push) <= now
+        )
+        for push in list(islice(may_be_read, worth.PER_COMPANY)):
+            if now < worth.earliest(company):
+                break
+            worth.pay(company, now)
             del whom[push.key]
-            # Below all that decides when to poll, so that no mistake there can become a storm.
-            if now < (earliest := worth.earliest(push)):
-                self._timers.set(push, earliest)
-                continue
             push.polled = now
             if push.hurry:
                 push.hurry, push.hurried = False, now
@@ -285,8 +307,6 @@ class Schedule:
             company.in_flight += 1
             push.due = inf
             polls.append(SinglePoll(company, push, now))
-        if free[SINGLY:]:
-            self._enqueue(company)
         return polls
 
     # Answers
@@ -324,11 +344,13 @@ class Schedule:
         if more and poll.page == 1 and 0 < returned_size < poll.page_size:
             self.page_cap = poll.page_size = returned_size
         poll.page += 1
+        if poll.page > 2:  # the first was paid for when the poll began
+            worth.pay(company, started)
         return news, more and bool(rows) and poll.unseen > 0 and poll.rows < poll.enough
 
     def finish(self, poll: Poll, now: float) -> None:
         """End *poll*, and schedule the next poll of the pushes that are still open."""
-        self._returned(poll)
+        self._returned(poll, now)
         poll.company.failures = 0
         if isinstance(poll, SinglePoll):
             poll.push.seen = max(poll.push.seen, poll.started)
@@ -343,7 +365,7 @@ class Schedule:
 
     def failed(self, poll: Poll, now: float, *, wait: float = 0.0) -> None:
         """End *poll*, which had no answer; *wait* is how long the service asked to wait."""
-        self._returned(poll)
+        self._returned(poll, now)
         company = poll.company
         company.failures += 1
         number = company.failures - 1
@@ -354,13 +376,15 @@ class Schedule:
             self._timers.set(push, at)
         if not company.in_flight and company.count and company.list_after <= now:
             self._timers.set(company, at)
+        if not company.count:  # its last push was forgotten meanwhile
+            company.trouble = None
 
     def not_shown(self, poll: SinglePoll, now: float) -> None:
         """End *poll*: the service does not show its push yet, because its reads lag behind.
 
         That is no trouble of the company's, so nothing else is delayed.
         """
-        self._returned(poll)
+        self._returned(poll, now)
         poll.company.failures = 0
         if self.is_open(poll.push):
             self._follow_individually(poll.push, now)  # rounds would find it overdue at once
@@ -369,7 +393,7 @@ class Schedule:
 
     def unlistable(self, poll: ListPoll, now: float) -> None:
         """End *poll*: the list was refused, so read the company's pushes singly for a while."""
-        self._returned(poll)
+        self._returned(poll, now)
         self._do_without_list(poll.company, now)
 
     def _do_without_list(self, company: PolledCompany, now: float) -> None:
@@ -385,14 +409,17 @@ class Schedule:
         company.wanted.clear()
         return wanted
 
-    def _returned(self, poll: Poll) -> None:
+    def _returned(self, poll: Poll, now: float) -> None:
         poll.company.in_flight -= 1
         if isinstance(poll, SinglePoll):
+            if poll.push.hurried == poll.started:
+                poll.push.hurried = now
+            poll.push.polled = now  # it may have waited for its turn until now
             poll.push.being_read = False
-            if poll.push.key in poll.company.urgent:
-                self._enqueue(poll.company)
         else:
             poll.company.listing = False
+        if poll.company.urgent or poll.company.wanted:
+            self._enqueue(poll.company)
 
     def _again(self, push: OpenPush, now: float) -> None:
         individual = push.is_individual or push.company.list_after > now
@@ -422,7 +449,7 @@ class Schedule:
             for push, _ in some:
                 push.times.pending(push.seen - push.born)
         for push in list(company.wanted.values()):
-            if push.seen >= poll.started:
+            if push.seen >= poll.started and not push.hurry:
                 del company.wanted[push.key]
                 self._again(push, now)
 

@@ -14,7 +14,7 @@ from attrs import Factory, define
 
 AFTER_LISTING: Final = 30.0
 """Minimum seconds between two searches that a listing triggers."""
-AFTER_NOTIFICATION: Final = 1.0
+AFTER_NOTIFICATION: Final = 8.0
 """The same for searches that a notification of an unknown push triggers."""
 RARER: Final = 0.1
 """Share by which the time in doubt has to grow between two searches."""

@@ -34,8 +34,8 @@ FLOOR_GROWS: Final = 0.05
 """... or this share of its age, if that is longer."""
 FLOOR_NOTIFIED: Final = 1.0
 """Minimum seconds between two that notifications bring forward."""
-LIST_FLOOR: Final = 1 / 3
-"""Minimum seconds between two polls of a company's list."""
+PER_COMPANY: Final = 3
+"""Requests that may be spent on a company's pushes per second, and at once."""
 
 
 def tolerance(age: float) -> float:
@@ -52,6 +52,16 @@ def patience(age: float) -> float:
     seconds old is polled every two seconds.
     """
     return max(min(0.37 + 0.1 * age, 1.0), 0.0425 * age)
+
+
+def earliest(company: PolledCompany) -> float:
+    """Return when a request may be spent on *company*'s pushes."""
+    return company.paid_until - (PER_COMPANY - 1) / PER_COMPANY
+
+
+def pay(company: PolledCompany, now: float) -> None:
+    """Note a request that is spent on *company*'s pushes."""
+    company.paid_until = max(company.paid_until, now) + 1 / PER_COMPANY
 
 
 def first_time(is_due: Callable[[float], bool], start: float, latest: float) -> float:
@@ -119,7 +129,8 @@ def cheaper_list(
     """
     wanted = list(company.wanted.values())
     covers_all = any(push.is_individual for push in wanted)
-    targets = [*wanted, *_oldest(company.batched)] if due else wanted
+    covers_batched = due or not all(push.is_individual for push in wanted)
+    targets = [*wanted, *_oldest(company.batched)] if covers_batched else wanted
     if covers_all:
         targets += _oldest(company.individual)
     if not targets:
@@ -156,7 +167,7 @@ def _cost_singly(company: PolledCompany, now: float, *, due: bool, covers_all: b
 # A single push
 
 
-def earliest(push: OpenPush) -> float:
+def earliest_single(push: OpenPush) -> float:
     """Return when *push* may be polled singly again, whatever the last poll of it met."""
     if push.hurry:
         return push.hurried + FLOOR_NOTIFIED

@@ -525,7 +525,6 @@ class DataSet:
         """Remove the record at *position*."""
         number = self._loose().pop(position)
         self._written.pop(number, None)
-        self._index = {key: kept for key, kept in self._index.items() if kept != number}
         self._version += 1
 
     def _write(self, number: int, record: dict[str, Any]) -> None:

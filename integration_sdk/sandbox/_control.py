@@ -263,10 +263,10 @@ def _pace(connection: Connection) -> str:
 
 
 def _label(push: Operation) -> str:
-    """What people call the record: its number, reference or name; of an old one its identifier."""
+    """What people call the record: its number, reference or name, or its identifier."""
     record = push.record or {}
     named = [str(record[name]) for name in _LABELS if record.get(name)]
-    return named[0] if named else push.record_id or ""
+    return (*named, ("" if push.verb == "POST" else push.record_id) or "")[0]
 
 
 def _fault(rule: Rule) -> dict[str, Any]:

@@ -1,0 +1,420 @@
+"""Every fault that a budget is kept under, the ways to an outcome, and the budgets themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from contextvars import Context
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import inf, log
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVarTuple
+
+from integration_sdk import Client, PushRequest
+from integration_sdk.errors import IntegrationError
+from integration_sdk.testing import VirtualTimeLoop
+from tests.counted_service import Answer, Asked, Fault, Held, Proceed, Service, refusal
+
+Ts = TypeVarTuple("Ts")
+READS = ("get", "list")
+HOUR = 3600.0
+MIDDLE = 5.0
+"""Seconds at which what happens in the middle happens."""
+
+
+# Faults: each makes a fresh one, since some count or draw
+
+
+def reads(answer: Callable[[Asked], Answer | None], *kinds: str) -> Fault:
+    """Answer reads of pushes with *answer*, where it has one."""
+
+    def act(asked: Asked, proceed: Proceed) -> Answer:
+        said = answer(asked) if asked.kind in (kinds or READS) else None
+        return said or proceed()
+
+    return act
+
+
+def changed(change: Callable[[Asked], object]) -> Fault:
+    """Have lists show something else."""
+
+    def act(asked: Asked, proceed: Proceed) -> Answer:
+        change(asked)
+        return proceed()
+
+    return act
+
+
+def unseen(seconds: float) -> Fault:
+    """New pushes are not found for *seconds*, neither singly nor in a list."""
+
+    def act(asked: Asked, proceed: Proceed) -> Answer:
+        asked.hidden = max(asked.hidden, seconds)
+        held = asked.held
+        is_new = held is not None and asked.at < held.began + seconds
+        return refusal(404) if is_new else proceed()
+
+    return act
+
+
+def half(answer: Answer) -> Fault:
+    """Answer every other read so."""
+    chance = random.Random(3)
+    return reads(lambda asked: answer if chance.random() < 0.5 else None)
+
+
+def lossy() -> Fault:
+    """Lists leave out three rows in ten, others each time."""
+    chance = random.Random(4)
+
+    def lose(rows: list[Held]) -> list[Held]:
+        return [one for one in rows if chance.random() < 0.7]
+
+    return changed(lambda asked: asked.rows.append(lose))
+
+
+def shuffled() -> Fault:
+    """Lists are in no order."""
+    chance = random.Random(5)
+
+    def shuffle(rows: list[Held]) -> list[Held]:
+        return chance.sample(rows, len(rows))
+
+    return changed(lambda asked: asked.rows.append(shuffle))
+
+
+def young(rows: list[Held]) -> list[Held]:
+    """Keep what is not older than 20 seconds."""
+    now = asyncio.get_running_loop().time()
+    return [one for one in rows if now - one.began < 20]
+
+
+def bucket(per_second: float, *, told: bool) -> Fault:
+    """Refuse with 429 what is more than so many reads a second; *told* says until when."""
+    tokens, at = per_second, 0.0
+
+    def answer(asked: Asked) -> Answer | None:
+        nonlocal tokens, at
+        tokens, at = min(per_second, tokens + (asked.at - at) * per_second), asked.at
+        if tokens >= 1:
+            tokens -= 1
+            return None
+        return refusal(429, Retry_After="1") if told else refusal(429)
+
+    return reads(answer)
+
+
+def slow(seconds: float) -> Fault:
+    """Reads are answered that late."""
+
+    def act(asked: Asked, proceed: Proceed) -> Answer:
+        answer = proceed()
+        if asked.kind in READS:
+            answer.seconds = seconds
+        return answer
+
+    return act
+
+
+def cut(at_byte: int) -> Fault:
+    """The connection ends after so many bytes of the answer to a read; 0 for no answer at all."""
+
+    def act(asked: Asked, proceed: Proceed) -> Answer:
+        answer = proceed()
+        if asked.kind in READS:
+            answer.cut = at_byte
+        return answer
+
+    return act
+
+
+def from_then_on(answer: Answer) -> Fault:
+    """Answer everything so, beginning in the middle."""
+    return lambda asked, proceed: answer if asked.at >= MIDDLE else proceed()
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What goes wrong.
+
+    fault: Makes what the service does.
+    ends: Whether pushes end; otherwise they are Pending for ever.
+    tells: Seconds between two notifications, of one push after another; none is true unless late.
+    late: Seconds by which the true notification of an end comes late; None for never.
+    """
+
+    fault: Callable[[], Fault] | None = None
+    ends: bool = True
+    tells: float | None = None
+    late: float | None = None
+    client: dict[str, Any] = field(default_factory=dict)
+
+
+GONE = b'{"pushOperationKey":'
+TROUBLES = {
+    "nothing": Trouble(),
+    "new pushes 404 for a while": Trouble(lambda: unseen(20.0)),
+    "new pushes 404 for ever": Trouble(lambda: unseen(inf)),
+    "list hides new pushes": Trouble(lambda: changed(lambda asked: setattr(asked, "hidden", 20.0))),
+    "list shows old states": Trouble(lambda: changed(lambda asked: setattr(asked, "late", 60.0))),
+    "list lossy": Trouble(lossy),
+    "list shuffled": Trouble(shuffled),
+    "list loses old pushes": Trouble(lambda: changed(lambda asked: asked.rows.append(young))),
+    "list empty": Trouble(lambda: changed(lambda asked: asked.rows.append(lambda rows: []))),
+    "list 404": Trouble(lambda: reads(lambda _: refusal(404), "list")),
+    "list 405": Trouble(lambda: reads(lambda _: refusal(405), "list")),
+    "list unreadable": Trouble(lambda: reads(lambda _: Answer(body=GONE), "list")),
+    "single 404": Trouble(lambda: reads(lambda _: refusal(404), "get")),
+    "single 500": Trouble(lambda: reads(lambda _: refusal(500), "get")),
+    "429 told": Trouble(lambda: bucket(2.0, told=True)),
+    "429 untold": Trouble(lambda: bucket(2.0, told=False)),
+    "429 for ever": Trouble(lambda: reads(lambda _: refusal(429))),
+    "500": Trouble(lambda: reads(lambda _: refusal(500))),
+    "500 half": Trouble(lambda: half(refusal(500))),
+    "502": Trouble(lambda: reads(lambda _: Answer(502, b"<html>"))),
+    "503": Trouble(lambda: reads(lambda _: refusal(503))),
+    "503 at once": Trouble(lambda: reads(lambda _: refusal(503, Retry_After="0"))),
+    "409": Trouble(lambda: reads(lambda _: refusal(409))),
+    "cut": Trouble(lambda: cut(0)),
+    "cut in the middle": Trouble(lambda: cut(10)),
+    "slow": Trouble(lambda: slow(8.0)),
+    "silent": Trouble(lambda: slow(1000.0)),
+    "unreadable": Trouble(lambda: reads(lambda _: Answer(body=GONE))),
+    "no object": Trouble(lambda: reads(lambda _: Answer(body=b"[]"))),
+    "Pending": Trouble(ends=False),
+    "401 in the middle": Trouble(lambda: from_then_on(refusal(401))),
+    "402 in the middle": Trouble(lambda: from_then_on(refusal(402))),
+    "403 in the middle": Trouble(lambda: from_then_on(refusal(403))),
+    "deleted in the middle": Trouble(lambda: from_then_on(refusal(404))),
+    "notifications lost": Trouble(client={"notified": True}),
+    "notifications late": Trouble(late=20.0, client={"notified": True}),
+    "notifications false": Trouble(tells=7.0),
+    "notifications flood": Trouble(tells=0.05),
+}
+
+
+# Ways to an outcome
+
+
+@dataclass
+class Run:
+    """Pushes under way: *count* of them in so many *companies*."""
+
+    service: Service
+    count: int
+    companies: int
+    journal: Path
+    options: dict[str, Any] = field(default_factory=dict)
+    client: Client | None = None
+
+    def requests(self) -> list[PushRequest]:
+        return [
+            PushRequest(f"c-{number % self.companies}", "books", "invoices", {"number": number})
+            for number in range(self.count)
+        ]
+
+
+Way = Callable[[Run], Awaitable[None]]
+
+
+async def wait_for_keys(run: Run) -> None:
+    """``client.wait(key)`` for pushes of an earlier program."""
+    held = [run.service.add(one.company_id, one.record) for one in run.requests()]
+    async with run.service.client(**run.options) as run.client:
+        await settled(run.client.wait(one.key, company_id=one.company) for one in held)
+
+
+async def push_and_wait(run: Run) -> None:
+    """``books.push``, then ``client.wait``."""
+    async with run.service.client(**run.options) as client:
+        run.client = client
+
+        async def one(request: PushRequest) -> None:
+            books = client.company(request.company_id).connection(request.connection_id)
+            await client.wait(await books.push(request.data_type, request.record))
+
+        await settled(one(request) for request in run.requests())
+
+
+async def coordinate(run: Run) -> None:
+    """A coordinator without a journal."""
+    async with run.service.client(**run.options) as client:
+        run.client = client
+        async with client.coordinator(max_open=run.count) as pushes:
+            await settled([await pushes.submit(request) for request in run.requests()])
+
+
+async def reopen(run: Run) -> None:
+    """A coordinator that an earlier run has left its open pushes."""
+    async with (
+        run.service.client() as client,
+        client.coordinator(journal=run.journal, max_open=run.count, leave="detach") as pushes,
+    ):
+        for request in run.requests():
+            await pushes.submit(request)
+    async with run.service.client(**run.options) as client:
+        run.client = client
+        async with client.coordinator(journal=run.journal, max_open=run.count):
+            """Leaving waits for what is open."""
+
+
+WAYS = (wait_for_keys, push_and_wait, coordinate, reopen)
+
+
+async def settled(work: Iterable[Awaitable[object]]) -> None:
+    await asyncio.gather(*work, return_exceptions=True)
+
+
+async def carry_out(run: Run, way: Way, troubles: Iterable[Trouble], seconds: float) -> None:
+    """Have pushes of half a minute settle under *troubles*, for so many seconds."""
+    troubles = list(troubles)
+    takes = 30.0 if all(one.ends for one in troubles) else inf
+    run.service.takes = lambda record: takes
+    run.service.faults = [one.fault() for one in troubles if one.fault is not None]
+    for one in troubles:
+        run.options |= one.client
+    telling = [
+        asyncio.create_task(tell(run, one))
+        for one in troubles
+        if one.tells is not None or one.late is not None
+    ]
+    try:
+        with suppress(TimeoutError, IntegrationError):
+            async with asyncio.timeout(seconds):
+                await way(run)
+    finally:
+        for task in telling:
+            task.cancel()
+
+
+async def tell(run: Run, trouble: Trouble) -> None:
+    """Notify of pushes, one after another, for ever; or of each end, once, too late."""
+    if trouble.late is not None:
+        await asyncio.sleep(30.0 + trouble.late)
+        for key in list(run.service.by_key):
+            notify(run, key)
+        return
+    assert trouble.tells is not None
+    while True:
+        for key in list(run.service.by_key):
+            await asyncio.sleep(trouble.tells)
+            notify(run, key)
+        await asyncio.sleep(trouble.tells)
+
+
+def notify(run: Run, key: str) -> None:
+    if run.client is not None:
+        run.client.notify(key)
+
+
+# Budgets
+
+
+def breaches(
+    troubles: Sequence[str],
+    way: Way,
+    *,
+    count: int = 1,
+    companies: int = 1,
+    seconds: float = HOUR,
+    rate: float | None = None,
+) -> list[str]:
+    """Have *count* pushes settle in virtual time, and return which budgets were not kept."""
+    service, state = Service(), random.getstate()
+    random.seed(0)  # what the client draws its jitter from
+    try:
+        with TemporaryDirectory() as folder:
+            run = Run(service, count, companies, Path(folder) / "pushes.db", {"rate": rate})
+            loop = CountingLoop()
+            with asyncio.Runner(loop_factory=lambda: loop) as runner:
+                runner.run(carry_out(run, way, [TROUBLES[name] for name in troubles], seconds))
+    finally:
+        random.setstate(state)
+    told = any(TROUBLES[name].tells or TROUBLES[name].late for name in troubles)
+    found = [*polls_too_close(service, told=told)]
+    if not told and loop.timers > 20 * (len(service.log) + 10):
+        found.append(f"{loop.timers} timers for {len(service.log)} requests")
+    found += one_alone(service, told=told) if count == 1 else many(service, rate=rate)
+    return [f"{' + '.join(troubles)}, {way.__name__}: {text}" for text in found]
+
+
+class CountingLoop(VirtualTimeLoop):
+    """Counts the timers that are set: a loop that looks again and again sets one each time."""
+
+    timers = 0
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        self.timers += 1
+        return super().call_at(when, callback, *args, context=context)
+
+
+def polls_too_close(service: Service, *, told: bool) -> Iterator[str]:
+    """Two polls of one push are 0.2 s or a twentieth of its age apart.
+
+    A notification may bring one forward, once a second.
+    """
+    polls = defaultdict[str, list[float]](list)
+    for one in service.log:
+        if one.kind == "get":
+            polls[one.key].append(one.at)
+    for key, times in polls.items():
+        born, forward = service.by_key[key].began, -inf
+        for earlier, later in pairwise(times):
+            if later - earlier < max(0.2, 0.05 * (earlier - born)) - 0.01:
+                if not told or later - forward < 0.99:
+                    yield f"push {key} of {born:.2f} is polled at {earlier:.2f} and {later:.2f}"
+                forward = later
+
+
+def one_alone(service: Service, *, told: bool) -> Iterator[str]:
+    """One open push: 15 requests in 10 seconds, 40 in a minute, then one per 20th of its age.
+
+    What notifications bring forward comes on top.
+    """
+    times = [one.at for one in service.log if one.kind in READS]
+    for age, most in [(10.0, 15), (60.0, 40)]:
+        asked = sum(at <= age for at in times)
+        if asked > most + told * age:
+            yield f"{asked} requests in {age} s"
+    last = max(60.0, *times, 0.0)
+    if len(times) > 40 + log(last / 60) / log(1.05) + told * last:
+        yield f"{len(times)} requests in {last} s"
+
+
+def many(service: Service, *, rate: float | None = None) -> Iterator[str]:
+    """Three requests a second for each company, and three more at once.
+
+    In all, no more than half of the *rate* that the client may send at.
+    """
+    times = defaultdict[str, list[float]](list)
+    for one in service.log:
+        if one.kind in READS:
+            times[one.company].append(one.at)
+            times["all companies"].append(one.at)
+    for company, asked in times.items():
+        most = 33.0
+        if company == "all companies":
+            most = 33.0 * len(times) if rate is None else 5 * rate + 3
+        if (count := fullest(asked, 10.0)) > most:
+            yield f"{count} requests for {company} in 10 s"
+
+
+def fullest(times: Sequence[float], seconds: float) -> int:
+    """Return how many of the *times* lie in the fullest window of so many *seconds*."""
+    most = first = 0
+    for last, at in enumerate(times):
+        while at - times[first] >= seconds:
+            first += 1
+        most = max(most, last - first + 1)
+    return most
