@@ -187,7 +187,7 @@ GOALS: Mapping[str, tuple[Goal, ...]] = {
         at_least(
             "pushes a second with a journal over without, 64 in flight",
             0.6,
-            _ratio("3 commits a push", "pushes/s", WITH_JOURNAL, WITHOUT_JOURNAL),
+            _ratio("4 commits a push", "pushes/s", WITH_JOURNAL, WITHOUT_JOURNAL),
         ),
     ),
     "import_time": (
