@@ -13,6 +13,7 @@ from typing import Any
 import duckdb
 import pytest
 
+import integration_sdk
 from integration_sdk import Client, ConfigurationError, PaymentRequired, PullError, Store
 from integration_sdk.sandbox import Sandbox
 from tests.pull_support import (
@@ -28,7 +29,7 @@ from tests.pull_support import (
 )
 from tests.sandbox_support import until
 
-SMALL_PARTS = 100_000
+DOCS = Path(integration_sdk.__file__).parent / "docs"
 
 
 @pytest.fixture(params=["ndjson", "parquet", "duckdb", "postgres"])
@@ -136,7 +137,7 @@ async def test_no_change_is_missed_while_reading(place: Place) -> None:
 async def test_the_newest_of_each_record(
     sandbox: Sandbox, client: Client, tmp_path: Path, format_: Any
 ) -> None:
-    """README's query over the parts of several runs has each record once, as it is now."""
+    """The guide's query over the parts of several runs has each record once, as it is now."""
     out = tmp_path / "out"
     company = sandbox.companies[0].id
     invoices = sandbox.data_set(company, "invoices")
@@ -145,9 +146,12 @@ async def test_the_newest_of_each_record(
         invoices.edit_at(number, {"note": f"edit {number}", "modifiedDate": now(), "new": number})
         await client.pull(["invoices"], to=out, format=format_)
 
-    readme = (Path(__file__).parents[1] / "README.md").read_text()
-    (query,) = re.findall(r"```sql\n(SELECT \* FROM read_parquet.*?)```", readme, re.DOTALL)
-    query = query.replace("'out/", f"'{out}/").replace("read_parquet", f"read_{format_}")
+    guide = (DOCS / "guides" / "pull.md").read_text()
+    (query,) = re.findall(r"```sql\n(SELECT .*?)```", guide, re.DOTALL)
+    query = query.replace("'out/", f"'{out}/")
+    if format_ == "ndjson":
+        query = query.replace("read_parquet", "read_ndjson").replace(", file_row_number = true", "")
+        query = query.replace("file_row_number DESC", "modifiedDate DESC")
     with duckdb.connect() as database:
         rows = database.sql(
             f"SELECT id, note, company FROM ({query}) WHERE company = '{company}'"  # noqa: S608
