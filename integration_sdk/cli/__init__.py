@@ -35,7 +35,6 @@ from integration_sdk.cli._service import Flag, Service
 from integration_sdk.cli._signals import hearing_signals
 from integration_sdk.errors import ConfigurationError, IntegrationError
 from integration_sdk.sandbox import Sandbox, serve
-from integration_sdk.sandbox._settings import REMOVAL
 
 app = App(
     name="integration-sdk",
@@ -169,7 +168,7 @@ def sandbox(
             api_key=api_key,
             free_plan=free_plan,
             account_age_days=account_age_days,
-            legacy_removed=legacy_removed and REMOVAL,
+            legacy_removed=legacy_removed,
             daily_quota=daily_quota,
         )
         if faults:
