@@ -395,7 +395,7 @@ class Session:
         self.quota = result.quota or self.quota
         if result.ok:
             self._budget.earn()
-        if statuses.scope_of(result.status) is not Scope.LOAD:
+        if result.ok or statuses.scope_of(result.status) is not Scope.LOAD:
             state.answered(call)
             return
         self._call_log.refused(result.status)
