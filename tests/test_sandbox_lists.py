@@ -447,6 +447,11 @@ def test_records_name_each_other_and_add_up() -> None:
                 assert record["totalAmount"] == total > 0
             if kind == "journalEntries":
                 assert sum(line["netAmount"] for line in record["journalLines"]) == 0
+            if kind == "payments":
+                for line in record["lines"]:
+                    assert line["amount"] + line["links"][0]["amount"] == 0
+    states = [customer["status"] for customer in books["customers"]]
+    assert 0 < states.count("Archived") < states.count("Active") / 10
     assert met == set(refs)
     assert all(cost["paymentAllocations"] == [] for cost in books["directCosts"])
 
