@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
 from datetime import date
@@ -28,7 +29,7 @@ from integration_sdk import (
     errors,
 )
 from integration_sdk._context import RememberedOptions
-from integration_sdk._http import requests
+from integration_sdk._http import Session, requests
 from integration_sdk.sandbox import Sandbox
 
 pytestmark = pytest.mark.virtual_time
@@ -1122,3 +1123,13 @@ async def test_a_page_is_a_sequence(integration_client: Client) -> None:
     assert page[0] == page.results[0]
     assert [*page] == [*page.results]
     assert page[:1] == page.results[:1]
+
+
+def test_every_setting_of_a_session_is_one_of_the_client() -> None:
+    """Whoever adds an option to one adds it to the other, and says what it does."""
+    of_session = set(inspect.signature(Session).parameters)
+    of_client = set(inspect.signature(Client).parameters)
+
+    assert of_session - {"transport", "jitter", "refuses_with_503"} <= of_client
+    documented = inspect.getdoc(Client) or ""
+    assert [name for name in of_client if not re.search(rf"\b{name}\b.*:", documented)] == []

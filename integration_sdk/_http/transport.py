@@ -336,7 +336,7 @@ class AiohttpTransport:
         try:
             answer = await session.request(
                 request.method,
-                URL(self.base_url + request.target, encoded=True),
+                _url(self.base_url + request.target),
                 data=_payload(request.body),
                 headers=self._headers_of(request, authorization),
                 allow_redirects=False,
@@ -376,6 +376,11 @@ class AiohttpTransport:
         return Response(
             status=answer.status, headers=answer.headers, body=body, received_at=time.time()
         )
+
+
+@lru_cache(maxsize=256)
+def _url(text: str) -> URL:
+    return URL(text, encoded=True)
 
 
 @lru_cache(maxsize=8)
