@@ -631,7 +631,7 @@ def concluded(
     return [(row.id, event, facts) for row, event, facts in changes]
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(
     companies(),
     st.sets(keys, max_size=2),
@@ -696,15 +696,16 @@ def keys_given(doubts: list[Row], listing: ListedPushes, *, exclusive: bool) -> 
 
 def test_a_listing_that_could_not_be_read_settles_a_search_and_unsettles_no_doubt() -> None:
     """A LOST row is in DOUBT once the patience has passed; what a DOUBT row knows is kept."""
-    known = doubt(name="known").to(State.DOUBT, verdict=Verdict.UNRESOLVED, candidates=("k",))
-    rows = {row.id: row for row in (doubt(name="new"), known)}
+    some = doubt(name="some").to(State.DOUBT, verdict=Verdict.UNRESOLVED, candidates=("k",))
+    none = doubt(name="none").to(State.DOUBT, verdict=Verdict.ABSENT)
+    rows = {row.id: row for row in (doubt(name="new"), some, none)}
 
     for waited in (PATIENCE - 1, PATIENCE):
         concluded(rows, None, {}, waited={"new": waited}, exclusive=True)
         assert rows["new"].state is (State.LOST if waited < PATIENCE else State.DOUBT)
 
     assert rows["new"].verdict is Verdict.UNRESOLVED
-    assert rows["known"] is known
+    assert (rows["some"], rows["none"]) == (some, none)
 
 
 def test_a_search_waits_longer_for_what_is_still_pending() -> None:
@@ -727,6 +728,20 @@ def test_a_row_that_is_carried_is_found_but_not_given_up() -> None:
     shown = ListedPushes([push("k", RECORD)], whole=True)
     assert concluded(rows, shown, {}, waited={}, exclusive=True)
     assert rows["i"].key == "k"
+
+
+@pytest.mark.parametrize("now", [None, State.OPEN, State.CLOSED])
+def test_what_has_changed_since_the_listing_was_requested_is_left_alone(now: State | None) -> None:
+    """Somebody has found it, decided about it or let it go in the meantime."""
+    asked = doubt()
+    rows = {} if now is None else {"i": structs.replace(asked, state=now)}
+    judging = Judging([asked], ListedPushes([push("k", ECHO)], whole=True), {}, exclusive=True)
+
+    changes = judging.conclude(
+        rows, {}, judging.new, found={}, waited={"i": PATIENCE}, patience=PATIENCE
+    )
+
+    assert not list(changes)
 
 
 def test_each_doubt_is_compared_once() -> None:
