@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from integration_sdk._options.check import Severity as Severity
     from integration_sdk._options.render import ControlKind as ControlKind
     from integration_sdk._options.render import FormControl as FormControl
+    from integration_sdk._pull.pull import Pull as Pull
+    from integration_sdk._pull.pull import PullProgress as PullProgress
+    from integration_sdk._pull.receipts import Receipt as Receipt
+    from integration_sdk._pull.receipts import UnitReceipt as UnitReceipt
     from integration_sdk._push.coordinator import Coordinator as Coordinator
     from integration_sdk._push.push import Push as Push
     from integration_sdk._push.push import PushEvent as PushEvent
@@ -74,6 +78,7 @@ if TYPE_CHECKING:
     from integration_sdk.errors import PaginationError as PaginationError
     from integration_sdk.errors import PaymentRequired as PaymentRequired
     from integration_sdk.errors import PollingStopped as PollingStopped
+    from integration_sdk.errors import PullError as PullError
     from integration_sdk.errors import PushError as PushError
     from integration_sdk.errors import PushFailed as PushFailed
     from integration_sdk.errors import PushInDoubt as PushInDoubt
@@ -111,6 +116,8 @@ _HOMES = {
     name: f"{__name__}.{home}"
     for home, names in {
         "_client": "Client",
+        "_pull.pull": "Pull PullProgress",
+        "_pull.receipts": "Receipt UnitReceipt",
         "_push.coordinator": "Coordinator",
         "_push.push": "Push PushEvent PushProgress",
         "_list.pager": "Checkpoint ListPage Pager",
@@ -129,10 +136,10 @@ _HOMES = {
             "ConfigurationError Conflict DriftWarning EndpointRemoved Forbidden IntegrationError "
             "InternalServerError InvalidItem InvalidRecord JournalError JournalInUse "
             "MalformedResponse MethodNotAllowed NotFound NotSent PaginationError PaymentRequired "
-            "PollingStopped PushError PushFailed PushInDoubt PushingStopped ReferenceConflict "
-            "ResponseTooLarge ResultSetChanged ServiceUnavailable StoreUnavailable "
-            "SyncScheduleNotAllowed TooManyRequests TransportError Unauthorized UnsafeLink "
-            "WaitExpired"
+            "PollingStopped PullError PushError PushFailed PushInDoubt PushingStopped "
+            "ReferenceConflict ResponseTooLarge ResultSetChanged ServiceUnavailable "
+            "StoreUnavailable SyncScheduleNotAllowed TooManyRequests TransportError Unauthorized "
+            "UnsafeLink WaitExpired"
         ),
         "models": (
             "ErrorBody Links OptionEntry OptionRule OptionRules OutcomeStatus Page "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
 from inspect import iscoroutinefunction
@@ -69,9 +69,9 @@ class Client:
             ``INTEGRATION_SDK_BASE_URL``.
         dialect: The version of the service. Defaults to `Dialect.document`.
         timeout: Seconds for a whole call, including retries and waits; None for no limit.
-            Each page of a list is a call, in whatever sizes it is requested, and the list as a
-            whole has no limit. Past them it raises `NotSent` or `AnswerLost`; where
-            the service itself asks to wait for longer, its error, and at once.
+            Each page of a list is a call, and the list as a whole has no limit. Past them it raises
+            `NotSent` or `AnswerLost`; where the service itself asks to wait for longer, its error,
+            and at once.
         read_timeout: Seconds without a byte of an answer after which it counts as lost, so that a
             read is sent again and a coordinator looks for its push; None for no limit. It has an
             effect where *timeout* is longer.
@@ -378,6 +378,68 @@ class Client:
         books = self.company(request.company_id).connection(request.connection_id)
         for_update = request.record_id is not None
         await refuse_wrong(books, request.data_type, request.record, for_update=for_update)
+
+    # Bulk out
+
+    def pull(
+        self,
+        data_types: Iterable[str],
+        *,
+        to: str | os.PathLike[str],
+        format: Literal["ndjson", "parquet", "duckdb", "postgres"] | None = None,  # noqa: A002
+        companies: Iterable[str] | None = None,
+        full: bool = False,
+        store: integration_sdk.Store | str | os.PathLike[str] | None = None,
+        compression: Literal["gz", "zst"] | None = None,
+        at_once: int = 16,
+        max_bytes: int = 256 * requests.MIB,
+        part_bytes: int = 32 * requests.MIB,
+    ) -> integration_sdk.Pull:
+        """Write the records of companies into files or a database, each state once.
+
+        Await it to get a `Receipt`, or iterate over its units as they end. Run again, it goes on
+        where it stood, whatever ended it, and later reads only what has changed.
+
+        Args:
+            data_types: Such as ``["invoices", "customers"]``.
+            to: A folder; the file of a DuckDB database; the URL of a PostgreSQL one.
+            format: None for "postgres" if *to* is a URL, "duckdb" if it ends in ``.duckdb``, else
+                "ndjson". Parquet needs the extra ``integration-sdk[arrow]``, the databases
+                ``[duckdb]`` and ``[postgres]``.
+            companies: Ids; None for all of the account, with those that join later.
+            full: Read each unit as a whole and replace it in one step, so that records that the
+                service has deleted go. Without it they stay.
+            store: Keeps how far each unit was read. Several processes that share a PostgreSQL
+                store share the work. None for a file in the folder, or the database itself.
+            compression: Of NDJSON files: "gz", or "zst" with the extra ``[zstd]``.
+            at_once: Units to read at a time, at most; fewer if *max_bytes* is small.
+            max_bytes: Bytes of records and pages to hold in memory, approximately; columns take
+                about 100 MiB besides.
+            part_bytes: Bytes of records in a part, at most; fewer where many units share
+                *max_bytes*.
+
+        Raises:
+            ConfigurationError: An argument cannot work; the place is something else; there is no
+                such company or data type (on awaiting it).
+            PullError: The disk is full (on awaiting it).
+            PaymentRequired, Unauthorized: What was read before is written.
+        """
+        from integration_sdk._pull import making  # noqa: PLC0415 - for pulls only
+
+        return making.pull(
+            self,
+            base_url=str(self._context.session.base_url),
+            data_types=data_types,
+            to=to,
+            format_=format,
+            companies=companies,
+            full=full,
+            store=store,
+            compression=compression,
+            at_once=at_once,
+            max_bytes=max_bytes,
+            part_bytes=part_bytes,
+        )
 
     # The rest
 

@@ -448,7 +448,7 @@ class Service:
             order=now + self.clock,
             visible_at=now + self.dice.random() * self.weather.lag,
             final_at=now + self.dice.choice([0.0, 5.0, 40.0, 150.0]),
-            ends=self.dice.choice(["Success", "Success", "Success", "Failed"]),
+            ends=self.dice.choice([*["Success"] * 6, "Failed", "Failed", "TimedOut"]),
             sent_at=at,
         )
         self.history.note("the service", push.key, lane, of, push.ends, round(push.final_at))

@@ -54,7 +54,6 @@ from integration_sdk.errors import (
     IntegrationError,
     InvalidRecord,
     JournalError,
-    PushInDoubt,
     PushingStopped,
     ReferenceConflict,
     Unauthorized,
@@ -222,6 +221,7 @@ class RequestContext:
         ]
         if history.weather.owners > 1 and not history.calm:
             wanted = [one for one in wanted if dice.random() < 0.7]
+        wanted = [_corrected(one) if dice.random() < 0.1 else one for one in wanted]
         if history.weather.fileless and self.process.life > 0:
             return
         if dice.random() < 0.25:
@@ -310,21 +310,33 @@ class RequestContext:
             if history.weather.owners > 1:  # another may decide, too
                 rows = history.journal.rows.values()
                 doubted = [row.id for row in rows if row.state is State.DOUBT]
+            timed_out = [row for row in history.journal.finals.values() if row.status == "TimedOut"]
+            doubted += [row.id for row in timed_out]
             for intent in doubted:
                 if intent is None or dice.random() > 0.1:
                     continue
                 history.asked_about.add(intent)
                 try:
                     await self._decide_about(intent)
-                except (ConfigurationError, JournalError, ClientClosed, PushInDoubt):
+                except (
+                    ConfigurationError,
+                    JournalError,
+                    ClientClosed,
+                    ReferenceConflict,
+                    *STOPPED,
+                ):
                     continue
 
     async def _decide_about(self, intent: str) -> None:
         history, dice = self.history, self.history.dice
         assert self.pushes is not None
         own = [one for one in history.service.pushes if one.of == intent]
-        reference = history.journal.rows[intent].reference or ""
-        if own and dice.random() < 0.7:
+        row = history.journal.rows[intent]
+        reference = row.reference or ""
+        if row.state is State.FINAL:
+            record = dice.choice(history.records).record
+            push = await self.pushes.decide(intent, "resend", record=record)
+        elif own and dice.random() < 0.7:
             push = await self.pushes.decide(intent, bind=own[0].key)
         else:
             push = await self.pushes.decide(intent, dice.choice(["resend", "abandon"]))
@@ -612,6 +624,11 @@ class History:
 
 WORLD_CONTEXT = Context()
 WORLD_CONTEXT.run(OWNER.set, WORLD)
+
+
+def _corrected(request: PushRequest) -> PushRequest:
+    """Return another record under the same reference."""
+    return evolve(request, record={**request.record, "amount": 100})
 
 
 def _in_full(fact: object) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+from collections.abc import AsyncGenerator
 from contextlib import closing
 from pathlib import Path
 
@@ -421,6 +422,7 @@ async def test_a_decision_is_made_beside_the_process_that_carries_the_pushes(
         kept = await store.lend()
         await kept.take(LANE.company_id)
         news = kept.news()
+        assert isinstance(news, AsyncGenerator)
         hearing = asyncio.ensure_future(anext(news))
         command = ["pushes", "resolve", "aa1", "--abandon", "--journal", where]
         assert await asyncio.to_thread(main, command) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
 from datetime import date
@@ -28,7 +29,7 @@ from integration_sdk import (
     errors,
 )
 from integration_sdk._context import RememberedOptions
-from integration_sdk._http import requests
+from integration_sdk._http import Session, requests
 from integration_sdk.sandbox import Sandbox
 
 pytestmark = pytest.mark.virtual_time
@@ -174,13 +175,6 @@ def test_odd_options_of_a_coordinator_are_refused(options: dict[str, Any]) -> No
     (name,) = options
     with pytest.raises(errors.ConfigurationError, match=f"^{name} must be .*, not "):
         Client("key", "https://api.example").coordinator(**options)
-
-
-def test_a_misspelt_option_of_a_coordinator_is_named() -> None:
-    """With what was probably meant and what there is, as ``list()`` does."""
-    said = r"no option 'max_opens'; did you mean 'max_open'\? \(it has check, .*max_open"
-    with pytest.raises(TypeError, match=said):
-        Client("key", "https://api.example").coordinator(max_opens=5)  # type: ignore[call-arg]  # that is the point
 
 
 async def test_settings_come_from_the_environment(
@@ -504,7 +498,7 @@ async def test_every_push_ends_though_a_middleware_is_cancelled_in_any_request(
     async with (
         asyncio.timeout(60),
         Client(sandbox.api_key, sandbox.base_url, middlewares=[cancelled_at_first]) as client,
-        client.coordinator(patience=0.2, max_in_flight=1) as coordinator,
+        client.coordinator(patience=0.2) as coordinator,
     ):
         ends = [one.status async for one in coordinator.run(pushes)]
 
@@ -1122,3 +1116,13 @@ async def test_a_page_is_a_sequence(integration_client: Client) -> None:
     assert page[0] == page.results[0]
     assert [*page] == [*page.results]
     assert page[:1] == page.results[:1]
+
+
+def test_every_setting_of_a_session_is_one_of_the_client() -> None:
+    """Whoever adds an option to one adds it to the other, and says what it does."""
+    of_session = set(inspect.signature(Session).parameters)
+    of_client = set(inspect.signature(Client).parameters)
+
+    assert of_session - {"transport", "jitter", "refuses_with_503"} <= of_client
+    documented = inspect.getdoc(Client) or ""
+    assert [name for name in of_client if not re.search(rf"\b{name}\b.*:", documented)] == []

@@ -418,3 +418,12 @@ def test_a_record_has_one_form_whatever_the_order_of_its_members(record: dict[st
 
     assert form == codec.canonical(codec.encode_record(turned(record)))
     assert codec.decode_json(form, exact=True) == codec.decode_json(body, exact=True)
+
+
+def test_a_body_of_nothing_but_escapes_is_looked_through_at_once() -> None:
+    """A malformed answer that unpacks to megabytes of them held up the loop for a minute."""
+    body = b'"' + rb"\\" * (1 << 20)
+    assert codec.without_halves(body) == body
+    assert codec.without_halves(rb"\\\ud800 \\ud800 \ud83d\ude00 \uDE00") == (
+        rb"\\\ufffd \\ud800 \ud83d\ude00 \ufffd"
+    )

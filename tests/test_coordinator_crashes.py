@@ -242,8 +242,10 @@ SUPERVISORS: Final = (
 """What hears of crashes: nobody hears of theirs."""
 SHELL: Final = tuple(
     f"_push/{name}.py:"
-    for name in ("coordinator", "dispatcher", "handles", "poller", "push", "run", "search")
-    + ("sending", "wire")
+    for name in (
+        *("coordinator", "dispatcher", "handles", "poller", "push", "run", "search"),
+        *("sending", "wire"),
+    )
 )
 """The modules that wait for something."""
 IN_MID_CALL: Final = pytest.mark.filterwarnings(

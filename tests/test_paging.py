@@ -5,13 +5,16 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import attrs
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from integration_sdk import Page
 from integration_sdk._http.requests import MIB
 from integration_sdk._list.cursor import Position
-from integration_sdk._list.page import ItemReader
+from integration_sdk._list.page import Envelope, ItemReader, RawPage
 from integration_sdk._list.walk import PageRequest, PageWalk
 from integration_sdk.errors import MalformedResponse, PaginationError, UnsafeLink
 from tests.pager_support import open_page
@@ -139,3 +142,11 @@ def test_what_is_no_page_is_an_error(body: bytes) -> None:
     """A body that is no page envelope never reads as an empty page."""
     with pytest.raises(MalformedResponse):
         open_page(READER, body)
+
+
+def test_every_field_of_the_envelope_is_a_field_of_a_page() -> None:
+    """One that is read and not shown, or shown and not read, would be lost without a word."""
+    read_from_json = {one.name for one in msgspec.structs.fields(Envelope)}
+    shown = {one.name for one in attrs.fields(Page)}
+
+    assert shown == read_from_json | {"extra"} == set(RawPage().facts) | {"results"}

@@ -192,12 +192,13 @@ def listed(schedule: Schedule, rows: list[Shown], now: float) -> float:
     while True:
         now = max(now, schedule.wake_at())
         assert now < 1e6, "no list is asked any more"
-        for poll in schedule.due(now, 16):
+        polls = schedule.due(now, 16)
+        for poll in polls:
             if isinstance(poll, ListPoll):
                 schedule.listed(poll, rows, more=False)
-                schedule.finish(poll, now)
-                return now
             schedule.finish(poll, now)
+        if any(isinstance(poll, ListPoll) for poll in polls):
+            return now
 
 
 @given(st.floats(5, 1000), st.floats(0.1, 0.95))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from datetime import UTC, date, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
@@ -19,47 +20,32 @@ UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 async def test_the_key_alone_in_base64_opens_the_door() -> None:
-    """ "the Basic scheme; the credential is the API key, base64-encoded"."""
-    async with serving() as http:
-        assert (await http.get("/companies")).status == 200
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        None,
-        "Bearer {alone}",
-        "Basic {with_colon}",
-        "Basic wrong",
-        "Basic",
-        "{alone}",
-    ],
-)
-async def test_any_other_credential_is_refused(header: str | None) -> None:
-    """ "When the supplied API key is incorrect, the response is 401"."""
+    """ "the Basic scheme; the credential is the API key, base64-encoded"; else 401."""
     async with serving() as http:
         key = http.sandbox.api_key.encode()
-        alone = base64.b64encode(key).decode()
-        with_colon = base64.b64encode(key + b":").decode()
-        sent = header.format(alone=alone, with_colon=with_colon) if header else ""
-        reply = await http.call("GET", "/companies", headers={"Authorization": sent})
+        alone, colon = (base64.b64encode(key + end).decode() for end in (b"", b":"))
+        odd = ["", f"Bearer {alone}", f"Basic {colon}", "Basic wrong", "Basic", alone]
+        for header in odd:
+            reply = await http.call("GET", "/companies", headers={"Authorization": header})
+            assert reply.status == reply.body["statusCode"] == 401
+            assert UUID.fullmatch(reply.body["correlationId"])
 
-    assert reply.status == reply.body["statusCode"] == 401
-    assert UUID.fullmatch(reply.body["correlationId"])
+        assert (await http.get("/companies")).status == 200
 
 
 # ---------------------------------------------------------------------- Pagination
 
 
 async def test_a_page_has_the_documented_envelope() -> None:
-    """Page envelope: results, pageNumber, pageSize, totalResults, _links."""
-    async with serving() as http:
+    """Page envelope: results, pageNumber, pageSize, totalResults, _links; Limits: the defaults."""
+    async with serving(invoices=5_001) as http:
         path = f"{http.company}/data/invoices"
-        reply = await http.get(path, page=2, pageSize=100)
+        body = (await http.get(path, page=2, pageSize=100)).body
+        usual = (await http.get(path)).body
+        largest = (await http.get(path, pageSize=5000)).body
 
-    body = reply.body
     assert set(body) == {"results", "pageNumber", "pageSize", "totalResults", "_links"}
-    assert (body["pageNumber"], body["pageSize"], body["totalResults"]) == (2, 100, 250)
+    assert (body["pageNumber"], body["pageSize"], body["totalResults"]) == (2, 100, 5001)
     assert len(body["results"]) == 100
     assert body["_links"] == {
         "self": {"href": path},
@@ -67,46 +53,36 @@ async def test_a_page_has_the_documented_envelope() -> None:
         "next": {"href": f"{path}?page=3&pageSize=100"},
         "previous": {"href": f"{path}?page=1&pageSize=100"},
     }
-
-
-async def test_page_and_page_size_have_defaults() -> None:
-    """Limits: "Default page size 100", "Default page 1"."""
-    async with serving() as http:
-        body = (await http.get(f"{http.company}/data/invoices")).body
-
-    assert (body["pageNumber"], body["pageSize"], len(body["results"])) == (1, 100, 100)
+    assert (usual["pageNumber"], usual["pageSize"], len(usual["results"])) == (1, 100, 100)
+    assert (len(largest["results"]), largest["totalResults"]) == (5000, 5001)
 
 
 async def test_links_keep_every_parameter() -> None:
-    """ "the current URL including query parameters", "next page with query parameters"."""
+    """ "the current URL including query parameters", "next page with query parameters".
+
+    Whichever of two *page* parameters counted, the next link leads to the one behind it.
+    """
     async with serving() as http:
+        path = f"{http.company}/data/invoices"
         params = {"query": "status=Paid&&note~order", "orderBy": "-issueDate", "pageSize": "10"}
-        first = (await http.get(f"{http.company}/data/invoices", **params)).body
-        url = http.sandbox.base_url + first["_links"]["next"]["href"]
-        async with http.session.get(url) as answer:
-            second = await answer.json()
-            sent = dict(answer.url.query)
+        first = (await http.get(path, **params)).body
+        second = (await http.call("GET", first["_links"]["next"]["href"])).body
+        sent = http.sandbox.requests[-1].query
+        twice = (await http.call("GET", f"{path}?page=9&page=1&pageSize=100")).body
+        behind = (await http.call("GET", twice["_links"]["next"]["href"])).body
 
     assert sent == params | {"page": "2"}
     assert second["pageNumber"] == 2
     assert second["totalResults"] == first["totalResults"]
     assert "?" not in second["_links"]["self"]["href"]
+    assert (twice["pageNumber"], behind["pageNumber"]) == (1, 2)
 
 
-async def test_a_parameter_given_twice_does_not_stop_the_walk() -> None:
-    """Whichever *page* counted, the next link leads to the one behind it."""
-    async with serving() as http:
-        path = f"{http.company}/data/invoices"
-        first = (await http.call("GET", f"{path}?page=9&page=1&pageSize=100")).body
-        second = (await http.call("GET", first["_links"]["next"]["href"])).body
-
-    assert (first["pageNumber"], second["pageNumber"]) == (1, 2)
-
-
-async def test_following_next_reads_every_record_once() -> None:
+@pytest.mark.parametrize(("size", "number"), [(60, 5), (50, 5), (250, 1), (249, 2)])
+async def test_following_next_reads_every_record_once(size: int, number: int) -> None:
     """Rule 2: "Number of pages = totalResults divided by pageSize, rounded up"."""
     async with serving(invoices=250) as http:
-        href, ids, pages = f"{http.company}/data/invoices?pageSize=60", [], 0
+        href, ids, pages = f"{http.company}/data/invoices?pageSize={size}", [], 0
         while href:
             body = (await http.call("GET", href)).body
             ids += [invoice["id"] for invoice in body["results"]]
@@ -114,97 +90,72 @@ async def test_following_next_reads_every_record_once() -> None:
             href = body["_links"].get("next", {}).get("href")
 
         assert ids == http.sandbox.data_set(http.first.id, "invoices").ids()
-    assert (pages, len(set(ids))) == (5, 250)
+    assert (pages, len(set(ids))) == (number, 250)
 
 
-@pytest.mark.parametrize("page", [1, 2, 2_147_483_647])
-async def test_a_page_without_records_is_empty(page: int) -> None:
-    """next and previous are "present where applicable"."""
+async def test_odd_pages_are_empty_or_bad_requests() -> None:
+    """Links are "present where applicable"; "Maximum page size 5000"; "apparent client error"."""
+    odd = [("pageSize", size) for size in ("5001", "0", "-1", "ten", "", "1.5")]
+    odd += [("page", number) for number in ("0", "9" * 30, "\u00b2")]
     async with serving(invoices=0) as http:
-        body = (await http.get(f"{http.company}/data/invoices", page=page)).body
-
-    assert (body["results"], body["totalResults"], body["pageNumber"]) == ([], 0, page)
-    assert ("next" in body["_links"], "previous" in body["_links"]) == (False, page > 1)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("pageSize", "5001"),
-        ("pageSize", "0"),
-        ("pageSize", "-1"),
-        ("pageSize", "ten"),
-        ("pageSize", ""),
-        ("pageSize", "1.5"),
-        ("page", "0"),
-        ("page", "9" * 30),
-        ("page", "\u00b2"),
-    ],
-)
-async def test_odd_pages_are_bad_requests(name: str, value: str) -> None:
-    """Limits: "Maximum page size 5000"; 400 "apparent client-side error"."""
-    async with serving() as http:
-        reply = await http.get("/companies", **{name: value})
-
-    assert reply.status == reply.body["statusCode"] == 400
-    assert reply.errors[0]["itemId"] == name
-    assert set(reply.errors[0]) == {"itemId", "message", "validatorName"}
-
-
-async def test_the_largest_page_is_served() -> None:
-    """Limits: "Maximum page size 5000"."""
-    async with serving(invoices=5_001) as http:
-        body = (await http.get(f"{http.company}/data/invoices", pageSize=5000)).body
-
-    assert (len(body["results"]), body["totalResults"]) == (5000, 5001)
+        for page in (1, 2, 2_147_483_647):
+            body = (await http.get(f"{http.company}/data/invoices", page=page)).body
+            assert (body["results"], body["totalResults"], body["pageNumber"]) == ([], 0, page)
+            assert ("next" in body["_links"], "previous" in body["_links"]) == (False, page > 1)
+        for name, value in odd:
+            reply = await http.get("/companies", **{name: value})
+            assert reply.status == reply.body["statusCode"] == 400
+            assert reply.errors[0]["itemId"] == name
+            assert set(reply.errors[0]) == {"itemId", "message", "validatorName"}
 
 
 # ---------------------------------------------------------------------- Errors
 
+WRONG = """
+GET    /nowhere                                                          404
+GET    //companies                                                       404
+POST   /companies//                                                      404
+GET    /companies/unknown                                                404
+GET    {company}/data/widgets                                            404
+GET    {company}/data/bankTransactions                                   404
+GET    {company}/data/invoices/unknown                                   404
+GET    {company}/connections/unknown                                     404
+GET    {company}/connections/unknown/dataTypes/invoices/options/POST     404
+GET    {at}/dataTypes/widgets/options/POST                               404
+GET    {at}/data/bankAccounts/unknown                                    404
+GET    {at}/data/bankAccounts/unknown/bankTransactions                   404
+DELETE /companies                                                        405
+PATCH  {at}/push/invoices                                                405
+POST   {company}/data/invoices                                           405
+GET    /profile/syncSettings                                             405
+"""
 
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [
-        ("GET", "/nowhere", 404),
-        ("GET", "//companies", 404),
-        ("POST", "/companies//", 404),
-        ("GET", "/companies/unknown", 404),
-        ("GET", "{company}/data/widgets", 404),
-        ("GET", "{company}/data/invoices/unknown", 404),
-        ("GET", "{company}/connections/unknown", 404),
-        ("GET", "{company}/connections/unknown/dataTypes/invoices/options/POST", 404),
-        ("GET", "{at}/dataTypes/widgets/options/POST", 404),
-        ("GET", "{at}/data/bankAccounts/unknown", 404),
-        ("GET", "{at}/data/bankAccounts/unknown/bankTransactions", 404),
-        ("DELETE", "/companies", 405),
-        ("PATCH", "{at}/push/invoices", 405),
-        ("POST", "{company}/data/invoices", 405),
-        ("GET", "/profile/syncSettings", 405),
-    ],
-)
-async def test_wrong_addresses_get_the_error_body(method: str, path: str, status: int) -> None:
+
+async def test_wrong_addresses_get_the_error_body() -> None:
     """Error body; "Every error body carries correlationId"; 404, 405."""
+    seen = set()
     async with serving() as http:
-        reply = await http.call(method, path.format(company=http.company, at=http.at()))
-        again = await http.call(method, path.format(company=http.company, at=http.at()))
+        for row in WRONG.strip().splitlines():
+            method, path, status = row.split()
+            reply = await http.call(method, path.format(company=http.company, at=http.at()))
+            body = reply.body
+            assert reply.status == body["statusCode"] == int(status), row
+            assert {"statusCode", "service", "error", "correlationId"} <= set(body)
+            assert (body["canBeRetried"], body["detailedErrorCode"]) == ("Unknown", 0)
+            assert ("Allow" in reply.headers) == (status == "405")
+            seen.add(body["correlationId"])
 
-    body = reply.body
-    assert reply.status == body["statusCode"] == status
-    assert {"statusCode", "service", "error", "correlationId"} <= set(body)
-    assert (body["canBeRetried"], body["detailedErrorCode"]) == ("Unknown", 0)
-    assert body["correlationId"] != again.body["correlationId"]
-    assert ("Allow" in reply.headers) == (status == 405)
+    assert len(seen) == len(WRONG.strip().splitlines())
 
 
 async def test_a_company_without_a_platform_has_no_data_yet() -> None:
     """409: "the resource is not ready (for example when syncing a data set)"."""
-    async with serving() as http:
-        company = (await http.post("/companies", {"name": "Newcomers"})).body
-        reply = await http.get(f"/companies/{company['id']}/data/invoices")
+    async with serving(legacy_removed=False) as http:
+        path = f"/companies/{(await http.post('/companies', {'name': 'New'})).body['id']}"
+        replies = [await http.get(f"{path}/data/{kind}") for kind in ("invoices", "bankAccounts")]
+        connections = await http.get(f"{path}/connections")
 
-        connections = await http.get(f"/companies/{company['id']}/connections")
-
-    assert reply.status == reply.body["statusCode"] == 409
+    assert [(reply.status, reply.body["statusCode"]) for reply in replies] == [(409, 409)] * 2
     assert connections.body["results"] == []
 
 
@@ -231,15 +182,13 @@ async def test_the_free_plan_holds_fifty_companies() -> None:
     assert (fiftieth.status, total) == (200, 50)
     assert reply.status == reply.body["statusCode"] == 402
     assert reply.body["error"].lower() == "company validation exception: company limit exceeded"
-    assert (reply.errors[0]["itemId"], reply.errors[0]["validatorName"]) == (
-        "Company",
-        "CreateCompany",
-    )
-    assert "company limit exceeded" in reply.errors[0]["message"].lower()
+    (error,) = reply.errors
+    assert (error["itemId"], error["validatorName"]) == ("Company", "CreateCompany")
+    assert "company limit exceeded" in error["message"].lower()
 
 
 @pytest.mark.parametrize("settings", [{"syncSchedule": 23}, {"settings": [{"syncSchedule": 1}]}])
-async def test_the_free_plan_syncs_once_a_day(settings: dict[str, object]) -> None:
+async def test_the_free_plan_syncs_once_a_day(settings: dict[str, Any]) -> None:
     """ "syncSchedule below 24": itemId SyncSettings, validatorName SyncSettings."""
     async with serving(free_plan=True) as http:
         reply = await http.post("/profile/syncSettings", settings)
@@ -248,15 +197,17 @@ async def test_the_free_plan_syncs_once_a_day(settings: dict[str, object]) -> No
         assert http.sandbox.sync_settings == {"settings": [{"syncSchedule": 24}]}
     assert reply.status == reply.body["statusCode"] == 402
     assert "sync schedule not allowed" in reply.body["error"].lower()
-    assert (reply.errors[0]["itemId"], reply.errors[0]["validatorName"]) == ("SyncSettings",) * 2
-    assert "schedule not allowed" in reply.errors[0]["message"].lower()
+    (error,) = reply.errors
+    assert (error["itemId"], error["validatorName"]) == ("SyncSettings",) * 2
+    assert "schedule not allowed" in error["message"].lower()
     assert (daily.status, daily.text) == (204, "")
 
 
 async def test_a_paid_account_has_no_such_limits() -> None:
-    """The limits are the free plan's."""
+    """The limits are the free plan's; an account of it lives for 365 days."""
     async with serving(companies=51) as http:
-        company = await http.post("/companies", {"name": "Fifty-one"})
+        http.sandbox.clock.advance(days=900)
+        company = await http.post("/companies", {"name": "Fifty-two"})
         hourly = await http.post("/profile/syncSettings", {"settings": [{"syncSchedule": 1}]})
 
     assert (company.status, hourly.status) == (200, 204)
@@ -294,88 +245,62 @@ async def test_bank_data_is_read_through_the_connection() -> None:
     """Replacements: bankAccounts, one of them, its bankTransactions."""
     async with serving() as http:
         account = await bank_account(http)
-        one = (await http.get(f"{http.at()}/data/bankAccounts/{account}")).body
-        path = f"{http.at()}/data/bankAccounts/{account}/bankTransactions"
-        page = (await http.get(path, pageSize=2)).body
+        path = f"{http.at()}/data/bankAccounts/{account}"
+        one = (await http.get(path)).body
+        page = (await http.get(f"{path}/bankTransactions", pageSize=2)).body
         other = (await http.get(f"{http.at(1)}/data/bankAccounts")).body
-        path = f"{http.at()}/data/bankAccounts/{account[:-12]}{'0' * 11}1/bankTransactions"
-        of_none = await http.get(path)
+        of_none = await http.get(f"{path[:-12]}{'0' * 11}1/bankTransactions")
 
-    assert one["id"] == account
-    assert of_none.status == 404
+    assert (one["id"], of_none.status) == (account, 404)
     assert (page["totalResults"], len(page["results"])) == (250, 2)
     assert account not in [entry["id"] for entry in other["results"]]
 
 
-async def test_removed_endpoints_answer_not_found() -> None:
-    """Rule 4: "return 404 with the error body (error text NotFound, canBeRetried Unknown,
-    detailedErrorCode 0)".
-    """
-    async with serving() as http:
-        account = await bank_account(http)
-        replies = [await http.get(http.company + path.format(id=account)) for path in LEGACY]
-
-    for reply in replies:
-        assert reply.status == reply.body["statusCode"] == 404
-        assert "correlationId" in reply.body
-        assert (
-            reply.body.items()
-            >= {
-                "error": "NotFound",
-                "canBeRetried": "Unknown",
-                "detailedErrorCode": 0,
-            }.items()
-        )
-
-
 async def test_until_their_removal_legacy_endpoints_answer() -> None:
-    """ "on 2023-04-10 the legacy bank account endpoints are deprecated; after that date" 404."""
+    """ "on 2023-04-10 the legacy bank account endpoints are deprecated; after that date" 404
+    "with the error body (error text NotFound, canBeRetried Unknown, detailedErrorCode 0)".
+    """
     async with serving(starts=datetime(2023, 4, 10, 23, 59, tzinfo=UTC)) as http:
         account = await bank_account(http)
-        replies = [await http.get(http.company + path.format(id=account)) for path in LEGACY]
+        paths = [http.company + path.format(id=account) for path in LEGACY]
+        before = [await http.get(path) for path in paths]
         http.sandbox.clock.advance(minutes=2)
-        after = await http.get(http.company + LEGACY[0])
+        after = [await http.get(path) for path in paths]
 
-    assert [reply.status for reply in replies] == [200, 200, 200]
-    assert replies[1].body["id"] == account
-    assert replies[2].body["totalResults"] == 250
-    assert after.status == 404
-
-
-async def test_a_company_without_a_platform_has_no_bank_data_yet() -> None:
-    """409 for a legacy endpoint whose data set is not ready."""
-    async with serving(legacy_removed=False) as http:
-        company = (await http.post("/companies", {"name": "Newcomers"})).body
-        reply = await http.get(f"/companies/{company['id']}/data/bankAccounts")
-
-    assert reply.status == reply.body["statusCode"] == 409
+    assert [reply.status for reply in before] == [200, 200, 200]
+    assert before[1].body["id"] == account
+    assert before[2].body["totalResults"] == 250
+    gone = {"statusCode": 404, "service": "Sandbox", "error": "NotFound"}
+    gone |= {"canBeRetried": "Unknown", "detailedErrorCode": 0}
+    for reply in after:
+        body = reply.body
+        assert UUID.fullmatch(body.pop("correlationId"))
+        assert (reply.status, body) == (404, gone)
 
 
 @pytest.mark.parametrize(
-    "removal",
+    ("removed", "starts", "statuses"),
     [
-        date(2030, 1, 1),
-        datetime(2030, 1, 1, 9),  # noqa: DTZ001 - read as UTC
-        datetime(2030, 1, 2, 1, tzinfo=timezone(timedelta(hours=2))),
+        (True, datetime(2022, 1, 1, tzinfo=UTC), [404, 404]),
+        (False, None, [200, 200]),
+        (date(2021, 12, 31), datetime(2022, 1, 1, tzinfo=UTC), [404, 404]),
+        # a day, and of a time its day, in UTC
+        (date(2030, 1, 1), datetime(2029, 12, 31, tzinfo=UTC), [200, 404]),
+        (datetime(2030, 1, 1, 9), datetime(2029, 12, 31), [200, 404]),  # noqa: DTZ001 - UTC
+        (
+            datetime(2030, 1, 2, 1, tzinfo=timezone(timedelta(hours=2))),
+            datetime(2029, 12, 31, tzinfo=UTC),
+            [200, 404],
+        ),
     ],
 )
-async def test_a_removal_may_be_given_as_a_time(removal: date) -> None:
-    """legacy_removed= is a day, and of a time its day, in UTC."""
-    async with serving(legacy_removed=removal, starts=datetime(2029, 12, 31, tzinfo=UTC)) as http:
-        path = f"{http.company}/data/bankAccounts"
-        before = await http.get(path)
-        http.sandbox.clock.advance(days=2)
-        after = await http.get(path)
-
-    assert (before.status, after.status) == (200, 404)
-
-
-async def test_the_removal_can_be_enabled_ahead_or_put_off() -> None:
+async def test_the_removal_can_be_enabled_ahead_or_put_off(
+    removed: bool | date, starts: datetime | None, statuses: list[int]
+) -> None:
     """ "The change can be enabled ahead of the date through a portal setting"."""
-    early = datetime(2022, 1, 1, tzinfo=UTC)
-    statuses = []
-    for setting, start in ((True, early), (False, None), (date(2021, 12, 31), early)):
-        async with serving(legacy_removed=setting, starts=start) as http:
-            statuses.append((await http.get(http.company + LEGACY[0])).status)
+    async with serving(legacy_removed=removed, starts=starts) as http:
+        found = [(await http.get(http.company + LEGACY[0])).status]
+        http.sandbox.clock.advance(days=2)
+        found.append((await http.get(http.company + LEGACY[0])).status)
 
-    assert statuses == [404, 200, 404]
+    assert found == statuses

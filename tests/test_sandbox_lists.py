@@ -287,6 +287,22 @@ async def test_an_odd_record_is_no_match(
         assert await found(http, query, kind) == hits
 
 
+async def test_dates_at_the_edge_of_the_calendar_are_compared() -> None:
+    """ "No end" is a date like any other, though UTC cannot say it in that zone."""
+    ends = ["9999-12-31T23:59:59-05:00", "2024-05-31", "0001-01-01T00:00:00+05:00"]
+    async with serving(invoices=0) as http:
+        for number, day in enumerate(ends):
+            records = http.sandbox.data_set(http.first.id, "invoices")
+            records.append({"id": str(number), "dueDate": day})
+        counts = [
+            await found(http, f"dueDate{sign}{day}") for day in ends for sign in (">=", "<", "=")
+        ]
+        body = (await http.get(f"{http.company}/data/invoices", orderBy="dueDate")).body
+
+    assert counts == [1, 2, 1, 2, 1, 1, 3, 0, 1]
+    assert [row["id"] for row in body["results"]] == ["2", "1", "0"]
+
+
 async def test_what_only_some_records_hold_can_be_asked_for() -> None:
     """Names are good if the sample or any record written since has them, in empty lists, too."""
     queries = ("dueDate>2020-01-01", "x=1")

@@ -246,6 +246,13 @@ async def test_a_list_with_a_wrong_fault_changes_nothing() -> None:
         kept = http.sandbox.faults.latency(0)
         reply = await http.post("/_page/faults", [{"fault": "latency", "seconds": 0}, {"fault": 1}])
 
+        headers = {"Content-Type": "application/json"}
+        odd = [b"{}", b"[", b"\xff", b"[1]", b"[" * 9_000]
+        for body in odd:
+            broken = await http.call("POST", "/_page/faults", data=body, headers=headers)
+            assert broken.status == 400
+            assert broken.errors[0]["message"].startswith("faults are a JSON list such as [{")
+
         assert reply.status == 400
         assert reply.errors[0]["message"].startswith("fault 2: there is no fault 1: give one of")
         assert list(http.sandbox.faults) == [kept]

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import asyncpg
 import pytest
 from attrs import Factory, define
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, assume, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from msgspec import structs
 
 from integration_sdk._store.database import Postgres
@@ -94,9 +94,10 @@ class Model:
         claims = [row.key for row in rows if row.key is not None]
         if len(claims) > len(set(claims)):
             why.add(KeyClaimed)
-        freed = {row.reference for row in rows if row.is_superseded}
+        freed = {row.id for row in rows if row.is_superseded}
         for row in add:
-            if row.id in self.rows or (self._holder(row.reference) and row.reference not in freed):
+            holder = self._holder(row.reference)
+            if row.id in self.rows or (holder is not None and holder.id not in freed):
                 why.add(Stale)
         return why
 
@@ -122,14 +123,14 @@ class Model:
 
     def is_fenced(self, worker: int, rows: Sequence[Row]) -> bool:
         return any(
-            (worker, row.company) not in self.thinks or self.owner[row.company] != worker
+            (worker, row.company) not in self.thinks or self.owner.get(row.company) != worker
             for row in rows
         )
 
     def told_of_loss(self, worker: int, rows: Sequence[Row]) -> None:
         companies = {row.company for row in rows}
         if all((worker, one) in self.thinks for one in companies):  # else nobody had to look
-            self.thinks -= {(worker, one) for one in companies if self.owner[one] != worker}
+            self.thinks -= {(worker, one) for one in companies if self.owner.get(one) != worker}
 
     def release(self, worker: int) -> None:
         self.owner = {one: other for one, other in self.owner.items() if other != worker}
@@ -233,26 +234,21 @@ class StoreMachine(RuleBasedStateMachine):
         stale = data.draw(st.integers(0, 9))
         return structs.replace(moved, version=row.version) if stale == 0 else moved
 
-    @precondition(lambda self: self.model.rows)
-    @rule(data=st.data(), decides=st.booleans())
-    def put(self, data: Any, decides: bool) -> None:
-        recorded = st.sampled_from(list(self.model.rows.values()))
-        most = 1 if decides else 3
-        olds = data.draw(st.lists(recorded, min_size=1, max_size=most, unique_by=lambda o: o.id))
-        rows = [self.next_version(data, old) for old in olds]
-        add = []
-        if data.draw(st.booleans()):
-            add.append(
-                self.new(
-                    olds[0].company, data.draw(st.sampled_from([*REFERENCES, olds[0].reference]))
-                )
-            )
-        worker = data.draw(st.integers(0, self.workers - 1))
+    @initialize()
+    def begin(self) -> None:
+        rows = [self.new(company, REFERENCES[at]) for company in COMPANIES for at in range(1, 5)]
+        self.now(lambda: self.stores[0].add(rows))
+        self.model.add(rows)
+        for company in COMPANIES:
+            self.take(0, company)
+
+    def write(
+        self, worker: int, rows: Sequence[Row], add: Sequence[Row] = (), *, decides: bool = False
+    ) -> None:
         refusals = self.model.refusals(rows, add)
         if self.workers > 1 and not decides and self.model.is_fenced(worker, rows):
             refusals.add(Fenced)
         store = self.stores[worker]
-
         try:
             self.now(lambda: store.decide(rows[0], add) if decides else store.put(rows, add))
         except RowRefused as error:
@@ -262,6 +258,58 @@ class StoreMachine(RuleBasedStateMachine):
         else:
             assert not refusals
             self.model.put(rows, add)
+
+    def some(self, data: Any, most: int, *states: State) -> list[Row]:
+        """Draw rows of one company, in these states if any is."""
+        company = data.draw(st.sampled_from(COMPANIES))
+        ours = [one for one in self.model.rows.values() if one.company == company]
+        found = [one for one in ours if not states or one.state in states] or ours
+        assume(found)
+        rows = st.lists(st.sampled_from(found), min_size=1, max_size=most, unique_by=lambda o: o.id)
+        return list(data.draw(rows))
+
+    def acting(self, rows: Sequence[Row]) -> int:
+        return self.model.owner.get(rows[0].company, 0)
+
+    @rule(data=st.data())
+    def step(self, data: Any) -> None:
+        """What the rows' owner does, and puts that nobody should make."""
+        olds = self.some(data, 3)
+        rows = [self.next_version(data, old) for old in olds]
+        self.write(self.acting(olds), rows)
+
+    @rule(data=st.data(), worker=st.integers(0, 9), decides=st.booleans())
+    def step_by_anybody(self, data: Any, worker: int, decides: bool) -> None:
+        olds = self.some(data, 1 if decides else 3)
+        add = []
+        if data.draw(st.booleans()):
+            add.append(self.new(olds[0].company, olds[-1].reference))
+        rows = [self.next_version(data, old) for old in olds]
+        self.write(worker % self.workers, rows, add, decides=decides)
+
+    @rule(data=st.data())
+    def claim_keys(self, data: Any) -> None:
+        """Few keys, so that they meet."""
+        olds = self.some(data, 2, State.QUEUED, State.SENDING, State.LOST, State.DOUBT)
+        keys = [old.key or data.draw(st.sampled_from(KEYS)) for old in olds]
+        pairs = zip(olds, keys, strict=True)
+        self.write(self.acting(olds), [old.to(State.OPEN, key=key) for old, key in pairs])
+
+    @rule(data=st.data(), status=st.sampled_from(STATUSES))
+    def end(self, data: Any, status: str) -> None:
+        """How a push ended never changes, but that it was sent once more."""
+        (old,) = self.some(data, 1, State.FINAL, State.OPEN)
+        decision = data.draw(st.sampled_from((old.decision, "resend")))
+        self.write(self.acting([old]), [old.to(State.FINAL, status=status, decision=decision)])
+
+    @rule(data=st.data())
+    def send_once_more(self, data: Any) -> None:
+        """Another row takes the reference; sometimes without leave."""
+        (old,) = self.some(data, 1, State.DOUBT, State.REFUSED, State.FINAL)
+        decision = data.draw(st.sampled_from((old.decision, "resend", "resend")))
+        state = State.CLOSED if old.state is State.DOUBT else old.state
+        add = [self.new(old.company, old.reference)]
+        self.write(self.acting([old]), [old.to(state, decision=decision, key=old.key)], add)
 
     @rule(worker=st.integers(0, 9), company=st.sampled_from(COMPANIES))
     def take(self, worker: int, company: str) -> None:
@@ -276,22 +324,13 @@ class StoreMachine(RuleBasedStateMachine):
         data=st.data(),
         worker=st.integers(0, 9),
         at=st.integers(0, 4),
-        company=st.sampled_from((None, *COMPANIES)),
         state=st.none() | st.sampled_from(State),
         live=st.booleans(),
     )
-    def read(  # noqa: PLR0917 - conditions of one call
-        self,
-        data: Any,
-        worker: int,
-        at: int,
-        company: str | None,
-        state: State | None,
-        live: bool,
-    ) -> None:
+    def look(self, data: Any, worker: int, at: int, *, state: State | None, live: bool) -> None:
+        store, reference = self.stores[worker % self.workers], REFERENCES[at]
         known = st.lists(st.sampled_from([*self.model.rows, "nobody"]), max_size=3)
-        ids, reference = data.draw(st.none() | known), REFERENCES[at]
-        store = self.stores[worker % self.workers]
+        ids, company = data.draw(st.none() | known), data.draw(st.sampled_from((None, *COMPANIES)))
 
         got = self.run(
             store.rows(ids=ids, reference=reference, company=company, state=state, live=live)
@@ -306,30 +345,20 @@ class StoreMachine(RuleBasedStateMachine):
             and state in (None, one.state)
             and not (live and one.state in SETTLED)
         ]
+        found = {one.company for one in self.model.rows.values() if one.state not in SETTLED}
+        assert sorted(self.run(store.companies())) == sorted(found)
+        assert self.run(store.owners(KEYS)) == self.model.keys.keys() & {*KEYS}
 
-    @rule(worker=st.integers(0, 9), keys=st.lists(st.sampled_from(KEYS), max_size=4))
-    def ask_for_owners(self, worker: int, keys: list[str]) -> None:
-        assert self.run(self.stores[worker % self.workers].owners(keys)) == {
-            key for key in keys if key in self.model.keys
-        }
-
-    @rule(worker=st.integers(0, 9))
-    def ask_for_companies(self, worker: int) -> None:
-        live = (one.company for one in self.model.rows.values() if one.state not in SETTLED)
-
-        assert sorted(self.run(self.stores[worker % self.workers].companies())) == sorted({*live})
-
-    @rule(worker=st.integers(0, 9))
-    def release(self, worker: int) -> None:
-        self.run(self.stores[worker % self.workers].release())
-        self.model.release(worker % self.workers)
-
-    @rule(worker=st.integers(0, 9))
-    def start_anew(self, worker: int) -> None:
+    @rule(worker=st.integers(0, 9), ends=st.booleans())
+    def leave(self, worker: int, ends: bool) -> None:
+        """Give all back, or end and start anew."""
         worker %= self.workers
-        self.run(self.close(worker))
+        if ends:
+            self.run(self.close(worker))
+            self.stores[worker] = self.run(self.open(worker))
+        else:
+            self.run(self.stores[worker].release())
         self.model.release(worker)
-        self.stores[worker] = self.run(self.open(worker))
 
 
 class Memory(StoreMachine):
@@ -377,11 +406,19 @@ class Database(StoreMachine):
     async def open(self, worker: int) -> Rows:
         return PostgresRows(self.databases[worker], self.scope)
 
-    @rule()
-    def all_leases_expire(self) -> None:
+    @rule(data=st.data())
+    def freeze(self, data: Any) -> None:
+        """All leases expire; somebody takes over, and who was frozen goes on as if he had not."""
         query = "UPDATE integration_sdk.workers SET until = '-infinity'"
         self.run(execute(self.url, query))
         self.model.expired = set(self.model.alive)
+        olds = self.some(data, 2)
+        before = self.acting(olds)
+        self.take(1 - before, olds[0].company)
+        if data.draw(st.booleans()):
+            self.write(1 - before, [old.to(State.LOST) for old in olds])
+            olds = [self.model.rows[old.id] for old in olds]
+        self.write(before, [old.to(State.LOST) for old in olds])
 
     def ended(self) -> None:
         for one in self.databases:
@@ -422,16 +459,17 @@ def database(postgres: Server) -> type[StoreMachine]:
 
 @pytest.mark.parametrize("machine", [Memory, DurableMemory, File, None])
 def test_a_store_keeps_its_promises(
-    machine: type[StoreMachine] | None, request: pytest.FixtureRequest
+    machine: type[Memory] | type[File] | None, request: pytest.FixtureRequest
 ) -> None:
     """Whatever is called in whatever order, all or none of it is recorded, a key and a reference
     have one owner, no version is overwritten unseen, and what is read is what was written.
     """
+    examples = {Memory: 50, DurableMemory: 50, File: 25, None: 15}[machine]
     run_state_machine_as_test(
         machine or request.getfixturevalue("database"),
         settings=settings(
-            max_examples=60 if machine else 20,
-            stateful_step_count=30,
+            max_examples=examples,
+            stateful_step_count=40,
             deadline=None,
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),

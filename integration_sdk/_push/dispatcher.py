@@ -156,6 +156,7 @@ class Dispatcher:
 
     def __attrs_post_init__(self) -> None:
         self.handles.expired = self.expired
+        self.handles.ending = self.poller.poll_before_expiry
 
     # Changing a row
 

@@ -11,6 +11,7 @@ from attrs import Factory, define, field
 
 from integration_sdk._push import outcomes
 from integration_sdk._push.push import Push, PushEvent, Tally, What
+from integration_sdk._push.worth import last_poll
 from integration_sdk.models import PushOutcome, PushRequest
 
 logger = logging.getLogger("integration_sdk.pushes")
@@ -24,6 +25,7 @@ class Handles:
         on_event: The caller's, told of each `PushEvent`.
         expired: Called with a push and the seconds it was waited for when a wait ends. The
             dispatcher sets it.
+        ending: Called with the key of a push, if it has one, shortly before. Likewise.
         unsettled: Pushes without an outcome.
         idle: Set while there are none.
         tally: Counts outcomes.
@@ -31,6 +33,7 @@ class Handles:
 
     on_event: Callable[[PushEvent], None] | None
     expired: Callable[[Push, float], None] = field(init=False)
+    ending: Callable[[str], None] = field(init=False)
     unsettled: set[Push] = Factory(set)
     idle: asyncio.Event = Factory(asyncio.Event)
     tally: Tally = Factory(Tally)
@@ -95,9 +98,19 @@ class Handles:
         """Bound the wait for *push*, which was answered, or whose answer was lost."""
         seconds = outcomes.longest_wait(push.request, push._wait)
         if seconds is not None and push.outcome is None and push not in self._timers:
-            self._timers[push] = asyncio.get_running_loop().call_later(
-                seconds, self.expired, push, seconds, context=self._context
-            )
+            self._call_later(last_poll(seconds), self._ends_soon, push, seconds)
+
+    def _ends_soon(self, push: Push, seconds: float) -> None:
+        self._call_later(seconds - last_poll(seconds), self.expired, push, seconds)
+        if push.key:
+            self.ending(push.key)
+
+    def _call_later(
+        self, delay: float, call: Callable[[Push, float], None], push: Push, seconds: float
+    ) -> None:
+        self._timers[push] = asyncio.get_running_loop().call_later(
+            delay, call, push, seconds, context=self._context
+        )
 
     def end_wait(self, push: Push) -> None:
         """End the wait for *push*: it has an outcome, or will have at once."""

@@ -20,8 +20,10 @@ LATEST: Final = datetime.max.replace(tzinfo=UTC)
 
 _decode_any: Final = msgspec.json.Decoder().decode
 _decode_exact: Final = msgspec.json.Decoder(float_hook=Decimal).decode
-_ESCAPE: Final = rb"(?s)\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>u[dD][89a-fA-F]..)|.)"
-"""Matches an escape in a JSON string: a surrogate pair, half of one, or any other."""
+_SURROGATE: Final = re.compile(
+    rb"(?s)(?<!\\)((?:\\\\)*+)\\(?:(u[dD][89abAB]..\\u[dD][c-fC-F]..)|u[dD][89a-fA-F]..)"
+)
+"""Matches the escape of a surrogate pair (2) or half of one, behind escaped backslashes (1)."""
 _UNWRITABLE: Final = (TypeError, ValueError, ArithmeticError, msgspec.MsgspecError)
 _encode: Final = msgspec.json.Encoder(decimal_format="number").encode
 encode_sorted: Final = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
@@ -44,7 +46,9 @@ def decode_json(body: bytes, *, exact: bool = False) -> Json:
 
 def without_halves(body: bytes | bytearray) -> bytes:
     """Return *body* with a replacement character for each half of a surrogate pair."""
-    return re.sub(_ESCAPE, lambda found: rb"\ufffd" if found["half"] else found[0], body)
+    if b"\\ud" not in body and b"\\uD" not in body:  # a search among 60 MB of escapes takes 5 s
+        return bytes(body)
+    return _SURROGATE.sub(lambda found: found[0] if found[2] else found[1] + rb"\ufffd", body)
 
 
 def encode_value(value: Any) -> bytes:

@@ -157,6 +157,7 @@ class Connection:
             ConfigurationError: The URL or its options are wrong, or the tables are missing.
             JournalError: The database refuses.
         """
+        self._check_loop()
         loop, database, wait = asyncio.get_running_loop(), self.database, 0.05
         until = loop.time() + database.patience
         word = loop.call_later(WORTH_A_WORD, database.say_waiting)
@@ -180,7 +181,6 @@ class Connection:
             word.cancel()
 
     async def _once(self, ask: Ask[T]) -> T:
-        self._check_loop()
         # A task of its own: asyncpg waits for the server when it is cancelled.
         asking = asyncio.ensure_future(self._asked(ask))
         try:

@@ -1,57 +1,22 @@
-"""A scope in the memory of one process, and what every store enforces."""
+"""A scope in the memory of one process."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from attrs import define, field
 from msgspec import structs
 
-from integration_sdk._store.row import SETTLED, Fenced, KeyClaimed, Row, Stale, State
-from integration_sdk._store.rows import Document
+from integration_sdk._store.row import SETTLED, Row, State
+from integration_sdk._store.rows import Document, check_next, key_claimed, next_document, stale
 
 REMEMBERED: Final = 50_000
 """How many keys of settled rows are remembered at least. Older ones do not matter: a snapshot is at
 most 25,000 pushes old, and contains them."""
 _KEY_KNOWN: Final = SETTLED | {State.OPEN}
 _SEARCHED: Final = frozenset({State.LOST, State.DOUBT})
-
-
-class Commit(NamedTuple):
-    """What is written, all or none.
-
-    joins: Where a reference in *add* is taken, answer with the row that has it.
-    leased: Only while the companies of *rows* are ours.
-    """
-
-    rows: Sequence[Row] = ()
-    add: Sequence[Row] = ()
-    joins: bool = False
-    leased: bool = False
-
-
-def check_next(old: Row | None, new: Row) -> None:
-    """Raise Stale unless *new* is the next version of *old*; how a push ended never changes."""
-    if old is None or old.version + 1 != new.version:
-        raise stale(new)
-    if old.state is State.FINAL and _end_of(old) != _end_of(new):
-        raise stale(new)
-
-
-def _end_of(row: Row) -> tuple[object, ...]:
-    return row.state, row.key, row.status
-
-
-def stale(row: Row) -> Stale:
-    """Return the error for a row that was not written because it has a later version."""
-    return Stale(f"{row} was changed by another writer since it was read.")
-
-
-def key_claimed(key: str | None) -> KeyClaimed:
-    """Return the error for a key that another row has."""
-    return KeyClaimed(f"Push {key} belongs to another row already.")
 
 
 @define(eq=False)
@@ -106,11 +71,10 @@ class MemoryRows:
                 if row.key in claimed or self._is_owned(row.key):
                     raise key_claimed(row.key)
                 claimed.add(row.key)
-        freed = {row.reference for row in rows if row.is_superseded}
+        freed = {None, *(row.id for row in rows if row.is_superseded)}
         for row in add:
-            if row.id in self._rows or (
-                row.reference in self._references and row.reference not in freed
-            ):
+            holder = None if row.reference is None else self._references.get(row.reference)
+            if row.id in self._rows or holder not in freed:
                 raise stale(row)
         for row in (*rows, *add):
             self._set(row)
@@ -238,21 +202,3 @@ class MemoryDocuments:
 
     async def give_back(self, names: Collection[str]) -> None:
         """Do nothing: whoever claims here, gets it."""
-
-
-def next_document(recorded: Document, document: Document, body: bytes) -> Document:
-    """Return the next version of *document*.
-
-    Raises:
-        Fenced: Its claim is not the latest. Stale: It has a later version.
-    """
-    if document.token and document.token != recorded.token:
-        raise fenced(document.name)
-    if document.version != recorded.version:
-        raise Stale(f"{document.name} was changed by another writer since it was read.")
-    return document._replace(version=document.version + 1, body=body)
-
-
-def fenced(name: str) -> Fenced:
-    """Return the error for a company or document that another process has claimed since."""
-    return Fenced(f"Another process acts for {name}.")

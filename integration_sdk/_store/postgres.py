@@ -22,7 +22,6 @@ import msgspec
 from attrs import define, field
 
 from integration_sdk._store.database import Connection, Postgres, sqlstate
-from integration_sdk._store.memory import Commit, fenced, key_claimed, next_document, stale
 from integration_sdk._store.row import (
     SETTLED,
     Row,
@@ -35,7 +34,7 @@ from integration_sdk._store.row import (
     to_document,
     to_snapshot,
 )
-from integration_sdk._store.rows import Document
+from integration_sdk._store.rows import Commit, Document, fenced, key_claimed, next_document, stale
 from integration_sdk._store.waiting import to_the_end
 from integration_sdk.errors import JournalError, fresh_copy
 

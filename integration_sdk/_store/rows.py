@@ -1,9 +1,9 @@
-"""What pushes and pulls need from a store: `Rows` and `Documents`."""
+"""What pushes and pulls need from a store: `Rows` and `Documents`; and what every store refuses."""
 
 from collections.abc import AsyncIterator, Awaitable, Collection, Sequence
 from typing import NamedTuple, Protocol
 
-from integration_sdk._store.row import Row, State
+from integration_sdk._store.row import Fenced, KeyClaimed, Row, Stale, State
 
 
 class Rows(Protocol):
@@ -120,3 +120,59 @@ class Documents(Protocol):
 
     async def give_back(self, names: Collection[str]) -> None:
         """End these claims."""
+
+
+# For those that implement them
+
+
+class Commit(NamedTuple):
+    """What is written, all or none.
+
+    joins: Where a reference in *add* is taken, answer with the row that has it.
+    leased: Only while the companies of *rows* are ours.
+    """
+
+    rows: Sequence[Row] = ()
+    add: Sequence[Row] = ()
+    joins: bool = False
+    leased: bool = False
+
+
+def check_next(old: Row | None, new: Row) -> None:
+    """Raise Stale unless *new* is the next version of *old*; how a push ended never changes."""
+    if old is None or old.version + 1 != new.version:
+        raise stale(new)
+    if old.state is State.FINAL and _end_of(old) != _end_of(new):
+        raise stale(new)
+
+
+def _end_of(row: Row) -> tuple[object, ...]:
+    return row.state, row.key, row.status
+
+
+def stale(row: Row) -> Stale:
+    """Return the error for a row that was not written because it has a later version."""
+    return Stale(f"{row} was changed by another writer since it was read.")
+
+
+def key_claimed(key: str | None) -> KeyClaimed:
+    """Return the error for a key that another row has."""
+    return KeyClaimed(f"Push {key} belongs to another row already.")
+
+
+def next_document(recorded: Document, document: Document, body: bytes) -> Document:
+    """Return the next version of *document*.
+
+    Raises:
+        Fenced: Its claim is not the latest. Stale: It has a later version.
+    """
+    if document.token and document.token != recorded.token:
+        raise fenced(document.name)
+    if document.version != recorded.version:
+        raise Stale(f"{document.name} was changed by another writer since it was read.")
+    return document._replace(version=document.version + 1, body=body)
+
+
+def fenced(name: str) -> Fenced:
+    """Return the error for a company or document that another process has claimed since."""
+    return Fenced(f"Another process acts for {name}.")

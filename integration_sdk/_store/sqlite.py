@@ -25,7 +25,6 @@ import msgspec
 from attrs import Factory, define, field
 
 from integration_sdk._store import place
-from integration_sdk._store.memory import Commit, key_claimed, next_document, stale
 from integration_sdk._store.row import (
     SETTLED,
     Owner,
@@ -38,7 +37,7 @@ from integration_sdk._store.row import (
     to_document,
     to_snapshot,
 )
-from integration_sdk._store.rows import Document
+from integration_sdk._store.rows import Commit, Document, key_claimed, next_document, stale
 from integration_sdk._store.waiting import to_the_end
 from integration_sdk._system import sync_directory
 from integration_sdk.errors import JournalError, fresh_copy
@@ -241,10 +240,10 @@ class SqliteFile:
         joining = [row for one in commits if one.joins for row in one.add]
         added = [row for one in commits if not one.joins for row in one.add]
         inserted = self._add(joining)
+        recorded = self._recorded(joining) if inserted < len(joining) else {}
         self._put([row for one in commits for row in one.rows])
         if self._add(added) < len(added):
             raise stale(added[0])
-        recorded = self._recorded(joining) if inserted < len(joining) else {}
         return [
             [recorded.get(row.id, row) for row in one.add] if one.joins else None for one in commits
         ]

@@ -109,6 +109,11 @@ class Store:
         if self._database is not None:
             await self._database.aclose()
 
+    @property
+    def shared(self) -> bool:
+        """Whether other processes may use it at the same time."""
+        return self._database is not None
+
     def rate(self, *, per_second: float, burst: int = 1, name: str = "calls") -> StoreRate:
         """Return a limit that all clients of this store keep together, for ``Client(rate=)``.
 

@@ -22,9 +22,10 @@ from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 from rich.console import Console
 
 from integration_sdk import __version__
+from integration_sdk._http.requests import MIB
 from integration_sdk._store.database import migrate as make_tables
 from integration_sdk._store.database import migration
-from integration_sdk.cli import _journals, _pushing
+from integration_sdk.cli import _journals, _pull, _pushing
 from integration_sdk.cli._demo import DemoSettings, run_demo
 from integration_sdk.cli._display import Stderr, discard_unwritten, say, stdout
 from integration_sdk.cli._journals import DEFAULT_SCOPE
@@ -34,7 +35,6 @@ from integration_sdk.cli._service import Flag, Service
 from integration_sdk.cli._signals import hearing_signals
 from integration_sdk.errors import ConfigurationError, IntegrationError
 from integration_sdk.sandbox import Sandbox, serve
-from integration_sdk.sandbox._settings import REMOVAL
 
 app = App(
     name="integration-sdk",
@@ -168,7 +168,7 @@ def sandbox(
             api_key=api_key,
             free_plan=free_plan,
             account_age_days=account_age_days,
-            legacy_removed=legacy_removed and REMOVAL,
+            legacy_removed=legacy_removed,
             daily_quota=daily_quota,
         )
         if faults:
@@ -306,6 +306,112 @@ def push(
         max_pause=max_pause,
     )
     return asyncio.run(pushing)
+
+
+@app.command
+def pull(
+    data_types: list[str],
+    *,
+    to: str,
+    format: Literal["ndjson", "parquet", "duckdb", "postgres"] | None = None,  # noqa: A002
+    companies: str | None = None,
+    store: str | None = None,
+    scope: str = DEFAULT_SCOPE,
+    full: Flag = False,
+    rate: float | None = None,
+    units: int = 16,
+    memory: int = 256,
+    part: int = 32,
+    compression: Literal["gz", "zst"] | None = None,
+    json: Flag = False,
+    service: Service = _BY_ENVIRONMENT,
+) -> int:
+    """Write the records of companies into files or a database: each state once.
+
+    Run again, the same command goes on where it stood, whatever ended it, and later reads only
+    what has changed. Units (a company's records of one type) are on stdout as they end, progress
+    is on stderr. Ctrl-C finishes the parts that are being written; a second one leaves at once.
+
+    Exit codes: 0 all units are complete, 1 some are not or the service or the place could not be
+    used, 2 wrong usage, 130 interrupted.
+
+    Parameters
+    ----------
+    data_types
+        Such as invoices customers.
+    to
+        A folder; the file of a DuckDB database; the postgresql:// URL of a database.
+    format
+        Without it postgres for a URL, duckdb for a name that ends in .duckdb, else ndjson.
+    companies
+        Ids, with commas between; without them all companies of the account.
+    store
+        File that keeps how far each unit was read; a postgresql:// URL lets several of these
+        commands share the work. Without it a file in the folder, or the database itself.
+    scope
+        Name of what belongs to one pull; a store can have many.
+    full
+        Read each unit as a whole and replace it in one step: what the service has deleted goes.
+    rate
+        Calls a second, at most.
+    units
+        Units to read at a time.
+    memory
+        MiB of records and pages to hold, at most.
+    part
+        MiB of records in a part, at most; less where many units share the memory.
+    compression
+        Of NDJSON files.
+    json
+        A JSON object for each unit, in place of a line.
+    service
+        Which service.
+    """
+    pulling = _pull.pull(
+        service,
+        data_types,
+        Console(file=stdout(), soft_wrap=True),
+        Stderr(),
+        rate=rate,
+        as_json=json,
+        to=to,
+        format=format,
+        companies=_pull.listed(companies),
+        store=_pull.store_of(store, scope),
+        full=full,
+        at_once=units,
+        max_bytes=memory * MIB,
+        part_bytes=part * MIB,
+        compression=compression,
+    )
+    return asyncio.run(pulling)
+
+
+@app.command
+def audit(
+    to: str,
+    *,
+    format: Literal["ndjson", "parquet", "duckdb", "postgres"] | None = None,  # noqa: A002
+    ask_service: Annotated[Flag, Parameter(name="--service")] = False,
+    service: Service = _BY_ENVIRONMENT,
+) -> int:
+    """Compare what a pull has written with its receipts: rows, bytes, sums of all numbers.
+
+    Exit codes: 0 all agree, 1 some do not, 2 wrong usage.
+
+    Parameters
+    ----------
+    to
+        As it was given to pull.
+    format
+        As it was given to pull.
+    ask_service
+        Ask the service, too, how many records it has.
+    service
+        Which service.
+    """
+    out = Console(file=stdout(), soft_wrap=True)
+    return asyncio.run(_pull.audit(service, to, format, out, ask_service=ask_service))
 
 
 @_pushes.command(name="list")

@@ -31,6 +31,7 @@ from integration_sdk.sandbox._schemas import (
     ZERO,
     Shape,
     filled,
+    list_name,
     option_name,
 )
 
@@ -39,19 +40,12 @@ FIRST_DAY = date(2021, 1, 1)
 CUSTOMERS = 200
 SUPPLIERS = 80
 TRANSACTIONS = 250
-COUNTS: Mapping[str, int] = {
-    "customers": CUSTOMERS,
-    "suppliers": SUPPLIERS,
-    "accounts": 40,
-    "items": 60,
-    "bills": 400,
-    "payments": 300,
-    "creditNotes": 50,
-    "journalEntries": 120,
-    "directCosts": 90,
-    "bankAccounts": 3,
-}
-"""How many records of each kind there are; how many invoices is a setting."""
+BANK_ACCOUNTS = 3
+_COUNTS = {"customers": CUSTOMERS, "suppliers": SUPPLIERS, "bills": 400, "payments": 300}
+_OTHERS = 60
+"""How many records there are of a type that `_COUNTS` does not name; invoices are a setting."""
+KINDS = tuple(map(list_name, DATA_TYPES))
+"""The data lists of a company, as their paths name them."""
 
 # ---------------------------------------------------------------------- invented names
 
@@ -187,7 +181,7 @@ class Books:
     def __init__(self, seed: int, scope: str, invoices: int) -> None:
         self._seed, self._scope = seed, scope
         self._invoices = invoices
-        self._ids = {kind: Ids(seed, scope, kind) for kind in ("invoices", *COUNTS)}
+        self._ids = {kind: Ids(seed, scope, kind) for kind in (*KINDS, "bankAccounts")}
         self._data_sets: dict[tuple[str, int], DataSet] = {}
 
     def bank_account(self, identifier: str) -> int | None:
@@ -197,8 +191,8 @@ class Books:
     def data_set(self, kind: str, account: int = 0) -> DataSet:
         """Return the records of *kind*, with all changes made to them.
 
-        *kind* is ``invoices``, one of `COUNTS`, or ``bankTransactions``: those of the *account*-th
-        bank account.
+        *kind* is one of `KINDS`, ``bankAccounts``, or ``bankTransactions``: those of the
+        *account*-th bank account.
         """
         key = kind, account
         if key not in self._data_sets:
@@ -211,8 +205,10 @@ class Books:
         if kind == "bankTransactions":
             ids = Ids(self._seed, self._scope, f"{kind}/{account}")
             return _Few(ids, TRANSACTIONS, partial(self._bank_transaction, account))
-        make = self._bank_account if kind == "bankAccounts" else partial(self._record, kind)
-        return _Few(self._ids[kind], COUNTS[kind], make)
+        if kind == "bankAccounts":
+            return _Few(self._ids[kind], BANK_ACCOUNTS, self._bank_account)
+        count = _COUNTS.get(kind, _OTHERS)
+        return _Few(self._ids[kind], count, partial(self._record, kind))
 
     def chance(self, *what: object) -> random.Random:
         """Return a random source that depends only on seed, scope and *what*."""
@@ -253,14 +249,14 @@ class Books:
         chance = self.chance(kind, n)
         known = self._known(kind, n, chance)
         record = {
-            name: known[name] if name in known else _invented(shape, n, chance)
+            name: _invented(name, shape, known, n, chance)
             for name, shape in DATA_TYPES[option_name(kind)].properties.items()
             if name not in TOTALS.get(kind, ())
         }
         return filled(kind, record)
 
     def _known(self, kind: str, n: int, chance: random.Random) -> dict[str, Any]:
-        """Return values of properties that are more than their shape says."""
+        """Return values of properties, on any level, that are more than their shape says."""
         code, account, account_type = _ACCOUNTS[n % len(_ACCOUNTS)]
         turn, amount = n // len(_ACCOUNTS), _money(chance, 5_000)
         supplier = _business(n % SUPPLIERS + 500)  # no customer's name
@@ -271,7 +267,8 @@ class Books:
             "contactRef": {"id": self._ids["suppliers"][n % SUPPLIERS], "dataType": "suppliers"},
             "accountRef": self._account(6),
             "lineItems": self.lines(chance) if kind in TOTALS else [],
-            "lines": [{"amount": amount, "links": [{**link, "amount": -amount}]}],
+            "amount": amount,
+            "links": [{**link, "amount": -amount}],
             "journalLines": [
                 {"description": "Month end", "netAmount": net, "accountRef": self._account(side)}
                 for side, net in ((3, amount), (6, -amount))
@@ -285,13 +282,15 @@ class Books:
             "addresses": [_address(n)],
             "currencyRate": Decimal("1.00"),
             "note": f"Thank you for your order. Batch {n}.",
+            "reference": f"REF-{n:06d}",
+            "creditNoteNumber": f"CN-{n:05d}",
+            "code": f"ITEM-{n:04d}",
         }
         if kind == "accounts":
             known |= {"name": f"{account} {turn + 1}" if turn else account, "type": account_type}
             known |= {"nominalCode": str(int(code) + turn), "isBankAccount": code == "1200"}
         if kind == "items":
-            sale = {"unitPrice": _money(chance, 900), "accountRef": self._account(n % 2)}
-            known |= {"name": _THINGS[n % len(_THINGS)], "invoiceItem": sale}
+            known |= {"name": _THINGS[n % len(_THINGS)], "accountRef": self._account(n % 2)}
         return known
 
     # ------------------------------------------------------------------ bank data
@@ -336,11 +335,15 @@ def _address(n: int) -> dict[str, str]:
     }
 
 
-def _invented(shape: Shape, n: int, chance: random.Random) -> Any:
-    """A value for the property *shape* of the *n*-th record."""
+def _invented(
+    name: str, shape: Shape, known: Mapping[str, Any], n: int, chance: random.Random
+) -> Any:
+    """The *known* value of the property *name*, or one of its *shape*, for the *n*-th record."""
+    if name in known:
+        return known[name]
     if shape.choices:
         # The first choice is the usual one: the home currency, a record in use.
-        return list(shape.choices)[0 if n % 17 else -1]
+        return list(shape.choices)[-1 if n % 17 == 16 else 0]
     match shape.kind:
         case "Number":
             return _money(chance, 5_000)
@@ -349,7 +352,10 @@ def _invented(shape: Shape, n: int, chance: random.Random) -> Any:
         case "Boolean":
             return n % 2 == 0
         case "Object" | "Array":
-            inner = {name: _invented(each, n, chance) for name, each in shape.properties.items()}
+            inner = {
+                each: _invented(each, child, known, n, chance)
+                for each, child in shape.properties.items()
+            }
             return inner if shape.kind == "Object" else [inner]
         case _:
             return f"{shape.name} {n}"

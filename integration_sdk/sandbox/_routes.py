@@ -16,7 +16,7 @@ from typing import Any
 from attrs import frozen
 
 from integration_sdk.sandbox._account import Company, Connection, schedules
-from integration_sdk.sandbox._books import COUNTS, DataSet
+from integration_sdk.sandbox._books import KINDS, DataSet
 from integration_sdk.sandbox._call import (
     Answer,
     Call,
@@ -88,7 +88,7 @@ class Router:
         self.samples = [
             f"{route.method} /{'/'.join(route.parts)}".replace("{dataType}", name)
             for route in routes
-            for name in sorted({"invoices", *COUNTS, *DATA_TYPES})
+            for name in sorted({"bankAccounts", *KINDS, *DATA_TYPES})
         ]
 
     def find(self, method: str, segments: list[str]) -> tuple[Endpoint, dict[str, str]]:

@@ -23,7 +23,7 @@ from integration_sdk.sandbox._account import (
     Replays,
     found_company,
 )
-from integration_sdk.sandbox._books import COUNTS, Books, DataSet
+from integration_sdk.sandbox._books import KINDS, Books, DataSet
 from integration_sdk.sandbox._call import (
     AS_IT_IS,
     Answer,
@@ -138,7 +138,7 @@ class Service:
     def data_set(self, company_id: str, kind: str) -> DataSet:
         """The records of *kind* in a company's books; 409 until it has connected a platform."""
         company, kind = self.company(company_id), list_name(kind)
-        if kind not in {"invoices", *COUNTS} or kind == "bankAccounts":
+        if kind not in KINDS:
             raise not_found(f"there is no data type {kind}")
         if not company.connections:
             raise Refused(409, f"Conflict: the data set {kind} is not ready")
