@@ -412,8 +412,9 @@ class Client:
             store: Keeps how far each unit was read. Several processes that share a PostgreSQL
                 store share the work. None for a file in the folder, or the database itself.
             compression: Of NDJSON files: "gz", or "zst" with the extra ``[zstd]``.
-            at_once: Units to read at a time.
-            max_bytes: Bytes of records and pages to hold in memory.
+            at_once: Units to read at a time, at most; fewer if *max_bytes* is small.
+            max_bytes: Bytes of records and pages to hold in memory, approximately; columns take
+                about 100 MiB besides.
             part_bytes: Bytes of records in a part, at most; fewer where many units share
                 *max_bytes*.
 

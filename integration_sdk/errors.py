@@ -6,7 +6,7 @@
     ├── ConfigurationError          a wrong setting or argument (also a ValueError)
     │   └── ReferenceConflict       the reference belongs to another record
     ├── ClientClosed                the client is closed, or belongs to another loop or process
-    ├── TransportError              no usable answer; so a time-out ends
+    ├── TransportError              no usable answer (timeouts are of this kind)
     │   ├── NotSent                 nothing left this process; safe to repeat
     │   ├── AnswerLost              the request may have been carried out
     │   ├── MalformedResponse       not an answer that the interface document describes

@@ -11,6 +11,7 @@ from itertools import combinations, pairwise
 
 import pytest
 
+from benchmarks._counted_service import Answer, Service, refusal
 from integration_sdk import Client, WaitExpired
 from integration_sdk.errors import IntegrationError
 from tests.budget_support import (
@@ -24,7 +25,6 @@ from tests.budget_support import (
     reads,
     wait_for_keys,
 )
-from tests.counted_service import Answer, Service, refusal
 
 ways = pytest.mark.parametrize("way", WAYS)
 every_trouble = pytest.mark.parametrize("trouble", TROUBLES)

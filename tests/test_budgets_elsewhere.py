@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks._counted_service import Answer, Asked, Proceed, Service, refusal
 from integration_sdk import Client, PushRequest
 from integration_sdk.errors import IntegrationError, JournalError
 from tests.budget_support import (
@@ -28,7 +29,6 @@ from tests.budget_support import (
     one_alone,
     reads,
 )
-from tests.counted_service import Answer, Asked, Proceed, Service, refusal
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.usefixtures("seeded_chance")]
 

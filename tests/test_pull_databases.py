@@ -19,7 +19,6 @@ from attrs import evolve
 
 from integration_sdk import Client, ConfigurationError, PullError, Store
 from integration_sdk.sandbox import Sandbox
-from tests.cli_support import ended, run, started
 from tests.postgres import Server
 from tests.pull_support import Place, assert_agrees, new_place, now, rows_in
 from tests.sandbox_support import holding, until
@@ -198,23 +197,53 @@ async def test_a_frozen_process_changes_nothing(
     assert len(rows) == 300
 
 
-async def test_two_processes_share_the_work(postgres: Server) -> None:
-    """Each unit is read by one of them; who has begun later looks once for what has changed."""
-    command = ("pull", "items", "suppliers", "--to")
-    async with Sandbox(companies=12, invoices=0) as sandbox:
-        sandbox.faults.latency(0.05)
-        alone = await run(*command, await postgres.new_database(), sandbox=sandbox)
-        requests = sandbox.served
-        url = await postgres.new_database()
-        async with (
-            started(*command, url, "--units", "4", sandbox=sandbox) as one,
-            started(*command, url, "--units", "4", sandbox=sandbox) as other,
-        ):
-            done = await asyncio.gather(ended(one), ended(other))
+async def test_the_last_state_of_a_batch_counts(place: Place) -> None:
+    """A record that changes while its changes are read comes twice; the later one stays."""
+    async with (
+        Sandbox(companies=1, invoices=1_500) as sandbox,
+        Client(sandbox.api_key, sandbox.base_url) as client,
+    ):
+        company = sandbox.companies[0].id
+        invoices = sandbox.data_set(company, "invoices")
+        await client.pull(["invoices"], **place.options)
+        for number in range(1_500):
+            invoices.edit_at(number, {"note": "once", "modifiedDate": now()})
 
-        assert [alone.code, *(process.code for process in done)] == [0, 0, 0]
-        assert sandbox.served - requests <= requests + 2 * 12 + 1
-        assert all("records" in process.stdout for process in done)
+        async def edit_again(_: Any, proceed: Any) -> Any:
+            answer = await proceed()
+            invoices.edit_at(3, {"note": "twice", "modifiedDate": now()})
+            return answer
+
+        sandbox.faults.add(edit_again, route="GET /data/invoices", times=1)
+        receipt = await client.pull(["invoices"], **place.options)
+
+        assert receipt.units[0].read == 1_501
+        rows = await rows_in(place.to, "invoices", company)
+        assert [row["note"] for row in rows if row["id"] == invoices.ids()[3]] == ["twice"]
+        assert len(rows) == 1_500
+
+
+async def test_processes_share_the_work(postgres: Server) -> None:
+    """Each unit is read by one of them; one that began later looks once for what has changed."""
+    types = ["items", "suppliers"]
+    async with (
+        Sandbox(companies=12, invoices=0) as sandbox,
+        Client(sandbox.api_key, sandbox.base_url) as one,
+        Client(sandbox.api_key, sandbox.base_url) as other,
+    ):
+        sandbox.faults.latency(0.05)
+        await one.pull(types, to=await postgres.new_database())
+        alone = sandbox.served
+        url = await postgres.new_database()
+
+        receipts = await asyncio.gather(
+            one.pull(types, to=url, at_once=4), other.pull(types, to=url, at_once=4)
+        )
+
+        # Another list of companies, and what one of them had begun before the other did.
+        assert sandbox.served - alone <= alone + 5
+        assert all(receipt.rows for receipt in receipts)
+        assert sum(receipt.rows for receipt in receipts) == 12 * (60 + 80)
         await assert_agrees(sandbox, url, "items")
         await assert_agrees(sandbox, url, "suppliers")
 

@@ -142,7 +142,8 @@ def config(sandbox: Sandbox, url: str, records: int) -> list[dict[str, Any]]:
 
 async def check(sandbox: Sandbox, url: str, records: int) -> None:
     """Each record has arrived once, or is in doubt on record, cut off as it was about to leave."""
-    rows = await Store(url).recorded()
+    async with Store(url) as store:
+        rows = await store.recorded()
     in_doubt = {row.reference for row in rows if row.state in {State.DOUBT, State.LOST}}
     sent = Counter(one.record["invoiceNumber"] for one in sandbox.pushes)
     assert set(sent.values()) == {1}

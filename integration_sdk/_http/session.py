@@ -117,20 +117,11 @@ class Session:
     """Sends requests to one service. Any number of tasks may use it at the same time.
 
     Args:
-        base_url: The service's URL; ``https://`` unless it runs on this machine.
-        api_key: The key, or a callable, async or not, that returns it: called before the first
-            call, and again when the service answers 401.
-        rate: Maximum number of requests per second, or a limit shared with others; None slows
-            down only when the service asks.
-        per_company: Maximum number of concurrent requests for one company.
-        connections: Maximum number of concurrent requests, and of connections for reads and
-            for writes each.
         refuses_with_503: `Dialect.refuses_with_503`.
-        proxy, ssl, session: See `Client`, and `AiohttpTransport`.
-        middlewares, trace_configs: Passed to aiohttp.
-        on_call: Called with a `CallInfo` after every call.
         jitter: Draws a number between 0 and its argument.
-        transport: Used instead of one made from the settings above.
+        transport: Used instead of one made from the settings.
+
+    The other arguments are those of `Client`.
 
     Attributes:
         quota: The account's rate limits, as the service last reported them; None until it does.

@@ -51,8 +51,9 @@ from integration_sdk.errors import (
     Unauthorized,
 )
 
-MIB: Final = 1 << 20
 PAGE_SIZE: Final = 1_000
+LIST_BYTES: Final = 4 << 20
+"""What a list may need for its pages, at least; fewer are read at a time if there is not that."""
 EPOCH: Final = "0001-01-01T00:00:00Z"
 SECONDS_BETWEEN_CLAIMS: Final = 1.0
 LOOKS: Final = 5
@@ -78,7 +79,7 @@ class PullOptions:
         data_types: Such as ``invoices``.
         companies: Their ids; None for all of the account.
         full: Read each unit as a whole, and replace it.
-        at_once: Units at a time.
+        at_once: Units at a time; fewer if *max_bytes* does not suffice for so many.
         max_bytes: Half for records, half for pages.
         part_bytes: The size of a part, at most; less where many units share *max_bytes*.
     """
@@ -145,6 +146,7 @@ class Pull:
     _units: int = field(init=False, default=0)
     _ended: list[UnitReceipt] = field(init=False, factory=list)
     _part_bytes: int = field(init=False, default=0)
+    _list_bytes: int = field(init=False, default=0)
     _stopped_by: IntegrationError | None = field(init=False, default=None)
 
     def __await__(self) -> Generator[Any, None, Receipt]:
@@ -203,11 +205,11 @@ class Pull:
         await self._state.begin_run()
         await self._state.load_columns(self._options.data_types)
         self._units = len(pairs)
-        together = max(1, min(self._options.at_once, len(pairs)))
+        half = self._options.max_bytes // 2
+        together = max(1, min(self._options.at_once, len(pairs), half // LIST_BYTES))
+        self._list_bytes = half // together
         # Twice, since a unit reads on while its last part is written.
-        self._part_bytes = min(
-            self._options.part_bytes, self._options.max_bytes // 2 // (2 * together)
-        )
+        self._part_bytes = min(self._options.part_bytes, half // (2 * together))
         slots = asyncio.Semaphore(together)
         left = pairs
         while left and self._stopped_by is None:
@@ -438,13 +440,18 @@ class Pull:
     def _pager(self, unit: Unit) -> integration_sdk.Pager[Any]:
         state = unit.state
         books = self._client.company(unit.company_id).data(unit.data_type)
-        ahead = max(MIB, self._options.max_bytes // 2 // self._options.at_once)
         if state.phase is Phase.ALL:
             return books.list(
-                cursor=state.cursor, on_drift="repair", page_size=PAGE_SIZE, max_bytes=ahead
+                cursor=state.cursor,
+                on_drift="repair",
+                page_size=PAGE_SIZE,
+                max_bytes=self._list_bytes,
             )
         return books.list(
-            changed_since=EPOCH, cursor=state.cursor, page_size=PAGE_SIZE, max_bytes=ahead
+            changed_since=EPOCH,
+            cursor=state.cursor,
+            page_size=PAGE_SIZE,
+            max_bytes=self._list_bytes,
         )
 
     async def _write(self, work: _Work, items: list[bytes], cursor: str) -> None:

@@ -1,10 +1,10 @@
 """Is a push ever doubled, lost or linked to the wrong operation? The full runs.
 
-    python -m benchmarks.proof cut      a cut at every byte of request and answer
-    python -m benchmarks.proof kill     a process killed 1,000 times while it pushes
-    python -m benchmarks.proof audit    1,000 POSTs: the intent on disk before the first byte
-    python -m benchmarks.proof soak     readers, pushers and waiters, in all weathers
-    python -m benchmarks.proof all      all of them (the default); exits with 1 on a violation
+    python -m tests.proof cut      a cut at every byte of request and answer
+    python -m tests.proof kill     a process killed 1,000 times while it pushes
+    python -m tests.proof audit    1,000 POSTs: the intent on disk before the first byte
+    python -m tests.proof soak     readers, pushers and waiters, in all weathers
+    python -m tests.proof all      all of them (the default); exits with 1 on a violation
 
 The suite runs a part of each (``tests/test_proof_*.py``); cases and judges are the same.
 """
@@ -146,7 +146,7 @@ def table(name: str, result: Result, seconds: float) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the proofs in *arguments*; return 1 if one of them fails."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.proof", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.proof", description=__doc__)
     parser.add_argument("proof", nargs="?", default="all", choices=[*PROOFS, "all"])
     parser.add_argument("--quick", action="store_true", help="a part of the cases")
     told = parser.parse_args(arguments)

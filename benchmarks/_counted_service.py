@@ -24,7 +24,6 @@ from aiohttp.client_proto import ResponseHandler
 from integration_sdk import Client
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-LATENCY = 0.0005
 
 
 @dataclass(eq=False, slots=True)
@@ -63,6 +62,7 @@ class Asked:
     kind: push, get, list (of pushes), options, or other.
     company, key: Of the push or list; empty for none.
     hidden, late: Seconds for which this list hides new pushes, and for which its states are old.
+    largest: Rows of a page of this list, at most.
     held: The push, if there is one.
     rows: What faults do to the rows of this list.
     """
@@ -74,6 +74,7 @@ class Asked:
     body: bytes
     hidden: float = 0.0
     late: float = 0.0
+    largest: int = 5000
     held: Held | None = None
     rows: list[Callable[[list[Held]], list[Held]]] = field(default_factory=list)
 
@@ -99,12 +100,16 @@ class Asked:
 
 @dataclass(slots=True)
 class Answer:
-    """What goes back: *cut* leaves that many bytes of the body and ends the connection."""
+    """What goes back.
+
+    seconds: How long it takes; None for the service's latency.
+    cut: Bytes of the body after which the connection ends.
+    """
 
     status: int = 200
     body: bytes = b"{}"
     headers: dict[str, str] = field(default_factory=dict)
-    seconds: float = LATENCY
+    seconds: float | None = None
     cut: int | None = None
 
     def encoded(self) -> bytes:
@@ -123,6 +128,7 @@ class Service:
     """The service.
 
     takes: Seconds that a push takes; infinite for never.
+    latency: Seconds of an answer.
     """
 
     takes: Callable[[Any], float] = lambda record: inf
@@ -130,6 +136,7 @@ class Service:
     log: list[Asked] = field(default_factory=list)
     pushes: dict[str, list[Held]] = field(default_factory=lambda: defaultdict(list))
     by_key: dict[str, Held] = field(default_factory=dict)
+    latency: float = 0.0005
 
     @asynccontextmanager
     async def client(self, **options: Any) -> AsyncIterator[Client]:
@@ -173,7 +180,7 @@ class Service:
         return Answer()
 
     def _list(self, asked: Asked) -> Answer:
-        page, size = int(asked.params["page"]), int(asked.params["pageSize"])
+        page, size = int(asked.params["page"]), min(int(asked.params["pageSize"]), asked.largest)
         rows = [one for one in self.pushes[asked.company] if one.began <= asked.at - asked.hidden]
         rows.reverse()
         for change in asked.rows:
@@ -233,7 +240,8 @@ class _Wire(asyncio.Transport):
         if complete and len(body) >= (length := _length(head)):
             self._written = body[length:]
             answer = self._service.answer(_read(self._loop.time(), head, body[:length]))
-            self._loop.call_later(answer.seconds, self._reply, answer)
+            seconds = self._service.latency if answer.seconds is None else answer.seconds
+            self._loop.call_later(seconds, self._reply, answer)
 
     def _reply(self, answer: Answer) -> None:
         if self._closed:
