@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from integration_sdk import OutcomeStatus, PushOutcome, PushRequest, Store
-from integration_sdk._store.row import Evidence, Lane, Row, State
-from integration_sdk.cli import main
+from integration_sdk._store.row import State
 from integration_sdk.sandbox import Sandbox
 from tests.postgres import Server
 from tests.push_model import Model
@@ -156,8 +155,7 @@ async def check(sandbox: Sandbox, url: str, records: int) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("times", [3, pytest.param(150, marks=pytest.mark.long)])
-@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("times", [10, pytest.param(150, marks=pytest.mark.long)])
 async def test_workers_that_are_killed_or_frozen_are_succeeded(
     sandbox: Sandbox, url: str, how: signal.Signals, times: int
 ) -> None:
@@ -165,57 +163,23 @@ async def test_workers_that_are_killed_or_frozen_are_succeeded(
     records, dice = COMPANIES * 20 * times, random.Random(times)
     work = config(sandbox, url, records)
     workers = [await begin(one) for one in work]
-    stopped: list[asyncio.subprocess.Process] = []
-    for number in range(times):
-        while len(sandbox.pushes) < records * number / (times + 1):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        running = [at for at, one in enumerate(workers) if one.returncode is None]
-        at = dice.choice(running or [0])
-        if running:
+    frozen: list[asyncio.subprocess.Process] = []
+    for _ in range(times):
+        await asyncio.sleep(dice.uniform(0.2, 1.5))
+        at = dice.randrange(len(workers))
+        if workers[at].returncode is None:
             workers[at].send_signal(how)
-            stopped.append(workers[at])
+            frozen.append(workers[at])
         workers[at] = await begin(work[at])
-        if len(stopped) > 1:
-            await go_on(stopped.pop(0))
-    for one in (*stopped, *workers):
-        await go_on(one)
-    last = [await begin(each) for each in work]  # a thaw may have cost one of them its lease
-    assert [await one.wait() for one in last] == [0] * len(last)
+        if len(frozen) > 1 and how is signal.SIGSTOP:
+            frozen[0].send_signal(signal.SIGCONT)
+            await frozen.pop(0).wait()
+    for one in frozen:
+        if how is signal.SIGSTOP:
+            one.send_signal(signal.SIGCONT)
+        await one.wait()
+    for process in workers:
+        await process.wait()
+    for each in work:  # where the thaw of another cost one of them its lease
+        assert await (await begin(each)).wait() == 0
     await check(sandbox, url, records)
-
-
-async def go_on(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
-        process.send_signal(signal.SIGCONT)
-    await process.wait()
-
-
-# The commands
-
-
-def test_the_commands_work_on_a_database(
-    postgres: Server, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """They show what is kept while a process carries it, and decide; no password is shown."""
-    url = asyncio.run(postgres.new_database()).replace("postgres:@", "postgres:s3cret@")
-    lane = Lane("c", "d", "invoices")
-
-    async def leave_a_doubt() -> None:
-        async with Store(url) as store:
-            rows: Any = await store.lend()
-            await rows.add([Row("aa1", lane), Row("b", lane)])
-            await rows.take("c")
-            opened = Row("b", lane).to(State.OPEN, key="key", evidence=Evidence.OWN_ANSWER)
-            await rows.put([Row("aa1", lane).to(State.DOUBT), opened])
-            assert await asyncio.to_thread(main, ["pushes", "list", "--journal", url]) == 0
-            resolving = ["pushes", "resolve", "aa", "--journal", url, "--abandon"]
-            assert await asyncio.to_thread(main, resolving) == 0
-
-    asyncio.run(leave_a_doubt())
-    told = capsys.readouterr()
-    assert "2 pushes in postgresql://postgres:***@" in told.out.replace("\n", "")
-    assert main(["pushes", "list", "--journal", url, "--json"]) == 0
-    listed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-
-    assert [(one["intent"], one["state"]) for one in listed] == [("aa1", "CLOSED"), ("b", "OPEN")]
-    assert "s3cret" not in told.out + told.err
