@@ -16,12 +16,12 @@ from contextlib import nullcontext
 from multiprocessing import get_context
 
 from benchmarks._goals import GOALS
+from benchmarks._postgres import postgres
 from benchmarks._question import Question, Row, Rows, row
 from benchmarks.crowd import CALLS, RATE, service
 from integration_sdk import Store
 from integration_sdk._http import CallOptions, Session
 from integration_sdk._http.requests import Request
-from tests.postgres import postgres_server
 
 PROCESSES = 3
 AT_ONCE = 100
@@ -57,8 +57,7 @@ def shared_rate(quick: bool) -> Rows:
 def _row(contender: str, calls: int) -> Row:
     shared = contender == "store.rate"
     spawn = get_context("spawn")
-    with service() as server, postgres_server() if shared else nullcontext() as database:
-        url = database.url("postgres") if database else None
+    with service() as server, postgres() if shared else nullcontext() as url:
         with ProcessPoolExecutor(PROCESSES, mp_context=spawn) as processes:
             list(processes.map(abs, range(PROCESSES)))  # started
             began = time.perf_counter()

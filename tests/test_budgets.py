@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from itertools import combinations, pairwise
+from itertools import combinations, count, pairwise
 
 import pytest
 
+from benchmarks._counted_service import Answer, Service, refusal
 from integration_sdk import Client, WaitExpired
+from integration_sdk.errors import IntegrationError, NotFound
 from tests.budget_support import (
     TROUBLES,
     WAYS,
@@ -20,9 +22,9 @@ from tests.budget_support import (
     many,
     one_alone,
     polls_too_close,
+    reads,
     wait_for_keys,
 )
-from tests.counted_service import Service
 
 ways = pytest.mark.parametrize("way", WAYS)
 every_trouble = pytest.mark.parametrize("trouble", TROUBLES)
@@ -103,28 +105,53 @@ def test_pushes_keep_their_budgets_in_two_troubles(
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("count", [1, 30])
 @pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("answer", [None, refusal(403), refusal(404), refusal(500)])
 async def test_waits_that_follow_each_other_are_one_poll_after_another(
-    count: int, told: bool
+    count: int, told: bool, answer: Answer | None
 ) -> None:
-    """A caller who waits anew every tenth of a second does not poll as often, notified or not."""
-    service = Service()
+    """A caller who waits anew, over and over, does not poll as often, whatever ends each wait."""
+    service = Service(faults=[reads(lambda asked: answer, "get")])
     held = [service.add() for _ in range(count)]
 
     async def wait_again_and_again(client: Client, key: str) -> None:
         while True:
-            with suppress(WaitExpired):
+            with suppress(IntegrationError):
                 await client.wait(key, company_id="c-0", timeout=0.1)
             if told:
                 client.notify(key)
 
     async with service.client() as client:
         with suppress(TimeoutError):
-            async with asyncio.timeout(1000 / (count + 9)):
+            async with asyncio.timeout(500 / (count + 9)):
                 await asyncio.gather(*(wait_again_and_again(client, one.key) for one in held))
 
-    assert len(service.log) > 10
+    assert len(service.log) >= 10
     assert not [*polls_too_close(service, told=told)]
-    assert not [*(one_alone(service, told=told) if count == 1 else many(service))]
+    assert not [*many(service)]
+    # An answer that ends each wait is asked for anew by the caller, as fast as that allows.
+    assert answer or count > 1 or not [*one_alone(service, told=told)]
+
+
+@pytest.mark.virtual_time
+async def test_waits_for_one_unknown_push_after_another_are_three_a_second() -> None:
+    """A company's budget outlives its open pushes, also if each of them is notified at once."""
+    service = Service()
+
+    async def wait(client: Client, key: str) -> None:
+        waiting = asyncio.create_task(client.wait(key, company_id="c-0"))
+        await asyncio.sleep(0)
+        client.notify(key)
+        with suppress(NotFound):
+            await waiting
+
+    async with service.client() as client:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(60):
+                for number in count():
+                    await wait(client, f"unknown-{number}")
+
+    assert len(service.log) > 100
+    assert not [*many(service)]
 
 
 @pytest.mark.virtual_time

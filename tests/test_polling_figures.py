@@ -5,95 +5,27 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from attrs import frozen
 
-from integration_sdk._http.requests import Request
-from integration_sdk._http.responses import Response
-from integration_sdk.models import PushRequest
+from benchmarks._counted_service import Answer, Asked, Proceed, refusal
+from benchmarks._measured import Measured, Takes, growth_schedule, jain, measure
 from integration_sdk.testing import run_virtual
-from tests.push_model import Model, error, request
+from tests.push_model import Model, request
 from tests.push_support import coordinator
-
-Takes = Callable[[random.Random], float]
-
-
-@frozen
-class Measured:
-    """What a run cost.
-
-    polls: Requests per push, beyond the push itself. delays: Seconds from a push's end to its
-    outcome, sorted. shares: The same as a share of the push's age, sorted.
-    """
-
-    model: Model
-    polls: float
-    delays: list[float]
-    shares: list[float]
-    by_company: dict[str, list[float]]
-
-    def delay(self, quantile: float) -> float:
-        return self.delays[int(quantile * (len(self.delays) - 1))]
-
-    def share(self, quantile: float) -> float:
-        return self.shares[int(quantile * (len(self.shares) - 1))]
-
-
-def measure(
-    count: int,
-    companies: int,
-    takes: Takes,
-    *,
-    rate: float | None = None,
-    answer: Callable[[Request], Response | None] | None = None,
-    seed: int = 1,
-    **options: Any,
-) -> Measured:
-    """Push *count* records and measure; *rate* is how many are given a second."""
-    chance = random.Random(seed)
-    table = [takes(chance) for _ in range(count)]
-    model = Model(lambda record: table[record["number"]], answer=answer)
-    delays: list[float] = []
-    shares: list[float] = []
-    by_company: dict[str, list[float]] = {}
-
-    async def given() -> AsyncIterator[PushRequest]:
-        for number in range(count):
-            if rate:
-                await asyncio.sleep(1 / rate)
-            yield request(number, companies=companies)
-
-    async def main() -> None:
-        async with coordinator(model, **options) as pushes:
-            async for outcome in pushes.run(given()):
-                held = model.by_key[str(outcome.key)]
-                delay = asyncio.get_running_loop().time() - held.ends
-                delays.append(delay)
-                shares.append(delay / (held.ends - held.began))
-                by_company.setdefault(held.company, []).append(delay)
-
-    run_virtual(main())
-    polls = (model.counts.total() - count) / count
-    return Measured(model, polls, sorted(delays), sorted(shares), by_company)
 
 
 def measure_one_by_one(takes: Takes, *, count: int = 150) -> Measured:
     """Push as often as if each push were the first: by a client of its own, that knows nothing."""
     runs = [measure(1, 1, takes, seed=seed) for seed in range(count)]
     return Measured(
-        runs[0].model,
+        runs[0].service,
         sum(run.polls for run in runs) / count,
         sorted(delay for run in runs for delay in run.delays),
         sorted(share for run in runs for share in run.shares),
         {},
     )
-
-
-def jain(values: list[float]) -> float:
-    return sum(values) ** 2 / (len(values) * sum(value**2 for value in values))
 
 
 def test_slow_pushes_of_many_companies_cost_a_quarter_request_each() -> None:
@@ -102,7 +34,7 @@ def test_slow_pushes_of_many_companies_cost_a_quarter_request_each() -> None:
 
     assert seen.polls <= 0.21
     assert seen.share(0.95) <= 0.10
-    assert seen.model.counts["push.create"] == 2500
+    assert sum(one.kind == "push" for one in seen.service.log) == 2500
 
 
 def test_fast_pushes_are_seen_at_once_for_a_twentieth_request_each() -> None:
@@ -156,30 +88,9 @@ MODELS: dict[str, Takes] = {
 }
 
 
-def growth_schedule(lives: list[tuple[float, float]], growth: float) -> tuple[int, float]:
-    """Poll a company's list whenever a push's age has grown by a share since it was last seen.
-
-    Returns polls, and the p95 of delays; *lives* are beginnings and ends.
-    """
-    coming, delays, polls = sorted(lives), list[float](), 0
-    open_: list[tuple[float, float, float]] = []
-    while coming or open_:
-        due = min(
-            (seen + growth * max(seen - began, 2.0) for began, _, seen in open_), default=math.inf
-        )
-        if coming and coming[0][0] <= due:
-            began, ends = coming.pop(0)
-            open_.append((began, ends, began))
-            continue
-        polls += 1
-        delays += [due - ends for _, ends, _ in open_ if ends <= due]
-        open_ = [(began, ends, due) for began, ends, _ in open_ if ends > due]
-    return polls, sorted(delays)[int(0.95 * (len(delays) - 1))]
-
-
 def polls_of_growth_schedule(seen: Measured) -> float:
     """Return the polls per push of the growth schedule that is just as late at p95."""
-    companies = [[(one.began, one.ends) for one in held] for held in seen.model.pushes.values()]
+    companies = [[(one.began, one.ends) for one in held] for held in seen.service.pushes.values()]
     low, high = 0.005, 2.0
     for _ in range(12):
         middle = math.sqrt(low * high)
@@ -239,14 +150,14 @@ def test_companies_are_served_alike() -> None:
 def test_the_choice_of_list_or_single_is_never_much_worse_than_the_better(count: int) -> None:
     """Choosing costs at most 1.2 times what the better of list and single would."""
 
-    def no_list(call: Request) -> Response | None:
-        return error(404) if call.operation == "pushes.list" else None
+    def no_list(asked: Asked, proceed: Proceed) -> Answer:
+        return refusal(404) if asked.kind == "list" else proceed()
 
     def takes(chance: random.Random) -> float:
         return chance.uniform(5, 15)
 
     chosen = measure(count, 1, takes)
-    singly = measure(count, 1, takes, answer=no_list)
+    singly = measure(count, 1, takes, fault=no_list)
 
     assert chosen.polls <= 1.2 * singly.polls
     assert count < 40 or chosen.polls < singly.polls / 4
