@@ -113,6 +113,9 @@ class StubPoller:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._poll(), context=Context())
 
+    def poll_before_expiry(self, key: str) -> None:
+        """Nothing: no wait of a history is bounded."""
+
     def unfollow(self, key: str, follower: Follower) -> None:
         self._open.pop(key, None)
 
@@ -152,7 +155,7 @@ class StubPoller:
 
 
 @define(eq=False)
-class RequestContext:
+class Program:
     """A program that pushes its records through one coordinator, again at each start."""
 
     process: Process
@@ -374,7 +377,7 @@ class History:
     calm: bool = False
     records: list[PushRequest] = Factory(list)
     processes: list[Process] = Factory(list)
-    callers: dict[Process, RequestContext] = Factory(dict)
+    callers: dict[Process, Program] = Factory(dict)
     crashes: int = 0
     listings: int = 0
     asked_about: set[str] = Factory(set)
@@ -488,7 +491,7 @@ class History:
         self.processes = [one for one in self.processes if not one.dead] + [process]
         context = Context()
         context.run(OWNER.set, process)
-        self.callers[process] = context.run(RequestContext, process, self)
+        self.callers[process] = context.run(Program, process, self)
         self.note(name, "starts, life", life)
         main = self.loop.create_task(self.callers[process].main(), context=context)
         process.tasks[main] = None

@@ -22,7 +22,7 @@ import math
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Self, TypeVar, assert_never
+from typing import TYPE_CHECKING, Any, Self, TypeVar, assert_never
 from uuid import uuid4
 from weakref import WeakMethod
 
