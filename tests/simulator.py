@@ -122,6 +122,9 @@ class StubPoller:
     def remember(self, operation: PushOperation) -> None:
         """Nobody asks."""
 
+    def poll_before_expiry(self, key: str) -> None:
+        """The next poll comes when it comes."""
+
     def notify(self, key: str) -> None:
         for listener in tuple(self.listeners):
             listener(None)
@@ -152,7 +155,7 @@ class StubPoller:
 
 
 @define(eq=False)
-class RequestContext:
+class Program:
     """A program that pushes its records through one coordinator, again at each start."""
 
     process: Process
@@ -203,9 +206,10 @@ class RequestContext:
     def _start(self, work: Any) -> None:
         task = asyncio.create_task(work)
         self.tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self.ended)
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def ended(self, task: asyncio.Task[Any]) -> None:
+        """A task that breaks is a mistake, of ours or of this program."""
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, Crash):
             self.history.violations.append(f"foreign error: {error!r}")
@@ -374,7 +378,7 @@ class History:
     calm: bool = False
     records: list[PushRequest] = Factory(list)
     processes: list[Process] = Factory(list)
-    callers: dict[Process, RequestContext] = Factory(dict)
+    callers: dict[Process, Program] = Factory(dict)
     crashes: int = 0
     listings: int = 0
     asked_about: set[str] = Factory(set)
@@ -488,9 +492,10 @@ class History:
         self.processes = [one for one in self.processes if not one.dead] + [process]
         context = Context()
         context.run(OWNER.set, process)
-        self.callers[process] = context.run(RequestContext, process, self)
+        self.callers[process] = context.run(Program, process, self)
         self.note(name, "starts, life", life)
         main = self.loop.create_task(self.callers[process].main(), context=context)
+        main.add_done_callback(self.callers[process].ended, context=context)
         process.tasks[main] = None
         if not (self.calm or self.weather.fileless) and self.dice.random() < 0.5:
             self.at(self.dice.choice([20.0, 60.0, 200.0]), partial(self._ask_to_leave, process))
