@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from integration_sdk import OutcomeStatus, PushOutcome, PushRequest, Store
-from integration_sdk._store.row import Evidence, Lane, Row, State
-from integration_sdk.cli import main
+from integration_sdk._store.row import State
 from integration_sdk.sandbox import Sandbox
 from tests.postgres import Server
 from tests.push_model import Model
@@ -184,34 +183,3 @@ async def test_workers_that_are_killed_or_frozen_are_succeeded(
     for each in work:  # where the thaw of another cost one of them its lease
         assert await (await begin(each)).wait() == 0
     await check(sandbox, url, records)
-
-
-# The commands
-
-
-def test_the_commands_work_on_a_database(
-    postgres: Server, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """They show what is kept while a process carries it, and decide; no password is shown."""
-    url = asyncio.run(postgres.new_database()).replace("postgres:@", "postgres:s3cret@")
-    lane = Lane("c", "d", "invoices")
-
-    async def leave_a_doubt() -> None:
-        async with Store(url) as store:
-            rows: Any = await store.lend()
-            await rows.add([Row("aa1", lane), Row("b", lane)])
-            await rows.take("c")
-            opened = Row("b", lane).to(State.OPEN, key="key", evidence=Evidence.OWN_ANSWER)
-            await rows.put([Row("aa1", lane).to(State.DOUBT), opened])
-            assert await asyncio.to_thread(main, ["pushes", "list", "--journal", url]) == 0
-            resolving = ["pushes", "resolve", "aa", "--journal", url, "--abandon"]
-            assert await asyncio.to_thread(main, resolving) == 0
-
-    asyncio.run(leave_a_doubt())
-    told = capsys.readouterr()
-    assert "2 pushes in postgresql://postgres:***@" in told.out.replace("\n", "")
-    assert main(["pushes", "list", "--journal", url, "--json"]) == 0
-    listed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-
-    assert [(one["intent"], one["state"]) for one in listed] == [("aa1", "CLOSED"), ("b", "OPEN")]
-    assert "s3cret" not in told.out + told.err
