@@ -825,6 +825,7 @@ class Server:
     history: History
     inner: MemoryRows = Factory(lambda: MemoryRows(durable=True))
     leases: dict[str, Lease] = Factory(dict)
+    writers: dict[str, Process] = Factory(dict)
     clients: dict[Process, SharedRows] = Factory(dict)
 
     def check(self, companies: Collection[str], client: SharedRows) -> None:
@@ -832,6 +833,8 @@ class Server:
         for company in companies:
             lease = self.leases.get(company)
             if lease is None or lease != Lease(client.tokens.get(company, -1), client.process):
+                client.tokens.pop(company, None)
+                client.asked[company] = None
                 raise Fenced(f"company {company} is another's")
 
     def watch(self, companies: Collection[str], client: SharedRows) -> None:
@@ -843,9 +846,10 @@ class Server:
     def claim(self, company: str, client: SharedRows) -> bool | None:
         """Take the lease; None if it was the client's already, False if a live other has it."""
         before = self.leases.get(company, Lease(0, None))
-        if before.holder is client.process and client.tokens.get(company) == before.token:
+        if company in client.tokens:
             return None
         if before.holder is not client.process and not self.is_free(company):
+            client.asked[company] = None
             return False
         self.leases[company] = Lease(before.token + 1, client.process)
         client.tokens[company] = before.token + 1
@@ -858,7 +862,6 @@ class Server:
             if client is by or process.dead:
                 continue
             for company in companies:
-                client.unheard[company] = None
                 if notify and dice.random() >= self.history.weather.unheard:
                     self.history.at(dice.random() * 0.1, partial(client.told, company))
 
@@ -867,7 +870,7 @@ class Server:
         return holder is None or not holder.beats(self.history.now())
 
 
-_TOLD = frozenset({State.OPEN, State.DOUBT, State.CLOSED, State.REFUSED, State.FINAL})
+_TOLD = frozenset({State.DOUBT, State.CLOSED, State.REFUSED, State.FINAL})
 
 
 @define(eq=False)
@@ -879,7 +882,7 @@ class SharedRows:
     durable: bool = field(init=False, default=True)
     shared: bool = field(init=False, default=True)
     tokens: dict[str, int] = Factory(dict)
-    unheard: dict[str, None] = Factory(dict)
+    asked: dict[str, None] = Factory(dict)
     _told: deque[str] = Factory(deque)
     _waiter: asyncio.Future[None] | None = None
 
@@ -940,6 +943,7 @@ class SharedRows:
             server.check(companies, self)
             server.watch(companies, self)
         server.inner.put(rows, add)
+        server.writers.update((row.id, self.process) for row in add)
         history.journal.written(rows, add, self.process)
         notify = not leased or any(row.state in _TOLD for row in rows)
         server.changed(companies, self, notify=notify)
@@ -955,6 +959,9 @@ class SharedRows:
         def do() -> list[Row]:
             found = self.server.inner.add(rows)
             self.process.history.journal.written((), found, self.process)
+            for row in rows:
+                self.server.writers.setdefault(row.id, self.process)
+                self.asked[row.company] = None
             self.server.changed({row.company for row in rows}, self, notify=True)
             return found
 
@@ -983,6 +990,7 @@ class SharedRows:
                 if lease.holder is self.process:
                     self.server.leases[company] = Lease(lease.token, None)
                     self.server.changed([company], self, notify=True)
+            self.tokens.clear()
 
         await self._call(do)
 
@@ -1015,11 +1023,19 @@ class SharedRows:
         return self._told.popleft()
 
     def _news(self) -> list[str]:
-        live = done(self.server.inner.companies())
-        free = [one for one in live if self.server.is_free(one)]
-        found = [*dict.fromkeys([*self.unheard, *free])]
-        self.unheard.clear()
-        return found
+        """What a slow poll finds, however few notifications come: as `PostgresRows.news`."""
+        server = self.server
+        live = done(server.inner.companies())
+        free = [one for one in live if server.is_free(one)]
+        rows = [row for row in done(server.inner.rows(live=True)) if row.company in self.tokens]
+        added = [
+            row.company
+            for row in rows
+            if (row.state is State.QUEUED and server.writers.get(row.id) is not self.process)
+            or (row.state is State.OPEN and row.decision == "bind")
+        ]
+        asked = [one for one in self.asked if one not in self.tokens]
+        return [*dict.fromkeys([*free, *added, *asked])]
 
 
 DIALECTS = {False: Dialect.document(), True: Dialect.published()}

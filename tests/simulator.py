@@ -125,6 +125,9 @@ class StubPoller:
     def remember(self, operation: PushOperation) -> None:
         """Nobody asks."""
 
+    def poll_before_expiry(self, key: str) -> None:
+        """The next poll comes when it comes."""
+
     def notify(self, key: str) -> None:
         for listener in tuple(self.listeners):
             listener(None)
@@ -206,9 +209,10 @@ class Program:
     def _start(self, work: Any) -> None:
         task = asyncio.create_task(work)
         self.tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self.ended)
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def ended(self, task: asyncio.Task[Any]) -> None:
+        """A task that breaks is a mistake, of ours or of this program."""
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, Crash):
             self.history.violations.append(f"foreign error: {error!r}")
@@ -494,6 +498,7 @@ class History:
         self.callers[process] = context.run(Program, process, self)
         self.note(name, "starts, life", life)
         main = self.loop.create_task(self.callers[process].main(), context=context)
+        main.add_done_callback(self.callers[process].ended, context=context)
         process.tasks[main] = None
         if not (self.calm or self.weather.fileless) and self.dice.random() < 0.5:
             self.at(self.dice.choice([20.0, 60.0, 200.0]), partial(self._ask_to_leave, process))

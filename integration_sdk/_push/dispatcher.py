@@ -349,7 +349,7 @@ class Dispatcher:
     @supervised
     def changed(self, key: str, operation: PushOperation) -> None:
         """Report a new status that is not final."""
-        row_id = self.keys[key]
+        row_id = self.keys.get(key, "")  # gone if another process has ended it
         changed = [push for push in self.handles.of(row_id) if push._changed(operation)]
         if changed:
             self.handles.tell_of(row_id, "changed")
@@ -357,7 +357,8 @@ class Dispatcher:
     @supervised
     def ended(self, key: str, operation: PushOperation) -> None:
         """Record a final status, and report it."""
-        self._end(self.rows[self.keys[key]], operation)
+        if (row_id := self.keys.get(key)) is not None:  # else another process has
+            self._end(self.rows[row_id], operation)
 
     @supervised
     def lost(self, key: str, error: IntegrationError) -> None:
@@ -448,6 +449,8 @@ class Dispatcher:
         rows = rows or await self.store.rows(company=company.id, live=True)
         company.is_ours = True
         await self._take_over(rows)
+        if company.others:  # written by others while we read, or decided about
+            await self._take_over(await self.store.rows(ids=list(company.others)))
 
     async def _take_over(self, rows: Iterable[Row]) -> None:
         changed = []
@@ -457,7 +460,8 @@ class Dispatcher:
             if held is not None and held.version > row.version:
                 continue  # it was read before that
             if row.id in self.carried:
-                self.cache(row)  # a rival; its carrier goes on
+                if may_own_unclaimed(row):
+                    self.cache(row)  # a rival; its carrier goes on
             elif (now := restarted(row)) is row:
                 self.arrive(row)
             else:

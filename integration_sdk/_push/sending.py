@@ -335,8 +335,11 @@ class Sender:
             raise
         finally:
             del d.carried[row.id]
-        if (now := d.rows.get(row.id)) is not None and now.state is State.LOST:
+        now = d.rows.get(row.id)
+        if now is not None and now.state is State.LOST:
             d.arrive(now)
+        elif now is not None and now.state is State.SENDING and not d.stopped:
+            d.start(d.restart(row.id))  # an old read, which came after its end
 
     async def _carry(self, row: Row, call: Request | None) -> None:
         d, company = self.dispatcher, row.company

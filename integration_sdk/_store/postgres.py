@@ -133,6 +133,7 @@ _READ: Final = """
 _LOOK: Final = f"""
     SELECT company FROM pushes AS push WHERE scope = $1 AND state NOT IN {_SETTLED} AND (
         company = ANY($2::text[]) AND state = '{State.QUEUED}' AND writer <> $3
+        OR company = ANY($2::text[]) AND state = '{State.OPEN}' AND decision = 'bind'
         OR NOT EXISTS (SELECT FROM leases AS lease WHERE scope = $1
             AND lease.company = push.company AND {_IS_ALIVE.format("lease")}))
     GROUP BY company
@@ -364,6 +365,7 @@ class PostgresRows:
         lost = [one for one in companies if found.get(one) != self._tokens.get(one)]
         for column in lost:
             self._tokens.pop(column, None)
+            self._asked.add(column)
         return fenced(companies[lost[0]]) if lost else stale(first)
 
     async def _remember(self, shots: Collection[str]) -> None:
@@ -466,6 +468,7 @@ class PostgresRows:
             values = self._scope, column, self._heart.holder
             token = await self._database.reads.run(lambda db: db.fetchval(_CLAIM, *values))
             if token is None:
+                self._asked.add(column)
                 return None
             self._tokens[column] = token
             try:
