@@ -46,7 +46,9 @@ class Rows(Protocol):
             Fenced: Another process has the lease of its company. (Rows that carry a *decision*
                 made by the caller and are not SENDING may be put without the lease; see decide.)
             KeyClaimed: A push key belongs to another row.
-            JournalError: Nothing was recorded; what the rows describe must not be sent.
+            StoreUnavailable: It is not known whether it was recorded, or will be for some seconds.
+            JournalError: Nothing was recorded. In either case, what the rows describe must not be
+                sent.
         """
 
     def decide(self, row: Row, add: Sequence[Row] = ()) -> Awaitable[None] | None:
