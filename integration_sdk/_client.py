@@ -69,9 +69,9 @@ class Client:
             ``INTEGRATION_SDK_BASE_URL``.
         dialect: The version of the service. Defaults to `Dialect.document`.
         timeout: Seconds for a whole call, including retries and waits; None for no limit.
-            Each page of a list is a call, in whatever sizes it is requested, and the list as a
-            whole has no limit. Past them it raises `NotSent` or `AnswerLost`; where
-            the service itself asks to wait for longer, its error, and at once.
+            Each page of a list is a call, and the list as a whole has no limit. Past them it raises
+            `NotSent` or `AnswerLost`; where the service itself asks to wait for longer, its error,
+            and at once.
         read_timeout: Seconds without a byte of an answer after which it counts as lost, so that a
             read is sent again and a coordinator looks for its push; None for no limit. It has an
             effect where *timeout* is longer.

@@ -59,6 +59,7 @@ async def push(config: Mapping[str, Any]) -> None:
     ``synchronous`` seeds a fault.
     """
     postgres.LEASE = config.get("lease", postgres.LEASE)  # type: ignore[misc]
+    postgres.POLL = min(postgres.POLL, postgres.LEASE)  # type: ignore[misc]
     Careless.synchronous = config.get("synchronous", "FULL")
     sqlite3.connect = partial(sqlite3.connect, factory=Careless)  # type: ignore[assignment]  # to seed it
     async with Client(config["api_key"], config["base_url"]) as client:

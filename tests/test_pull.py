@@ -136,7 +136,7 @@ async def test_no_change_is_missed_while_reading(place: Place) -> None:
 async def test_the_newest_of_each_record(
     sandbox: Sandbox, client: Client, tmp_path: Path, format_: Any
 ) -> None:
-    """README's query over the parts of several runs has each record once, as it is now."""
+    """The guide's query over the parts of several runs has each record once, as it is now."""
     out = tmp_path / "out"
     company = sandbox.companies[0].id
     invoices = sandbox.data_set(company, "invoices")
@@ -145,8 +145,8 @@ async def test_the_newest_of_each_record(
         invoices.edit_at(number, {"note": f"edit {number}", "modifiedDate": now(), "new": number})
         await client.pull(["invoices"], to=out, format=format_)
 
-    readme = (Path(__file__).parents[1] / "README.md").read_text()
-    (query,) = re.findall(r"```sql\n(SELECT \* FROM read_parquet.*?)```", readme, re.DOTALL)
+    guide = (Path(__file__).parents[1] / "integration_sdk/docs/guides/pull.md").read_text()
+    (query,) = re.findall(r"```sql\n(SELECT \* FROM read_parquet.*?)```", guide, re.DOTALL)
     query = query.replace("'out/", f"'{out}/").replace("read_parquet", f"read_{format_}")
     with duckdb.connect() as database:
         rows = database.sql(

@@ -410,9 +410,7 @@ class Judging:
         return is_proved(finding, before, enough=waited >= patience)
 
     def _unsettled(self, row: Row, finding: Finding) -> dict[str, Any] | None:
-        # A list that could not be read does not remove candidates.
-        kept = row.candidates if self.listing is None else finding.candidates
-        facts = {"verdict": finding.verdict, "candidates": kept}
+        facts = {"verdict": finding.verdict, "candidates": finding.candidates}
         known = row.state is State.DOUBT and (row.verdict, row.candidates) == tuple(facts.values())
         return None if known else facts
 
