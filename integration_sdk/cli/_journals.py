@@ -47,15 +47,19 @@ class Journal:
     scope: str = DEFAULT_SCOPE
 
     def __str__(self) -> str:
-        where = without_password(self.where) if is_url(self.where) else self.where
-        return where if self.scope == DEFAULT_SCOPE else f"scope {self.scope!r} of {where}"
+        scope = "" if self.scope == DEFAULT_SCOPE else f"scope {self.scope!r} of "
+        return f"{scope}{self.place}"
+
+    @property
+    def place(self) -> str:
+        """The file, or the URL without its password."""
+        return without_password(self.where) if is_url(self.where) else self.where
 
     @property
     def options(self) -> str:
-        """What to write after a command that is to use it; not the password."""
-        where = without_password(self.where) if is_url(self.where) else self.where
+        """What to write after a command that is to use it."""
         scope = [] if self.scope == DEFAULT_SCOPE else ["--scope", self.scope]
-        return shlex.join(["--journal", where, *scope])
+        return shlex.join(["--journal", self.place, *scope])
 
     def store(self) -> Store:
         """Return it unopened.
@@ -94,7 +98,7 @@ async def show(journal: Journal, out: Console, *, as_json: bool) -> None:
             say(out, json.dumps(_facts(row)))  # ASCII, which any terminal can write
         return
     if not rows:
-        say(out, f"{journal} holds no pushes.")
+        say(out, f"{journal.place} holds no pushes in scope {journal.scope!r}.")
         return
     counts = Counter(map(_state, rows))
     summary = [(state, f"{count:,}", next_) for (state, next_), count in sorted(counts.items())]
