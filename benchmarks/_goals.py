@@ -15,6 +15,7 @@ from benchmarks._question import Goal, Pick, Rows
 SDK = "integration_sdk"
 MILLION = "1,000,000 items"
 PUSHED = "10,000 pushes"
+INVOICES = "120,000 invoices"
 WITH_JOURNAL, WITHOUT_JOURNAL = "client, 64 in flight, journal", "client, 64 in flight, no journal"
 
 Measured = Callable[[Rows], float]
@@ -186,7 +187,7 @@ GOALS: Mapping[str, tuple[Goal, ...]] = {
         at_least(
             "pushes a second with a journal over without, 64 in flight",
             0.6,
-            _ratio("3 commits a push", "pushes/s", WITH_JOURNAL, WITHOUT_JOURNAL),
+            _ratio("4 commits a push", "pushes/s", WITH_JOURNAL, WITHOUT_JOURNAL),
         ),
     ),
     "import_time": (
@@ -204,6 +205,25 @@ GOALS: Mapping[str, tuple[Goal, ...]] = {
             Pick("fresh process", SDK, "s to first item"),
             full=False,
             limit="aiohttp + json",
+        ),
+    ),
+    "pull": (
+        headline(
+            at_least(
+                "pull to NDJSON over reading raw() alone",
+                0.9,
+                Pick(INVOICES, "ndjson, pull", "rows/s", over="raw() alone"),
+            )
+        ),
+        at_least(
+            "pull to Parquet over the same sink fed from memory",
+            0.8,
+            Pick(INVOICES, "parquet, pull", "rows/s", over="parquet, from memory"),
+        ),
+        at_least(
+            "pull to Parquet with two threads over conversion in the loop",
+            1.3,
+            Pick(INVOICES, "parquet, pull", "rows/s", over="parquet, in the loop"),
         ),
     ),
     "scale_run": (

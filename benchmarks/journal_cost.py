@@ -1,9 +1,9 @@
 """What it costs to record every push on disk before it leaves, and its end afterwards.
 
-A push is recorded three times: before it is sent, with its key, and when it is final. The journal
-is compared with bare sqlite3 doing the same three durable commits; and the whole client with a
-journal is compared with the client without, with 64 pushes in flight to a sandbox in another
-process. A row is written when a push has its turn, so with fewer turns the disk's latency shows.
+A push is recorded four times: when it is submitted, before it is sent, with its key, and when it
+is final. The journal is compared with bare sqlite3 doing the same four durable commits; and the
+whole client with a journal is compared with the client without, with 64 pushes in flight to a
+sandbox in another process.
 
     python -m benchmarks journal_cost
 """
@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import closing
 from functools import partial
+from inspect import isawaitable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,52 +28,52 @@ from benchmarks._push_server import PushServer, push_server
 from benchmarks._question import Question, Rows
 from benchmarks._turns import interleaved
 from benchmarks.peers._frame import record
-from integration_sdk import Client, OutcomeStatus, PushRequest
-from integration_sdk._push.table import new_intent
-from integration_sdk._store import Journal, SqliteJournal
-from integration_sdk._store.row import Evidence, Intent, Lane, State
-from tests.memory_journal import MemoryJournal
+from integration_sdk import Client, OutcomeStatus, PushRequest, Store
+from integration_sdk._push.table import new_row
+from integration_sdk._store.row import Evidence, Lane, Row, State
 
 PAYLOAD = json.dumps(record(17)).encode()
-COMMITS = 3
+COMMITS = 4
 AT_ONCE = 64
 Work = Callable[[Path, int], Coroutine[Any, Any, None]]
 
 
-def _steps(number: int) -> tuple[Intent, ...]:
+def _steps(number: int) -> tuple[Row, ...]:
     """Return the recorded states of a push, in order."""
     lane = Lane(f"company-{number % 10}", "connection", "invoices")
-    intent = new_intent(lane, PAYLOAD, id=f"push-{number}")
-    sending = intent.to(State.SENDING, attempts=1)
-    acked = sending.to(State.ACKED, key=f"key-{number}", evidence=Evidence.OWN_ANSWER)
-    return sending, acked, acked.to(State.FINAL, status="Success")
+    queued = new_row(lane, PAYLOAD, id=f"push-{number}")
+    sending = queued.to(State.SENDING, attempts=1)
+    opened = sending.to(State.OPEN, key=f"key-{number}", evidence=Evidence.OWN_ANSWER)
+    return queued, sending, opened, opened.to(State.FINAL, status="Success")
 
 
-async def _record(journal: Journal, number: int) -> None:
-    for step in _steps(number):
-        await journal.commit([step])
-
-
-async def _crowd(journal: Journal, pushes: int, at_once: int) -> None:
+async def _crowd(store: Store, pushes: int, at_once: int) -> None:
     async def sender(first: int) -> None:
         for number in range(first, pushes, at_once):
-            await _record(journal, number)
+            queued, *steps = _steps(number)
+            added = rows.add([queued])
+            if isawaitable(added):
+                await added
+            for step in steps:
+                made = rows.put([step])
+                if made is not None:
+                    await made
 
-    async with asyncio.TaskGroup() as senders:
+    async with store, asyncio.TaskGroup() as senders:
+        rows = await store.lend()
         for first in range(at_once):
             senders.create_task(sender(first))
-    await journal.close()
 
 
 def _on_disk(at_once: int) -> Work:
     async def work(folder: Path, pushes: int) -> None:
-        await _crowd(await SqliteJournal.open(folder / "journal.db"), pushes, at_once)
+        await _crowd(Store(folder / "journal.db"), pushes, at_once)
 
     return work
 
 
 async def _in_memory(folder: Path, pushes: int) -> None:
-    await _crowd(MemoryJournal(), pushes, 64)
+    await _crowd(Store(), pushes, 64)
 
 
 async def _bare_sqlite(folder: Path, pushes: int) -> None:
@@ -96,7 +97,7 @@ def _all_of_it(server: PushServer, *, journal: bool) -> Work:
         kept = folder / "journal.db" if journal else None
         async with (
             Client(server.api_key, server.base_url, per_company=AT_ONCE) as client,
-            client.coordinator(journal=kept, max_in_flight=AT_ONCE) as coordinator,
+            client.coordinator(journal=kept) as coordinator,
         ):
             outcomes = [one async for one in coordinator.run(requests)]
         if any(one.status is not OutcomeStatus.SUCCESS for one in outcomes):

@@ -137,7 +137,7 @@ async def push_day(plan: Plan, arrivals: Arrivals) -> Day:
     poller = Poller(service.send, dialect, chance=random.Random(plan.seed).random)
     delays, rss, began = array("f"), [_resident()], time.process_time()
     async with Coordinator(
-        service, poller, dialect, max_open=10 * plan.companies + 10_000, max_in_flight=256
+        service, poller, dialect, max_open=10 * plan.companies + 10_000
     ) as coordinator:
         async for outcome in coordinator.run(_requests(arrivals)):
             if outcome.operation is None or not outcome.operation.is_final:

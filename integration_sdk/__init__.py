@@ -35,12 +35,14 @@ if TYPE_CHECKING:
     from integration_sdk._options.check import Severity as Severity
     from integration_sdk._options.render import ControlKind as ControlKind
     from integration_sdk._options.render import FormControl as FormControl
-    from integration_sdk._push.bulk import PushRun as PushRun
+    from integration_sdk._pull.pull import Pull as Pull
+    from integration_sdk._pull.pull import PullProgress as PullProgress
+    from integration_sdk._pull.receipts import Receipt as Receipt
+    from integration_sdk._pull.receipts import UnitReceipt as UnitReceipt
     from integration_sdk._push.coordinator import Coordinator as Coordinator
-    from integration_sdk._push.options import CoordinatorOptions as CoordinatorOptions
-    from integration_sdk._push.progress import PushProgress as PushProgress
     from integration_sdk._push.push import Push as Push
     from integration_sdk._push.push import PushEvent as PushEvent
+    from integration_sdk._push.push import PushProgress as PushProgress
     from integration_sdk._resources import BankAccounts as BankAccounts
     from integration_sdk._resources import Companies as Companies
     from integration_sdk._resources import Company as Company
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
     from integration_sdk.errors import PaginationError as PaginationError
     from integration_sdk.errors import PaymentRequired as PaymentRequired
     from integration_sdk.errors import PollingStopped as PollingStopped
+    from integration_sdk.errors import PullError as PullError
     from integration_sdk.errors import PushError as PushError
     from integration_sdk.errors import PushFailed as PushFailed
     from integration_sdk.errors import PushInDoubt as PushInDoubt
@@ -113,17 +116,16 @@ _HOMES = {
     name: f"{__name__}.{home}"
     for home, names in {
         "_client": "Client",
-        "_push.bulk": "PushRun",
+        "_pull.pull": "Pull PullProgress",
+        "_pull.receipts": "Receipt UnitReceipt",
         "_push.coordinator": "Coordinator",
-        "_push.options": "CoordinatorOptions",
-        "_push.push": "Push PushEvent",
+        "_push.push": "Push PushEvent PushProgress",
         "_list.pager": "Checkpoint ListPage Pager",
         "_resources": "BankAccounts Companies Company Connection Listing Profile Pushes",
         "_store.store": "Store",
         "_options.render": "ControlKind FormControl",
         "_options.check": "Problem ProblemCode PushOptions Severity",
         "_list.drift": "Drift ListProgress ListReport",
-        "_push.progress": "PushProgress",
         "_http.requests": "Priority",
         "_http.retry": "RetryPolicy",
         "_http": "CallInfo SessionStats SharedRate",
@@ -134,10 +136,10 @@ _HOMES = {
             "ConfigurationError Conflict DriftWarning EndpointRemoved Forbidden IntegrationError "
             "InternalServerError InvalidItem InvalidRecord JournalError JournalInUse "
             "MalformedResponse MethodNotAllowed NotFound NotSent PaginationError PaymentRequired "
-            "PollingStopped PushError PushFailed PushInDoubt PushingStopped ReferenceConflict "
-            "ResponseTooLarge ResultSetChanged ServiceUnavailable StoreUnavailable "
-            "SyncScheduleNotAllowed TooManyRequests TransportError Unauthorized UnsafeLink "
-            "WaitExpired"
+            "PollingStopped PullError PushError PushFailed PushInDoubt PushingStopped "
+            "ReferenceConflict ResponseTooLarge ResultSetChanged ServiceUnavailable "
+            "StoreUnavailable SyncScheduleNotAllowed TooManyRequests TransportError Unauthorized "
+            "UnsafeLink WaitExpired"
         ),
         "models": (
             "ErrorBody Links OptionEntry OptionRule OptionRules OutcomeStatus Page "

@@ -9,7 +9,9 @@ import math
 import sys
 from collections.abc import Callable, Collection, Iterable
 from functools import wraps
+from importlib import import_module
 from inspect import signature
+from types import ModuleType
 from typing import ParamSpec, TypeGuard, TypeVar
 
 from integration_sdk.errors import ConfigurationError
@@ -91,3 +93,17 @@ def sendable(name: str, value: object) -> str:
     except UnicodeEncodeError as error:
         raise ConfigurationError(f"{name} {value!r} cannot be sent: {error.reason}") from None
     return value
+
+
+def needed(package: str, extra: str, what: str) -> ModuleType:
+    """Import *package*, which *what* needs.
+
+    Raises:
+        ConfigurationError: It is not there; says what to install.
+    """
+    try:
+        return import_module(package)
+    except ImportError:
+        raise ConfigurationError(
+            f'{what} needs {package}: pip install "integration-sdk[{extra}]"'
+        ) from None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
 from inspect import iscoroutinefunction
 from ssl import SSLContext
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 import aiohttp
 from attrs import evolve
@@ -69,9 +69,9 @@ class Client:
             ``INTEGRATION_SDK_BASE_URL``.
         dialect: The version of the service. Defaults to `Dialect.document`.
         timeout: Seconds for a whole call, including retries and waits; None for no limit.
-            Each page of a list is a call, in whatever sizes it is requested, and the list as a
-            whole has no limit. Past them it raises `NotSent` or `AnswerLost`; where
-            the service itself asks to wait for longer, its error, and at once.
+            Each page of a list is a call, and the list as a whole has no limit. Past them it raises
+            `NotSent` or `AnswerLost`; where the service itself asks to wait for longer, its error,
+            and at once.
         read_timeout: Seconds without a byte of an answer after which it counts as lost, so that a
             read is sent again and a coordinator looks for its push; None for no limit. It has an
             effect where *timeout* is longer.
@@ -298,44 +298,148 @@ class Client:
     def coordinator(
         self,
         *,
+        journal: str | os.PathLike[str] | integration_sdk.Store | None = None,
         check: Check = None,
-        **options: Unpack[integration_sdk.CoordinatorOptions],
+        max_open: int = 2000,
+        leave: Literal["drain", "detach", "cancel"] = "drain",
+        on_event: Callable[[integration_sdk.PushEvent], None] | None = None,
+        fetch_data: bool = False,
+        exclusive: bool = False,
+        patience: float = 30.0,
+        in_doubt: Literal["ask", "resend"] = "ask",
+        max_pause: float | None = 600.0,
     ) -> integration_sdk.Coordinator:
         """Push many records and get an outcome for each. Use it with ``async with``.
 
         Args:
+            journal: Path of a file, ``postgresql://`` URL of a database, or a `Store`, that records
+                each push before it is sent, so that a later run goes on with what this one leaves.
+                On a database any number of processes may push at the same time: each company is
+                one process's at a time, and a process that dies is succeeded within seconds. None
+                keeps no record.
             check: "options" checks each record against the push options before sending it.
                 A record that they do not allow gets the outcome INVALID; warnings are logged
                 to ``integration_sdk.pushes``, each kind once.
-            options: ``journal=``, ``max_open=``, ``max_in_flight=``, ``leave=`` and others; see
-                `CoordinatorOptions`.
+            max_open: How many pushes may be without an outcome. `Coordinator.submit` and
+                `Coordinator.run` wait while there are as many.
+            leave: What the end of the block does with open pushes: "drain" waits for them; "detach"
+                leaves them and keeps their keys in `Coordinator.detached`; "cancel" only gives them
+                the outcome PENDING. A block that ends with an exception detaches, and sends nothing
+                more.
+            on_event: Called with each `PushEvent`.
+            fetch_data: Whether the operation of every outcome has ``data``, for one more request
+                where the list of pushes leaves it out. A push that has ended before is answered
+                from the journal, which has no data.
+            exclusive: Set it if nobody else pushes to the same connections and data types: a push
+                whose answer was lost can then be recognised as the only new one.
+            patience: Seconds to search the list for a push whose answer was lost. While a push
+                that may be it is still Pending, the search goes on for up to 20 times as long.
+            in_doubt: "ask" leaves every push that the lists cannot settle to you, with the outcome
+                IN_DOUBT. "resend" sends again, on record, what no list has shown for as long as
+                *patience*: a create with a ``natural_key``, in whose connection and data type no
+                push is unexplained; also where an earlier run left it. The outcome is that of the
+                new push. The risk is yours: a request that reaches the service later than
+                *patience*, or a push that its list shows later, is then there twice. Five requests
+                for one record are the most; after them, and for any other push, it stays IN_DOUBT.
+            max_pause: Seconds that the service may ask to wait before more is sent. If it asks for
+                more, as when a daily quota is used up, the run ends with the service's error, whose
+                ``retry_at`` says when to come back: open pushes are PENDING, what was not sent is
+                untouched. None waits for as long as the service asks.
 
         Raises:
-            TypeError: There is no such option.
             ConfigurationError: An option has a value that cannot work.
         """
-        from integration_sdk._push import coordinator  # noqa: PLC0415 - for pushes only
+        from integration_sdk._push.coordinator import (  # noqa: PLC0415 - for pushes only
+            FIVE_TIMES,
+            Coordinator,
+        )
 
-        _checks.refuse_unknown("coordinator", options, {"check", *coordinator.OPTIONS})
-        # If the client was given no retry=, the coordinator uses its own default.
-        given: dict[str, Any] = {}
-        if self._retry is not _NOT_GIVEN:
-            given["retry"] = self._context.settings.retry
-        return coordinator.Coordinator(
+        return Coordinator(
             self._context,
             self._polling.poller,
             self.dialect,
             base_url=self._context.session.base_url,
             refusals=self._context.session,
+            # If the client was given no retry=, the coordinator uses its own default.
+            retry=FIVE_TIMES if self._retry is _NOT_GIVEN else self._context.settings.retry,
             check=self._check if wants_check(check) else None,
-            **given,
-            **options,
+            journal=journal,
+            max_open=max_open,
+            leave=leave,
+            on_event=on_event,
+            fetch_data=fetch_data,
+            exclusive=exclusive,
+            patience=patience,
+            in_doubt=in_doubt,
+            max_pause=max_pause,
         )
 
     async def _check(self, request: integration_sdk.PushRequest) -> None:
         books = self.company(request.company_id).connection(request.connection_id)
         for_update = request.record_id is not None
         await refuse_wrong(books, request.data_type, request.record, for_update=for_update)
+
+    # Bulk out
+
+    def pull(
+        self,
+        data_types: Iterable[str],
+        *,
+        to: str | os.PathLike[str],
+        format: Literal["ndjson", "parquet", "duckdb", "postgres"] | None = None,  # noqa: A002
+        companies: Iterable[str] | None = None,
+        full: bool = False,
+        store: integration_sdk.Store | str | os.PathLike[str] | None = None,
+        compression: Literal["gz", "zst"] | None = None,
+        at_once: int = 16,
+        max_bytes: int = 256 * requests.MIB,
+        part_bytes: int = 32 * requests.MIB,
+    ) -> integration_sdk.Pull:
+        """Write the records of companies into files or a database, each state once.
+
+        Await it to get a `Receipt`, or iterate over its units as they end. Run again, it goes on
+        where it stood, whatever ended it, and later reads only what has changed.
+
+        Args:
+            data_types: Such as ``["invoices", "customers"]``.
+            to: A folder; the file of a DuckDB database; the URL of a PostgreSQL one.
+            format: None for "postgres" if *to* is a URL, "duckdb" if it ends in ``.duckdb``, else
+                "ndjson". Parquet needs the extra ``integration-sdk[arrow]``, the databases
+                ``[duckdb]`` and ``[postgres]``.
+            companies: Ids; None for all of the account, with those that join later.
+            full: Read each unit as a whole and replace it in one step, so that records that the
+                service has deleted go. Without it they stay.
+            store: Keeps how far each unit was read. Several processes that share a PostgreSQL
+                store share the work. None for a file in the folder, or the database itself.
+            compression: Of NDJSON files: "gz", or "zst" with the extra ``[zstd]``.
+            at_once: Units to read at a time, at most; fewer if *max_bytes* is small.
+            max_bytes: Bytes of records and pages to hold in memory, approximately; columns take
+                about 100 MiB besides.
+            part_bytes: Bytes of records in a part, at most; fewer where many units share
+                *max_bytes*.
+
+        Raises:
+            ConfigurationError: An argument cannot work; the place is something else; there is no
+                such company or data type (on awaiting it).
+            PullError: The disk is full (on awaiting it).
+            PaymentRequired, Unauthorized: What was read before is written.
+        """
+        from integration_sdk._pull import making  # noqa: PLC0415 - for pulls only
+
+        return making.pull(
+            self,
+            base_url=str(self._context.session.base_url),
+            data_types=data_types,
+            to=to,
+            format_=format,
+            companies=companies,
+            full=full,
+            store=store,
+            compression=compression,
+            at_once=at_once,
+            max_bytes=max_bytes,
+            part_bytes=part_bytes,
+        )
 
     # The rest
 

@@ -6,7 +6,7 @@
     ├── ConfigurationError          a wrong setting or argument (also a ValueError)
     │   └── ReferenceConflict       the reference belongs to another record
     ├── ClientClosed                the client is closed, or belongs to another loop or process
-    ├── TransportError              no usable answer; so a time-out ends
+    ├── TransportError              no usable answer (timeouts are of this kind)
     │   ├── NotSent                 nothing left this process; safe to repeat
     │   ├── AnswerLost              the request may have been carried out
     │   ├── MalformedResponse       not an answer that the interface document describes
@@ -37,6 +37,7 @@
     │   ├── WaitExpired             your wait ended; the push goes on
     │   ├── PollingStopped          the polling loop broke; you can wait again
     │   └── PushingStopped          a task of the coordinator broke; open pushes go on
+    ├── PullError                   a pull cannot write, or lacks what it wrote
     └── JournalError                the journal cannot be opened, trusted or written
         ├── JournalInUse            another process or coordinator has it open
         └── StoreUnavailable        the database that keeps it cannot be reached
@@ -368,6 +369,13 @@ class PushingStopped(PushError):
 
     Nothing more is sent, and nobody waits any longer; what was sent goes on at the service. With a
     journal, a new coordinator goes on where this one stopped.
+    """
+
+
+class PullError(IntegrationError):
+    """A pull cannot write to its place, or something that it wrote is no longer there.
+
+    What was committed stays, and the next run goes on behind it.
     """
 
 

@@ -8,16 +8,19 @@ import json
 import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from inspect import isawaitable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from attrs import frozen
+from msgspec import structs
 from rich.console import Console
 
-from integration_sdk import Client, PushRequest
-from integration_sdk._push.options import CoordinatorOptions
+from integration_sdk import Client, PushRequest, Store
+from integration_sdk._store.row import Row, State
+from integration_sdk.cli._journals import Journal
 from integration_sdk.cli._outcomes import Results
 from integration_sdk.cli._pushing import push, resume
 from integration_sdk.cli._records import Plan
@@ -25,6 +28,7 @@ from integration_sdk.cli._service import Service
 from integration_sdk.sandbox import Connection, Sandbox
 from tests.sandbox_support import DELIVERY
 
+T = TypeVar("T")
 COMMAND = (sys.executable, "-m", "integration_sdk")
 SECONDS = 60.0
 
@@ -136,7 +140,7 @@ async def pushed(
     connection: Connection,
     source: Path,
     *,
-    journal: Path | None = None,
+    journal: str | Path | None = None,
     check: Literal["options"] | None = None,
     patience: float = 0.2,
     key: str | None = None,
@@ -152,37 +156,50 @@ async def pushed(
         Plan(connection.company_id, connection.id, "invoices", **plan),
         Results(out),
         Console(file=err, width=200),
+        journal=Journal(str(journal)) if journal else None,
         check=check,
-        journal=journal,
         patience=patience,
     )
     return Done(code, out.getvalue().decode(), err.getvalue())
 
 
-async def resumed(sandbox: Sandbox, journal: Path) -> Done:
+async def resumed(sandbox: Sandbox, journal: str | Path) -> Done:
     out, err = io.BytesIO(), io.StringIO()
     console = Console(file=err)
-    code = await resume(service(sandbox), str(journal), Results(out), console, patience=0.2)
+    kept = Journal(str(journal))
+    code = await resume(service(sandbox), kept, Results(out), console, patience=0.2)
     return Done(code, out.getvalue().decode(), err.getvalue())
 
 
 async def left_open(
-    sandbox: Sandbox,
-    connection: Connection,
-    journal: Path,
-    record: dict[str, Any],
-    *,
-    store_payloads: bool = True,
+    sandbox: Sandbox, connection: Connection, journal: Path, record: dict[str, Any]
 ) -> None:
     """Leave a push in a journal that is Pending for as long as its connection is offline."""
-    options: CoordinatorOptions = {
-        "journal": journal,
-        "store_payloads": store_payloads,
-        "leave": "detach",
-    }
     lane = (connection.company_id, connection.id, "invoices")
     async with (
         Client(sandbox.api_key, sandbox.base_url) as client,
-        client.coordinator(**options) as pushes,
+        client.coordinator(journal=journal, leave="detach") as pushes,
     ):
         await pushes.submit(PushRequest(*lane, record, reference=record["invoiceNumber"]))
+
+
+async def on_record(where: str | Path, rows: Sequence[Row], scope: str = "default") -> None:
+    """Put rows on record in a journal that nobody has open, each after one step at most."""
+    async with Store(where, scope) as store:
+        kept = await store.lend()
+        for row in rows:
+            begun = structs.replace(row, version=0, state=State.QUEUED, key=None)
+            assert await at_once(kept.add([begun])) == [begun]
+            if row.version:
+                await kept.take(row.company)
+                await at_once(kept.put([row]))
+
+
+async def recorded(where: str | Path, scope: str = "default") -> dict[str, Row]:
+    """All that is on record, by id."""
+    async with Store(where, scope) as store:
+        return {row.id: row for row in await store.recorded()}
+
+
+async def at_once(answer: T | Awaitable[T]) -> T:
+    return await answer if isawaitable(answer) else answer

@@ -15,6 +15,7 @@ from hypothesis import settings
 
 from integration_sdk import testing
 from tests.postgres import Server, postgres_server
+from tests.push_support import Journal
 
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
@@ -30,6 +31,12 @@ def postgres() -> Iterator[Server]:
     """A real PostgreSQL server, for those who ask for one."""
     with postgres_server() as server:
         yield server
+
+
+@pytest.fixture(params=["memory", "file"])
+def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Journal | Path:
+    """A journal that keeps everything, in memory and in a file: both promise the same."""
+    return Journal() if request.param == "memory" else tmp_path / "pushes.db"
 
 
 @pytest.fixture(autouse=True)

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import asyncpg
-from attrs import define
+from attrs import Factory, define
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # that there is no runtime folder, as in a container
@@ -52,7 +52,9 @@ class Server:
         self._control("stop", "-m", "immediate")
 
     def start(self) -> None:
-        self._control("start", "-w", "-o", f'-h "" -k {self._data}', "-l", str(self._data / "log"))
+        self._control(
+            "start", "-w", "-o", f'-F -h "" -k {self._data}', "-l", str(self._data / "log")
+        )
 
     def _control(self, *command: str) -> None:
         pg_ctl([*command], pgdata=self._data, user=self._server.system_user)
@@ -81,3 +83,79 @@ async def fetch(url: str, query: str) -> Any:
 def in_database(url: str, query: str) -> Any:
     """Return the rows of *query*, from outside of any loop."""
     return asyncio.run(fetch(url, query))
+
+
+@define(eq=False)
+class Line:
+    """The network between a process and the server, with faults.
+
+    Attributes:
+        delay: Seconds that each piece of data takes, each way.
+        silent: Whether nothing gets through any more.
+        lose_answers: How many of the next answers are lost, together with their connection.
+    """
+
+    url: str
+    delay: float = 0.0
+    silent: bool = False
+    lose_answers: int = 0
+    _socket: str = ""
+    _server: asyncio.Server | None = None
+    _ends: set[asyncio.StreamWriter] = Factory(set)
+    _tasks: set[asyncio.Task[Any]] = Factory(set)
+
+    async def __aenter__(self) -> Line:
+        parts = urlsplit(self.url)
+        folder = dict(parse_qsl(parts.query))["host"]
+        self._socket = f"{folder}/.s.PGSQL.5432"
+        self._server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
+        port = self._server.sockets[0].getsockname()[1]
+        self.url = f"postgresql://postgres:@127.0.0.1:{port}{parts.path}?sslmode=disable"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.silent = False
+        self.cut()
+        await asyncio.gather(*self._tasks)
+
+    def cut(self) -> None:
+        """End all connections."""
+        for end in self._ends:
+            end.transport.abort()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        ends = [writer]
+        try:
+            answers, questions = await asyncio.open_unix_connection(self._socket)
+            ends.append(questions)
+            self._ends |= {*ends}
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._pass_on(reader, questions))
+                both.create_task(self._pass_on(answers, writer, is_answer=True))
+        except* OSError:
+            pass
+        finally:
+            for end in ends:
+                end.transport.abort()
+                self._ends.discard(end)
+            await asyncio.sleep(0)
+            self._tasks.discard(task)
+
+    async def _pass_on(
+        self, source: asyncio.StreamReader, to: asyncio.StreamWriter, *, is_answer: bool = False
+    ) -> None:
+        while data := await source.read(2**16):
+            await asyncio.sleep(self.delay)
+            if is_answer and self.lose_answers:
+                self.lose_answers -= 1
+                raise ConnectionResetError
+            while self.silent:  # noqa: ASYNC110 - a flag is plainer
+                await asyncio.sleep(0.01)
+            to.write(data)
+            await to.drain()
+        raise ConnectionResetError  # the other way ends too

@@ -146,7 +146,6 @@ def _config(sandbox: Sandbox, journal: Path, records: int) -> dict[str, Any]:
         "again": True,
         "records": records,
         "patience": 30,
-        "in_flight": 64,
     }
 
 
@@ -180,7 +179,7 @@ async def by_rows(sandbox: Sandbox, config: Mapping[str, Any]) -> Verdict:
 def _is_on_record(journal: str, name: str) -> bool:
     db = sqlite3.connect(f"file:{journal}?mode=ro", uri=True)
     try:
-        row = db.execute("SELECT state FROM intents WHERE reference = ?", (name,)).fetchone()
+        row = db.execute("SELECT state FROM pushes WHERE reference = ?", (name,)).fetchone()
     finally:
         db.close()
     return row is not None and row[0] == "SENDING"

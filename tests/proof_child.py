@@ -12,12 +12,14 @@ import asyncio
 import json
 import logging
 import os
+import sqlite3
 import sys
 from collections.abc import Mapping
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 from integration_sdk import Client, PushOutcome, PushRequest
-from integration_sdk._store import database
+from integration_sdk._store import postgres
 from integration_sdk.errors import JournalInUse
 
 
@@ -53,20 +55,19 @@ async def push(config: Mapping[str, Any]) -> None:
     """Push the file, and say how each record ended.
 
     With ``again`` all of it is submitted again; else what `Coordinator.recovered` goes on
-    with by itself is left to it.
+    with by itself is left to it. ``lease`` are the seconds of a lease, not to wait long;
+    ``synchronous`` seeds a fault.
     """
-    database.LEASE = config.get("lease", database.LEASE)  # type: ignore[misc]  # not to wait long
+    postgres.LEASE = config.get("lease", postgres.LEASE)  # type: ignore[misc]
+    postgres.POLL = min(postgres.POLL, postgres.LEASE)  # type: ignore[misc]
+    Careless.synchronous = config.get("synchronous", "FULL")
+    sqlite3.connect = partial(sqlite3.connect, factory=Careless)  # type: ignore[assignment]  # to seed it
     async with Client(config["api_key"], config["base_url"]) as client:
         pushes = client.coordinator(
             journal=config["journal"],
             patience=config["patience"],
-            max_in_flight=config["in_flight"],
         )
         async with pushes:
-            if "synchronous" in config:  # a fault to be seeded: see `audit`
-                await sync_less(
-                    pushes._require_sender().protocol.driver.journal, config["synchronous"]
-                )
             say("open")
             recovered = () if config["again"] else pushes.recovered
             known = {push.request.reference for push in recovered}
@@ -77,9 +78,15 @@ async def push(config: Mapping[str, Any]) -> None:
                 tell(await push)
 
 
-async def sync_less(journal: Any, synchronous: str) -> None:
-    """Let an open journal wait for less than it promises."""
-    await journal._ask(journal._file._db.execute, f"PRAGMA synchronous = {synchronous}")
+class Careless(sqlite3.Connection):
+    """A connection that waits for less than it is told to."""
+
+    synchronous: ClassVar[str] = "FULL"
+
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        if sql == "PRAGMA synchronous = FULL":
+            sql = f"PRAGMA synchronous = {self.synchronous}"
+        return super().execute(sql, *values)
 
 
 def tell(outcome: PushOutcome) -> None:

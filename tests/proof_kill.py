@@ -24,8 +24,8 @@ from typing import Any, Self
 
 from attrs import define, field, frozen
 
-from integration_sdk._store import SqliteJournal
-from integration_sdk._store.row import Intent, State
+from integration_sdk import Store
+from integration_sdk._store.row import Row, State
 from integration_sdk.errors import JournalError
 from integration_sdk.sandbox import Company, Operation, Rule, Sandbox
 from tests.proof_proxy import Cut, CutProxy, Side
@@ -36,8 +36,7 @@ LIST = "^GET {}/push$"
 POLL = "^GET {}/push"
 LONGEST = 30.0
 """Seconds of a life, at most: one that takes longer hangs."""
-SURFACED = frozenset({State.ABSENT, State.UNRESOLVED})
-DONE = frozenset({State.FINAL, *SURFACED})
+DONE = frozenset({State.FINAL, State.DOUBT})
 
 
 @define(eq=False)
@@ -178,7 +177,6 @@ class Session:
             "again": self.again,
             "records": self.records,
             "patience": 1.5,
-            "in_flight": 4,
         }
 
     async def run(self, labels: Sequence[str]) -> None:
@@ -342,7 +340,7 @@ class Report:
         self.violations.extend(f"{session.name}: {one}" for one in audit(session, rows))
 
 
-def audit(session: Session, rows: Sequence[Intent]) -> list[str]:
+def audit(session: Session, rows: Sequence[Row]) -> list[str]:
     """Compare the journal with the server's truth."""
     there: dict[str, list[Operation]] = {}
     for operation in session.sandbox.pushes:
@@ -358,7 +356,7 @@ def audit(session: Session, rows: Sequence[Intent]) -> list[str]:
     return wrong + _wrongly_told(session, there)
 
 
-def _wrong(row: Intent | None, operations: Sequence[Operation]) -> list[str]:
+def _wrong(row: Row | None, operations: Sequence[Operation]) -> list[str]:
     keys = {operation.key for operation in operations}
     if row is None:
         return [f"lost: not in the journal, {len(keys)} operations"]
@@ -384,13 +382,10 @@ def _wrongly_told(session: Session, there: Mapping[str, Sequence[Operation]]) ->
     return wrong
 
 
-async def rows_of(path: Path) -> list[Intent]:
+async def rows_of(path: Path) -> list[Row]:
     """Return what the journal holds, once nobody has it open."""
-    journal = await SqliteJournal.open(path)
-    try:
-        return await journal.rows()
-    finally:
-        await journal.close()
+    async with Store(path) as store:
+        return await (await store.lend()).rows()
 
 
 async def kill_until(

@@ -113,13 +113,12 @@ async def test_a_reference_of_another_record_is_refused(
 # What an earlier run left
 
 
-@pytest.mark.parametrize("store_payloads", [True, False], ids=["payloads", "no payloads"])
 async def test_what_goes_on_already_is_told_once_with_its_line(
-    sandbox: Sandbox, tmp_path: Path, store_payloads: bool
+    sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    """A line whose push is Pending waits for that push, whatever the journal keeps of it."""
+    """A line whose push is Pending waits for that push, of which the journal keeps no record."""
     away, journal = offline(sandbox), tmp_path / "j.db"
-    await left_open(sandbox, away, journal, invoice(1), store_payloads=store_payloads)
+    await left_open(sandbox, away, journal, invoice(1))
     sandbox.bring_online(away)
     source = written(tmp_path / "r", [invoice(1)])
 

@@ -5,65 +5,55 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+from collections.abc import AsyncGenerator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from msgspec import structs
 
-from integration_sdk._push.table import new_intent
-from integration_sdk._store import SqliteJournal
-from integration_sdk._store.row import Intent, Lane, State
+from integration_sdk import Store
+from integration_sdk._push.table import new_row
+from integration_sdk._store.row import Lane, Row, State, Verdict
+from integration_sdk._store.rows import Rows
 from integration_sdk.cli import main
-from tests.cli_support import run
+from tests.cli_support import at_once, on_record, recorded, run
+from tests.postgres import Server
 
 LANE = Lane("company", "connection", "invoices")
+NO_LIST = "a list shows pushes that may be these, or proves nothing"
 
 
-def intent(name: str, state: State = State.UNRESOLVED, **facts: object) -> Intent:
-    """An intent that has come to *state* the way the table allows."""
-    row = new_intent(LANE, b"{}", id=name, reference=f"INV-{name}")
-    for step in WAYS[state]:
-        row = row.to(step)
-    return row.to(state, **facts)
+def row(name: str, state: State, **facts: object) -> Row:
+    """A push in *state*."""
+    return new_row(LANE, b"{}", id=name, reference=f"INV-{name}").to(state, **facts)
 
 
-WAYS = {
-    State.SENDING: (),
-    State.ACKED: (State.SENDING,),
-    State.FINAL: (State.SENDING, State.ACKED),
-    State.UNRESOLVED: (State.SENDING, State.AMBIGUOUS),
-    State.ABSENT: (State.SENDING, State.AMBIGUOUS),
-}
+def unresolved(name: str, **facts: object) -> Row:
+    return row(name, State.DOUBT, verdict=Verdict.UNRESOLVED, **facts)
+
+
+ROWS = (
+    unresolved("aa1", candidates=("k-7", "k-8")),
+    unresolved("aa2"),
+    row("bb1", State.SENDING),
+    row("cc1", State.OPEN, key="k-1"),
+    row("dd1", State.FINAL, key="k-2", status="Success"),
+    row("dd2", State.FINAL, key="k-3", status="Success"),
+)
+"""A push of each kind."""
+
+
+@pytest.fixture(params=["file", "database"])
+async def where(request: pytest.FixtureRequest, tmp_path: Path, postgres: Server) -> str:
+    return str(tmp_path / "state.db") if request.param == "file" else await postgres.new_database()
 
 
 @pytest.fixture
 def journal(tmp_path: Path) -> str:
-    """A journal with a push of each kind."""
     path = tmp_path / "pushes.db"
-    rows = [
-        intent("aa1", candidates=("k-7", "k-8")),
-        intent("aa2"),
-        intent("bb1", State.SENDING),
-        intent("cc1", State.ACKED, key="k-1"),
-        intent("dd1", State.FINAL, key="k-2", status="Success"),
-        intent("dd2", State.FINAL, key="k-3", status="Success"),
-    ]
-    asyncio.run(write(path, rows))
+    asyncio.run(on_record(path, ROWS))
     return str(path)
-
-
-async def write(path: Path, rows: list[Intent]) -> None:
-    kept = await SqliteJournal.open(path)
-    await kept.commit(rows)
-    await kept.close()
-
-
-async def read(path: str) -> dict[str, Intent]:
-    kept = await SqliteJournal.open(path)
-    rows = await kept.rows()
-    await kept.close()
-    return {row.id: row for row in rows}
 
 
 def test_list_counts_by_state_and_says_what_is_next(
@@ -75,9 +65,9 @@ def test_list_counts_by_state_and_says_what_is_next(
     text = " ".join(capsys.readouterr().out.split())
     assert "6 pushes in" in text
     assert "FINAL Success 2" in text
-    assert "ACKED 1 the service has it" in text
+    assert "OPEN 1 the service has it" in text
     assert "SENDING 1 the answer was lost" in text
-    assert "UNRESOLVED 2 in doubt" in text
+    assert "DOUBT UNRESOLVED 2 in doubt" in text
     assert "aa1 INV-aa1 company invoices k-7, k-8" in text
 
 
@@ -86,7 +76,7 @@ async def test_a_list_is_shown_in_any_encoding(
     options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Text that the terminal cannot write is shown as Python would, and JSON stays JSON."""
-    await write(tmp_path / "j.db", [intent("aa1", candidates=("k-\xe9",))])
+    await on_record(tmp_path / "j.db", [unresolved("aa1", candidates=("k-\xe9",))])
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
 
     done = await run("pushes", "list", "--journal", str(tmp_path / "j.db"), *options)
@@ -117,7 +107,7 @@ def test_list_as_json_gives_every_push(journal: str, capsys: pytest.CaptureFixtu
 def test_an_empty_journal_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Where nothing was pushed yet, list says so."""
     path = tmp_path / "pushes.db"
-    asyncio.run(write(path, []))
+    asyncio.run(on_record(path, []))
 
     assert main(["pushes", "list", "--journal", str(path)]) == 0
     assert "holds no pushes" in capsys.readouterr().out
@@ -176,13 +166,13 @@ def test_a_decision_is_on_record(
     """Each decision is kept with the push, which the beginning of its id names."""
     assert main(["pushes", "resolve", "aa1", "--journal", journal, *options]) == 0
 
-    rows = asyncio.run(read(journal))
+    rows = asyncio.run(recorded(journal))
     assert (rows["aa1"].state, rows["aa1"].decision) == (
-        State.LATE if decision == "bind" else State.DECIDED,
+        State.OPEN if decision == "bind" else State.CLOSED,
         decision,
     )
     assert rows["aa1"].key == ("k-7" if decision == "bind" else None)
-    assert rows["aa2"].state is State.UNRESOLVED
+    assert rows["aa2"].state is State.DOUBT
     assert [row.state for row in rows.values() if row.parent == "aa1"] == (
         [State.QUEUED] if decision == "resend" else []
     )
@@ -199,7 +189,7 @@ def test_a_decision_is_on_record(
         (["aa1", "--abandon", "--bind", ""], "give one of"),
         (["aa1", "--bind", " "], "bind must be a non-empty string"),
         (["dd1", "--abandon"], "no push that is not settled"),
-        (["cc1", "--resend"], "only what is ABSENT or UNRESOLVED can be decided"),
+        (["cc1", "--resend"], "only what is in doubt can be decided"),
         (["aa1"], "give one of --resend, --abandon and --bind KEY"),
         (["aa1", "--resend", "--abandon"], "give one of"),
         (["--abandon"], "give an intent, or --all-absent"),
@@ -213,45 +203,48 @@ def test_a_decision_that_cannot_be_made_changes_nothing(
     journal: str, arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Unclear, settled and undoubted pushes are refused as wrong usage."""
-    before = asyncio.run(read(journal))
+    before = asyncio.run(recorded(journal))
 
     assert main(["pushes", "resolve", *arguments, "--journal", journal]) == 2
 
     assert complaint in capsys.readouterr().err
-    assert asyncio.run(read(journal)) == before
+    assert asyncio.run(recorded(journal)) == before
 
 
-@pytest.fixture
-def absent(tmp_path: Path) -> str:
-    """A journal with five pushes that are ABSENT and one that is not."""
-    path = tmp_path / "absent.db"
-    lone = intent("aa1", State.ABSENT)
-    keyed = [
-        structs.replace(row, natural_key="number", natural_value="1")
-        for row in (
-            lone,
-            intent("aa2", State.ABSENT),
-            intent("bb1", State.ABSENT, candidates=("k-7",)),
-            structs.replace(intent("bb2", State.ABSENT), method="PUT", record_id="r-1"),
-            intent("bb3"),
+def absent(name: str, **facts: object) -> Row:
+    return row(name, State.DOUBT, verdict=Verdict.ABSENT, **facts)
+
+
+UNSHOWN = (
+    *(
+        structs.replace(one, natural_key="number", natural_value="1")
+        for one in (
+            absent("aa1"),
+            absent("aa2"),
+            absent("bb1", candidates=("k-7",)),
+            structs.replace(absent("bb2"), method="PUT", record_id="r-1"),
+            unresolved("bb3"),
         )
-    ]
-    asyncio.run(write(path, [*keyed, intent("bb4", State.ABSENT)]))
-    return str(path)
+    ),
+    absent("bb4"),
+)
+"""Two of which no list shows anything, and four others."""
 
 
 @pytest.mark.parametrize(
     ("option", "next_step"), [("--resend", "to be sent once more"), ("--abandon", "given up")]
 )
-def test_one_decision_for_all_that_no_list_shows(
-    absent: str, option: str, next_step: str, capsys: pytest.CaptureFixture[str]
+async def test_one_decision_for_all_that_no_list_shows(
+    where: str, option: str, next_step: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Those that `in_doubt="resend"` means; candidates, updates and others are left alone."""
-    before = asyncio.run(read(absent))
+    """Those that `in_doubt="resend"` means; of the others it is said why they are left alone."""
+    await on_record(where, UNSHOWN)
+    before = await recorded(where)
 
-    assert main(["pushes", "resolve", "--all-absent", "--journal", absent, option]) == 0
+    command = ["pushes", "resolve", "--all-absent", "--journal", where, option]
+    assert await asyncio.to_thread(main, command) == 0
 
-    rows = asyncio.run(read(absent))
+    rows = await recorded(where)
     decided = {name for name in before if rows[name].decision == option.strip("-")}
     assert decided == {"aa1", "aa2"}
     assert {name: rows[name] for name in before.keys() - decided} == {
@@ -259,30 +252,33 @@ def test_one_decision_for_all_that_no_list_shows(
     }
     sent = {row.parent for row in rows.values() if row.state is State.QUEUED}
     assert sent == (decided if option == "--resend" else set())
-    told = f"2 of 6 pushes in doubt, those that no list shows: {next_step}"
-    assert told in " ".join(capsys.readouterr().out.split())
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"2 of 6 pushes in doubt, those that no list shows: {next_step}" in told
+    assert f"2 not decided: {NO_LIST}." in told
+    assert "1 not decided: they are updates, not creates." in told
+    assert "1 not decided: they have no natural key" in told
 
 
 def test_all_of_none_is_no_error(journal: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A job may run it every night."""
-    before = asyncio.run(read(journal))
+    before = asyncio.run(recorded(journal))
 
     assert main(["pushes", "resolve", "--all-absent", "--resend", "--journal", journal]) == 0
 
     assert "0 of 2 pushes in doubt" in capsys.readouterr().out
-    assert asyncio.run(read(journal)) == before
+    assert asyncio.run(recorded(journal)) == before
 
 
 def test_no_intent_is_not_the_only_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An empty variable of a script decides about nothing, though one push alone is in doubt."""
     journal = str(tmp_path / "one.db")
-    asyncio.run(write(Path(journal), [intent("aa1")]))
-    before = asyncio.run(read(journal))
+    asyncio.run(on_record(journal, [unresolved("aa1")]))
+    before = asyncio.run(recorded(journal))
 
     assert main(["pushes", "resolve", "", "--abandon", "--journal", journal]) == 2
 
     assert "an intent that begins ''" in capsys.readouterr().err
-    assert asyncio.run(read(journal)) == before
+    assert asyncio.run(recorded(journal)) == before
 
 
 @pytest.mark.parametrize(("key", "owner"), [("k-1", "cc1"), ("k-2", "dd1")])
@@ -291,7 +287,7 @@ def test_a_key_of_another_push_cannot_be_bound(
 ) -> None:
     """A push has one intent, open or final: the decision is refused in words, and not made."""
     assert main(["pushes", "resolve", "aa1", "--journal", journal, "--bind", key]) == 1
-    assert asyncio.run(read(journal))["aa1"].state is State.UNRESOLVED
+    assert asyncio.run(recorded(journal))["aa1"].state is State.DOUBT
     refusal = f"{key} is the key of another push already, that of intent {owner}"
     assert refusal in capsys.readouterr().err
 
@@ -302,27 +298,24 @@ def test_list_reads_a_journal_that_a_program_holds(
     """It shows what is committed by then, and disturbs neither the program nor one that starts."""
 
     async def held() -> None:
-        kept = await SqliteJournal.open(journal)
-        try:
+        async with Store(journal) as store:
+            kept = await store.lend()
             for number in range(2):
-                await kept.commit([intent(f"ee{number}", State.SENDING)])
+                await at_once(kept.add([new_row(LANE, b"{}", id=f"ee{number}")]))
                 assert await asyncio.to_thread(main, ["pushes", "list", journal, "--json"]) == 0
                 told = [json.loads(line)["intent"] for line in capsys.readouterr().out.splitlines()]
                 assert told[6:] == [f"ee{one}" for one in range(number + 1)]
-        finally:
-            await kept.close()
 
     asyncio.run(held())
-    assert len(asyncio.run(read(journal))) == 8
+    assert len(asyncio.run(recorded(journal))) == 8
 
 
 async def test_list_reads_the_journal_of_another_process_while_it_writes(tmp_path: Path) -> None:
     """Rows come whole and in order, however the reading falls between the commits."""
     path = tmp_path / "j.db"
-    kept = await SqliteJournal.open(path)
     seen = 0
-    try:
-        writing = asyncio.create_task(_many(kept, 300))
+    async with Store(path) as store:
+        writing = asyncio.create_task(_many(await store.lend(), 300))
         while not writing.done():
             done = await run("pushes", "list", str(path), "--json")
             assert (done.code, done.stderr) == (0, "")
@@ -330,14 +323,12 @@ async def test_list_reads_the_journal_of_another_process_while_it_writes(tmp_pat
             assert rows == [f"i{number}" for number in range(len(rows))]
             seen = max(seen, len(rows))
         await writing
-    finally:
-        await kept.close()
     assert seen
 
 
-async def _many(kept: SqliteJournal, count: int) -> None:
+async def _many(kept: Rows, count: int) -> None:
     for number in range(count):
-        await kept.commit([intent(f"i{number}", State.SENDING)])
+        await at_once(kept.add([new_row(LANE, b"{}", id=f"i{number}")]))
         await asyncio.sleep(0.005)
 
 
@@ -360,18 +351,84 @@ def test_list_leaves_the_journal_as_it_is(journal: str, capsys: pytest.CaptureFi
 def test_list_shows_nothing_of_a_damaged_journal(
     journal: str, held: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A changed value, or a commit that is gone, is said instead of half a list."""
+    """A push that cannot be read is said instead of half a list."""
     held_by = sqlite3.connect(journal) if held else None
     with closing(sqlite3.connect(journal)) as db:
-        db.execute("UPDATE intents SET error = 'x' WHERE id = 'aa1'")
+        db.execute("UPDATE pushes SET document = substr(document, 2) WHERE id = 'aa1'")
         db.commit()
+
     assert main(["pushes", "list", journal]) == 1
-    assert "cannot be trusted" in capsys.readouterr().err
-    with closing(sqlite3.connect(journal)) as db:
-        db.execute("UPDATE intents SET error = NULL WHERE id = 'aa1'")
-        db.execute("UPDATE tally SET commits = 0")
-        db.commit()
-    assert main(["pushes", "list", journal]) == 1
-    assert "0 commits" in capsys.readouterr().err
+
+    told = capsys.readouterr()
+    assert (told.out, "cannot be trusted" in told.err) == ("", True)
     if held_by:
         held_by.close()
+
+
+# Scopes, and databases
+
+
+async def test_a_scope_is_decided_about_by_its_name(
+    where: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With --scope the commands see that scope alone, and name it in what they tell to do next."""
+    await on_record(where, [unresolved("aa1")])
+    await on_record(where, [unresolved("aa1"), unresolved("aa2")], "our books")
+    scope = ["--journal", where, "--scope", "our books"]
+
+    assert await asyncio.to_thread(main, ["pushes", "list", *scope]) == 0
+    assert await asyncio.to_thread(main, ["pushes", "resolve", "aa1", "--abandon", *scope]) == 0
+
+    told = " ".join(capsys.readouterr().out.split())
+    assert "2 pushes in scope 'our books' of" in told
+    assert (await recorded(where))["aa1"].state is State.DOUBT
+    assert (await recorded(where, "our books"))["aa1"].state is State.CLOSED
+    assert await asyncio.to_thread(main, ["pushes", "resolve", "aa2", "--resend", *scope]) == 0
+    assert "--scope 'our books'` does it." in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_scope_needs_a_journal(capsys: pytest.CaptureFixture[str]) -> None:
+    to = ["--company", "c", "--connection", "b", "--type", "invoices"]
+
+    assert main(["push", "-", *to, "--scope", "books"]) == 2
+
+    assert "--scope names a part of --journal: give both" in capsys.readouterr().err
+
+
+async def test_a_database_is_named_without_its_password(
+    postgres: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither what is shown nor the command to be run next has it."""
+    where = (await postgres.new_database()).replace("postgres:@", "postgres:s3cret@")
+    await on_record(where, [unresolved("aa1"), unresolved("aa2")])
+
+    assert await asyncio.to_thread(main, ["pushes", "list", where]) == 0
+    command = ["pushes", "resolve", "aa1", "--resend", "--journal", where]
+    assert await asyncio.to_thread(main, command) == 0
+
+    told = " ".join(capsys.readouterr().out.split())
+    assert "2 pushes in postgresql://" in told
+    assert "pushes resume --journal 'postgresql://" in told
+    assert "s3cret" not in told
+
+
+async def test_a_decision_is_made_beside_the_process_that_carries_the_pushes(
+    postgres: Server,
+) -> None:
+    """In a database nobody has to stop for it, and whoever has the company hears of it."""
+    where = await postgres.new_database()
+    await on_record(where, [unresolved("aa1")])
+    async with Store(where) as store:
+        kept = await store.lend()
+        await kept.take(LANE.company_id)
+        news = kept.news()
+        assert isinstance(news, AsyncGenerator)
+        hearing = asyncio.ensure_future(anext(news))
+        command = ["pushes", "resolve", "aa1", "--abandon", "--journal", where]
+        assert await asyncio.to_thread(main, command) == 0
+        async with asyncio.timeout(30):
+            assert await hearing == LANE.company_id
+        (decided,) = await kept.rows(ids=["aa1"])
+        await news.aclose()
+
+    assert decided.state is State.CLOSED

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from integration_sdk._push.table import new_intent
-from integration_sdk._store import SqliteJournal
+from integration_sdk._push.table import new_row
 from integration_sdk._store.row import Lane
 from integration_sdk.cli._records import Line, NoRecord, decode
 from integration_sdk.errors import ConfigurationError, JournalInUse, NotSent, Unauthorized
@@ -19,6 +18,7 @@ from integration_sdk.sandbox import Connection, Sandbox
 from tests.cli_support import (
     ended,
     invoice,
+    on_record,
     posts,
     pushed,
     run,
@@ -222,10 +222,8 @@ async def test_resume_ends_where_the_service_asks_for_more_than_max_pause(
 ) -> None:
     """With --max-pause `pushes resume` tries once what never left, and says when to come back."""
     journal = tmp_path / "j.db"
-    kept = await SqliteJournal.open(journal)
     lane = Lane(books.company_id, books.id, "invoices")
-    await kept.commit([new_intent(lane, b"{}", id="aa1", reference="INV-1")])
-    await kept.close()
+    await on_record(journal, [new_row(lane, b"{}", id="aa1", reference="INV-1")])
     sandbox.faults.status(429, headers={"Retry-After": "3600"}, route="POST /push/")
     pause = ("--journal", str(journal), "--max-pause", "60")
 

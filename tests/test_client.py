@@ -177,13 +177,6 @@ def test_odd_options_of_a_coordinator_are_refused(options: dict[str, Any]) -> No
         Client("key", "https://api.example").coordinator(**options)
 
 
-def test_a_misspelt_option_of_a_coordinator_is_named() -> None:
-    """With what was probably meant and what there is, as ``list()`` does."""
-    said = r"no option 'max_opens'; did you mean 'max_open'\? \(it has check, .*max_open"
-    with pytest.raises(TypeError, match=said):
-        Client("key", "https://api.example").coordinator(max_opens=5)  # type: ignore[call-arg]  # that is the point
-
-
 async def test_settings_come_from_the_environment(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -505,7 +498,7 @@ async def test_every_push_ends_though_a_middleware_is_cancelled_in_any_request(
     async with (
         asyncio.timeout(60),
         Client(sandbox.api_key, sandbox.base_url, middlewares=[cancelled_at_first]) as client,
-        client.coordinator(patience=0.2, max_in_flight=1) as coordinator,
+        client.coordinator(patience=0.2) as coordinator,
     ):
         ends = [one.status async for one in coordinator.run(pushes)]
 

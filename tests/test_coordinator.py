@@ -16,7 +16,8 @@ from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
 from integration_sdk._options.check import Problem, ProblemCode
 from integration_sdk._push.outcomes import GRACE
-from integration_sdk._push.push import Push, PushEvent
+from integration_sdk._push.push import PushEvent
+from integration_sdk._push.run import AHEAD
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     AccountExpired,
@@ -39,7 +40,7 @@ from integration_sdk.models import (
     PushStatus,
 )
 from tests.push_model import Model, error, request
-from tests.push_support import collect, coordinator, numbers, requests
+from tests.push_support import collect, coordinator, numbers, poller, requests
 
 pytestmark = pytest.mark.virtual_time
 
@@ -250,11 +251,12 @@ async def test_what_is_in_doubt_is_searched_for_twice_a_minute() -> None:
     """However often polls list its company."""
     model = Model()
     losing(model, carried_out=False)
-    async with coordinator(model) as pushes:
+    polls = poller(model)
+    async with coordinator(model, polls=polls) as pushes:
         await (await pushes.submit(request(5)))
         before = model.counts["pushes.list"]
         for _ in range(60):
-            pushes._tracker.listed("company-0")
+            polls.listed("company-0")
             await asyncio.sleep(1)
 
     assert model.counts["pushes.list"] - before == 2
@@ -280,12 +282,13 @@ async def test_a_push_in_doubt_that_turns_up_late_is_told(whose: str) -> None:
     model = Model()
     losing(model, carried_out=False)
     events: list[PushEvent] = []
-    async with coordinator(model, on_event=events.append) as pushes:
+    polls = poller(model)
+    async with coordinator(model, polls=polls, on_event=events.append) as pushes:
         push = await pushes.submit(request(5))
         assert (await push).status is OutcomeStatus.IN_DOUBT
         late = model.add("company-0", "connection-0", "invoices", {"number": 5})
         await asyncio.sleep(5)
-        (pushes._poller if whose == "client" else pushes).notify(late.key)
+        (polls if whose == "client" else pushes).notify(late.key)
         await asyncio.sleep(20)
 
     assert events[-1].what == "found"
@@ -307,9 +310,9 @@ async def test_a_notification_that_comes_too_soon_is_heeded_a_little_later() -> 
         late = model.add("company-0", "connection-0", "invoices", {"number": 5})
         for key in (late.key, "another's"):
             pushes.notify(key)
-        await asyncio.sleep(9)
+        await asyncio.sleep(1.5)
         assert push.key == late.key
-        assert model.counts["pushes.list"] == lists + 2
+        assert model.counts["pushes.list"] == lists + 3  # the only new one is looked at twice
 
 
 async def test_a_doubt_can_be_decided() -> None:
@@ -427,10 +430,8 @@ async def test_a_record_that_fails_the_check_is_not_sent() -> None:
         {"leave": "stay"},
         {"leave": ["drain"]},
         {"max_open": 0},
-        {"max_in_flight": -1},
         {"max_open": True},
         {"exclusive": "false"},
-        {"store_payloads": 0},
         {"fetch_data": None},
     ],
     ids=str,
@@ -513,8 +514,8 @@ async def test_submit_waits_for_a_place() -> None:
         assert now() >= 10
 
 
-async def test_no_more_are_in_flight_than_allowed() -> None:
-    """max_in_flight bounds what is being sent at the same time."""
+async def test_input_is_pulled_no_further_than_the_service_answers() -> None:
+    """However many may be open, no more than `AHEAD` requests wait for the service's answer."""
     model = Model(latency=1.0)
     flying = most = 0
     send = model.send
@@ -529,10 +530,10 @@ async def test_no_more_are_in_flight_than_allowed() -> None:
             flying -= call.operation == "push.create"
 
     model.send = counting  # type: ignore[method-assign, assignment]  # counts what is in flight
-    async with coordinator(model, max_in_flight=7) as pushes:
-        await asyncio.gather(*(pushes.submit(one) for one in requests(50)))
+    async with coordinator(model, max_open=5000) as pushes:
+        await collect(pushes.run(requests(500)))
 
-    assert most == 7
+    assert most == AHEAD
 
 
 async def test_an_exception_in_the_input_comes_after_the_outcomes() -> None:
@@ -562,7 +563,7 @@ async def test_leaving_early_pulls_nothing_more_and_drains_what_was_sent() -> No
             yield request(pulled)
             pulled += 1
 
-    async with coordinator(model, max_open=5000, max_in_flight=8) as pushes:
+    async with coordinator(model, max_open=5000) as pushes:
         run = pushes.run(endless())
         async for _ in run:
             break
@@ -600,17 +601,17 @@ async def test_an_expired_account_stops_the_run_with_one_error() -> None:
         error(402, "Payment Required", message="account expired") if posts(model) > 100 else None
     )
     outcomes: list[PushOutcome] = []
-    async with coordinator(model, max_in_flight=8) as pushes:
+    async with coordinator(model) as pushes:
         with pytest.raises(AccountExpired):
             await collect(pushes.run(many()), into=outcomes)
         with pytest.raises(AccountExpired):
             await pushes.submit(request())
 
     assert sorted(numbers(outcomes)) == list(range(1, pulled + 1))
-    assert pulled < 150
+    assert pulled <= 100 + AHEAD
     refused = [one for one in outcomes if one.status is OutcomeStatus.REJECTED]
-    assert len(refused) <= 8
-    assert posts(model) <= 108
+    assert len(refused) <= AHEAD
+    assert posts(model) <= 100 + AHEAD
 
 
 def spent_after(model: Model, pushes: int, *, hours: float) -> None:
@@ -634,7 +635,7 @@ async def test_a_quota_that_is_spent_for_hours_stops_the_run_with_one_error() ->
         for pulled in range(1, 5001):
             yield request(pulled)
 
-    async with coordinator(model, max_in_flight=8) as pushes:
+    async with coordinator(model) as pushes:
         with pytest.raises(TooManyRequests) as stopped:
             await collect(pushes.run(many()), into=outcomes)
 
@@ -643,8 +644,8 @@ async def test_a_quota_that_is_spent_for_hours_stops_the_run_with_one_error() ->
     assert sorted(numbers(outcomes)) == list(range(1, pulled + 1))
     statuses = Counter(one.status for one in outcomes)
     assert statuses.keys() == {OutcomeStatus.PENDING, OutcomeStatus.REJECTED}
-    assert statuses[OutcomeStatus.REJECTED] <= 8
-    assert pulled < 150
+    assert statuses[OutcomeStatus.REJECTED] <= AHEAD
+    assert pulled <= 100 + AHEAD
 
 
 async def test_a_quota_that_is_spent_for_hours_refuses_a_single_push() -> None:
@@ -711,17 +712,16 @@ async def test_a_push_with_a_deadline_is_not_awaited_for_ever() -> None:
     assert outcome.status is OutcomeStatus.PENDING
 
 
-async def test_the_first_outcome_counts() -> None:
+async def test_the_first_outcome_counts(tmp_path: Path) -> None:
     """A push has one outcome; nothing that comes later replaces it."""
-    first, second = (
-        PushOutcome(status=status, request=request())
-        for status in (OutcomeStatus.PENDING, OutcomeStatus.SUCCESS)
-    )
-    push = Push(request())
+    async with coordinator(Model(lambda _: 100.0), journal=tmp_path / "pushes.db") as pushes:
+        short = await pushes.submit(request(reference="INV-1"), wait=10)
+        long = await pushes.submit(request(reference="INV-1"))
+        first = await short
+        assert (await long).status is OutcomeStatus.SUCCESS
 
-    push._settle(first)
-    push._settle(second)
-    assert await push is first
+    assert first.status is OutcomeStatus.PENDING
+    assert await short is first
 
 
 # The end of the block
@@ -845,9 +845,10 @@ async def test_a_hint_wakes_one_push() -> None:
 async def test_a_hint_wakes_who_waits_without_a_coordinator() -> None:
     """notify() of a coordinator is notify() of its client: one is enough for all."""
     model = Model(lambda _: 300.0)
-    async with coordinator(model) as pushes:
+    polls = poller(model)
+    async with coordinator(model, polls=polls) as pushes:
         held = model.add("company-0", "connection-0", "invoices", {"number": 0})
-        wait = asyncio.create_task(pushes._poller.wait("company-0", held.key))
+        wait = asyncio.create_task(polls.wait("company-0", held.key))
         await asyncio.sleep(100)
         held.ends = now()
         pushes.notify(held.key)

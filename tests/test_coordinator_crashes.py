@@ -236,15 +236,16 @@ def lived(breaks: tuple[str, int] | None, journal: Path | None) -> tuple[Saboteu
 
 
 SUPERVISORS: Final = (
-    *("Tasks._ended", "_report", "_carry", "Bulk._task_ended", "supervised.<locals>.call"),
-    *("_Waiters.ended", "_Waiters.lost"),
-    *("SqliteJournal._work", "SqliteJournal._worked"),
+    *("Dispatcher._task_ended", "_begun", "_report", "supervised.<locals>.call"),
+    *("Run._work", "_Waiters.ended", "_Waiters.lost"),
 )
 """What hears of crashes: nobody hears of theirs."""
 SHELL: Final = tuple(
-    f"_push/{path.name}:"
-    for path in (HOME / "_push").glob("*.py")
-    if "asyncio" in path.read_text() and "class" in path.read_text()
+    f"_push/{name}.py:"
+    for name in (
+        *("coordinator", "dispatcher", "handles", "poller", "push", "run", "search"),
+        *("sending", "wire"),
+    )
 )
 """The modules that wait for something."""
 IN_MID_CALL: Final = pytest.mark.filterwarnings(

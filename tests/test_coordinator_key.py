@@ -8,6 +8,7 @@ import pytest
 
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
+from integration_sdk._push.run import AHEAD
 from integration_sdk.errors import Unauthorized
 from integration_sdk.models import OutcomeStatus, PushOutcome
 from tests.push_model import Model, error
@@ -31,7 +32,7 @@ async def test_a_key_that_is_revoked_stops_the_run_with_one_error(at_once: int) 
     """After three refusals in a row the rest of the input is untouched, as with a 402."""
     model = refusing(lambda model: model.counts["push.create"] > 20)
     outcomes: list[PushOutcome] = []
-    async with coordinator(model, max_in_flight=at_once) as pushes:
+    async with coordinator(model, max_open=at_once) as pushes:
         with pytest.raises(Unauthorized):
             await collect(pushes.run(requests(1000)), into=outcomes)
         with pytest.raises(Unauthorized):
@@ -45,18 +46,18 @@ async def test_a_key_that_is_revoked_stops_the_run_with_one_error(at_once: int) 
 
 async def test_a_key_that_is_renewed_does_not_stop_the_run() -> None:
     """All that was under way with the old key is refused together; that counts as once."""
-    model = refusing(lambda model: 100 < model.counts["push.create"] <= 132)
-    async with coordinator(model, max_in_flight=32) as pushes:
+    model = refusing(lambda model: AHEAD < model.counts["push.create"] <= 2 * AHEAD)
+    async with coordinator(model) as pushes:
         outcomes = await collect(pushes.run(requests(500)))
 
     accepted = [one for one in outcomes if one.status is OutcomeStatus.SUCCESS]
-    assert (len(outcomes), len(accepted)) == (500, 468)
+    assert (len(outcomes), len(accepted)) == (500, 500 - AHEAD)
 
 
 async def test_refusals_with_accepted_pushes_between_do_not_stop_the_run() -> None:
     """Only refusals in a row say that the key is gone."""
     model = refusing(lambda model: model.counts["push.create"] % 3 > 0)
-    async with coordinator(model, max_in_flight=1) as pushes:
+    async with coordinator(model, max_open=1) as pushes:
         outcomes = await collect(pushes.run(requests(30)))
 
     assert len([one for one in outcomes if one.status is OutcomeStatus.SUCCESS]) == 10

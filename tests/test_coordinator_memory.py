@@ -2,119 +2,90 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import gc
 from typing import Any
 
 import pytest
-from attrs import evolve, fields
 
-from integration_sdk._push.push import Push
-from integration_sdk.models import (
-    PushChange,
-    PushOperation,
-    PushRequest,
-    PushStatus,
-    Validation,
-    ValidationItem,
-)
-from tests.push_model import request
+from integration_sdk._http.requests import Request
+from integration_sdk._http.responses import Response
+from integration_sdk.models import PushOperation
+from tests.push_model import Model, request
+from tests.push_support import coordinator, requests
 
-LANE = "company_id", "data_connection_id", "data_type"
-OTHER: dict[str, Any] = {
-    "push_operation_key": "other",
-    "status": PushStatus.SUCCESS,
-    "company_id": "other",
-    "data_connection_id": "other",
-    "data_type": "other",
-    "raw_status": "Queued",
-    "requested_on_utc": datetime(2024, 1, 1, tzinfo=UTC),
-    "completed_on_utc": datetime(2024, 1, 2, tzinfo=UTC),
-    "data": {},
-    "validation": Validation(warnings=[ValidationItem(message="odd")]),
-    "timeout_in_minutes": 5,
-    "status_code": 200,
-    "error_message": "late",
-    "changes": (PushChange(type="Created"),),
-    "extra": {"more": 1},
-}
-"""What an answer may say beside the usual, field by field."""
-USUAL: dict[str, Any] = {
-    "status": PushStatus.PENDING,
-    "company_id": "company-0",
-    "data_connection_id": "connection-0",
-    "data_type": "invoices",
-    "status_code": 202,
-}
+pytestmark = pytest.mark.virtual_time
 
 
-def acknowledged(said: list[PushOperation]) -> list[Push]:
-    """Push as often, and let the service answer each push with what it *said*."""
-    pushes, like = [], None
-    for operation in said:
-        pushes.append(Push(PushRequest("company-0", "connection-0", "invoices", {})))
-        like = pushes[-1]._acknowledged(None, operation, like)
-    return pushes
+async def shown(said: list[dict[str, Any]]) -> list[str]:
+    """Push as often, let the service answer each as *said*; return what the pushes show."""
+    answers = iter(said)
 
+    def answer(call: Request) -> Response | None:
+        if call.operation != "push.create":
+            return None
+        held = model.add("company-0", "connection-0", "invoices", {})
+        held.key, held.began = f"key-{len(model.by_key)}", 0.0
+        return model.ok({**model.shown(held), **next(answers)})
 
-@pytest.mark.parametrize("field", [one.name for one in fields(PushOperation)])
-def test_a_push_shows_all_that_the_service_said_of_it(field: str) -> None:
-    """Though many pushes keep one operation, none shows anything of another's."""
-    usual = [PushOperation(push_operation_key=f"key-{at}", **USUAL) for at in range(4)]
-    other = evolve(usual[2], **{field: OTHER[field]})
-    said = [*usual[:2], other, usual[3], other]
-
-    pushes = acknowledged(said)
-
-    assert [push.key for push in pushes] == [one.push_operation_key for one in said]
-    assert [repr(push.operation) for push in pushes] == [repr(one) for one in said]
-    assert all(push.operation is push.operation for push in pushes)
+    model = Model(lambda _: 1e6, answer=answer)
+    async with coordinator(model, leave="cancel") as pushes:
+        pushed = [await pushes.submit(request()) for _ in said]
+        assert all(push.operation is push.operation for push in pushed)
+        return [repr(push.operation) for push in pushed]
 
 
 @pytest.mark.parametrize(
-    "field",
+    "other",
+    [
+        {"status": "Success"},
+        {"status": "Queued"},
+        {"requestedOnUtc": "2024-01-01T00:00:00Z"},
+        {"completedOnUtc": "2024-01-02T00:00:00Z"},
+        {"data": {"number": 5}},
+        {"validation": {"errors": [], "warnings": [{"message": "odd"}]}},
+        {"timeoutInMinutes": 5},
+        {"statusCode": 200},
+        {"errorMessage": "late"},
+        {"changes": [{"type": "Created"}]},
+        {"more": 1},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+async def test_a_push_shows_all_that_the_service_said_of_it(other: dict[str, Any]) -> None:
+    """Though many pushes keep one operation, none shows anything of another's."""
+    usual, odd = await shown([{}]), await shown([other])
+    mixed = await shown([{}, {}, other, {}, other])
+
+    assert odd != usual
+    for at, alone in enumerate((usual, usual, odd, usual, odd), 1):
+        assert mixed[at - 1] == alone[0].replace("'key-1'", f"'key-{at}'")
+
+
+@pytest.mark.parametrize(
+    "say",
     [
         lambda one: {"data": {"more": one}},
-        lambda one: {"extra": {"more": one}},
-        lambda one: {"changes": (PushChange(extra={"more": one}),)},
-        lambda one: {"validation": Validation(extra={"more": one})},
+        lambda one: {"more": one},
+        lambda one: {"changes": [{"more": one}]},
+        lambda one: {"validation": {"errors": [], "warnings": [], "more": one}},
     ],
 )
-def test_what_is_equal_in_python_alone_is_not_taken_for_the_same(field: Any) -> None:
+async def test_what_is_equal_in_python_alone_is_not_taken_for_the_same(say: Any) -> None:
     """1 and true are equal here, and different in the service's JSON."""
-    said = [
-        PushOperation(push_operation_key=f"key-{at}", **USUAL | field(one))
-        for at, one in enumerate((1, True, 1.0))
-    ]
+    told = await shown([say(one) for one in (1, True, 1.0)])
 
-    assert [repr(push.operation) for push in acknowledged(said)] == [repr(one) for one in said]
+    for at, one in enumerate((1, True, 1.0), 1):
+        (alone,) = await shown([say(one)])
+        assert told[at - 1] == alone.replace("'key-1'", f"'key-{at}'")
 
 
-def test_pushes_of_all_companies_keep_one_operation_until_somebody_looks() -> None:
+async def test_open_pushes_of_all_companies_keep_one_operation_until_somebody_looks() -> None:
     """A thousand usual answers weigh as much as one: an operation is 160 bytes, of 600."""
-    like, pushes = None, [Push(request(number, companies=10)) for number in range(1000)]
-    for at, push in enumerate(pushes):
-        asked = push.request
-        lane = (asked.company_id, asked.connection_id, asked.data_type)
-        said = USUAL | dict(
-            zip(("company_id", "data_connection_id", "data_type"), lane, strict=True)
-        )
-        like = push._acknowledged(None, PushOperation(push_operation_key=str(at), **said), like)
+    async with coordinator(Model(lambda _: 1e6), leave="cancel") as pushes:
+        pushed = [await pushes.submit(one) for one in requests(1000, companies=10)]
+        gc.collect()
+        kept = sum(isinstance(one, PushOperation) for one in gc.get_objects())
+        shown = [push.operation.company_id for push in pushed if push.operation]
 
-    assert len({id(push._seen) for push in pushes}) == 1
-    assert [push.operation and push.operation.company_id for push in pushes] == [
-        push.request.company_id for push in pushes
-    ]
-
-
-def test_the_last_state_of_a_push_is_its_own() -> None:
-    """A push that has changed or ended shows that, and its twins with it."""
-    pending = [PushOperation(push_operation_key=key, **USUAL) for key in ("a", "b")]
-    _, push = acknowledged(pending)
-    push._add_twin(twin := Push(push.request))
-    final = PushOperation(push_operation_key="b", **USUAL | {"status": PushStatus.SUCCESS})
-
-    assert twin.operation == pending[1]
-    assert not push._changed(pending[1])
-    assert push._changed(final)
-    assert push.operation is final
-    assert twin.operation is final
+    assert kept < 10
+    assert shown == [push.request.company_id for push in pushed]

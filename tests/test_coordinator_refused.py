@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from integration_sdk import Client, OutcomeStatus, PushRequest
-from integration_sdk._push.places import Place, Places
 from integration_sdk.sandbox import Company, Sandbox
 
 pytestmark = pytest.mark.virtual_time
@@ -97,63 +93,3 @@ async def test_two_refused_companies_do_not_stop_the_one_behind_them(
                 break
 
     assert loop.time() - began < 30
-
-
-class Refused:
-    """A session that holds back the companies that it is told."""
-
-    def __init__(self) -> None:
-        self.companies: set[str] = set()
-        self.on_refusal: set[Callable[[], None]] = set()
-
-    def held_back(self) -> set[str]:
-        return self.companies
-
-
-STEPS = st.lists(st.tuples(st.sampled_from(["come", "go", "hold", "free"]), st.sampled_from("abc")))
-
-
-@given(st.integers(1, 4), STEPS)
-async def test_a_place_goes_to_whoever_waits_as_soon_as_there_is_one(
-    limit: int, steps: list[tuple[str, str]]
-) -> None:
-    """Never more than the limit, not counting companies held back; nobody waits beside a place."""
-    refused = Refused()
-    places = Places(limit, refused)
-    waiting: list[asyncio.Task[Place]] = []
-    taken: list[Place] = []
-    for what, company in steps:
-        if what == "come":
-            waiting.append(asyncio.create_task(Place(places, company).take()))
-        elif what == "go" and (mine := [one for one in taken if one.company_id == company]):
-            taken.remove(mine[0])
-            mine[0].leave()
-        elif what == "hold":
-            refused.companies.add(company)
-            places.look_again()
-        elif what == "free":
-            refused.companies.discard(company)
-        for _ in range(3):
-            await asyncio.sleep(0)
-        came = [task.result() for task in waiting if task.done()]
-        waiting = [task for task in waiting if not task.done()]
-        taken += came
-        counted = sum(one.company_id not in refused.companies for one in taken)
-        assert counted <= limit or not came
-        assert counted >= limit or not waiting
-    for task in waiting:
-        task.cancel()
-    await asyncio.gather(*waiting, return_exceptions=True)
-
-
-async def test_who_stops_waiting_leaves_the_place_to_the_next() -> None:
-    """Also one whose place came at the moment of its cancellation."""
-    places = Places(1)
-    first = await Place(places, "a").take()
-    second, third = (asyncio.create_task(Place(places, "a").take()) for _ in range(2))
-    await asyncio.sleep(0)
-
-    first.leave()
-    second.cancel()
-
-    assert (await third).is_taken

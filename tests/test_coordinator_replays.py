@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from unittest.mock import Mock
 
 import pytest
 
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._push import reconcile
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import AnswerLost, ConfigurationError
 from integration_sdk.models import OutcomeStatus, PushOutcome
@@ -47,21 +45,6 @@ async def test_what_will_be_sent_again_is_not_given_up_meanwhile() -> None:
     assert numbers(outcomes) == [1, 0]
     assert [one.status for one in outcomes] == [OutcomeStatus.IN_DOUBT, OutcomeStatus.SUCCESS]
     assert len(model.by_key) == 1
-
-
-async def test_what_will_be_sent_again_outlives_a_search_that_breaks_off(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A failed search says nothing about a push that is not searched for yet."""
-    model = Maintenance()
-    monkeypatch.setattr(reconcile, "reconcile", Mock(side_effect=RuntimeError("no")))
-    async with coordinator(model, dialect=PUBLISHED) as pushes:
-        outcomes = await collect(pushes.run(requests(2)))
-
-    assert Counter(one.status for one in outcomes) == {
-        OutcomeStatus.IN_DOUBT: 1,
-        OutcomeStatus.SUCCESS: 1,
-    }
 
 
 async def test_a_service_of_another_dialect_ends_the_run() -> None:

@@ -16,8 +16,8 @@ from attrs import evolve
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
 from integration_sdk._push.coordinator import Coordinator
-from integration_sdk._push.tasks import this_task
-from integration_sdk.errors import AnswerLost, NotSent
+from integration_sdk._push.sending import this_task
+from integration_sdk.errors import AnswerLost
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
 from tests.push_model import Model, error, request
 from tests.push_support import collect, coordinator
@@ -85,12 +85,12 @@ async def test_every_push_has_an_outcome_whenever_its_task_is_cancelled(
     """Awaiting it ends, the block ends, nothing is sent twice, and a later run knows of all."""
     this_task().set_name(CALLER)
     journal = tmp_path / "pushes.db" if on_disk else None
-    model = Model()
+    model, max_open = Model(), 7
     unruly(model)
     everything = referenced(6, journal)
     outcomes: list[PushOutcome] = []
     async with asyncio.timeout(1000):
-        async with coordinator(model, journal=journal, max_in_flight=4, patience=4.0) as pushes:
+        async with coordinator(model, journal=journal, patience=4.0, max_open=max_open) as pushes:
             callers = [
                 *(asyncio.create_task(push(pushes, one), name=CALLER) for one in everything[:4]),
                 asyncio.create_task(run(pushes, everything[4:], outcomes), name=CALLER),
@@ -104,9 +104,11 @@ async def test_every_push_has_an_outcome_whenever_its_task_is_cancelled(
                 cancel(doomed)
             outcomes.extend(one for one in await asyncio.gather(*callers) if one)
             told = pushes.progress.outcomes
+            model.answer, model.takes = None, lambda _: 100.0
+            async with asyncio.timeout(50):  # as many find a place at once
+                await asyncio.gather(*(pushes.submit(request(10 + n)) for n in range(max_open)))
         check(model, outcomes)
         assert 4 <= len(outcomes) == sum(told.values())
-        assert pushes._places._value == pushes._max_open
         if journal is None:
             return
         async with coordinator(model, journal=journal, patience=4.0) as pushes:
@@ -137,8 +139,8 @@ async def test_a_push_that_had_left_is_searched_for_and_found() -> None:
     assert model.counts["push.create"] == 1
 
 
-async def test_a_push_that_waited_for_its_turn_is_not_sent() -> None:
-    """It was cancelled while the list was read before it: its outcome says that nothing left."""
+async def test_a_push_that_waited_for_its_turn_is_sent_after_all() -> None:
+    """It was cancelled while the list was read before it: it is on record as to be sent."""
     model = Model(latency=1.0)
     async with asyncio.timeout(1000), coordinator(model) as pushes:
         caller = await submitted(pushes, request())
@@ -146,9 +148,8 @@ async def test_a_push_that_waited_for_its_turn_is_not_sent() -> None:
         cancel("pushes")
         outcome = await caller
 
-    assert isinstance(outcome.error, NotSent)
-    assert "cancelled" in str(outcome.error)
-    assert model.counts["push.create"] == 0
+    assert outcome.status is OutcomeStatus.SUCCESS
+    assert model.counts["push.create"] == 1
 
 
 async def test_a_push_that_had_not_begun_is_pushed_all_the_same() -> None:
@@ -184,40 +185,34 @@ async def test_a_search_goes_on_when_it_is_cancelled() -> None:
     assert model.counts["push.create"] == 1
 
 
-async def test_a_push_that_is_cancelled_between_two_attempts_is_given_up(tmp_path: Path) -> None:
-    """The refusal is on record: no later run sends it by itself, and the caller may."""
-    journal, model = tmp_path / "pushes.db", Model(lambda _: 60.0)
+async def test_a_push_that_is_cancelled_between_two_attempts_is_sent_again(tmp_path: Path) -> None:
+    """It is on record as to be sent: another task goes on with it."""
+    journal, model = tmp_path / "pushes.db", Model()
     model.answer = lambda call: error(429, after=50) if call.operation == "push.create" else None
-    one = evolve(request(), reference="INV-1")
-    async with asyncio.timeout(1000):
-        async with coordinator(model, journal=journal) as pushes:
-            caller = await submitted(pushes, one)
-            await asyncio.sleep(10)
-            cancel("pushes")
-            refused = await caller
+    async with asyncio.timeout(1000), coordinator(model, journal=journal) as pushes:
+        caller = await submitted(pushes, request(reference="INV-1"))
+        await asyncio.sleep(10)
+        cancel("pushes")
         model.answer = None
-        async with coordinator(model, journal=journal) as pushes:
-            assert not pushes.recovered
-            sent = await (await pushes.submit(one))
+        outcome = await caller
 
-    assert refused.status is OutcomeStatus.REJECTED
-    assert sent.status is OutcomeStatus.SUCCESS
-    assert len(model.by_key) == 1
+    assert outcome.status is OutcomeStatus.SUCCESS
+    assert model.counts["push.create"] == 2
 
 
 async def test_a_run_yields_what_was_taken_and_then_says_that_it_was_cancelled() -> None:
     """The rest of the input is untouched."""
-    model, rest = Model(latency=1.0), iter(referenced(100, None))
+    model, rest = Model(latency=1.0), iter(referenced(1000, None))
     found: list[PushOutcome] = []
     this_task().set_name(CALLER)
-    async with asyncio.timeout(1000), coordinator(model, max_in_flight=2) as pushes:
+    async with asyncio.timeout(1000), coordinator(model) as pushes:
         running = asyncio.create_task(collect(pushes.run(rest), into=found), name=CALLER)
         await asyncio.sleep(3.0)
         cancel("pushes")
         with pytest.raises(asyncio.CancelledError):
             await running
 
-    assert len(found) + len(list(rest)) == 100
+    assert len(found) + len(list(rest)) == 1000
     check(model, found)
 
 

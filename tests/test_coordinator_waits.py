@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 
 from integration_sdk._http.requests import Request
-from integration_sdk._push.push import PushEvent
-from integration_sdk._store import SqliteJournal
-from integration_sdk._store.row import Intent, State
+from integration_sdk._push.push import Push, PushEvent
+from integration_sdk._store.row import Row, State
 from integration_sdk.errors import AnswerLost, WaitExpired
 from integration_sdk.models import OutcomeStatus, PushOutcome
 from tests.push_model import Model, request
-from tests.push_support import coordinator
+from tests.push_support import Journal, coordinator
 
 pytestmark = pytest.mark.virtual_time
 
@@ -28,8 +28,8 @@ def now() -> float:
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Path:
-    return tmp_path / "pushes.db"
+def journal() -> Journal:
+    return Journal()
 
 
 async def pushed(pushes: Any, wait: float | None) -> tuple[PushOutcome, float]:
@@ -42,7 +42,7 @@ async def pushed(pushes: Any, wait: float | None) -> tuple[PushOutcome, float]:
 @pytest.mark.parametrize("first", [None, 0.5])
 @pytest.mark.parametrize("between", [0.0, 1.0], ids=["at once", "later"])
 async def test_each_caller_waits_as_long_as_it_asked_to(
-    journal: Path, first: float | None, between: float
+    journal: Journal, first: float | None, between: float
 ) -> None:
     """Of two that share a push, one may wait for half a second and the other to the end."""
     model = Model(lambda _: 7.0)
@@ -66,7 +66,7 @@ async def test_each_caller_waits_as_long_as_it_asked_to(
     assert model.counts["push.create"] == 1
 
 
-async def test_a_push_goes_on_to_the_last_who_waits(journal: Path) -> None:
+async def test_a_push_goes_on_to_the_last_who_waits(journal: Journal) -> None:
     """However many leave before it, and in whatever order they came; then nobody polls."""
     model = Model(lambda _: 60.0)
     async with coordinator(model, journal=journal) as pushes:
@@ -86,7 +86,7 @@ async def test_a_push_goes_on_to_the_last_who_waits(journal: Path) -> None:
 
 
 async def test_a_reference_whose_waits_have_all_ended_can_be_asked_for_again(
-    journal: Path,
+    journal: Journal,
 ) -> None:
     """Each time the push on record is followed once more; it is never sent again."""
     model = Model(lambda _: 60.0)
@@ -104,7 +104,7 @@ async def test_a_reference_whose_waits_have_all_ended_can_be_asked_for_again(
     assert model.counts["push.create"] == 1
 
 
-async def test_who_joins_while_the_first_takes_over_is_told_too(journal: Path) -> None:
+async def test_who_joins_while_the_first_takes_over_is_told_too(journal: Journal) -> None:
     """The reference belongs to whoever still waits: a third caller joins the second."""
     model = Model(lambda _: 30.0)
     async with coordinator(model, journal=journal) as pushes:
@@ -141,7 +141,7 @@ def shown_after(seconds: float) -> Model:
 
 
 @pytest.mark.parametrize("wait", [1.0, 2.0])
-async def test_a_wait_begins_with_the_answer_or_its_loss(journal: Path, wait: float) -> None:
+async def test_a_wait_begins_with_the_answer_or_its_loss(journal: Journal, wait: float) -> None:
     """A request handler has its outcome in time, while the search goes on; it may be found."""
     events: list[PushEvent] = []
     model = shown_after(3.0)
@@ -162,7 +162,7 @@ async def test_a_wait_begins_with_the_answer_or_its_loss(journal: Path, wait: fl
     assert push.operation.is_final
 
 
-async def test_a_wait_that_outlasts_the_search_goes_on_with_the_push(journal: Path) -> None:
+async def test_a_wait_that_outlasts_the_search_goes_on_with_the_push(journal: Journal) -> None:
     """It counts from the lost answer: what was found meanwhile is PENDING when it ends."""
     model = shown_after(2.0)
     async with coordinator(model, journal=journal, exclusive=True, patience=5.0) as pushes:
@@ -175,7 +175,7 @@ async def test_a_wait_that_outlasts_the_search_goes_on_with_the_push(journal: Pa
 
 @pytest.mark.parametrize("order", [(2.0, None, 4.0), (None, 4.0, 2.0), (4.0, 2.0, None)])
 async def test_those_who_share_a_doubt_wait_as_long_as_they_asked_to(
-    journal: Path, order: tuple[float | None, ...]
+    journal: Journal, order: tuple[float | None, ...]
 ) -> None:
     """However many leave before it, the last one learns what the search has found."""
     model = shown_after(3.0)
@@ -191,7 +191,7 @@ async def test_those_who_share_a_doubt_wait_as_long_as_they_asked_to(
     assert model.counts["push.create"] == 1
 
 
-async def test_who_joins_a_doubt_later_waits_as_long_as_it_asked_to(journal: Path) -> None:
+async def test_who_joins_a_doubt_later_waits_as_long_as_it_asked_to(journal: Journal) -> None:
     """The doubt is shared with who was there before, also when the first has left."""
     model = shown_after(3.0)
     async with coordinator(model, journal=journal, exclusive=True, patience=9.0) as pushes:
@@ -209,7 +209,7 @@ async def test_who_joins_a_doubt_later_waits_as_long_as_it_asked_to(journal: Pat
     assert model.counts["push.create"] == 1
 
 
-async def test_a_push_that_was_named_is_shared_like_any_other(journal: Path) -> None:
+async def test_a_push_that_was_named_is_shared_like_any_other(journal: Journal) -> None:
     """Those who ask for its reference wait as long as they asked to, in whatever order."""
     lost = iter([AnswerLost("reset")])
     model = Model(lambda _: 60.0)
@@ -235,18 +235,14 @@ async def test_a_push_that_was_named_is_shared_like_any_other(journal: Path) -> 
     ]
 
 
-async def test_no_wait_ends_while_an_end_is_put_on_record(
-    monkeypatch: pytest.MonkeyPatch, journal: Path
-) -> None:
+async def test_no_wait_ends_while_an_end_is_put_on_record(journal: Journal) -> None:
     """A push that is final before the wait ends has that outcome, however slow the disk."""
-    commit = SqliteJournal.commit
 
-    async def slow(self: SqliteJournal, rows: Sequence[Intent]) -> None:
+    async def slow(rows: Sequence[Row]) -> None:
         if any(row.state is State.FINAL for row in rows):
             await asyncio.sleep(60)
-        await commit(self, rows)
 
-    monkeypatch.setattr(SqliteJournal, "commit", slow)
+    journal.before_write = slow
     events: list[PushEvent] = []
     model = Model(lambda _: 2.0)
     async with coordinator(model, journal=journal, on_event=events.append) as pushes:
@@ -258,7 +254,9 @@ async def test_no_wait_ends_while_an_end_is_put_on_record(
 
 async def test_waits_leave_nothing_behind() -> None:
     """An outcome ends its wait: a stream of pushes with a long one keeps none of them."""
-    async with coordinator(Model(lambda _: 0.1)) as pushes:
-        async for _ in pushes.run((request(number) for number in range(300)), wait=3600):
+    kept = WeakSet[Push]()
+    async with coordinator(Model(lambda _: 0.1), on_event=lambda event: kept.add(event.push)) as it:
+        async for _ in it.run((request(number) for number in range(300)), wait=3600):
             pass
-        assert not pushes._tracker.waits._timers
+        gc.collect()
+        assert not list(kept)

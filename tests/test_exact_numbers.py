@@ -14,14 +14,13 @@ from integration_sdk import Client, OutcomeStatus, PushRequest
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
 from integration_sdk._push.answers import read_full
-from integration_sdk._push.table import new_intent
+from integration_sdk._push.table import new_row
 from integration_sdk._records.codec import decode_json, encode_value
-from integration_sdk._store import SqliteJournal
 from integration_sdk._store.row import Lane
 from integration_sdk.models import PushOperation
 from integration_sdk.sandbox import Sandbox
 from tests.push_model import Model
-from tests.push_support import coordinator, poller
+from tests.push_support import Journal, coordinator, leave_behind, poller
 
 pytestmark = pytest.mark.virtual_time
 
@@ -94,18 +93,16 @@ async def test_a_list_of_pushes_may_differ_from_its_client() -> None:
 
 @pytest.mark.parametrize(("exact", "kind"), [(True, Decimal), (False, float)])
 async def test_a_recovered_record_has_the_numbers_asked_for(
-    tmp_path: Path, exact: bool, kind: type
+    journal: Journal | Path, exact: bool, kind: type
 ) -> None:
     """What an earlier run left shows its record as the client reads numbers, and is sent whole."""
     body = b'{"amount":12.10}'
-    disk = await SqliteJournal.open(tmp_path / "pushes.db")
     lane = Lane("company", "books", "invoices")
-    await disk.commit((new_intent(lane, body, id="i", method="POST", reference="r"),))
-    await disk.close()
+    await leave_behind(journal, new_row(lane, body, id="i", reference="r"))
     model, sent = Model(), list[bytes | None]()
     model.answer = lambda request: sent.append(request.body)
     polls = poller(model, exact=exact)
-    async with coordinator(model, polls=polls, journal=tmp_path / "pushes.db") as pushes:
+    async with coordinator(model, polls=polls, journal=journal) as pushes:
         outcomes = [await push for push in pushes.recovered]
 
     assert [one.status for one in outcomes] == [OutcomeStatus.SUCCESS]

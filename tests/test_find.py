@@ -9,9 +9,9 @@ import pytest
 from attrs import evolve
 from msgspec import structs
 
-from integration_sdk._push import submissions
+from integration_sdk._push import outcomes
 from integration_sdk._push.coordinator import Coordinator
-from integration_sdk._push.table import new_intent
+from integration_sdk._push.table import new_row
 from integration_sdk._store.row import Lane, State
 from integration_sdk.errors import AnswerLost, ConfigurationError, NotSent
 from integration_sdk.models import OutcomeStatus
@@ -124,23 +124,24 @@ async def test_a_reference_is_a_text(journal: Path) -> None:
             await pushes.find(17)  # type: ignore[arg-type]  # as a caller without types
 
 
-@pytest.mark.parametrize("key", [None, "key"])
+@pytest.mark.parametrize("http", [None, 400])
 @pytest.mark.parametrize("state", State)
-def test_every_recorded_state_has_an_outcome_to_show(state: State, key: str | None) -> None:
+def test_every_recorded_state_has_an_outcome_to_show(state: State, http: int | None) -> None:
     """REJECTED only of what is not there, PENDING only of what goes on, else IN_DOUBT."""
-    made = new_intent(Lane("c", "d", "invoices"), b"{}", id="i", reference="INV-1")
-    key = "key" if state is State.FINAL else key  # which has one always
-    row = structs.replace(made, state=state, key=key, status="Success")
+    made = new_row(Lane("c", "d", "invoices"), b"{}", id="i", reference="INV-1")
+    key = "key" if state in {State.OPEN, State.FINAL} else None
+    row = structs.replace(made, state=state, key=key, status="Success", http_status=http)
 
-    outcome = submissions.standing(NAMED, row, DOCUMENT)
+    outcome = outcomes.standing(NAMED, row, DOCUMENT)
 
-    assert outcome.key == (None if outcome.status is OutcomeStatus.REJECTED else key)
-    if state is State.FINAL:
-        assert outcome.status is OutcomeStatus.SUCCESS
-    elif state in {State.REJECTED, State.NOT_SENT}:
-        assert outcome.status is OutcomeStatus.REJECTED
-        assert isinstance(outcome.error, NotSent) == (state is State.NOT_SENT)
-    elif key or state is State.QUEUED:
-        assert outcome.status is OutcomeStatus.PENDING
-    else:
-        assert outcome.status is OutcomeStatus.IN_DOUBT
+    assert outcome.key == key
+    match state:
+        case State.FINAL:
+            assert outcome.status is OutcomeStatus.SUCCESS
+        case State.REFUSED:
+            assert outcome.status is OutcomeStatus.REJECTED
+            assert isinstance(outcome.error, NotSent) == (http is None)
+        case State.OPEN | State.QUEUED:
+            assert outcome.status is OutcomeStatus.PENDING
+        case _:
+            assert outcome.status is OutcomeStatus.IN_DOUBT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,10 @@ from msgspec import structs
 
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._push import reconcile
-from integration_sdk._push.effects import Ledger
-from integration_sdk._push.evidence import Verdict
+from integration_sdk._push.evidence import Finding, may_resend
 from integration_sdk._push.push import PushEvent
-from integration_sdk._push.table import new_intent
-from integration_sdk._store import SqliteJournal
-from integration_sdk._store.row import Intent, Lane, Snapshot, State
+from integration_sdk._push.table import new_row
+from integration_sdk._store.row import Lane, Row, Snapshot, State, Verdict
 from integration_sdk.errors import (
     AccountExpired,
     AnswerLost,
@@ -31,37 +28,27 @@ from integration_sdk.errors import (
 )
 from integration_sdk.models import OutcomeStatus, PushRequest
 from tests.push_model import Model, error, request
-from tests.push_support import collect, coordinator, requests
+from tests.push_support import Journal, collect, coordinator, leave_behind, on_record, requests
 
 LANE = Lane("company-0", "connection-0", "invoices")
-ABSENT = Verdict(State.ABSENT)
+ABSENT = Finding(Verdict.ABSENT)
 NAMED = evolve(request(1), natural_key="number", reference="INV-1")
 
 
 # The rule
 
 
-def absent(name: str = "one", **facts: Any) -> Intent:
-    row = new_intent(LANE, b'{"number":1}', id=name, natural_key="number")
-    for state in (State.SENDING, State.AMBIGUOUS, State.ABSENT):
-        row = row.to(state)
-    return structs.replace(row, **facts)
-
-
-def known(*rows: Intent, said: Verdict | None = ABSENT) -> Ledger:
-    ledger = Ledger()
-    for row in rows:
-        ledger.note(row)
-        if said is not None:
-            ledger.concluded[row.id] = said
-    return ledger
+def absent(name: str = "one", **facts: Any) -> Row:
+    row = new_row(LANE, b'{"number":1}', id=name, natural_key="number")
+    return structs.replace(row, state=State.DOUBT, verdict=Verdict.ABSENT, **facts)
 
 
 def test_only_one_case_is_sent_again() -> None:
     """ABSENT on record and in the last list, a create, its natural key, no unexplained push."""
-    unknown = Verdict(State.UNRESOLVED)
+    unknown = Finding(Verdict.UNRESOLVED)
     cases = product(
         State,
+        Verdict,
         ("POST", "PUT"),
         ("number", None),
         (b"{}", None),
@@ -71,34 +58,30 @@ def test_only_one_case_is_sent_again() -> None:
 
     def may(case: tuple[Any, ...]) -> bool:
         *facts, said = case
-        names = ("state", "method", "natural_key", "payload", "candidates")
-        row = absent(**dict(zip(names, facts, strict=True)))
-        return reconcile.may_resend(known(row, said=said), row.id, transmissions=5)
+        names = ("state", "verdict", "method", "natural_key", "payload", "candidates")
+        row = structs.replace(absent(), **dict(zip(names, facts, strict=True)))
+        return may_resend(row, said, {row.id: row}, transmissions=5)
 
     assert [case for case in cases if may(case)] == [
-        (State.ABSENT, "POST", "number", b"{}", (), ABSENT)
+        (State.DOUBT, Verdict.ABSENT, "POST", "number", b"{}", (), ABSENT)
     ]
 
 
 @pytest.mark.parametrize("before", range(7))
 def test_what_was_sent_often_enough_is_left_to_the_caller(before: int) -> None:
     """A service that swallows every request gets no more than so many."""
-    sent = [
-        absent(f"{at}", state=State.DECIDED, decision="resend", parent=f"{at - 1}" if at else None)
-        for at in range(before)
-    ]
+    sent = [absent(f"{at}", parent=f"{at - 1}" if at else None) for at in range(before)]
     row = absent("last", parent=f"{before - 1}" if before else None)
 
-    may = reconcile.may_resend(known(*sent, row), "last", transmissions=5)
-
-    assert may is (before + 1 < 5)
+    known = {one.id: one for one in (*sent, row)}
+    assert may_resend(row, ABSENT, known, transmissions=5) is (before + 1 < 5)
 
 
 def test_a_correction_begins_to_count_anew() -> None:
     """What was refused under the reference before was no transmission of this record."""
     row = absent(parent="refused, and settled")
 
-    assert reconcile.may_resend(known(row), row.id, transmissions=2)
+    assert may_resend(row, ABSENT, {row.id: row}, transmissions=2)
 
 
 # The journey
@@ -142,14 +125,6 @@ def posts(model: Model) -> int:
     return model.counts["push.create"]
 
 
-async def rows(path: Path) -> list[Intent]:
-    journal = await SqliteJournal.open(path)
-    try:
-        return list(await journal.rows())
-    finally:
-        await journal.close()
-
-
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("durable", [True, False])
 async def test_what_never_arrived_is_sent_once_more(tmp_path: Path, durable: bool) -> None:
@@ -173,8 +148,8 @@ async def test_what_never_arrived_is_sent_once_more(tmp_path: Path, durable: boo
     assert told.count("doubted") == 1
     assert told.count("sent") == 1
     if durable:
-        first, second = sorted(await rows(path), key=lambda row: row.parent is not None)
-        assert (first.state, first.decision) == (State.DECIDED, "resend")
+        first, second = sorted(await on_record(path), key=lambda row: row.parent is not None)
+        assert (first.state, first.decision) == (State.CLOSED, "resend")
         assert (second.state, second.parent, second.key) == (State.FINAL, first.id, outcome.key)
 
 
@@ -305,15 +280,13 @@ async def test_a_run_that_has_stopped_sends_nothing_again() -> None:
 
 
 @pytest.mark.virtual_time
-@pytest.mark.parametrize("state", [State.SENDING, State.AMBIGUOUS, State.ABSENT])
+@pytest.mark.parametrize("state", [State.SENDING, State.LOST, State.DOUBT])
 @pytest.mark.parametrize("arrived", [False, True])
 async def test_a_crash_leaves_the_same_to_do(tmp_path: Path, state: State, arrived: bool) -> None:
     """Wherever the run before ended: sent again if the lists show nothing now either."""
     path, model = tmp_path / "pushes.db", Model(lambda _: 0.0)
-    intent = structs.replace(absent(), state=state, snapshot=Snapshot(frozenset()), attempts=1)
-    journal = await SqliteJournal.open(path)
-    await journal.commit([intent])
-    await journal.close()
+    snapshot = Snapshot(frozenset(), id="before")
+    await leave_behind(path, structs.replace(absent(), state=state, snapshot=snapshot, attempts=1))
     if arrived:
         model.add(*LANE, {"number": 1})
     async with coordinator(model, journal=path, in_doubt="resend") as pushes:
@@ -326,20 +299,17 @@ async def test_a_crash_leaves_the_same_to_do(tmp_path: Path, state: State, arriv
 
 
 @pytest.mark.virtual_time
-async def test_a_decision_that_is_not_recorded_sends_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_decision_that_is_not_recorded_sends_nothing() -> None:
     """On record or not at all: a full disk leaves the push in doubt."""
-    commit = SqliteJournal.commit
+    journal = Journal()
 
-    async def full(self: SqliteJournal, new: Any) -> None:
-        if any(row.decision for row in new):
+    def full(rows: Sequence[Row]) -> None:
+        if any(row.decision for row in rows):
             raise JournalError("the disk is full")
-        await commit(self, new)
 
-    monkeypatch.setattr(SqliteJournal, "commit", full)
+    journal.before_write = full
     model = losing("never arrives")
-    async with coordinator(model, in_doubt="resend", journal=tmp_path / "pushes.db") as pushes:
+    async with coordinator(model, in_doubt="resend", journal=journal) as pushes:
         outcome = await (await pushes.submit(NAMED))
 
     assert outcome.status is OutcomeStatus.IN_DOUBT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import tracemalloc
 import weakref
 from collections.abc import Iterator
 from types import FunctionType
@@ -167,3 +168,14 @@ async def test_a_call_that_has_ended_is_not_kept_for_its_deadline() -> None:
 
     assert not any(one() for one in kept)
     await session.aclose()
+
+
+def test_a_chain_of_very_long_links_is_not_kept() -> None:
+    """What a service puts into its next links is sent back, and forgotten."""
+    tracemalloc.start()
+    for number in range(300):
+        assert len(read(params=(("token", f"{number:x<65536}"),)).target) > 65_536
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert held < 5_000_000

@@ -15,8 +15,8 @@ from msgspec import structs
 
 from integration_sdk._push import outcomes
 from integration_sdk._push.coordinator import Coordinator
-from integration_sdk._push.table import new_intent
-from integration_sdk._store.row import DOUBTED, Lane, State
+from integration_sdk._push.table import new_row
+from integration_sdk._store.row import Lane, State, Verdict
 from integration_sdk.errors import AnswerLost, PushInDoubt
 from integration_sdk.models import OutcomeStatus
 from tests.push_model import Model, error, request
@@ -63,20 +63,21 @@ async def test_the_example_of_decide_runs(tmp_path: Path, found_later: bool) -> 
 
 
 @pytest.mark.parametrize("candidates", [(), ("k-1",), ("k-1", "k-2", "k-3", "k-4")], ids=len)
-@pytest.mark.parametrize("state", sorted(DOUBTED))
-def test_a_doubt_says_what_the_lists_have_shown(state: State, candidates: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("verdict", Verdict)
+def test_a_doubt_says_what_the_lists_have_shown(
+    verdict: Verdict, candidates: tuple[str, ...]
+) -> None:
     """Candidates first; that no list shows it only where lists were read that would have."""
-    row = structs.replace(
-        new_intent(Lane("c", "b", "invoices"), b"{}", id="i"), state=state, candidates=candidates
-    )
+    made = new_row(Lane("c", "b", "invoices"), b"{}", id="i")
+    row = structs.replace(made, state=State.DOUBT, verdict=verdict, candidates=candidates)
 
     told = str(outcomes.in_doubt(request(), row).error)
 
     sentences = {
         f"It may be one of {len(candidates)}: {', '.join(candidates[:3])}. ": bool(candidates),
-        "No list shows it. ": not candidates and state is State.ABSENT,
+        "No list shows it. ": not candidates and verdict is Verdict.ABSENT,
         "The lists could not tell whether it exists. ": not candidates
-        and state is not State.ABSENT,
+        and verdict is not Verdict.ABSENT,
     }
     assert {one: one in told for one in sentences} == sentences
 

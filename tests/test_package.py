@@ -33,7 +33,7 @@ def test_star_and_dir_show_what_type_checkers_see() -> None:
     exec("from integration_sdk import *", names)  # noqa: S102  # that is the point
 
     assert set(names) - {"__builtins__"} == set(dir(integration_sdk))
-    assert {"Client", "Listing", "PushRun", "errors", "__version__"} <= set(names)
+    assert {"Client", "Listing", "Store", "errors", "__version__"} <= set(names)
 
 
 def test_type_checkers_find_each_name_where_the_program_does() -> None:
@@ -206,5 +206,4 @@ def test_completion_on_a_push_offers_none_of_the_coordinators_verbs() -> None:
         "operation",
         "outcome",
         "request",
-        "twins",
     }

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from msgspec import structs
 
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._push import poller as poller_module
-from integration_sdk._push.effects import ListPushes
-from integration_sdk._push.push_list import MOST_PAGES, PushList
+from integration_sdk._push.poller import REMEMBERED
+from integration_sdk._push.table import new_row
+from integration_sdk._push.wire import MOST_PAGES, Wire
+from integration_sdk._store.row import Lane, Row, Snapshot
 from integration_sdk.errors import (
     ApiError,
     ClientClosed,
@@ -83,15 +85,18 @@ async def test_a_late_waiter_gets_the_known_result() -> None:
     assert model.counts.total() == asked
 
 
-async def test_known_results_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_known_results_are_bounded() -> None:
     """Of finals only the latest are remembered."""
-    monkeypatch.setattr(poller_module, "REMEMBERED", 2)
-    model = Model(lambda _: 1.0)
+    model = Model(lambda record: 1.0 + record["number"] / 1000)
     polls = poller(model)
-    keys = [held(model, number).key for number in range(5)]
+    keys = [held(model, number).key for number in range(REMEMBERED + 500)]
     await asyncio.gather(*(polls.wait("company", key) for key in keys))
+    asked = model.counts.total()
 
-    assert len(polls._finished) == 2
+    await polls.wait("company", keys[-1])
+    assert model.counts.total() == asked
+    await polls.wait("company", keys[0])
+    assert model.counts.total() > asked
 
 
 async def test_cancelling_a_waiter_leaves_the_others() -> None:
@@ -471,12 +476,18 @@ async def test_one_bad_row_does_not_spoil_a_page(caplog: Any) -> None:
     assert now() < 8
 
 
+def sent_after(keys: list[str]) -> Row:
+    """Return the row of a push before which these keys were listed."""
+    row = new_row(Lane("company", "books", "invoices"), b"{}", id="row")
+    return structs.replace(row, snapshot=Snapshot(frozenset(keys)))
+
+
 async def test_a_list_is_read_once_for_snapshots_of_different_depth() -> None:
     """What any snapshot lacks is read in full, what all hold by its key, in one request."""
     model = Model()
     keys = [held(model, number).key for number in range(6)]
-    pushes = PushList(model.send, DOCUMENT)
-    listing = await pushes.read(ListPushes("company", frozenset(keys[:4]), old=frozenset(keys[:2])))
+    rows = [sent_after(keys[:4]), sent_after(keys[:2])]
+    listing = await Wire(model, DOCUMENT).list_back_to("company", rows)
 
     assert model.counts["pushes.list"] == 1
     assert listing is not None
@@ -490,9 +501,7 @@ async def test_a_list_without_end_is_read_so_far_and_no_further(pages: int, whol
     model = Model(largest_page=1)
     for number in range(pages):
         held(model, number)
-    listing = await PushList(model.send, DOCUMENT).read(
-        ListPushes("company", frozenset({"long gone"}))
-    )
+    listing = await Wire(model, DOCUMENT).list_back_to("company", [sent_after(["long gone"])])
 
     assert listing is not None
     assert (len(listing.keys), listing.whole) == (MOST_PAGES, whole)
@@ -503,7 +512,7 @@ async def test_a_snapshot_is_keys_alone() -> None:
     """Without a known key nothing is read in full."""
     model = Model()
     keys = [held(model, number).key for number in range(3)]
-    before = await PushList(model.send, DOCUMENT).read(ListPushes("company"))
+    before = await Wire(model, DOCUMENT).snapshot("company")
 
     assert before is not None
     assert before.keys == keys[::-1]

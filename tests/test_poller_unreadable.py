@@ -10,7 +10,7 @@ from attrs import evolve
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
 from integration_sdk._push import answers
-from integration_sdk._push.push_list import PushList
+from integration_sdk._push.wire import Wire
 from integration_sdk.errors import MalformedResponse
 from integration_sdk.models import OutcomeStatus
 from tests.push_model import Model
@@ -119,7 +119,7 @@ async def test_what_cannot_be_read_in_full_is_no_evidence() -> None:
     records = [{"number": number, "name": "A"} for number in range(2)]
     keys = [model.add("company", "books", "invoices", record).key for record in records]
 
-    found = await PushList(model.send, DOCUMENT).read_singly("company", keys)
+    found = await Wire(model, DOCUMENT).read_singly("company", keys)
 
     assert [one.key for one in found] == keys[:1]
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from integration_sdk._store import SqliteJournal
+from integration_sdk import Store
 from tests.proof_audit import ROOT, STRACE
 
 CHANGES = "pwrite64,fsync,fdatasync,ftruncate,unlink,rename,link"
@@ -19,8 +19,8 @@ EACH = 10
 PROGRAM = """
 import sys
 from pathlib import Path
-from integration_sdk._store.file import JournalFile
-JournalFile(Path(sys.argv[1])).close()
+from integration_sdk._store.sqlite import SqliteFile
+SqliteFile(Path(sys.argv[1]), "default").close()
 """
 
 
@@ -41,9 +41,8 @@ if STRACE:
         refused = []
         while killed_at(step, tmp_path / f"{step}.db"):
             try:
-                journal = await SqliteJournal.open(tmp_path / f"{step}.db")
-                assert await journal.rows() == []
-                await journal.close()
+                async with Store(tmp_path / f"{step}.db") as store:
+                    assert await (await store.lend()).rows() == []
             except Exception as error:
                 refused.append((step, str(error)))
             step += 1 if step < EACH else 4

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from integration_sdk._store.row import Intent, State
+from integration_sdk._store.row import Row, State
 from integration_sdk.sandbox import Sandbox
 from tests.proof_kill import POINTS, Nursery, Report, Session, audit, kill_until, rows_of
 from tests.proof_proxy import CutProxy
@@ -80,17 +80,17 @@ async def test_a_third_run_of_a_file_that_is_done_sends_nothing(session: Session
         (lambda rows: [*rows, structs.replace(rows[0], id="b", reference="b")], "7 rows for 6"),
         (lambda rows: [structs.replace(rows[0], key=rows[1].key), *rows[1:]], "mis-linked"),
         (
-            lambda rows: [structs.replace(rows[0], key=None, state=State.AMBIGUOUS), *rows[1:]],
+            lambda rows: [structs.replace(rows[0], key=None, state=State.LOST), *rows[1:]],
             "unexamined",
         ),
         (
-            lambda rows: [structs.replace(rows[0], key=None, state=State.ABSENT), *rows[1:]],
+            lambda rows: [structs.replace(rows[0], key=None, state=State.DOUBT), *rows[1:]],
             "it is there",
         ),
     ],
 )
 async def test_a_journal_that_is_wrong_is_seen(
-    session: Session, lie: Callable[[list[Intent]], list[Intent]], said: str
+    session: Session, lie: Callable[[list[Row]], list[Row]], said: str
 ) -> None:
     """Each kind of untruth in a journal is told as just that."""
     assert await session.live()

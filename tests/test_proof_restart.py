@@ -15,17 +15,16 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from msgspec import structs
 
 from integration_sdk import Client, OutcomeStatus, PushOutcome, PushRequest
-from integration_sdk._push.table import new_intent
+from integration_sdk._push.table import new_row
 from integration_sdk._records.codec import canonical, encode_record
-from integration_sdk._store import SqliteJournal
-from integration_sdk._store.row import Intent, Lane, Snapshot, State
+from integration_sdk._store.row import Lane, Row, Snapshot, State
 from integration_sdk.sandbox import Sandbox
+from tests.cli_support import on_record
 from tests.proof_child import invoice
 
-NOTHING = Snapshot(frozenset())
+NOTHING = Snapshot(frozenset(), id="nothing")
 
 pytestmark = [
     pytest.mark.virtual_time,
@@ -46,22 +45,16 @@ def record(sandbox: Sandbox, number: int = 1) -> PushRequest:
     )
 
 
-def left_behind(request: PushRequest, state: State, **facts: Any) -> Intent:
+def left_behind(request: PushRequest, state: State, **facts: Any) -> Row:
     """Return the row of a process that died."""
-    intent = new_intent(
+    row = new_row(
         Lane(request.company_id, request.connection_id, request.data_type),
         canonical(encode_record(request.record)),
         id=f"intent of {request.reference}",
         natural_key=request.natural_key,
         reference=request.reference,
     )
-    return structs.replace(intent, state=state, attempts=1, **facts)
-
-
-async def keep(path: Path, *rows: Intent) -> None:
-    journal = await SqliteJournal.open(path)
-    await journal.commit(rows)
-    await journal.close()
+    return row.to(state, attempts=1, **facts)
 
 
 async def run(sandbox: Sandbox, path: Path, requests: Iterable[PushRequest]) -> list[PushOutcome]:
@@ -116,7 +109,7 @@ async def test_a_push_that_waits_to_be_sent_again_is_sent_once(
 ) -> None:
     """Recovery goes on with it, the file names it again: still one POST, one outcome."""
     sandbox, path = integration_sandbox, tmp_path / "pushes.db"
-    await keep(path, left_behind(record(sandbox), State.QUEUED, http_status=status))
+    await on_record(path, [left_behind(record(sandbox), State.QUEUED, http_status=status)])
 
     outcomes = await run(sandbox, path, [record(sandbox)])
 
@@ -129,7 +122,7 @@ async def test_a_push_in_doubt_that_is_submitted_again_ends(
 ) -> None:
     """It is searched for once, for both; nothing is sent, and the block can be left."""
     sandbox, path = integration_sandbox, tmp_path / "pushes.db"
-    await keep(path, left_behind(record(sandbox), State.SENDING, snapshot=NOTHING))
+    await on_record(path, [left_behind(record(sandbox), State.SENDING, snapshot=NOTHING)])
 
     outcomes = await run(sandbox, path, [record(sandbox)])
 
@@ -160,11 +153,13 @@ async def test_a_later_snapshot_hides_no_push_of_an_earlier_life(
     sandbox, path = integration_sandbox, tmp_path / "pushes.db"
     connection = sandbox.companies[0].connections[0]
     arrived = sandbox.push(connection, "invoices", record(sandbox, 1).record)
-    between = Snapshot(frozenset({arrived.key}))
-    await keep(
+    between = Snapshot(frozenset({arrived.key}), id="between")
+    await on_record(
         path,
-        left_behind(record(sandbox, 1), State.SENDING, snapshot=NOTHING),
-        left_behind(record(sandbox, 2), State.SENDING, snapshot=between),
+        [
+            left_behind(record(sandbox, 1), State.SENDING, snapshot=NOTHING),
+            left_behind(record(sandbox, 2), State.SENDING, snapshot=between),
+        ],
     )
 
     async with (
@@ -185,7 +180,7 @@ async def test_a_block_that_detaches_waits_for_no_push(
     offline = sandbox.companies[0].connections[2]
     request = evolve(record(sandbox), connection_id=offline.id)
     pending = sandbox.push(offline, "invoices", request.record)
-    await keep(path, left_behind(request, State.ACKED, key=pending.key))
+    await on_record(path, [left_behind(request, State.OPEN, key=pending.key)])
 
     async with (
         asyncio.timeout(20),

@@ -10,10 +10,10 @@ from attrs import evolve
 from msgspec import structs
 
 from integration_sdk import Client
-from integration_sdk._push import submissions
-from integration_sdk._push.table import new_intent
-from integration_sdk._store import SqliteJournal
-from integration_sdk._store.row import Intent, Lane, State
+from integration_sdk._push import outcomes
+from integration_sdk._push.table import new_row
+from integration_sdk._store.row import Lane, Row, State
+from integration_sdk._store.store import Store
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError, InvalidRecord, ReferenceConflict
 from integration_sdk.models import OutcomeStatus, PushRequest
@@ -33,16 +33,16 @@ def journal(tmp_path: Path) -> Path:
     return tmp_path / "pushes.db"
 
 
-def recorded(state: State, *, status: str | None = None, http: int | None = None) -> Intent:
-    made = new_intent(LANE, b'{"number":1}', id="before", reference="INV-1")
+def recorded(state: State, *, status: str | None = None, http: int | None = None) -> Row:
+    made = new_row(LANE, b'{"number":1}', id="before", reference="INV-1")
     return structs.replace(made, state=state, status=status, http_status=http)
 
 
-def taken(before: Intent, *, same: bool) -> str:
+def taken(before: Row, *, same: bool) -> str:
     """Return what becomes of a second push of the reference."""
     payload = b'{"number":1}' if same else b'{"number":2}'
     try:
-        found = submissions.take_up(before, new_intent(LANE, payload, id="i", reference="INV-1"))
+        found = outcomes.take_up(before, new_row(LANE, payload, id="i", reference="INV-1"))
     except ReferenceConflict:
         return "conflict"
     return "sent" if found is None else "joined"
@@ -61,29 +61,20 @@ def test_only_what_failed_for_sure_gives_its_reference_to_another_record(status:
 def test_what_may_exist_keeps_its_reference(state: State, http: int | None) -> None:
     """Another record is sent only if there is no push; the same one if it may fare better now."""
     before = recorded(state, http=http)
-    no_push = state in {State.QUEUED, State.NOT_SENT, State.REJECTED}
-    hopeless = state is State.REJECTED and http in {400, 422}
+    refused = state is State.REFUSED
+    hopeless = refused and http in {400, 422}
 
+    no_push = refused or state is State.QUEUED
     assert taken(before, same=False) == ("sent" if no_push else "conflict")
-    assert taken(before, same=True) == ("sent" if no_push and not hopeless else "joined")
-
-
-def test_what_was_given_up_by_decision_takes_any_record() -> None:
-    """After a crash between the decision and the next push, the decision still counts."""
-    decided = structs.replace(recorded(State.FINAL, status="TimedOut"), decision="resend")
-
-    assert [taken(decided, same=same) for same in (True, False)] == ["sent", "sent"]
+    assert taken(before, same=True) == ("sent" if refused and not hopeless else "joined")
 
 
 # In a journal
 
 
-async def rows(journal: Path) -> list[Intent]:
-    kept = await SqliteJournal.open(journal)
-    try:
-        return await kept.rows()
-    finally:
-        await kept.close()
+async def rows(journal: Path) -> list[Row]:
+    async with Store(journal) as store:
+        return await store.recorded()
 
 
 def ending(status: str) -> Model:
@@ -114,7 +105,7 @@ async def test_a_corrected_record_goes_under_the_reference_of_the_wrong_one(
     assert model.counts["push.create"] == 2
     wrong, right = await rows(journal)
     assert (wrong.state, right.state) == (
-        State.FINAL if how == "failed" else State.REJECTED,
+        State.FINAL if how == "failed" else State.REFUSED,
         State.FINAL,
     )
     assert right.parent == wrong.id
@@ -125,7 +116,7 @@ async def test_a_corrected_record_goes_under_the_reference_of_the_wrong_one(
 async def test_a_push_that_timed_out_is_pushed_again_by_decision(
     journal: Path, record: dict[str, int]
 ) -> None:
-    """It may still take effect, so that is for you to say; the old row becomes the parent."""
+    """It may still take effect, so that is for you to say; the old row stays on record."""
     statuses = iter(["TimedOut", "Success"])
     model = Model(status=lambda _: next(statuses))
     async with coordinator(model, journal=journal) as pushes:
@@ -140,7 +131,8 @@ async def test_a_push_that_timed_out_is_pushed_again_by_decision(
         assert again.request == evolve(WRONG, record=record)
 
     old, new = await rows(journal)
-    assert (old.state, old.status, new.parent) == (State.FINAL, "TimedOut", old.id)
+    assert (old.state, old.status, old.decision) == (State.FINAL, "TimedOut", "resend")
+    assert new.reference == old.reference
 
 
 @pytest.mark.virtual_time
@@ -190,7 +182,7 @@ async def test_a_decision_outlives_a_record_that_was_wrong_again(journal: Path) 
     async with coordinator(model, journal=journal) as pushes:
         assert (await (await pushes.submit(RIGHT))).status is OutcomeStatus.SUCCESS
     old, new = await rows(journal)
-    assert new.parent == old.id
+    assert (old.decision, new.reference) == ("resend", old.reference)
 
 
 @pytest.mark.virtual_time

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Any
@@ -164,3 +166,17 @@ def test_a_quota_that_cannot_be_read_is_none(headers: dict[str, str]) -> None:
 def test_no_headers_no_quota() -> None:
     """Most answers say nothing of limits."""
     assert read_quota({}, NOW) is None
+
+
+def test_pauses_come_from_backoff() -> None:
+    """Its wait generators make them grow, its jitter spreads them: without it nothing is sent."""
+    program = (
+        "import sys; sys.modules['backoff'] = None\n"
+        "from integration_sdk._http.retry import RetryPolicy"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+
+    assert "import of backoff halted" in ran.stderr
+    assert [pause(n, first=1, cap=5, jitter=lambda most: most) for n in range(4)] == [1, 2, 4, 5]

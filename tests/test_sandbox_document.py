@@ -124,6 +124,7 @@ GET    {company}/connections/unknown/dataTypes/invoices/options/POST     404
 GET    {at}/dataTypes/widgets/options/POST                               404
 GET    {at}/data/bankAccounts/unknown                                    404
 GET    {at}/data/bankAccounts/unknown/bankTransactions                   404
+GET    {company}/data/bankAccounts                                       404
 DELETE /companies                                                        405
 PATCH  {at}/push/invoices                                                405
 POST   {company}/data/invoices                                           405

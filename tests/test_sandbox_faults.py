@@ -121,6 +121,7 @@ async def test_a_fault_applies_when_it_should(row: str) -> None:
         (rule,) = http.sandbox.faults
 
         assert answered == [int(status) for status in found.split()]
+        assert answered == [request.status for request in http.sandbox.requests]
         assert (rule.hits, len(http.sandbox.pushes)) == (int(hits), int(recorded))
 
 

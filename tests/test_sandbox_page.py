@@ -253,8 +253,11 @@ async def test_a_list_with_a_wrong_fault_changes_nothing() -> None:
             assert broken.status == 400
             assert broken.errors[0]["message"].startswith("faults are a JSON list such as [{")
 
-        assert reply.status == 400
+        misspelt = await http.post("/_page/faults", [{"fault": "latency", "secs": 0}])
+
+        assert (reply.status, misspelt.status) == (400, 400)
         assert reply.errors[0]["message"].startswith("fault 2: there is no fault 1: give one of")
+        assert misspelt.errors[0]["message"].startswith("fault 1: secs is no argument of latency")
         assert list(http.sandbox.faults) == [kept]
 
 

@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from integration_sdk._http.requests import Request
-from integration_sdk._push.searches import Searches
 from integration_sdk.errors import AnswerLost
 from integration_sdk.models import OutcomeStatus
 from tests.push_model import Model, request
@@ -72,28 +71,41 @@ async def test_a_push_that_turns_up_hours_later_is_found() -> None:
         assert (push.key, push.operation.status) == (late.key, "Success")
 
 
-def test_a_new_doubt_is_searched_for_as_often_as_the_first() -> None:
+@pytest.mark.virtual_time
+async def test_a_new_doubt_is_searched_for_as_often_as_the_first() -> None:
     """The pushes of a company are searched for together, at the pace of the youngest."""
-    searches = Searches()
-    searches.begin("acme", 0.0)
-    assert searches.after_listing("acme", 1000.0)
-    assert not searches.after_listing("acme", 1090.0)
-    assert searches.after_listing("acme", 1200.0)
+    model = Model()
+    losing(model)
+    polls = poller(model)
 
-    searches.begin("acme", 1201.0)
+    async def listed_after(seconds: float) -> int:
+        """Let polls list the company after so long; return the searches that this begins."""
+        await asyncio.sleep(seconds)
+        before = model.counts["pushes.list"]
+        polls.listed("company-0")
+        await asyncio.sleep(1)
+        return model.counts["pushes.list"] - before
 
-    assert searches.after_listing("acme", 1202.0)
-    assert not searches.after_listing("acme", 1231.0)
-    assert searches.after_listing("acme", 1232.0)
+    async with coordinator(model, polls=polls) as pushes:
+        await (await pushes.submit(request(0)))
+        assert [await listed_after(seconds) for seconds in (1000, 90, 110)] == [1, 0, 1]
+        await (await pushes.submit(request(1)))
+        assert [await listed_after(seconds) for seconds in (0, 28, 2)] == [1, 0, 1]
 
 
-def test_notifications_in_a_row_begin_one_search() -> None:
+@pytest.mark.virtual_time
+async def test_notifications_in_a_row_begin_one_search() -> None:
     """The one that waits for its time serves all that come until then."""
-    searches = Searches()
-    searches.begin("acme", 0.0)
+    model = Model()
+    losing(model)
+    async with coordinator(model) as pushes:
+        await (await pushes.submit(request()))
+        await asyncio.sleep(100)
+        before, searches = model.counts["pushes.list"], []
+        for _ in range(30):
+            pushes.notify("another process's")
+            await asyncio.sleep(1)
+            searches.append(model.counts["pushes.list"] - before)
 
-    assert searches.after_notification("acme", 100.0) == 0.0
-    assert searches.after_notification("acme", 101.0) == pytest.approx(9.1)
-    assert searches.after_notification("acme", 102.0) is None
-    assert not searches.after_listing("acme", 102.0)
-    assert searches.after_notification("acme", 111.0) == pytest.approx(10.2)
+    assert searches[:10] == [1] * 10
+    assert 3 <= searches[-1] <= 4

@@ -493,3 +493,22 @@ async def test_the_deadline_stands_over_waits_too() -> None:
     assert (await first).status == 200
     assert service.sent() == 1
     await session.aclose()
+
+
+async def test_a_session_that_nobody_closed_goes_with_its_last_reference() -> None:
+    """The timer of its timeout, an hour perhaps, keeps neither it nor its connections."""
+    closed = list[bool]()
+
+    class Watched(VirtualService):
+        async def close(self) -> None:
+            closed.append(True)
+
+    session = virtual_session(Watched(latency=0))
+    await session.send(read(), CallOptions(timeout=3600))
+
+    del session
+    gc.collect()
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+    assert closed

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,6 @@ from integration_sdk.sandbox import Sandbox
 from tests.cli_support import invoice, posts, pushed, run, to, written
 from tests.postgres import Server
 from tests.sandbox_support import DELIVERY
-
-OLD_FILE = Path(__file__).with_name("journal_schema_1.sql").read_text()
 
 
 @pytest.fixture
@@ -179,37 +176,24 @@ async def test_of_two_services_that_meet_at_a_new_store_one_has_it(
     assert sorted((posts(ours), posts(theirs))) == [0, 1]
 
 
-async def test_a_journal_of_an_older_version_belongs_to_whom_it_serves_first(
-    ours: Sandbox, theirs: Sandbox, tmp_path: Path
-) -> None:
-    """It has recorded no owner."""
-    path = tmp_path / "pushes.db"
-    with closing(sqlite3.connect(path)) as db:
-        db.executescript(OLD_FILE)
+async def test_each_scope_belongs_to_a_service(ours: Sandbox, theirs: Sandbox, where: str) -> None:
+    """So that one file or database serves several; what is in one is not in the others."""
     async with (
         Client(ours.api_key, ours.base_url) as first,
         Client(theirs.api_key, theirs.base_url) as other,
+        Store(where, "books") as books,
+        Store(where, scope="tills") as tills,
     ):
-        async with first.coordinator(journal=path, leave="detach"):
-            pass
-        with pytest.raises(ConfigurationError, match="holds the pushes of"):
-            await push(other, path, to_first(theirs))
-
-
-async def test_a_store_is_asked_for_its_scope(ours: Sandbox, where: str) -> None:
-    """A store has one so far; another name is refused before anything is sent."""
-    async with (
-        Client(ours.api_key, ours.base_url) as client,
-        Store(where, "books") as store,
-    ):
-        first = await push(client, store, to_first(ours))
-        await store.aclose()
-        with pytest.raises(ConfigurationError, match=r"no store of scope 'default'.*'books'"):
-            await push(client, where, to_first(ours))
-        assert (await push(client, store, to_first(ours))).key == first.key
+        before = await push(first, books, to_first(ours))
+        await books.aclose()
+        assert (await push(other, tills, to_first(theirs))).status is OutcomeStatus.SUCCESS
+        with pytest.raises(ConfigurationError, match=r"scope 'tills' of .* holds the pushes of"):
+            await push(first, tills, to_first(ours))
+        await tills.aclose()
+        assert (await push(first, books, to_first(ours))).key == before.key
 
     assert repr(Store("state.db", scope="books")) == "Store('state.db', scope='books')"
-    assert posts(ours) == 1
+    assert posts(ours) == posts(theirs) == 1
 
 
 @pytest.mark.parametrize("scope", ["", " ", "two\nlines", None, 5])

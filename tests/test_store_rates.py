@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import pytest
@@ -148,6 +148,46 @@ async def test_a_trip_reserves_a_handful() -> None:
     for _ in range(5):
         await times_of(limited(keeper), 1)
     assert keeper.trips == [1] * 5
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("processes", [1, 3])
+async def test_long_trips_reserve_more(processes: int) -> None:
+    """So that the limit is reached, and not passed, however far away the store is."""
+    rates = MemoryRates()
+    limits = [limited(Counted(rates, takes=0.4)) for _ in range(processes)]
+
+    times = sorted(chain(*await asyncio.gather(*(times_of(one, 300) for one in limits))))
+
+    assert all(later - sooner >= 0.0099 for sooner, later in pairwise(times)) or processes > 1
+    assert times[-1] - times[0] <= 1.15 * 3.0 * processes
+    assert times[-1] - times[0] >= 0.99 * 3.0 * processes - 0.5
+
+
+@pytest.mark.virtual_time
+async def test_a_pause_is_no_longer_than_a_minute() -> None:
+    """Then each process asks the service itself, and reports what it says."""
+    store, loop = Store(), asyncio.get_running_loop()
+    one, other = store.rate(per_second=100), store.rate(per_second=100)
+    one.paused(86400.0)
+    await asyncio.sleep(0)
+    begin = loop.time()
+
+    await asyncio.gather(one.acquire(), other.acquire())
+
+    assert 59 <= loop.time() - begin <= 61
+
+
+@pytest.mark.virtual_time
+async def test_a_long_wait_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever wonders why nothing happens finds the limit's name."""
+    store = Store()
+    store.rate(per_second=100, name="books").paused(30.0)
+    await asyncio.sleep(0)
+
+    await store.rate(per_second=100, name="books").acquire()
+
+    assert "calls wait 30 s for the shared rate 'books'" in caplog.text
 
 
 async def test_a_slot_that_was_not_used_in_time_is_void() -> None:

@@ -115,9 +115,9 @@ def test_the_documented_example_works(tmp_path: Path, mode: str) -> None:
 
 
 def test_the_readme_s_example_works(tmp_path: Path) -> None:
-    """Copied from README into a project of its own, the test passes as it stands."""
-    readme = (Path(__file__).parents[1] / "README.md").read_text()
-    blocks = re.findall(r"^```python\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
+    """Copied from the guide into a project of its own, the test passes as it stands."""
+    guide = (Path(__file__).parents[1] / "integration_sdk/docs/guides/testing.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", guide, re.DOTALL | re.MULTILINE)
     (example,) = (block for block in blocks if "integration_sandbox" in block)
     (tmp_path / "test_example.py").write_text(example)
 

@@ -1,4 +1,4 @@
-"""README's web service, and one for ASGI, in use: readers who leave, pushes that last, a shutdown.
+"""The guide's web service, and one for ASGI: readers who leave, pushes that last, a shutdown.
 
 The second is written as Starlette does it, and called as uvicorn does.
 """
@@ -22,7 +22,7 @@ from integration_sdk.sandbox import Sandbox
 from integration_sdk.webhooks import AsgiApp, Message, Receive, Receiver, Send
 from tests.sandbox_support import DELIVERY
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+GUIDE = (Path(__file__).parents[1] / "integration_sdk/docs/guides/web-service.md").read_text()
 PAGES = 20
 BOUNDED = pytest.mark.integration_sandbox(
     companies=1, invoices=PAGES * 1000, push_seconds=(7200, 10_800)
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.virtual_time
 
 @frozen
 class Shop:
-    """The service of the README, and a caller of it.
+    """The service of the guide, and a caller of it.
 
     Attributes:
         runner: Runs it; ``cleanup()`` is its SIGTERM.
@@ -52,9 +52,9 @@ async def shop(
 ) -> AsyncIterator[Shop]:
     monkeypatch.setenv("INTEGRATION_SDK_API_KEY", integration_sandbox.api_key)
     monkeypatch.setenv("INTEGRATION_SDK_BASE_URL", integration_sandbox.base_url)
-    code = next(block for block in README.split("```python\n") if "web.run_app" in block)
+    code = next(block for block in GUIDE.split("```python\n") if "web.run_app(app)" in block)
     written: dict[str, Any] = {}
-    exec(code.split("```")[0], written)  # noqa: S102 (our own README)
+    exec(code.split("```")[0], written)  # noqa: S102 (our own page)
     runner = web.AppRunner(written["app"], shutdown_timeout=1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -156,9 +156,22 @@ def pushes_async(push: Callable[[Job], Awaitable[Known]]) -> None:
     _tell(job, run)
 
 
-def take_job() -> Job:
+def pulls_async(prepare: Callable[[Job], Awaitable[Callable[[], Awaitable[int]]]]) -> None:
+    """Measure what *prepare* returns: it uses all cores, and returns how many rows it wrote."""
+    job = take_job(one_core=False)
+    loop = asyncio.new_event_loop()
+    work = loop.run_until_complete(prepare(job))
+
+    async def run() -> int:
+        return await work()
+
+    _tell(job, lambda: (loop.run_until_complete(run()), {}, []))
+    loop.close()
+
+
+def take_job(*, one_core: bool = True) -> Job:
     """Return the job on the command line, and stay on the first core."""
-    if hasattr(os, "sched_setaffinity"):
+    if one_core and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     told = json.loads(sys.argv[1])
     return Job(**{**told, "lanes": tuple(tuple(lane) for lane in told.get("lanes", ()))})

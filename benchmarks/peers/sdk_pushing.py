@@ -6,7 +6,7 @@ import time
 
 import aiohttp
 
-from benchmarks.peers._frame import IN_FLIGHT, Job, Known, pushes_async
+from benchmarks.peers._frame import Job, Known, pushes_async
 from integration_sdk import Client, Coordinator, Dialect, PushRequest
 
 LOADED = (aiohttp, Coordinator)
@@ -21,7 +21,7 @@ async def push(job: Job) -> Known:
     )
     async with (
         Client(job.api_key, job.base_url, dialect=Dialect.published()) as client,
-        client.coordinator(max_open=job.pushes, max_in_flight=IN_FLIGHT) as coordinator,
+        client.coordinator(max_open=job.pushes) as coordinator,
     ):
         async for outcome in coordinator.run(requests):
             if outcome.operation is not None and outcome.operation.is_final:

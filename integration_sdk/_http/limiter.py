@@ -228,7 +228,7 @@ class Limiter:
         if self.gate.closed_by is not None:
             self._served_while_closed(call, now)
         self.pacer.answered(now)
-        if limits.gate.answered(call.sent_at):
+        if limits.gate.closed_by is not None and limits.gate.answered(call.sent_at):
             self._closed.pop(limits, None)
             self._accused = None if limits is self._accused else self._accused
         self._leave(limits)

@@ -165,7 +165,7 @@ class AimdLimit:
 
     def answered(self, in_flight: int) -> None:
         """Note an answer to one of *in_flight* requests; only a window in full use grows."""
-        if in_flight < self.places - 1 or self.size >= self.limit:
+        if in_flight < int(self.size) - 1 or self.size >= self.limit:
             return
         self.size = min(self.limit, self.size + 1 / (self.patience * self.size))
         if self.size >= self._ceiling + 1:

@@ -140,7 +140,8 @@ class RetryBudget:
 
     def earn(self) -> None:
         """Return tokens after a success."""
-        self._put_back(SUCCESS)
+        if self.tokens < FULL_BUDGET:
+            self._put_back(SUCCESS)
 
     def refund(self) -> None:
         """Return the tokens of a repetition that was not made."""

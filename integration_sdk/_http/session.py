@@ -22,8 +22,9 @@ import math
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Self, TypeVar, assert_never
+from typing import TYPE_CHECKING, Any, Self, TypeVar, assert_never
 from uuid import uuid4
+from weakref import WeakMethod
 
 import backoff
 from attrs import define, field
@@ -117,20 +118,11 @@ class Session:
     """Sends requests to one service. Any number of tasks may use it at the same time.
 
     Args:
-        base_url: The service's URL; ``https://`` unless it runs on this machine.
-        api_key: The key, or a callable, async or not, that returns it: called before the first
-            call, and again when the service answers 401.
-        rate: Maximum number of requests per second, or a limit shared with others; None slows
-            down only when the service asks.
-        per_company: Maximum number of concurrent requests for one company.
-        connections: Maximum number of concurrent requests, and of connections for reads and
-            for writes each.
         refuses_with_503: `Dialect.refuses_with_503`.
-        proxy, ssl, session: See `Client`, and `AiohttpTransport`.
-        middlewares, trace_configs: Passed to aiohttp.
-        on_call: Called with a `CallInfo` after every call.
         jitter: Draws a number between 0 and its argument.
-        transport: Used instead of one made from the settings above.
+        transport: Used instead of one made from the settings.
+
+    The other arguments are those of `Client`.
 
     Attributes:
         quota: The account's rate limits, as the service last reported them; None until it does.
@@ -404,7 +396,7 @@ class Session:
         self.quota = result.quota or self.quota
         if result.ok:
             self._budget.earn()
-        if statuses.scope_of(result.status) is not Scope.LOAD:
+        if result.ok or statuses.scope_of(result.status) is not Scope.LOAD:
             state.answered(call)
             return
         self._call_log.refused(result.status)
@@ -499,6 +491,11 @@ def _said(call: Call, last: Reply, pause: float) -> str:
     return f"{when}: it {str(last.error).removeprefix(f'{call.request} ')}"
 
 
+def _call_if_alive(method: WeakMethod[Any], timeout: float) -> None:
+    if (alive := method()) is not None:
+        alive(timeout)
+
+
 async def _stay_open(transport: Transport) -> AsyncGenerator[None]:
     """Close *transport* with the loop: asyncio closes open generators before it closes a loop."""
     try:
@@ -568,14 +565,19 @@ class OpenSession:
         running = self._by_timeout.get(timeout)
         if running is None:
             running = self._by_timeout[timeout] = {}
-            self._timers[timeout] = self.loop.call_at(call.deadline, self._stop_due, timeout)
+            self._set_timer(call.deadline, timeout)
         running[call] = None
+
+    def _set_timer(self, at: float, timeout: float) -> None:
+        # It outlives the calls, and must not keep a client that nobody has closed.
+        weakly = WeakMethod(self._stop_due)
+        self._timers[timeout] = self.loop.call_at(at, _call_if_alive, weakly, timeout)
 
     def _stop_due(self, timeout: float) -> None:
         now, running = self._timers.pop(timeout).when(), self._by_timeout[timeout]
         for call in list(running):
             if call.deadline > now:
-                self._timers[timeout] = self.loop.call_at(call.deadline, self._stop_due, timeout)
+                self._set_timer(call.deadline, timeout)
                 return
             del running[call]
             call.stop()

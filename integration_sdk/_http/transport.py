@@ -186,13 +186,12 @@ class AiohttpTransport:
     Args:
         base_url: The service's URL, checked, without a trailing slash.
         api_key: The API key.
-        connections: Maximum number of connections, for reads and for writes each.
-        proxy: The proxy's URL; see `check_proxy`.
-        ssl: aiohttp's ``ssl`` argument: how certificates are checked.
         lender: The user's own session. Its connector, headers and trace configs are used, but
             not its cookies or credentials. It is never closed here.
         middlewares: Run inside our own middleware.
         trace_configs: Used in addition to those of *lender*.
+
+    The other arguments are those of `Client`.
     """
 
     base_url: str

@@ -59,7 +59,12 @@ class Envelope(msgspec.Struct, gc=False):
     links: LinkNames | None = msgspec.field(name="_links", default=None)
 
 
+class Documented(Envelope, gc=False, forbid_unknown_fields=True):
+    """An envelope with no field that the document does not name."""
+
+
 _read_page: Final = msgspec.json.Decoder(Envelope).decode
+_read_documented: Final = msgspec.json.Decoder(Documented).decode
 _read_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 _ENVELOPE_NAMES: Final = {one.encode_name for one in msgspec.structs.fields(Envelope)}
 
@@ -153,7 +158,7 @@ class ItemReader:
         return cls(msgspec.json.Decoder(shape.type, float_hook=numbers).decode, shape.build, True)
 
     def open(self, body: bytes, *, extra: bool = False) -> RawPage:
-        """Return the page *body*; reading *extra* fields decodes it a second time.
+        """Return the page *body*, with its *extra* fields if wanted.
 
         Raises:
             MalformedResponse: It is not a page envelope.
@@ -161,7 +166,7 @@ class ItemReader:
         if self.has_model and _NO_END in body:
             body = body.replace(_NO_END, _NO_END[:-1])
         try:
-            envelope = _split(body)
+            envelope, others = _split_with_extra(body) if extra else (_split(body), {})
             doubtful = _doubtful(envelope.total_results)
             return RawPage(
                 number=_whole_number("pageNumber", envelope.page_number),
@@ -170,7 +175,7 @@ class ItemReader:
                 doubtful_total=envelope.total_results if doubtful else None,
                 links=_links(envelope.links or LinkNames()),
                 raws=envelope.results,
-                extra=_extra(body) if extra else {},
+                extra=others,
             )
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise MalformedResponse(
@@ -244,6 +249,14 @@ def _split(body: bytes) -> Envelope:
         end = begin + len(bytes(raw))
         envelope.results[index] = Raw(body[begin:end])
     return envelope
+
+
+def _split_with_extra(body: bytes) -> tuple[Envelope, dict[str, Any]]:
+    """Split *body*; only if it has fields that the document does not name, read it once more."""
+    try:
+        return _read_documented(body), {}
+    except msgspec.DecodeError:  # such a field, or half a surrogate pair
+        return _split(body), _extra(body)
 
 
 def _whole_number(name: str, value: Number) -> int | None:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 from attrs import field, frozen
 
 from integration_sdk._answer_parts import Page
-from integration_sdk._checks import one_of, sendable, whole_number
+from integration_sdk._checks import needed, one_of, sendable, whole_number
 from integration_sdk._http.requests import DEFAULT_PAGE_SIZE, LARGEST_PAGE, MIB, Request
 from integration_sdk._http.responses import FetchPage
 from integration_sdk._list.changes import ChangesFilter, ChangeWalk, write_moment
@@ -243,6 +243,28 @@ class Pager(Generic[T_co]):
         """Iterate over lists of *size* items; the last one may be shorter."""
         whole_number("size", size, 1, 2**31 - 1)
         return _chunks(self._read(), size)
+
+    def arrow(self, rows: int = 50_000, schema: Any = None) -> AsyncGenerator[Any]:
+        """Iterate over `pyarrow.RecordBatch` objects of *rows* items; needs the extra ``[arrow]``.
+
+        Numbers are decimal(38, 18), exact; ISO dates are timestamps in UTC, cut to microseconds;
+        objects and lists stay nested; a field with an empty object anywhere is JSON text. Columns
+        are learned: a later batch may have more, never others. What does not fit a column is JSON
+        text in ``<field>__json`` beside it.
+
+        Args:
+            rows: Items in a batch; the last one may have fewer.
+            schema: A `pyarrow.Schema`: the batches have its columns and types, and no others.
+
+        Raises:
+            ConfigurationError: pyarrow is missing, or the items do not fit the schema.
+            InvalidItem: An item has a key twice, or half a surrogate pair.
+        """
+        needed("pyarrow", "arrow", "arrow()")
+        whole_number("rows", rows, 1, 2**31 - 1)
+        from integration_sdk._list.batches import batches  # noqa: PLC0415 - an extra
+
+        return batches(self.raw(), rows, schema)
 
     def __await__(self) -> Generator[Any, None, ListPage[T_co]]:
         """Return the first page."""

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 from attrs import define, field
 
-from integration_sdk._store.row import Intent
+from integration_sdk._store.row import Row
 
 _decode = msgspec.json.Decoder(float_hook=Decimal).decode
 Place = tuple[str | int, ...]
@@ -157,7 +157,7 @@ _NOTHING: Final = frozenset({AN_OBJECT, f"{A_LIST}0"})
 
 
 class Said(NamedTuple):
-    """How pushes compare with an intent, as two sets; pushes in neither contradict it.
+    """How pushes compare with a row, as two sets; pushes in neither contradict it.
 
     agreeing: Pushes that hold what we sent, at the natural key or everywhere.
     silent: Pushes that lack some of what we sent (platforms drop fields), without contradiction.
@@ -190,11 +190,11 @@ class Echoes:
     _by_key: dict[str, _Column] = field(init=False, factory=dict)
     _by_place: dict[Place, _Column] = field(init=False, factory=dict)
 
-    def compare(self, intent: Intent) -> Said:
+    def compare(self, row: Row) -> Said:
         """Compare the echoes with what we sent: by the natural key, else value by value."""
-        if intent.natural_key is not None:
-            return self._compare_key(intent.natural_key, str(intent.natural_value))
-        return self._compare_values(decode(intent.payload) if intent.payload else None)
+        if row.natural_key is not None:
+            return self._compare_key(row.natural_key, str(row.natural_value))
+        return self._compare_values(decode(row.payload) if row.payload else None)
 
     def _compare_key(self, path: str, value: str) -> Said:
         if path not in self._by_key:

@@ -230,19 +230,14 @@ def _shared(name: str | None) -> str | None:
 # What came of sending a push
 
 
-def read_reply(
-    call: Request, reply: Reply, *, began: float, unix_time: float, exact: bool = False
-) -> SendResult:
+def read_reply(call: Request, reply: Reply, *, unix_time: float, exact: bool = False) -> SendResult:
     """Return what *reply* to *call* says; *exact* reads fractions as Decimal."""
     if not isinstance(reply, Response):
         wait = seconds_until(reply.error, unix_time)
-        return SendResult(
-            reply.phase, at=began, cause=str(reply.error), retry_after=wait, error=reply.error
-        )
+        return SendResult(reply.phase, cause=str(reply.error), retry_after=wait, error=reply.error)
     operation = _acknowledged(reply, exact=exact)
     return SendResult(
         Phase.ANSWERED,
-        at=began,
         status=reply.status,
         body={"pushOperationKey": operation.key} if operation else _object(reply.body),
         retry_after=reply.retry_after,

@@ -1,8 +1,8 @@
 """The push coordinator: sends many records and polls for their outcomes together.
 
-A push is sent once (`sender`), then handed to the poller, which reports its final state to the
-`tracker`. An outcome is a value, not an exception, whatever the service decided. `Coordinator.run`
-(`bulk`) adds a few workers that pull from the caller's iterable as places become free.
+A push is put on record and sent once (`sending`), carried from state to state (`dispatcher`), and
+polled with all others (`poller`). An outcome is a value, not an exception, whatever the service
+decided. `Coordinator.run` (`run`) adds workers that pull from the caller's iterable.
 """
 
 from __future__ import annotations
@@ -12,66 +12,48 @@ import logging
 import math
 import os
 import random
-from collections.abc import AsyncIterable, Callable, Iterable
-from functools import partial
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
 from types import TracebackType
 from typing import Any, Final, Literal, Self, get_args
 
 from attrs import evolve
 
-from integration_sdk._checks import (
-    is_number,
-    one_of,
-    seconds,
-    true_or_false,
-    whole_number,
-)
+from integration_sdk._checks import is_number, one_of, seconds, true_or_false, whole_number
+from integration_sdk._http import requests
 from integration_sdk._http.retry import RetryPolicy
-from integration_sdk._push import clock, decisions, outcomes
-from integration_sdk._push.bulk import Bulk, PushRun, RaiseOn, checked
-from integration_sdk._push.driver import ProtocolDriver
-from integration_sdk._push.effects import Policy
-from integration_sdk._push.options import CoordinatorOptions, InDoubt, Leave
-from integration_sdk._push.places import Places, Refusals
+from integration_sdk._push import outcomes
+from integration_sdk._push.dispatcher import Dispatcher, log_failure
+from integration_sdk._push.evidence import in_lane
+from integration_sdk._push.handles import Handles
+from integration_sdk._push.outcomes import checked
 from integration_sdk._push.poller import Poller
-from integration_sdk._push.progress import PushProgress
-from integration_sdk._push.push import Push, PushEvent
-from integration_sdk._push.push_list import PushList, Service
-from integration_sdk._push.push_protocol import PushProtocol
-from integration_sdk._push.sender import CheckRecord, Sender
-from integration_sdk._push.tracker import PushTracker
+from integration_sdk._push.push import Push, PushEvent, PushProgress
+from integration_sdk._push.run import RaiseOn, Refusals, Run
+from integration_sdk._push.search import Search
+from integration_sdk._push.sending import CheckRecord, Policy, Sender
+from integration_sdk._push.table import Event, after
+from integration_sdk._push.wire import Service, Wire
+from integration_sdk._store.row import Evidence, KeyClaimed, Row, Stale, State
 from integration_sdk._store.store import Store, is_path, is_url
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import ClientClosed, ConfigurationError
-from integration_sdk.models import OutcomeStatus, PushRequest
+from integration_sdk.errors import ClientClosed, ConfigurationError, fresh_copy
+from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest, PushStatus
 
 logger = logging.getLogger("integration_sdk.pushes")
 
+Leave = Literal["drain", "detach", "cancel"]
+InDoubt = Literal["ask", "resend"]
 FIVE_TIMES: Final = RetryPolicy(attempts=5)
-OPTIONS: Final = CoordinatorOptions.__optional_keys__
-"""What `Client.coordinator` passes on."""
 
 
 class Coordinator:
     """Pushes many records and tells how each ended. Use it as ``async with``.
 
-    Args:
-        service: Carries requests; `Client.coordinator` supplies it.
-        poller: Polls for everybody; likewise.
-        dialect: The version of the service; likewise.
-        base_url: Where the service is, to which the journal belongs; likewise.
-        refusals: What the client's session knows of refusals; likewise.
-        check: Called before a push is sent; an `InvalidRecord` that it raises is the outcome.
-        retry: How pushes are repeated that provably had no effect.
-        chance: Returns a number from 0 to 1, for jitter.
-        journal and all others: See `CoordinatorOptions`.
+    Made by `Client.coordinator`, which says what the options mean.
 
     Attributes:
         detached: Keys of pushes that are no longer followed; they go on at the service.
         recovered: Pushes that an earlier run left in the journal and this one goes on with.
-
-    Raises:
-        ConfigurationError: An option cannot work.
     """
 
     def __init__(
@@ -80,12 +62,10 @@ class Coordinator:
         poller: Poller,
         dialect: Dialect,
         *,
+        base_url: str = "",
         journal: str | os.PathLike[str] | Store | None = None,
-        store_payloads: bool = True,
         exclusive: bool = False,
         max_open: int = 2000,
-        max_in_flight: int = 64,
-        base_url: str | None = None,
         refusals: Refusals | None = None,
         check: CheckRecord | None = None,
         leave: Leave = "drain",
@@ -99,26 +79,23 @@ class Coordinator:
     ) -> None:
         one_of("leave", leave, get_args(Leave))
         one_of("in_doubt", in_doubt, get_args(InDoubt))
-        true_or_false("store_payloads", store_payloads)
         true_or_false("exclusive", exclusive)
         true_or_false("fetch_data", fetch_data)
         whole_number("max_open", max_open, 1, 10**9)
-        whole_number("max_in_flight", max_in_flight, 1, 10**6)
         if not (is_number(patience) and 0 <= patience < math.inf):
             raise ConfigurationError(f"patience must be 0 seconds or more, not {patience!r}")
         seconds("max_pause", max_pause)
         if not (on_event is None or callable(on_event)):
             raise ConfigurationError(f"on_event must be callable, or None, not {on_event!r}")
-        self._service, self._poller, self._dialect = service, poller, dialect
         if not (isinstance(journal, Store | None) or is_path(journal) or is_url(journal)):
             raise ConfigurationError(
                 "journal must be the path of a file, the postgresql:// URL of a database, a Store, "
                 f"or None, not {journal!r}"
             )
+        self._service, self._poller, self._dialect = service, poller, dialect
+        self._base_url = base_url
         self._store = journal if isinstance(journal, Store) else Store(journal)
         self._store_is_ours = self._store is not journal
-        self._store_payloads = store_payloads
-        self._owner = None if base_url is None else (base_url, dialect.name)
         self._policy = Policy(
             exclusive=exclusive,
             refuses_with_503=dialect.refuses_with_503,
@@ -126,49 +103,46 @@ class Coordinator:
             replays=dialect.idempotency_header is not None,
             retry=retry,
             longest_pause=math.inf if max_pause is None else max_pause,
-            search_patience=patience,
+            patience=patience,
+            resends=in_doubt == "resend",
         )
-        self._chance = chance
+        self._chance, self._refusals = chance, refusals
         self._check, self._fetch_data, self._on_event = check, fetch_data, on_event
-        self._leave, self._in_doubt = leave, in_doubt
+        self._leave: Leave = leave
         self._max_open, self._places = max_open, asyncio.Semaphore(max_open)
-        self._sending = Places(max_in_flight, refusals)
-        self._sender: Sender | None = None
+        self._dispatcher: Dispatcher | None = None
         self.detached: tuple[str, ...] = ()
         self.recovered: tuple[Push, ...] = ()
 
     # The block
 
     async def __aenter__(self) -> Self:
-        if self._sender is not None and not self._sender.tracker.over:
+        if self._dispatcher is not None and not self._dispatcher.over:
             raise ConfigurationError("this coordinator's block is open already: submit to it")
         try:
-            journal = await self._store.lend(self._owner, store_payloads=self._store_payloads)
+            store = await self._store.lend(base_url=self._base_url, dialect=self._dialect.name)
         except BaseException:
             if self._store_is_ours:
                 await self._store.aclose()
             raise
-        pushes, exact = PushList(self._service.send, self._dialect), self._poller.exact
-        driver = ProtocolDriver(self._service, pushes, journal, exact=exact)
-        protocol = PushProtocol(driver, self._policy, self._chance)
-        tracker = PushTracker(
+        d = Dispatcher(
+            store,
+            Wire(self._service, self._dialect),
             self._poller,
-            self._dialect,
-            protocol,
+            Handles(self._on_event),
             fetch_data=self._fetch_data,
-            on_event=self._on_event,
+            exact=self._poller.exact,
         )
-        sender = Sender(tracker, protocol, self._sending, self._check)
-        if self._in_doubt == "resend":
-            tracker.resend = partial(decisions.resend_missing, sender)
+        d.sender = Sender(d, self._policy, self._check, self._chance)
+        d.search = Search(d, self._policy)
         try:
-            self.recovered = tuple(await sender.recover())
+            self.recovered = tuple(await d.recover())
         except BaseException:
-            await self._return_store()
+            await d.aclose()
+            await self._return_store(d)
             raise
-        self._sender = sender
-        self._sending.open()
-        self._poller.listeners.add(tracker.listed)
+        self._dispatcher = d
+        self._poller.listeners.add(d.listed)
         return self
 
     async def __aexit__(
@@ -177,58 +151,54 @@ class Coordinator:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        sender = self._require_sender()
-        tracker = sender.tracker
+        d = self._opened
         leave = self._leave if kind is None else "detach"
-        tracker.end_runs(ClientClosed("the block was left; the rest of the input is untouched"))
+        d.end_runs(ClientClosed("the block was left; the rest of the input is untouched"))
         try:
             if leave == "drain":
-                await tracker.idle.wait()
+                await d.handles.idle.wait()
         finally:
-            self._sending.close()
-            self._poller.listeners.discard(tracker.listed)
-            await self._close(sender, leave, abandon=kind is not None)
+            self._poller.listeners.discard(d.listed)
+            await self._close(d, leave, abandon=kind is not None)
 
-    async def _close(self, sender: Sender, leave: Leave, *, abandon: bool) -> None:
-        tracker, protocol = sender.tracker, sender.protocol
-        tracker.stopped = tracker.stopped or ClientClosed("this coordinator's block has been left")
-        tracker.end_runs(tracker.stopped)  # runs that have begun since
-        protocol.driver.closing.set()
+    async def _close(self, d: Dispatcher, leave: Leave, *, abandon: bool) -> None:
+        d.stopped = d.stopped or ClientClosed("this coordinator's block has been left")
+        d.end_runs(d.stopped)  # runs that have begun since
         if abandon:
-            protocol.driver.cancel_unsent()
+            d.closing.set()
+            for task in d.sender.in_line:
+                task.cancel()
         try:
-            while working := {*tracker.tasks, *protocol.tasks}:
-                await asyncio.wait(working)
+            await d.aclose()
         finally:  # even if cancelled: give everything an outcome and close the journal
             if leave != "cancel":
-                self.detached += tuple(tracker.open)
+                self.detached += tuple(d.keys)
             if abandon and self.detached:
-                where = "the journal: open it again" if protocol.durable else "`detached`"
+                where = "the journal: open it again" if d.store.durable else "`detached`"
                 logger.warning(
                     "an exception has ended the block; pushes that go on at the service without "
                     "it: %d; their keys are in %s",
                     len(self.detached),
                     where,
                 )
-            tracker.let_go()
-            try:
-                await protocol.close()
-            finally:
-                await self._return_store()
+            d.let_go_of_all()
+            for task in d.tasks:  # as safe as a crash
+                task.cancel()
+            await self._return_store(d)
 
-    async def _return_store(self) -> None:
-        await self._store.take_back()
-        if self._store_is_ours:
-            await self._store.aclose()
+    async def _return_store(self, d: Dispatcher) -> None:
+        try:
+            await d.store.release()
+        finally:
+            await self._store.take_back()
+            if self._store_is_ours:
+                await self._store.aclose()
 
     @property
-    def _tracker(self) -> PushTracker:
-        return self._require_sender().tracker
-
-    def _require_sender(self) -> Sender:
-        if self._sender is None:
+    def _opened(self) -> Dispatcher:
+        if self._dispatcher is None:
             raise ConfigurationError("open the coordinator first: async with ... as pushes")
-        return self._sender
+        return self._dispatcher
 
     # Pushing
 
@@ -265,20 +235,30 @@ class Coordinator:
             ClientClosed: The block has been left, or the client is closed.
         """
         seconds("wait", wait)
-        sender = self._require_sender()
-        tracker = sender.tracker
+        d = self._opened
         push = Push(checked(request), wait=wait, on_outcome=self._free)
         await self._places.acquire()
-        if tracker.stopped:
+        if d.stopped:
             self._places.release()
-            raise tracker.stopped
-        await tracker.tasks.see_through(sender.push(push))
+            raise fresh_copy(d.stopped)
+        d.handles.enter(push)
+        work = d.start(d.sender.push(push))
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError:  # it goes on
+            work.add_done_callback(log_failure)
+            raise
+        broken = None if work.cancelled() or work.exception() else work.result()
+        if broken is not None:
+            raise broken
+        while not d.sender.is_answered(push):  # another process sends it, or another task
+            await push._next_change()
         outcome = push.outcome
         if outcome and outcome.status is OutcomeStatus.INVALID:
             outcome.raise_for_status()
         error = outcome.error if outcome and not push.key else None
-        if error and (outcomes.ends_all(error) or error is tracker.stopped):
-            raise error
+        if error and (outcomes.ends_all(error) or error is d.stopped):
+            raise fresh_copy(error)
         return push
 
     def _free(self, _: Push) -> None:
@@ -292,15 +272,15 @@ class Coordinator:
         raise_on: RaiseOn = "none",
         wait: float | None = None,
         total: int | None = None,
-    ) -> PushRun:
+    ) -> AsyncGenerator[PushOutcome, None]:
         """Push many records and yield the outcome of each, as they come.
 
         Takes from *requests* no faster than it can send. A record that cannot be right gets
         the outcome INVALID, and the run goes on.
 
         Leaving the loop early stops taking. What was taken by then is still sent, and the end
-        of the block treats it like any other push; to see those outcomes as well, keep the
-        return value and loop over it again.
+        of the block treats it like any other push. If you keep the return value, looping over
+        it again goes on where you left; until then it takes no more than ``max_open`` ahead.
 
         Args:
             requests: Any iterable, sync or async.
@@ -328,16 +308,19 @@ class Coordinator:
         seconds("wait", wait)
         if total is not None:
             whole_number("total", total, 0, 10**12)
-        bulk = Bulk(
-            self._require_sender(),
+        d = self._opened
+        run = Run(
+            d,
+            d.sender,
             self._places,
+            self._refusals,
             max_open=self._max_open,
             wait=wait,
             ordered=ordered,
             raise_on=raise_on,
             total=total,
         )
-        return PushRun(bulk, requests)
+        return run.outcomes(requests)
 
     # Watching
 
@@ -356,26 +339,36 @@ class Coordinator:
         """
         if not isinstance(reference, str):
             raise ConfigurationError(f"reference must be a str, not {reference!r}")
-        return await self._require_sender().find(reference)
+        d = self._opened
+        if not d.store.durable:
+            raise ConfigurationError("find() looks into a journal: open one with journal=")
+        if d.over:
+            raise ClientClosed("this coordinator's block has been left")
+        found = await d.store.rows(reference=reference)
+        if not found:
+            return None
+        # A superseded row comes before the one that superseded it, or is the last by decision.
+        row = d.rows.get(found[-1].id, found[-1])
+        for held in d.handles.of(row.id):
+            return held
+        push = Push(outcomes.from_row(row, exact=d.exact), intent=row.id)
+        push._settle(outcomes.standing(push.request, row, d.wire.dialect))
+        return push
 
     def notify(self, key: str) -> None:
         """Poll push *key* now; the same as `Client.notify`."""
-        self._require_sender()
-        self._poller.notify(key)
+        self._opened.poller.notify(key)
 
     @property
     def progress(self) -> PushProgress:
         """How far the pushes have got; cheap enough to be read often."""
-        tracker = self._tracker
-        now, sending, still_open = clock.now(), len(tracker.sending), len(tracker.open)
-        return tracker.tally.progress(now, sending=sending, still_open=still_open)
+        d = self._opened
+        return d.handles.tally.progress(d.now(), sending=d.crowd.total(), still_open=len(d.keys))
 
     def detach(self) -> tuple[str, ...]:
         """Stop following all open pushes and return their keys; they go on at the service."""
-        tracker = self._tracker
-        keys = tuple(tracker.open)
+        keys = self._opened.give_up(ClientClosed("the push was detached while Pending; it goes on"))
         self.detached += keys
-        tracker.give_up(ClientClosed("the push was detached while Pending; it goes on"))
         return keys
 
     # Doubts
@@ -383,7 +376,8 @@ class Coordinator:
     @property
     def in_doubt(self) -> tuple[Push, ...]:
         """Pushes that are IN_DOUBT or still searched for; each has an ``intent``."""
-        return tuple(self._tracker.doubted.values())
+        d = self._opened
+        return tuple(push for row in d.doubts() for push in d.handles.of(row.id)[:1])
 
     async def decide(
         self,
@@ -425,13 +419,120 @@ class Coordinator:
             raise ConfigurationError('decide "resend" or "abandon", or give bind= a push key')
         if record is not None and decision != "resend":
             raise ConfigurationError('record= is for "resend"')
-        sender = self._require_sender()
+        d = self._opened
         if record is not None:
-            timed_out = await decisions.give_back(sender.tracker, sender.protocol, intent)
+            timed_out = await d.see_through(self._give_back(intent))
             return await self.submit(evolve(timed_out, record=record))
+        row = await self._in_doubt(intent)
         if bind is not None:
-            return await decisions.bind(sender.tracker, sender.protocol, intent, bind)
-        if decision == "abandon":
-            await decisions.abandon(sender.tracker, sender.protocol, intent)
-            return None
-        return await decisions.resend(sender, intent)
+            await self._check_key(row, bind)
+        return await d.see_through(self._decided(intent, decision, bind))
+
+    async def _decided(self, intent: str, decision: str | None, bind: str | None) -> Push | None:
+        d, row = self._opened, await self._in_doubt(intent)
+        push = self._again(row)
+        d.handles.enter(push)  # so that whoever leaves the block waits for it
+        try:
+            while True:
+                try:
+                    return await self._carry_out(row, decision, bind, push)
+                except Stale:  # a search has changed it, or somebody else has decided
+                    await d.restart(intent)
+                    row = await self._in_doubt(intent)
+        finally:
+            if push.intent is None:
+                d.handles.forget(push)
+
+    async def _carry_out(
+        self, row: Row, decision: str | None, bind: str | None, push: Push
+    ) -> Push | None:
+        if bind is not None:
+            return await self._bind(row, bind, push)
+        if decision == "resend":
+            return await self._resend(row, push)
+        await self._decide(after(row, Event.ABANDONED, decision="abandon"))
+        return None
+
+    async def _in_doubt(self, intent: str) -> Row:
+        """Return the row of *intent*, about which the caller may decide.
+
+        Raises:
+            ConfigurationError: It is not in doubt, or not any more.
+        """
+        d = self._opened
+        if d.closing.is_set():
+            raise ClientClosed("this coordinator's block has been left")
+        row = d.rows.get(intent)
+        if row is None and d.store.shared:  # another process carries it
+            found = await d.store.rows(ids=[intent])
+            row = found[0] if found else None
+        if row is None or row.state is not State.DOUBT:
+            state = "settled or unknown" if row is None else _NOT_YET.get(row.state, row.state)
+            raise ConfigurationError(
+                f"Intent {intent} is {state}: only what is in doubt can be decided."
+            )
+        return row
+
+    async def _decide(self, row: Row, push: Push | None = None) -> None:
+        """Record a decision; from then on *push* has what becomes of *row*."""
+        d = self._opened
+        made = d.store.decide(row)
+        if made is not None:
+            await d.committed(row.id, made)
+        if push is not None and push not in d.handles.of(row.id):
+            d.handles.join(push, row.id)
+        if d.company(row.company).is_ours:
+            d.arrive(row)
+        else:
+            d.hear(row)
+
+    async def _check_key(self, row: Row, key: str) -> None:
+        """Reject a mistyped key before the decision, which is final, is recorded."""
+        d = self._opened
+        requests.segment("bind", key)
+        found = await d.wire.read_singly(row.company, (key,))
+        if not found:
+            raise ConfigurationError(
+                f"push {key} cannot be read at the service; nothing is decided"
+            )
+        if not in_lane(found[0], row.lane, self._policy.path_names):
+            raise ConfigurationError(f"push {key} went to another connection or data type")
+
+    async def _bind(self, row: Row, key: str, push: Push) -> Push:
+        d = self._opened
+        if key in d.keys:
+            raise KeyClaimed(f"Push {key} belongs to intent {d.keys[key]} already.")
+        waiting = [one for one in d.handles.of(row.id) if one.outcome is None]
+        push = waiting[0] if waiting else push
+        bound = after(row, Event.FOUND, decision="bind", key=key, evidence=Evidence.CALLER)
+        await self._decide(bound, push)
+        return push
+
+    async def _resend(self, row: Row, push: Push) -> Push:
+        d = self._opened
+        if row.payload is None:
+            row = (await d.store.rows(ids=[row.id]))[0]
+        await d.sender.resend(row, [push])
+        return push
+
+    def _again(self, row: Row) -> Push:
+        """Return a new push for the request of *row*."""
+        held = self._opened.handles.of(row.id)
+        request = held[0].request if held else outcomes.from_row(row, exact=self._opened.exact)
+        return Push(request)
+
+    async def _give_back(self, intent: str) -> PushRequest:
+        """Free the reference of a push that timed out, and return its request."""
+        d = self._opened
+        if d.closing.is_set():
+            raise ClientClosed("this coordinator's block has been left")
+        found = await d.store.rows(ids=[intent])
+        if not found or not outcomes.has_ended(found[0], PushStatus.TIMED_OUT):
+            raise ConfigurationError(
+                f"record= is for a push that timed out, and intent {intent} is none in this journal"
+            )
+        await self._decide(after(found[0], Event.RESENT, decision="resend"))
+        return outcomes.from_row(found[0], exact=d.exact)
+
+
+_NOT_YET: Final = {State.SENDING: "still being sent", State.LOST: "still searched for"}

@@ -1,18 +1,38 @@
-"""Outcomes of pushes and their messages."""
+"""A row in words: from the caller's request to the row, and from the row to the outcome."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final, assert_never
 
-from integration_sdk._store.row import Intent, RowRefused, State, push_name
+from attrs import evolve
+
+from integration_sdk._http import requests, statuses
+from integration_sdk._http.requests import Request
+from integration_sdk._http.statuses import Scope, scope_of
+from integration_sdk._push.table import new_row
+from integration_sdk._records.codec import canonical, decode_json
+from integration_sdk._store.row import (
+    Lane,
+    Row,
+    RowRefused,
+    State,
+    Verdict,
+    is_keepable,
+    push_name,
+)
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     AccountExpired,
     ClientClosed,
+    ConfigurationError,
     IntegrationError,
+    InvalidRecord,
     JournalError,
+    NotSent,
     PushFailed,
     PushInDoubt,
+    ReferenceConflict,
     WaitExpired,
 )
 from integration_sdk.models import (
@@ -25,13 +45,206 @@ from integration_sdk.models import (
 
 LONGEST_REASON: Final = 2000
 """Characters of a failure's reasons that are reported and recorded."""
+LONGEST_REFERENCE: Final = 2000
+"""Characters of a reference: more is a record, and no name for one."""
+GRACE: Final = 60.0
+"""Seconds after a push's own deadline by which the service should have reported TimedOut."""
 _DECIDED: Final = {
     "abandon": "It was abandoned on record, which keeps its reference: where the record is "
     "missing at the service, push it under another one",
     "resend": "It was sent again on record, as another push",
 }
-GRACE: Final = 60.0
-"""Seconds after a push's own deadline by which the service should have reported TimedOut."""
+_lane = lru_cache(1024)(Lane)
+"""There are few lanes and many pushes, so lanes are shared."""
+
+
+# From the request to the row
+
+
+def checked(request: PushRequest) -> PushRequest:
+    """Return *request* unchanged.
+
+    Raises:
+        ConfigurationError: It is not a `PushRequest`.
+    """
+    if not isinstance(request, PushRequest):
+        raise ConfigurationError(
+            f"the coordinator wants PushRequest values, not {type(request).__name__}"
+        )
+    return request
+
+
+def to_row(
+    dialect: Dialect, request: PushRequest, row_id: str, key: str | None, *, durable: bool
+) -> tuple[Row, Request]:
+    """Return the row of *request*, and the call that pushes it.
+
+    Args:
+        dialect: The version of the service.
+        request: What to push.
+        row_id: Id of the row.
+        key: Idempotency key; None if the service has none.
+        durable: Whether a later run may see its reference again. Then the record's members are
+            ordered, so that the journal knows it again by a hash.
+
+    Raises:
+        ConfigurationError: An id, the reference or the natural key cannot be right.
+        InvalidRecord: The record is no JSON object, or has no value at the natural key.
+    """
+    call = requests.push(
+        dialect,
+        request.company_id,
+        request.connection_id,
+        request.data_type,
+        request.record,
+        record_id=request.record_id,
+        timeout_minutes=request.timeout_minutes,
+        idempotency_key=key,
+    )
+    _check_text("reference", request.reference)
+    _check_text("natural_key", request.natural_key)
+    if durable and request.reference is not None:
+        call = evolve(call, body=canonical(call.body or b"{}"))
+    try:
+        row = new_row(
+            _lane(request.company_id, request.connection_id, request.data_type),
+            call.body or b"{}",
+            id=row_id,
+            method=call.method,
+            natural_key=request.natural_key,
+            record_id=request.record_id,
+            reference=request.reference,
+            idempotency_key=key,
+            timeout_minutes=request.timeout_minutes,
+            hashed=durable,
+        )
+    except ValueError as error:
+        raise InvalidRecord(str(error)) from None
+    return row, call
+
+
+def _check_text(name: str, text: object) -> None:
+    if text is None:
+        return
+    if not isinstance(text, str) or not text.strip() or not is_keepable(text):
+        raise ConfigurationError(
+            f"{name} must be a str, not empty and without NUL and lone surrogates, or None,"
+            f" not {text!r}"
+        )
+    if len(text) > LONGEST_REFERENCE:
+        raise ConfigurationError(
+            f"{name} has {len(text):,} characters; {LONGEST_REFERENCE:,} at most"
+        )
+
+
+def take_up(before: Row, row: Row) -> Row | None:
+    """Return *before* if it stands for the reference; None if *row* has to be sent.
+
+    A push that was refused or not sent does not exist: its record may be corrected, and if the
+    refusal was not about its content, the same record is pushed once more. The record of a push
+    that Failed may be corrected too. One that TimedOut may still take effect, so only the
+    caller's decision gives its reference back.
+
+    Raises:
+        ReferenceConflict: The reference belongs to another record, which was pushed.
+    """
+    same = before.identity == row.identity
+    if before.state is State.REFUSED:
+        return before if same and _is_of_the_content(before) else None
+    if same:
+        return before
+    if before.state is State.QUEUED or has_ended(before, PushStatus.FAILED):
+        return None
+    if has_ended(before, PushStatus.TIMED_OUT):
+        way = f'it timed out: look for it, then decide({before.id!r}, "resend", record=...)'
+        raise another_record(row.reference, way)
+    raise another_record(row.reference)
+
+
+def has_ended(row: Row, status: PushStatus) -> bool:
+    """Whether the push has ended with *status*."""
+    return row.state is State.FINAL and row.status == status
+
+
+def _is_of_the_content(row: Row) -> bool:
+    # The same record would meet it again; causes of others may be gone, such as a wrong key.
+    return row.http_status is not None and scope_of(row.http_status) is Scope.RECORD
+
+
+def another_record(reference: str | None, way: str = "give this one its own") -> ReferenceConflict:
+    """Return the error for a reference that belongs to another record; *way*: what to do."""
+    return ReferenceConflict(
+        f"reference {reference!r} was used for another record, or to do something else with it; "
+        f"{way}",
+        reference=reference,
+    )
+
+
+def from_row(row: Row, *, exact: bool) -> PushRequest:
+    """Return the push request, as far as it is recorded; *exact*: fractions as Decimal."""
+    return PushRequest(
+        row.lane.company_id,
+        row.lane.connection_id,
+        row.lane.data_type,
+        decode_json(row.payload, exact=exact) if row.payload else {},
+        reference=row.reference,
+        record_id=row.record_id,
+        timeout_minutes=row.timeout_minutes,
+        natural_key=row.natural_key,
+    )
+
+
+def recorded_operation(row: Row) -> PushOperation:
+    """Return the operation of a row with a key, as far as it is recorded."""
+    status = PushStatus(row.status) if row.status else PushStatus.PENDING
+    return PushOperation(
+        push_operation_key=str(row.key),
+        company_id=row.lane.company_id,
+        data_connection_id=row.lane.connection_id,
+        data_type=row.lane.data_type,
+        status=status,
+        raw_status=str(status),
+        error_message=row.error if row.state is State.FINAL else None,
+        timeout_in_minutes=row.timeout_minutes,
+    )
+
+
+# From the row to the outcome
+
+
+def standing(
+    request: PushRequest,
+    row: Row,
+    dialect: Dialect,
+    fresher: PushOperation | IntegrationError | None = None,
+) -> PushOutcome:
+    """Return the outcome of a push that *row* decides, or how it stands if nobody follows it.
+
+    *fresher*: What has just been seen of it, and says more than the row.
+    """
+    match row.state:
+        case State.FINAL:
+            operation = fresher if isinstance(fresher, PushOperation) else recorded_operation(row)
+            return final(request, operation, dialect)
+        case State.REFUSED:
+            error = fresher if isinstance(fresher, IntegrationError) else _refusal(row)
+            return refused(request, error)
+        case State.OPEN:
+            goes_on = WaitExpired("the push was Pending when it was last seen; it goes on")
+            return pending(request, recorded_operation(row), goes_on)
+        case State.QUEUED:
+            return pending(request, None, NotSent("not sent yet; a later run sends it"))
+        case State.SENDING | State.LOST | State.DOUBT | State.CLOSED:
+            return in_doubt(request, row)
+        case other:
+            assert_never(other)
+
+
+def _refusal(row: Row) -> IntegrationError:
+    status = row.http_status
+    if status is None:
+        return NotSent(f"not sent: {row.error or 'it never left'}")
+    return statuses.row(status).kind(f"refused before: {row.error}", status=status)
 
 
 def final(request: PushRequest, operation: PushOperation, dialect: Dialect) -> PushOutcome:
@@ -92,39 +305,39 @@ def invalid(request: PushRequest, error: IntegrationError) -> PushOutcome:
     return PushOutcome(status=OutcomeStatus.INVALID, request=request, error=error)
 
 
-def in_doubt(request: PushRequest, intent: Intent) -> PushOutcome:
+def in_doubt(request: PushRequest, row: Row) -> PushOutcome:
     """Return the outcome of a push whose answer was lost, and which could not be found for sure.
 
     A push that the caller abandoned stays IN_DOUBT, since it may exist, but is not up for
     decision any more.
     """
-    some = ", ".join(intent.candidates[:3])
-    if intent.candidates:
-        seen = f"It may be one of {len(intent.candidates)}: {some}"
-    elif intent.state is State.ABSENT:
+    some = ", ".join(row.candidates[:3])
+    if row.candidates:
+        seen = f"It may be one of {len(row.candidates)}: {some}"
+    elif row.verdict is Verdict.ABSENT:
         seen = "No list shows it"
     else:
         seen = "The lists could not tell whether it exists"
-    cause = _cause(intent).rstrip(".")
+    cause = _cause(row).rstrip(".")
     error = PushInDoubt(
         f"{_name(request)} may or may not have been pushed: {cause}. "
-        f"{seen}. {_DECIDED.get(intent.decision or '') or _undecided(intent)}",
-        intent=intent.id,
-        candidates=intent.candidates,
+        f"{seen}. {_DECIDED.get(row.decision or '') or _undecided(row)}",
+        intent=row.id,
+        candidates=row.candidates,
     )
     return PushOutcome(status=OutcomeStatus.IN_DOUBT, request=request, error=error)
 
 
-def _cause(intent: Intent) -> str:
-    if intent.http_status is None:
-        return intent.error or "no answer"
-    return f"the service, or a proxy, answered {intent.http_status} {intent.error or ''}".rstrip()
+def _cause(row: Row) -> str:
+    if row.http_status is None:
+        return row.error or "no answer"
+    return f"the service, or a proxy, answered {row.http_status} {row.error or ''}".rstrip()
 
 
-def _undecided(intent: Intent) -> str:
-    if intent.state is State.AMBIGUOUS:
+def _undecided(row: Row) -> str:
+    if row.state is State.LOST:
         return "It is not sent again by itself, and still searched for"
-    return f"It is not sent again by itself; look for it, and decide about intent {intent.id}"
+    return f"It is not sent again by itself; look for it, and decide about intent {row.id}"
 
 
 def pending(

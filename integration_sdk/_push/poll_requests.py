@@ -25,8 +25,8 @@ from integration_sdk._push.open_pushes import (
     SinglePoll,
     Trouble,
 )
-from integration_sdk._push.push_list import page_request
 from integration_sdk._push.schedule import Schedule
+from integration_sdk._push.wire import page_request
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     ApiError,

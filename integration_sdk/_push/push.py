@@ -1,6 +1,6 @@
-"""`Push`: the handle of one record being pushed.
+"""What a caller holds: a push, what happens to it, and how far all of them have got.
 
-Ten thousand of them may be open, so a push is a few slots and no task. It creates a future only
+Ten thousand pushes may be open, so a push is a few slots and no task. It creates a future only
 when awaited, and an operation of its own only when asked for one: until then it shares that of
 another push which the service described in the same words.
 """
@@ -8,14 +8,15 @@ another push which the service described in the same words.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Generator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from datetime import datetime
 from operator import attrgetter
 from typing import Final, Literal
 
-from attrs import define, evolve, field, fields, frozen
+from attrs import Factory, define, evolve, field, fields, frozen
 
-from integration_sdk.models import PushOperation, PushOutcome, PushRequest
+from integration_sdk.models import OutcomeStatus, PushOperation, PushOutcome, PushRequest
 
 What = Literal["sent", "doubted", "changed", "ended", "found"]
 _LANE: Final = ("company_id", "data_connection_id", "data_type")
@@ -23,6 +24,8 @@ _OWN: Final = ("push_operation_key", "requested_on_utc", *_LANE)
 """Fields in which acknowledged pushes always differ."""
 _lane = attrgetter(*_LANE)
 _all_else = attrgetter(*(one.name for one in fields(PushOperation) if one.name not in _OWN))
+WINDOW: Final = 15.0
+"""Seconds over which the rate of outcomes is measured."""
 
 
 @define(eq=False)
@@ -34,9 +37,7 @@ class Push:
         key: The ``pushOperationKey``; None if the service has given none.
         outcome: None until the push has one.
         number: Its place in the input of `Coordinator.run`, from 0.
-        intent: Its id for `Coordinator.decide`; without a journal it has one only while it is
-            sent or in doubt.
-        twins: Pushes of the same reference that share what becomes of this one.
+        intent: Its id on record, for `Coordinator.decide`; None until it is on record.
     """
 
     request: PushRequest
@@ -44,7 +45,6 @@ class Push:
     outcome: PushOutcome | None = None
     number: int = field(default=0, repr=False)
     intent: str | None = field(default=None, repr=False)
-    twins: list[Push] | None = field(default=None, repr=False)
     _wait: float | None = field(default=None, repr=False)
     _on_outcome: Callable[[Push], None] | None = field(default=None, repr=False)
     _waiters: list[asyncio.Future[None]] | None = field(default=None, repr=False)
@@ -112,64 +112,29 @@ class Push:
 
     # For the coordinator
 
-    def _acknowledged(
-        self, intent: str | None, operation: PushOperation, like: PushOperation | None
-    ) -> PushOperation:
-        """Set the service's key, and the *intent* that the final state is recorded under.
+    def _acknowledged(self, operation: PushOperation, like: PushOperation | None) -> PushOperation:
+        """Set what the service has answered.
 
         Share *like*, the operation of another push, if it says the same. Return the one kept.
         """
-        self.intent, self.operation = intent, operation
+        self.operation = operation
         asked = (self.request.company_id, self.request.connection_id, self.request.data_type)
         if like is None or _lane(operation) != asked or not _say_the_same(operation, like):
             like = operation
         self._seen, self._requested = like, operation.requested_on_utc
-        self._share()
+        self._wake()
         return like
-
-    def _doubted(self, intent: str) -> None:
-        """Note that the answer was lost and *intent* is searched for."""
-        self.intent = intent
-        self._share()
 
     def _changed(self, operation: PushOperation) -> bool:
         """Set a state that is not final; return whether it differs from the last one."""
         if self._seen is not None and self._seen.raw_status == operation.raw_status:
             return False
         self.operation = operation
-        self._share()
+        self._wake()
         return True
 
-    def _add_twin(self, twin: Push) -> None:
-        """Add *twin* and its twins to those that share the result of this push."""
-        self.twins = [*(self.twins or ()), *twin._with_twins]
-        twin.twins = None
-        self._share()
-
-    @property
-    def _with_twins(self) -> list[Push]:
-        """Return this push and its twins."""
-        return [self, *(self.twins or ())]
-
-    def _remove(self, one: Push) -> Push | None:
-        """Remove a twin or this push; return the push that has the others as twins now."""
-        left = [each for each in self._with_twins if each is not one]
-        self.twins = None
-        if not left:
-            return None
-        head, *twins = left
-        head.twins = twins or None
-        return head
-
-    def _share(self) -> None:
-        self._wake()
-        for twin in self.twins or ():
-            twin.intent = self.intent
-            if self.operation is not None:
-                twin._changed(self.operation)
-
     def _settle(self, outcome: PushOutcome) -> None:
-        """Set the outcome unless there is one, and tell all who wait, for its reference too."""
+        """Set the outcome unless there is one, and tell all who wait."""
         if self.outcome is None:
             self.outcome = outcome
             self.operation = outcome.operation or self.operation
@@ -201,3 +166,74 @@ def _say_the_same(one: PushOperation, other: PushOperation) -> bool:
     if one.data or one.extra or one.changes or one.validation is not other.validation:
         return False  # JSON that is equal may differ: 1 and true
     return bool(_all_else(one) == _all_else(other))
+
+
+@frozen(kw_only=True)
+class PushProgress:
+    """How far the pushes of a coordinator have got.
+
+    Attributes:
+        sending: Pushes being sent to the service.
+        open: Pushes accepted by the service and not final.
+        outcomes: Number of pushes that have ended, by outcome.
+        total: Number of pushes expected, by the ``len()`` or ``total=`` of runs; None if not known.
+        rate: Recent outcomes per second.
+        eta: Seconds until all have ended; None if not known.
+    """
+
+    sending: int
+    open: int
+    outcomes: Mapping[OutcomeStatus, int]
+    total: int | None
+    rate: float
+    eta: float | None
+
+    @property
+    def ended(self) -> int:
+        """How many have an outcome."""
+        return sum(self.outcomes.values())
+
+
+@define
+class Tally:
+    """Counts what happens, for `PushProgress`."""
+
+    total: int | None = None
+    outcomes: Counter[OutcomeStatus] = Factory(Counter)
+    _rate: float = 0.0
+    _since: float | None = None
+    _count: int = 0
+
+    def expect(self, more: int) -> None:
+        """Add *more* pushes to the total."""
+        self.total = (self.total or 0) + more
+
+    def ended(self, status: OutcomeStatus, now: float) -> None:
+        """Count an outcome."""
+        self.outcomes[status] += 1
+        self._since = now if self._since is None else self._since
+        self._count += 1
+        if now - self._since >= WINDOW:
+            self._rate, self._since, self._count = self._count / (now - self._since), now, 0
+
+    def progress(self, now: float, *, sending: int, still_open: int) -> PushProgress:
+        """Return the current progress, with *still_open* pushes that are not final."""
+        rate = self._current(now)
+        ended = sum(self.outcomes.values())
+        left = None if self.total is None else max(0, self.total - ended)
+        eta = 0.0 if left == 0 else left / rate if left is not None and rate else None
+        return PushProgress(
+            sending=sending,
+            open=still_open,
+            outcomes=dict(self.outcomes),
+            total=self.total,
+            rate=rate,
+            eta=eta,
+        )
+
+    def _current(self, now: float) -> float:
+        """Return the rate of the current window after two thirds of it, else of the last one."""
+        passed = now - self._since if self._since is not None else 0.0
+        if passed >= WINDOW * 2 / 3 or (self._rate == 0.0 and passed > 0):
+            return self._count / passed
+        return self._rate

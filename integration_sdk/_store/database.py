@@ -1,371 +1,426 @@
-"""Pushes in a PostgreSQL database: the journal of processes that have no disk of their own.
+"""Connections to a PostgreSQL database, and its tables.
 
-One process at a time carries the pushes, under a *lease* with a token that only grows. It renews
-the lease as long as it lives, and gives it back when it ends; whoever finds it expired takes over,
-and reads the rows then. Every commit checks the token in its own transaction. So a process that
-was frozen, or cut off, writes nothing once another has taken over, whatever its clock says.
+A call waits for a database that is away, or slow, for as long as its *patience*, and no longer:
+what a connection does not answer in time ends by closing it. So a statement must bear being done
+twice. Each statement is a transaction of its own: a process that is frozen between two of them
+holds no lock.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar, Final
+import random
+import re
+import ssl
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 from attrs import define, field
-from msgspec import structs
 
-from integration_sdk._store.postgres import Postgres
-from integration_sdk._store.row import (
-    IMMUTABLE,
-    SETTLED,
-    Evidence,
-    Fenced,
-    Intent,
-    KeyClaimed,
-    Lane,
-    Owner,
-    RowRefused,
-    Snapshot,
-    State,
-    as_line,
-    from_line,
+from integration_sdk._store.rate import LONGEST_PAUSE
+from integration_sdk._store.row import SETTLED, Owner
+from integration_sdk.errors import (
+    ConfigurationError,
+    IntegrationError,
+    JournalError,
+    StoreUnavailable,
 )
-from integration_sdk._store.waiting import to_the_end
-from integration_sdk.errors import JournalError, JournalInUse
+
+try:
+    import asyncpg
+except ImportError:  # for those who have no such store; looked at by `Postgres`
+    asyncpg = None
 
 logger = logging.getLogger("integration_sdk.store")
 
-LEASE: Final = 15.0
-"""Seconds for which a lease is good. A process that dies is succeeded so much later."""
-READING: Final = 5.0
-"""Seconds that who merely looks waits for a database."""
-ALL: Final = "*"
-"""The scope of the one lease."""
+T = TypeVar("T")
+Ask = Callable[[Any], Awaitable[T]]
+"""What is done with a connection of asyncpg."""
 
-_FACTS: Final = tuple(
-    one.name
-    for one in structs.fields(Intent)
-    if one.name not in ("lane", "payload", "snapshot", "candidates")
+MIGRATIONS: Final = (
+    f"""
+    CREATE TABLE scopes (scope text PRIMARY KEY, base_url text NOT NULL, dialect text NOT NULL);
+    CREATE TABLE workers (holder text PRIMARY KEY, until timestamptz NOT NULL);
+    CREATE TABLE leases (
+        scope text, company text, token bigint NOT NULL, holder text NOT NULL,
+        PRIMARY KEY (scope, company)
+    );
+    CREATE TABLE snapshots (id text PRIMARY KEY, document text NOT NULL);
+    CREATE TABLE pushes (
+        number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        scope text NOT NULL, id text NOT NULL, company text NOT NULL, reference text, key text,
+        state text NOT NULL, status text, version bigint NOT NULL, decision text,
+        snapshot text REFERENCES snapshots, document text NOT NULL, writer text NOT NULL,
+        CONSTRAINT an_id_is_one_push UNIQUE (scope, id),
+        CONSTRAINT a_key_has_one_owner UNIQUE (scope, key)
+    );
+    CREATE UNIQUE INDEX a_reference_stands_for_one_push ON pushes (scope, reference)
+        WHERE reference IS NOT NULL AND decision IS DISTINCT FROM 'resend';
+    CREATE INDEX pushes_by_reference ON pushes (scope, reference) WHERE decision = 'resend';
+    CREATE INDEX live_pushes ON pushes (scope, company)
+        WHERE state NOT IN {tuple(sorted(map(str, SETTLED)))};
+    CREATE INDEX pushes_by_snapshot ON pushes (snapshot) WHERE snapshot IS NOT NULL;
+    CREATE TABLE payloads (number bigint PRIMARY KEY, payload bytea NOT NULL);
+    CREATE TABLE documents (
+        scope text, name text, version bigint NOT NULL, token bigint NOT NULL, holder text,
+        body bytea, PRIMARY KEY (scope, name)
+    );
+    CREATE TABLE rates (
+        name text PRIMARY KEY, next_at float8 NOT NULL, paused_until float8 NOT NULL,
+        seen float8 NOT NULL
+    );
+    """,
 )
-_COLUMNS: Final = (*Lane._fields, *_FACTS, "candidates", "snapshot", "payload")
-_NUMBERS: Final = {"version", "attempts", "http_status", "timeout_minutes"}
-_UNCHANGED: Final = (*Lane._fields, *IMMUTABLE)
-_STEPS: Final = tuple(one for one in _COLUMNS if one not in ("id", "payload", *_UNCHANGED))
+VERSION: Final = 2 + len(MIGRATIONS)
+"""Of the tables. Until 2 they were those of versions before 0.1.0."""
+LOCK: Final = 0x696E7467
+"""Of whoever makes or changes the tables."""
+STATEMENT: Final = 10.0
+"""Seconds that a statement may take, or wait for a lock, before it is tried again."""
+IDLE: Final = 5.0
+"""Seconds for which a process may leave a transaction open, frozen as it may be."""
+LEAST: Final = 1.0
+"""Seconds that an attempt gets, however little patience is left."""
+LONGEST_WAIT: Final = 2.0
+"""Seconds between two attempts to reach a database that is away, at most."""
+WORTH_A_WORD: Final = 2.0
+"""Seconds of waiting after which it is logged."""
 
-
-def _type_of(column: str) -> str:
-    return "bigint" if column in _NUMBERS else "bytea" if column == "payload" else "text"
-
-
-def _same(columns: Collection[str]) -> str:
-    ours = ", ".join(f"push.{one}" for one in columns)
-    theirs = ", ".join(f"excluded.{one}" for one in columns)
-    return f"({ours}) IS NOT DISTINCT FROM ({theirs})"
-
-
-_ARRAYS: Final = ", ".join(f"${at}::{_type_of(one)}[]" for at, one in enumerate(_COLUMNS, 1))
-# The row count says whether each row was as we expect it. An equal row was written by a commit of
-# ours whose answer was lost.
-_WRITE: Final = (
-    f"INSERT INTO integration_sdk.pushes AS push ({', '.join(_COLUMNS)}) "  # noqa: S608 - our words
-    f"SELECT * FROM unnest({_ARRAYS}) "
-    f"ON CONFLICT (id) DO UPDATE SET {', '.join(f'{one} = excluded.{one}' for one in _STEPS)}, "
-    f"payload = CASE WHEN excluded.state = ANY('{{{','.join(sorted(SETTLED))}}}') THEN NULL "
-    "ELSE coalesce(push.payload, excluded.payload) END "
-    f"WHERE {_same(_UNCHANGED)} AND (push.version < excluded.version OR {_same(_STEPS)}) "
-    "AND (push.idempotency_key IS NOT DISTINCT FROM excluded.idempotency_key "
-    f"OR (push.state = '{State.QUEUED}' AND push.http_status IS NOT NULL)) "
-    f"AND (push.state <> '{State.FINAL}' OR {_same(('state', 'key', 'status'))})"
-)
-_READ: Final = (
-    f"SELECT {', '.join(f'push.{one}' for one in _COLUMNS)}, shot.whole, shot.keys, shot.taken_at "  # noqa: S608
-    "FROM integration_sdk.pushes AS push "
-    "LEFT JOIN integration_sdk.snapshots AS shot ON shot.digest = push.snapshot "
-)
-_UNSETTLED: Final = f"WHERE state <> ALL('{{{','.join(sorted(SETTLED))}}}')"
-_CLAIM: Final = """
-    INSERT INTO integration_sdk.leases AS lease (scope, token, holder, until)
-    VALUES ($1, 1, $2, clock_timestamp() + $3::float8 * interval '1 second')
-    ON CONFLICT (scope) DO UPDATE
-        SET token = lease.token + 1, holder = excluded.holder, until = excluded.until
-        WHERE lease.until < clock_timestamp()
-    RETURNING token
+# All is reckoned by the database's clock, and answered relative to it. A clock that steps back
+# takes the times on record along.
+_NOW: Final = "extract(epoch FROM clock_timestamp())::float8"
+_BACK: Final = f"greatest(0, rate.seen - {_NOW})"
+_PAUSED: Final = f"least(rate.paused_until - {_BACK}, {_NOW} + {LONGEST_PAUSE})"
+_RESERVE: Final = f"""
+    INSERT INTO rates AS rate
+    VALUES ($1, {_NOW} - $4::float8 + $2 * $3::float8, 0, {_NOW})
+    ON CONFLICT (name) DO UPDATE SET
+        next_at = $2 * $3::float8
+            + greatest(rate.next_at - {_BACK}, {_PAUSED}, {_NOW} - $4::float8),
+        paused_until = {_PAUSED}, seen = {_NOW}
+    RETURNING next_at - $2 * $3::float8 - {_NOW}
 """
-_RENEW: Final = """
-    UPDATE integration_sdk.leases SET until = clock_timestamp() + $3::float8 * interval '1 second'
-    WHERE scope = $1 AND token = $2
+_PAUSE: Final = f"""
+    INSERT INTO rates AS rate VALUES ($1, 0, {_NOW} + $2::float8, {_NOW})
+    ON CONFLICT (name) DO UPDATE SET
+        next_at = rate.next_at - {_BACK}, paused_until = greatest({_PAUSED}, {_NOW} + $2::float8),
+        seen = {_NOW}
 """
-_HELD: Final = "SELECT 1 FROM integration_sdk.leases WHERE scope = $1 AND token = $2 FOR SHARE"
-_HOLDER: Final = "SELECT holder FROM integration_sdk.leases WHERE scope = $1"
+_BIND: Final = """
+    WITH bound AS (INSERT INTO scopes VALUES ($1, $2, $3) ON CONFLICT DO NOTHING RETURNING *)
+    SELECT * FROM bound UNION ALL SELECT * FROM scopes WHERE scope = $1
+"""
+
+
+def without_password(url: str) -> str:
+    """Return *url* as it may be shown, however wrong it is."""
+    scheme, _, rest = url.partition("://")
+    user, at, address = rest.rpartition("@")  # a password may hold any other character as it is
+    address, query, words = address.partition("?")
+    hides = "password" in words.casefold()
+    if ":" in user or hides:
+        user, at = f"{user.partition(':')[0]}:***".removeprefix(":"), "@"
+    return f"{scheme}://{user}{at}{address}{query}{'***' if hides else words}"
+
+
+def _check_url(url: str) -> None:
+    rest = url.partition("://")[2]
+    if "@" in rest and "@" not in urlsplit(url).netloc:
+        raise ConfigurationError(
+            f"{without_password(url)} cannot be read: write the characters #, / and ? of its "
+            "password as %23, %2F and %3F"
+        )
+
+
+def _check_schema(name: object) -> None:
+    if not re.fullmatch("[a-z_][a-z0-9_]{0,62}", str(name)):
+        raise ConfigurationError(f"schema must be a name of a-z, 0-9 and _, not {name!r}")
 
 
 @define(eq=False)
-class PostgresJournal:
-    """The journal of whoever has the lease; created by `open`."""
+class Connection:
+    """One connection to a database, opened when it is needed, for one user at a time."""
 
-    durable: ClassVar[bool] = True
+    database: Postgres
+    _db: Any = field(init=False, default=None)
+    _lock: asyncio.Lock = field(init=False, factory=asyncio.Lock)
+    _loop: asyncio.AbstractEventLoop | None = field(init=False, default=None)
 
-    _database: Postgres
-    _token: int
-    store_payloads: bool = True
-    _lost: str | None = None
-    _renewing: asyncio.Task[None] | None = None
-    _waiting: list[tuple[tuple[Intent, ...], asyncio.Future[None]]] = field(factory=list)
-    _writing: asyncio.Task[None] | None = None
-
-    @classmethod
-    async def open(cls, database: Postgres) -> PostgresJournal:
-        """Take the lease; wait for it as long as for a database that is away.
+    async def run(self, ask: Ask[T]) -> T:
+        """Return what *ask* does with the connection, again if the database goes away.
 
         Raises:
-            JournalInUse: Another process has it.
-            JournalError: The database cannot be reached, or refuses.
+            StoreUnavailable: The database cannot be reached, for longer than its *patience*.
+            ConfigurationError: The URL or its options are wrong, or the tables are missing.
+            JournalError: The database refuses.
         """
-        holder = f"process {os.getpid()} on {socket.gethostname()}"
-        loop = asyncio.get_running_loop()
+        self._check_loop()
+        loop, database, wait = asyncio.get_running_loop(), self.database, 0.05
         until = loop.time() + database.patience
-        while True:
-
-            async def claim(db: Any) -> int | None:
-                token: int | None = await db.fetchval(_CLAIM, ALL, holder, LEASE)
-                return token
-
-            token = await database.run(claim)
-            if token is not None:
-                journal = cls(database, token)
-                journal._renewing = asyncio.create_task(
-                    journal._renew(), name="integration_sdk lease"
-                )
-                return journal
-            if loop.time() >= until:
-                has_it = await database.run(lambda db: db.fetchval(_HOLDER, ALL))
-                raise JournalInUse(
-                    f"the pushes of {database} are carried by {has_it}: end that one first, or "
-                    "give this one a database of its own"
-                )
-            await asyncio.sleep(min(1.0, max(0.0, until - loop.time())))
-
-    async def _renew(self) -> None:
-        while self._lost is None:
-            await asyncio.sleep(LEASE / 5)
-            try:
-                answer = await self._database.run(
-                    lambda db: db.execute(_RENEW, ALL, self._token, LEASE)
-                )
-            except JournalError as error:
-                logger.warning("the lease on pushes could not be renewed: %s", error)
-                continue  # whoever writes finds out whether it is lost
-            if answer == "UPDATE 0":
-                self._lose()
-
-    def _lose(self) -> JournalError:
-        self._lost = self._lost or "another process has taken over its pushes"
-        return JournalError(f"{self._database} was not written: {self._lost}")
-
-    # Writing
-
-    async def commit(self, rows: Sequence[Intent]) -> None:
-        """Make all of these rows durable, or none; commits of the same moment share a transaction.
-
-        Raises:
-            KeyClaimed: One of their push keys belongs to another push.
-            JournalError: The rows were not written; what they describe must not be sent.
-        """
-        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((tuple(rows), written))
-        if self._writing is None:
-            self._write_on()
-        await to_the_end(written)
-
-    def _write_on(self) -> None:
-        self._writing = asyncio.create_task(self._write_all(), name="integration_sdk journal")
-        self._writing.add_done_callback(self._written)
-
-    async def _write_all(self) -> None:
-        while self._waiting:
-            commits, self._waiting = self._waiting, []
-            try:
-                await self._write([row for rows, _ in commits for row in rows])
-            except RowRefused as error:
-                if len(commits) == 1:
-                    _fail(commits, error)
-                else:
-                    await self._write_apart(commits)
-            except JournalError as error:
-                _fail(commits, error)
-            except BaseException as error:
-                _fail(commits, JournalError(f"the journal's writer broke: {error!r}"))
-                raise
-            else:
-                for _, written in commits:
-                    _tell(written)
-
-    async def _write_apart(
-        self, commits: Sequence[tuple[tuple[Intent, ...], asyncio.Future[None]]]
-    ) -> None:
-        for rows, written in commits:
-            try:
-                await self._write(rows)
-            except JournalError as error:
-                _fail([(rows, written)], error)
-            else:
-                _tell(written)
-
-    def _written(self, writing: asyncio.Task[None]) -> None:
-        self._writing = None
-        if not writing.cancelled():
-            writing.exception()  # told to whom it concerns
-        if self._waiting:
-            self._write_on()
-
-    async def _write(self, rows: Sequence[Intent]) -> None:
-        if self._lost is not None:
-            raise self._lose()
-        latest = {row.id: row for row in rows}  # one statement writes a row once
-        if len(latest) < len(rows):
-            raise RowRefused("two states of a push in one commit")
-        shots = {row.snapshot.digest: row.snapshot for row in rows if row.snapshot}
-        columns = list(zip(*(self._values(row) for row in rows), strict=True))
-
-        async def write(db: Any) -> None:
-            async with db.transaction():
-                if await db.fetchval(_HELD, ALL, self._token) is None:
-                    raise self._lose()
-                if shots:
-                    await db.executemany(
-                        "INSERT INTO integration_sdk.snapshots VALUES ($1, $2, $3, $4) "
-                        "ON CONFLICT (digest) DO NOTHING",
-                        [_shot(one) for one in shots.values()],
-                    )
-                done = await db.execute(_WRITE, *columns)
-                if int(done.rpartition(" ")[2]) < len(rows):
-                    raise await _why(db, rows)
-
+        word = loop.call_later(WORTH_A_WORD, database.say_waiting)
         try:
-            await self._database.run(write)
-        except JournalError as error:
-            constraint = getattr(error.__cause__, "constraint_name", None)
-            if constraint is None:
-                raise
-            kind = KeyClaimed if constraint == "pushes_key_key" else RowRefused
-            raise kind(f"Refused by the journal: {error}") from error
+            while True:
+                try:
+                    async with asyncio.timeout(max(until - loop.time(), LEAST)), self._lock:
+                        answer = await self._once(ask)
+                except Exception as error:
+                    if not is_away(error):
+                        raise database.refusal(error) from error
+                    left = until - loop.time()
+                    if left <= 0:
+                        raise database.unavailable(error) from None
+                else:
+                    database.waits = False
+                    return answer
+                await asyncio.sleep(min(left, wait * (0.5 + 0.5 * random.random())))
+                wait = min(wait * 2, LONGEST_WAIT)
+        finally:
+            word.cancel()
 
-    def _values(self, row: Intent) -> list[object]:
-        facts = structs.asdict(row) | row.lane._asdict()
-        facts["candidates"] = "\n".join(map(as_line, row.candidates))
-        facts["snapshot"] = row.snapshot and row.snapshot.digest
-        facts["payload"] = row.payload if self.store_payloads and not row.is_settled else None
-        return [_storable(facts[one]) for one in _COLUMNS]
+    async def _once(self, ask: Ask[T]) -> T:
+        # A task of its own: asyncpg waits for the server when it is cancelled.
+        asking = asyncio.ensure_future(self._asked(ask))
+        try:
+            return await _result(asking)
+        except BaseException as error:
+            if not isinstance(error, Exception) or is_away(error):
+                await self._break_off(asking)
+            raise
 
-    # Reading
+    async def _asked(self, ask: Ask[T]) -> T:
+        if self._db is None or self._db.is_closed():
+            self._db = None
+            self._db = await self.database.connect()
+            await self.database.check_tables(self._db)
+        return await ask(self._db)
 
-    async def rows(
-        self, *, reference: str | None = None, intent: str | None = None
-    ) -> list[Intent]:
-        """Return all rows, or those of a reference or an intent, in the order of acceptance."""
-        if intent is not None:
-            return await self._rows("WHERE id = $1", intent)
-        if reference is not None:
-            return await self._rows("WHERE reference = $1", reference)
-        return await self._rows("")
+    async def _break_off(self, asking: asyncio.Future[Any]) -> None:
+        if self._db is None:
+            asking.cancel()  # it is connecting
+        self.close()
+        while not asking.done():  # at once
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([asking])
+        if not asking.cancelled():
+            asking.exception()  # of no interest any more
 
-    async def claim(self) -> list[Intent]:
-        """Return every row that is not settled."""
-        return await self._rows(_UNSETTLED)
+    def _check_loop(self) -> None:
+        loop, before = asyncio.get_running_loop(), self._loop
+        if before is not None and before is not loop:
+            if self._db is not None and not before.is_closed():
+                raise JournalError(
+                    f"{self.database} is in use in another event loop: give this one its own"
+                )
+            self._db = None  # it has gone with its loop
+            self._lock = asyncio.Lock()
+        self._loop = loop
 
-    async def _rows(self, which: str, *values: str) -> list[Intent]:
-        query = f"{_READ} {which} ORDER BY number"
-        found = await self._database.run(lambda db: db.fetch(query, *values))
-        return [_intent(dict(one)) for one in found]
+    def close(self) -> None:
+        """Close it at once, whatever it is doing."""
+        db, self._db = self._db, None
+        if db is not None:
+            db.terminate()
 
-    async def owners(self, keys: Collection[str]) -> Mapping[str, str]:
-        """Return which of these push keys have an owner: its intent's id, by key."""
-        if not keys:
-            return {}
-        query = "SELECT key, id FROM integration_sdk.pushes WHERE key = ANY($1)"
-        wanted = list(map(_storable, keys))
-        return dict(await self._database.run(lambda db: db.fetch(query, wanted)))
+
+async def _result(asking: asyncio.Future[T]) -> T:
+    await asyncio.wait([asking], timeout=STATEMENT + LEAST)
+    if asking.cancelled():
+        raise ConnectionError("somebody cancelled the task")
+    if not asking.done():
+        raise TimeoutError("it does not answer")
+    return asking.result()
+
+
+@define(eq=False)
+class Postgres:
+    """A database as one process sees it.
+
+    Args:
+        url: As libpq takes it: ``postgresql://user:password@host/database?sslmode=verify-full``.
+        patience: Seconds to wait for it.
+        schema: Where the tables are.
+
+    Attributes:
+        reads, writes, rates: Connections for that. What is written in one moment goes together.
+    """
+
+    url: str = field(repr=without_password)
+    patience: float
+    schema: str = "integration_sdk"
+    waits: bool = field(init=False, default=False)
+    reads: Connection = field(init=False, repr=False)
+    writes: Connection = field(init=False, repr=False)
+    rates: Connection = field(init=False, repr=False)
+    _has_tables: bool = field(init=False, default=False)
+
+    def __attrs_post_init__(self) -> None:
+        if asyncpg is None:
+            raise ConfigurationError(
+                "a store in PostgreSQL needs asyncpg: pip install 'integration-sdk[postgres]'"
+            )
+        _check_url(self.url)
+        _check_schema(self.schema)
+        self.reads, self.writes, self.rates = (Connection(self) for _ in range(3))
+
+    def __str__(self) -> str:
+        return f"the store {without_password(self.url)}"
+
+    async def reserve(self, name: str, count: int, interval: float, burst: int) -> float:
+        """Take slots of a rate; return the seconds until the first one."""
+        values = (name, count, interval, (burst - 1) * interval)
+        return float(await self.rates.run(lambda db: db.fetchval(_RESERVE, *values)))
+
+    async def pause(self, name: str, seconds: float) -> None:
+        """Let nothing leave for so many seconds from now."""
+        await self.rates.run(lambda db: db.execute(_PAUSE, name, seconds))
 
     async def bind(self, owner: Owner) -> Owner:
-        """Bind the pushes to *owner* if they have none; return whose they are."""
-        return await self._database.bind(owner)
+        """Bind a scope to *owner* if it has none; return whose it is."""
 
-    async def close(self) -> None:
-        """Finish pending work, and give the lease back."""
-        if self._writing is not None:
-            await asyncio.wait([self._writing])
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.wait([self._renewing])
-        if self._lost is None:
-            self._lost = "it is closed"
-            await self._database.run(lambda db: db.execute(_RENEW, ALL, self._token, -1.0))
+        async def ask(db: Any) -> Owner:
+            bound = None
+            while bound is None:  # another process does it in this moment
+                bound = await db.fetchrow(_BIND, *owner)
+            return Owner(*bound)
+
+        return await self.reads.run(ask)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        for one in (self.reads, self.writes, self.rates):
+            one.close()
+
+    # For its connections
+
+    async def connect(self) -> Any:
+        """Return a new connection, for which our tables are all there is."""
+        return await asyncpg.connect(
+            self.url,
+            timeout=STATEMENT,
+            server_settings={
+                "application_name": "integration_sdk",
+                "search_path": self.schema,
+                "statement_timeout": str(int(STATEMENT * 1000)),
+                "idle_in_transaction_session_timeout": str(int(IDLE * 1000)),
+            },
+        )
+
+    async def check_tables(self, db: Any) -> None:
+        """Make or update the tables, unless they are as they should be.
+
+        Raises:
+            ConfigurationError: They are missing, and the role may not make them.
+            JournalError: They are those of another version.
+        """
+        if self._has_tables:
+            return
+        try:
+            if await self._version(db) != VERSION:
+                await self._migrate(db)
+        except (asyncpg.InsufficientPrivilegeError, asyncpg.InvalidSchemaNameError) as error:
+            raise ConfigurationError(
+                f"{self} has no tables in its schema {self.schema!r} that its role may use, and it "
+                "may not make them: let `integration-sdk store migrate URL` make them, as a role "
+                "that may, and grant them to this one"
+            ) from error
+        self._has_tables = True
+
+    async def _version(self, db: Any) -> int:
+        if await db.fetchval("SELECT to_regclass('migrations')") is None:
+            return 0
+        version = int(await db.fetchval("SELECT coalesce(max(version), 0) FROM migrations"))
+        if version > VERSION or 0 < version <= VERSION - len(MIGRATIONS):
+            other = "newer" if version > VERSION else "older"
+            raise JournalError(
+                f"{self} has schema {version} in {self.schema!r}, this SDK knows {VERSION}: use "
+                f"the {other} SDK that made it, or another schema="
+            )
+        return version
+
+    async def _migrate(self, db: Any) -> None:
+        async with db.transaction():
+            await db.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
+            if await db.fetchval("SELECT to_regnamespace($1)", self.schema) is None:
+                await db.execute(f"CREATE SCHEMA {self.schema}")
+            version = await self._version(db)
+            if version != VERSION:
+                await db.execute(_statements(version))
+
+    def say_waiting(self) -> None:
+        """Log, once, that calls wait for an answer."""
+        if not self.waits:
+            self.waits = True
+            logger.warning("%s does not answer; waiting for up to %g s", self, self.patience)
+
+    def unavailable(self, error: BaseException) -> StoreUnavailable:
+        """Return the error for a database that is away."""
+        return StoreUnavailable(f"{self} cannot be reached: {self._told(error)}")
+
+    def refusal(self, error: Exception) -> Exception:
+        """Return the error for what the database, or its client, does not do."""
+        if isinstance(error, asyncpg.PostgresError | asyncpg.DataError | ssl.SSLError | OSError):
+            return JournalError(f"{self} refuses: {self._told(error)}")
+        if isinstance(error, ValueError) and not isinstance(error, IntegrationError):
+            return ConfigurationError(f"{self} cannot be used: {self._told(error)}")
+        return error
+
+    def _told(self, error: BaseException) -> str:
+        text, secret = str(error), self.url.partition("://")[2].rpartition("@")[0]
+        for one in (secret, secret.partition(":")[2]):
+            text = text.replace(one, "***") if one else text
+        return text or type(error).__name__
 
 
-async def read_all(url: str) -> list[Intent]:
-    """Return all pushes of a database, in the order of acceptance; whoever carries them goes on.
+def _statements(version: int) -> str:
+    made = max(0, version - (VERSION - len(MIGRATIONS)))
+    head = "" if made else "CREATE TABLE migrations (version int NOT NULL);"
+    return "".join([head, *MIGRATIONS[made:], f"INSERT INTO migrations VALUES ({VERSION});"])
 
-    Raises:
-        JournalError: The database cannot be reached, or refuses.
-    """
-    database = Postgres(url, READING)
+
+def migration(schema: str) -> str:
+    """Return the SQL that makes the tables in a new schema."""
+    _check_schema(schema)
+    return f"CREATE SCHEMA {schema};\nSET search_path = {schema};{_statements(0)}"
+
+
+async def migrate(url: str, schema: str, patience: float = 30.0) -> None:
+    """Make or update the tables; do nothing if they are there. Raises as `Connection.run`."""
+    database = Postgres(url, patience, schema)
     try:
-        return await PostgresJournal(database, token=0, lost="it was opened to be read").rows()
+        await database.reads.run(lambda db: db.execute("SELECT 1"))
     finally:
         await database.aclose()
 
 
-def _fail(
-    commits: Sequence[tuple[tuple[Intent, ...], asyncio.Future[None]]], error: JournalError
-) -> None:
-    for _, written in commits:
-        if not written.done():
-            written.set_exception(error)
+def sqlstate(error: BaseException) -> str:
+    """Return the code of an error of the database's; empty if it has none."""
+    return getattr(error, "sqlstate", None) or ""
 
 
-def _tell(written: asyncio.Future[None]) -> None:
-    if not written.done():
-        written.set_result(None)
+def is_away(error: BaseException) -> bool:
+    """Return whether a database will perhaps do later what it has not done now."""
+    if isinstance(error, asyncpg.PostgresError):
+        state = sqlstate(error)
+        return state[:2] in _LATER or state in _LATER
+    if isinstance(error, ssl.SSLError):
+        return isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)
+    if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError):
+        return not isinstance(error, ValueError)  # of a wrong option or argument
+    if isinstance(error, OSError) and "rejected SSL" in str(error):
+        return False
+    return isinstance(error, OSError | EOFError | asyncio.IncompleteReadError)
 
 
-def _shot(one: Snapshot) -> tuple[str, bool, str, int | None]:
-    return one.digest, one.whole, "\n".join(sorted(map(as_line, one.keys))), one.taken_at
-
-
-async def _why(db: Any, rows: Sequence[Intent]) -> RowRefused:
-    versions = dict(
-        await db.fetch(
-            "SELECT id, version FROM integration_sdk.pushes WHERE id = ANY($1)",
-            [row.id for row in rows],
-        )
-    )
-    stale = [row.id for row in rows if versions.get(row.id, -1) > row.version]
-    if stale:
-        return Fenced(f"Refused by the journal: intent {stale[0]} was changed meanwhile")
-    return RowRefused("Refused by the journal: an intent is on record for another record")
-
-
-def _storable(value: object) -> object:
-    """Return *value* as the database can hold it: its texts have no NUL and no half characters."""
-    if isinstance(value, str):
-        return str(value).replace("\0", "").encode("utf-8", "replace").decode()
-    return value
-
-
-def _intent(row: dict[str, Any]) -> Intent:
-    whole, keys, taken_at = row.pop("whole"), row.pop("keys"), row.pop("taken_at")
-    lane = Lane(*(row.pop(name) for name in Lane._fields))
-    if row["snapshot"] is not None:
-        row["snapshot"] = Snapshot(frozenset(_lines(keys)), whole, taken_at)
-    row["candidates"] = tuple(_lines(row["candidates"]))
-    row["state"] = State(row["state"])
-    row["evidence"] = row["evidence"] and Evidence(row["evidence"])
-    return Intent(lane=lane, **row)
-
-
-def _lines(text: str) -> list[str]:
-    return [from_line(line) for line in text.split("\n") if line]
+_LATER: Final = {
+    "08",  # connection
+    "40",  # deadlock, among others
+    "53",  # out of disk, memory, connections
+    "57",  # shutdown, restart, time-out of a statement
+    "25P03",  # frozen in a transaction
+    "25006",  # read-only: a standby that is about to be promoted
+    "55P03",  # locked
+}
+"""Classes and codes of SQLSTATE."""

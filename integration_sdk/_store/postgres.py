@@ -1,256 +1,609 @@
-"""A PostgreSQL database as a store: for many processes, on many hosts.
+"""A scope in a PostgreSQL database, for many processes on many hosts.
 
-The tables are in a schema of their own, ``integration_sdk``, which the first process makes and a
-newer SDK brings up to date, both under a lock; a schema from a newer SDK is refused. A statement
-that hangs, or a process that was frozen in a transaction, gives its locks back after seconds.
+Anyone adds rows. Who takes them further has the *lease* of their company, under a token that only
+grows, and every write checks the token in its own statement. A lease lasts as long as its holder's
+heartbeat, and is given back when the holder ends. So a process that was frozen or cut off writes
+nothing once another has taken over, whatever its clock says.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit, urlunsplit
+import json
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import suppress
+from typing import Any, Final
+from uuid import uuid4
 
+import msgspec
 from attrs import define, field
 
-from integration_sdk._store.row import Owner
-from integration_sdk.errors import ConfigurationError, JournalError, StoreUnavailable
-
-try:
-    import asyncpg
-except ImportError:  # for those who have no such store; looked at by `Postgres.check`
-    asyncpg = None
-
-T = TypeVar("T")
-
-MIGRATIONS: Final = (
-    """
-    CREATE TABLE integration_sdk.rates (
-        name text PRIMARY KEY, next_at float8 NOT NULL, paused_until float8 NOT NULL DEFAULT 0
-    );
-    CREATE TABLE integration_sdk.leases (
-        scope text PRIMARY KEY, token bigint NOT NULL, holder text NOT NULL,
-        until timestamptz NOT NULL
-    );
-    CREATE TABLE integration_sdk.snapshots (
-        digest text PRIMARY KEY, whole boolean NOT NULL, keys text NOT NULL, taken_at bigint
-    );
-    CREATE TABLE integration_sdk.pushes (
-        number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id text NOT NULL UNIQUE,
-        company_id text NOT NULL, connection_id text NOT NULL, data_type text NOT NULL,
-        method text NOT NULL, payload bytea, payload_hash text NOT NULL,
-        natural_key text, natural_value text, record_id text, reference text,
-        idempotency_key text, timeout_minutes bigint,
-        snapshot text REFERENCES integration_sdk.snapshots,
-        version bigint NOT NULL, state text NOT NULL, attempts bigint NOT NULL,
-        key text UNIQUE, evidence text, candidates text NOT NULL, status text,
-        http_status bigint, error text, decision text, parent text
-    );
-    CREATE UNIQUE INDEX a_reference_stands_for_one_push ON integration_sdk.pushes (reference)
-        WHERE reference IS NOT NULL AND decision IS DISTINCT FROM 'resend';
-    CREATE INDEX pushes_by_reference ON integration_sdk.pushes (reference)
-        WHERE reference IS NOT NULL;
-    CREATE INDEX pushes_to_carry ON integration_sdk.pushes (company_id)
-        WHERE state NOT IN ('FINAL', 'NOT_SENT', 'REJECTED');
-    """,
-    """
-    CREATE TABLE integration_sdk.owner (
-        number int PRIMARY KEY DEFAULT 1 CHECK (number = 1),
-        scope text NOT NULL, base_url text NOT NULL, dialect text NOT NULL
-    );
-    """,
+from integration_sdk._store.database import Connection, Postgres, sqlstate
+from integration_sdk._store.row import (
+    SETTLED,
+    Row,
+    RowRefused,
+    State,
+    columns,
+    from_document,
+    indexed,
+    is_hash,
+    to_document,
+    to_snapshot,
 )
-LOCK: Final = 0x696E7467
-"""Of whoever makes or changes the tables."""
-STATEMENT: Final = 10.0
-"""Seconds that a statement may take, or wait for a lock."""
-IDLE: Final = 5.0
-"""Seconds for which a process may leave a transaction open, frozen as it may be."""
-CONNECT: Final = 3.0
-"""Seconds that one attempt to connect may take."""
-CONNECTIONS: Final = 4
-LONGEST_PAUSE: Final = 2.0
-"""Seconds between two attempts to reach a database that is away, at most."""
+from integration_sdk._store.rows import Commit, Document, fenced, key_claimed, next_document, stale
+from integration_sdk._store.waiting import to_the_end
+from integration_sdk.errors import JournalError, fresh_copy
 
-# Everything is reckoned by the database's clock, and answered relative to it.
-_RESERVE: Final = """
-    INSERT INTO integration_sdk.rates AS rate (name, next_at)
-    SELECT $1, now.s - $4::float8 + $2 * $3::float8
-      FROM (SELECT extract(epoch FROM clock_timestamp())::float8 AS s) AS now
-    ON CONFLICT (name) DO UPDATE SET next_at = $2 * $3::float8 + greatest(
-        rate.next_at, rate.paused_until, excluded.next_at - $2 * $3::float8)
-    RETURNING rate.next_at - $2 * $3::float8 - extract(epoch FROM clock_timestamp())::float8
-"""
-_PAUSE: Final = """
-    INSERT INTO integration_sdk.rates AS rate (name, next_at, paused_until)
-    SELECT $1, 0, extract(epoch FROM clock_timestamp())::float8 + $2::float8
-    ON CONFLICT (name) DO UPDATE
-        SET paused_until = greatest(rate.paused_until, excluded.paused_until)
-"""
-_BIND: Final = """
-    INSERT INTO integration_sdk.owner (scope, base_url, dialect) VALUES ($1, $2, $3)
-    ON CONFLICT DO NOTHING
-"""
-_OWNER: Final = "SELECT scope, base_url, dialect FROM integration_sdk.owner"
+logger = logging.getLogger("integration_sdk.store")
 
+LEASE: Final = 15.0
+"""Seconds after its last heartbeat for which a process has its leases."""
+POLL: Final = 5.0
+"""Seconds between two looks for what no notification has told."""
+_NOT_AS_EXPECTED: Final = {"22012", "23505"}
+"""A row count by which we divide, and a unique index."""
+_REFUSED: Final = {"22", "23", "54"}
+"""Classes of SQLSTATE that say something of the values, not of the database."""
+_MISSING_SNAPSHOT: Final = "23503"
+SNAPSHOTS: Final = 64
+"""New snapshots after which those that no row needs are dropped."""
 
-def without_password(url: str) -> str:
-    """Return *url* as it may be shown."""
-    parts = urlsplit(url)
-    if parts.password is None and "password" not in parts.query.casefold():
-        return url
-    user = f"{parts.username}:***@" if parts.username else "***@"
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=user + host, query="***" if parts.query else ""))
+_SETTLED: Final = str(tuple(sorted(map(str, SETTLED))))
+_TOLD: Final = frozenset(State) - {State.QUEUED, State.SENDING, State.OPEN, State.LOST}
+_IS_ALIVE: Final = """
+    EXISTS (SELECT FROM workers WHERE workers.holder = {}.holder AND until > clock_timestamp())
+"""
+_BEAT: Final = """
+    INSERT INTO workers VALUES ($1, clock_timestamp() + $2::float8 * interval '1 second')
+    ON CONFLICT (holder) DO UPDATE SET until = excluded.until
+"""
+_CLAIM: Final = f"""
+    INSERT INTO leases AS lease VALUES ($1, $2, 1, $3) ON CONFLICT (scope, company) DO UPDATE
+        SET token = lease.token + 1, holder = excluded.holder
+        WHERE lease.holder = excluded.holder OR NOT {_IS_ALIVE.format("lease")}
+    RETURNING token
+"""
+_END: Final = """
+    WITH gone AS (DELETE FROM workers WHERE holder = $1)
+    SELECT pg_notify($2, $1 || E'\\n' || scope || E'\\n' || company) FROM leases WHERE holder = $1
+"""
+# Adds rows and puts next versions, all or none: a refusal is a division by zero. *kind* is 0 for a
+# next version, 1 for a new row, 2 for one that may be there. $21: again, since the answer was lost;
+# so what is on record as it should be was written by us.
+_WRITE: Final = f"""
+    WITH new AS (
+        SELECT * FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[],
+            $7::text[], $8::bigint[], $9::text[], $10::text[], $11::text[], $12::bytea[],
+            $13::int[]) WITH ORDINALITY AS new (id, company, reference, key, state, status,
+            version, decision, snapshot, document, payload, kind, at)
+    ), held AS (
+        SELECT company FROM leases WHERE scope = $1 AND (company, token) IN
+            (SELECT * FROM unnest($17::text[], $18::bigint[])) ORDER BY company FOR SHARE
+    ), shots AS (
+        INSERT INTO snapshots SELECT * FROM unnest($19::text[], $20::text[]) ON CONFLICT DO NOTHING
+    ), updated AS (
+        UPDATE pushes SET key = new.key, state = new.state, status = new.status,
+            version = new.version, decision = new.decision, snapshot = new.snapshot,
+            document = new.document
+        FROM new WHERE kind = 0 AND pushes.scope = $1 AND pushes.id = new.id
+            AND (SELECT count(*) FROM held) = cardinality($17)
+            AND (pushes.version = new.version - 1 AND (pushes.state <> '{State.FINAL}'
+                    OR (pushes.state, pushes.key, pushes.status)
+                    IS NOT DISTINCT FROM (new.state, new.key, new.status))
+                OR $21 AND pushes.document = new.document)
+        RETURNING number, pushes.state
+    ), settled AS (
+        DELETE FROM payloads
+        WHERE number IN (SELECT number FROM updated WHERE state IN {_SETTLED})
+    ), inserted AS (
+        INSERT INTO pushes (scope, id, company, reference, key, state, status, version, decision,
+            snapshot, document, writer)
+        SELECT $1, id, company, reference, key, state, status, version, decision, snapshot,
+            document, $14
+        FROM new WHERE kind > 0 AND
+            (SELECT count(*) FROM updated) = (SELECT count(*) FROM new WHERE kind = 0)
+        ORDER BY at ON CONFLICT DO NOTHING RETURNING number, id
+    ), payload AS (
+        INSERT INTO payloads SELECT number, payload FROM inserted JOIN new USING (id)
+        WHERE kind > 0 AND payload IS NOT NULL
+    ), there AS (
+        SELECT id FROM inserted UNION
+        SELECT new.id FROM new JOIN pushes ON $21 AND pushes.scope = $1 AND pushes.id = new.id
+            AND pushes.document = new.document
+    ), told AS (
+        SELECT pg_notify($15, $14 || E'\\n' || $1 || E'\\n' || company)
+        FROM unnest($16::text[]) AS told (company)
+    )
+    SELECT ARRAY(SELECT id FROM inserted), (SELECT count(*) FROM told), 1 / CASE
+        WHEN (SELECT count(*) FROM updated) = (SELECT count(*) FROM new WHERE kind = 0)
+        AND NOT EXISTS (SELECT FROM new WHERE kind = 1 AND id NOT IN (SELECT id FROM there))
+        THEN 1 ELSE 0 END
+"""
+_DROP_SNAPSHOTS: Final = """
+    DELETE FROM snapshots WHERE NOT EXISTS (SELECT FROM pushes WHERE snapshot = snapshots.id)
+"""
+_READ: Final = """
+    SELECT document, payload, snapshot FROM pushes
+    LEFT JOIN payloads ON payloads.number = pushes.number AND key IS NULL
+"""
+_LOOK: Final = f"""
+    SELECT company FROM pushes AS push WHERE scope = $1 AND state NOT IN {_SETTLED} AND (
+        company = ANY($2::text[]) AND state = '{State.QUEUED}' AND writer <> $3
+        OR NOT EXISTS (SELECT FROM leases AS lease WHERE scope = $1
+            AND lease.company = push.company AND {_IS_ALIVE.format("lease")}))
+    GROUP BY company
+"""
+_CLAIM_DOCUMENT: Final = f"""
+    INSERT INTO documents AS document VALUES ($1, $2, 0, 1, $3)
+    ON CONFLICT (scope, name) DO UPDATE
+        SET token = document.token + 1, holder = excluded.holder
+        WHERE document.holder = excluded.holder OR NOT {_IS_ALIVE.format("document")}
+    RETURNING name, version, token, body
+"""
+_WRITE_DOCUMENT: Final = """
+    INSERT INTO documents AS document VALUES ($1, $2, $3 + 1, $4, NULL, $5)
+    ON CONFLICT (scope, name) DO UPDATE SET version = excluded.version, body = excluded.body
+        WHERE document.version = $3 AND $4 IN (0, document.token)
+    RETURNING 1
+"""
 
 
 @define(eq=False)
-class Postgres:
-    """One process's connections to a database.
+class Heart:
+    """The heartbeat of one holder, on a connection of its own.
 
-    Args:
-        url: As libpq takes it: ``postgresql://user:password@host/database?sslmode=verify-full``.
-        patience: Seconds to wait for a database that cannot be reached.
+    Attributes:
+        holder: Names it in the database; for people, too.
     """
 
-    url: str = field(repr=without_password)
-    patience: float
-    _pool: Any = field(init=False, default=None)
-    _loop: asyncio.AbstractEventLoop | None = field(init=False, default=None)
-    _opening: asyncio.Lock = field(init=False, factory=asyncio.Lock)
+    database: Postgres
+    holder: str = field(
+        init=False, factory=lambda: f"{socket.gethostname()} {os.getpid()} {uuid4().hex}"
+    )
+    _connection: Connection = field(init=False)
+    _beating: asyncio.Task[None] | None = field(init=False, default=None)
+    _stopped: asyncio.Event = field(init=False, factory=asyncio.Event)
 
     def __attrs_post_init__(self) -> None:
-        if asyncpg is None:
-            raise ConfigurationError(
-                "a store in PostgreSQL needs asyncpg: pip install 'integration-sdk[postgres]'"
-            )
+        self._connection = Connection(self.database)
 
-    # Rates
+    async def start(self) -> None:
+        """Beat from now on; return after the first one."""
+        if self._beating is None:
+            await self._beat()
+            self._stopped.clear()
+            self._go_on()
 
-    async def reserve(self, name: str, count: int, interval: float, burst: int) -> float:
-        """Take slots of a rate; return the seconds until the first one."""
+    async def _beat(self) -> None:
+        await self._connection.run(lambda db: db.execute(_BEAT, self.holder, LEASE))
 
-        async def ask(db: Any) -> float:
-            return float(await db.fetchval(_RESERVE, name, count, interval, (burst - 1) * interval))
+    def _go_on(self, before: asyncio.Task[None] | None = None) -> None:
+        """Beat on, also if somebody has cancelled the task."""
+        if before is self._beating and not self._stopped.is_set():
+            self._beating = asyncio.create_task(self._keep_beating(), name="integration_sdk lease")
+            self._beating.add_done_callback(self._go_on)
 
-        return await self.run(ask)
-
-    async def pause(self, name: str, seconds: float) -> None:
-        """Let nothing leave for so many seconds from now."""
-
-        async def tell(db: Any) -> None:
-            await db.execute(_PAUSE, name, seconds)
-
-        await self.run(tell)
-
-    # Owner
-
-    async def bind(self, owner: Owner) -> Owner:
-        """Bind the pushes to *owner* if they have none; return whose they are."""
-
-        async def ask(db: Any) -> Owner:
-            await db.execute(_BIND, *owner)
-            return Owner(*await db.fetchrow(_OWNER))
-
-        return await self.run(ask)
-
-    # Connections
-
-    async def run(self, work: Callable[[Any], Awaitable[T]]) -> T:
-        """Do *work* with a connection, again if the database goes away: it must bear that.
-
-        Raises:
-            StoreUnavailable: The database cannot be reached, for longer than *patience*.
-            JournalError: It refuses.
-        """
-        loop = asyncio.get_running_loop()
-        until, pause = loop.time() + self.patience, 0.05
-        while True:
+    async def _keep_beating(self) -> None:
+        while not self._stopped.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LEASE / 3):
+                    await self._stopped.wait()
+                    return
             try:
-                async with (await self._opened()).acquire() as db:
-                    return await work(db)
-            except (OSError, TimeoutError, asyncpg.InterfaceError, *_away()) as error:
-                left = until - loop.time()
-                if left <= 0:
-                    raise StoreUnavailable(f"{self} cannot be reached: {_told(error)}") from None
-                await asyncio.sleep(min(left, pause * (0.5 + 0.5 * random.random())))
-                pause = min(pause * 2, LONGEST_PAUSE)
-            except asyncpg.PostgresError as error:
-                raise JournalError(f"{self} refuses: {_told(error)}") from error
+                await self._beat()
+            except JournalError as error:
+                logger.warning("leases could not be renewed, others may take over: %s", error)
 
-    async def aclose(self) -> None:
-        """Close all connections."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            await pool.close()
-
-    def __str__(self) -> str:
-        return f"the store {without_password(self.url)}"
-
-    async def _opened(self) -> Any:
-        async with self._opening:
-            self._check_loop()
-            if self._pool is None:
-                pool = await asyncpg.create_pool(
-                    self.url,
-                    min_size=0,
-                    max_size=CONNECTIONS,
-                    timeout=CONNECT,
-                    command_timeout=STATEMENT,
-                    server_settings={
-                        "application_name": "integration_sdk",
-                        "statement_timeout": str(int(STATEMENT * 1000)),
-                        "idle_in_transaction_session_timeout": str(int(IDLE * 1000)),
-                    },
-                )
-                try:
-                    async with pool.acquire() as db:
-                        await self._migrate(db)
-                except BaseException:
-                    pool.terminate()
-                    raise
-                self._pool, self._loop = pool, asyncio.get_running_loop()
-            return self._pool
-
-    def _check_loop(self) -> None:
-        if self._pool is None or self._loop is asyncio.get_running_loop():
+    async def stop(self) -> None:
+        """Give back all that the holder has, and tell others so."""
+        beating, self._beating = self._beating, None
+        if beating is None:
             return
-        if self._loop is not None and not self._loop.is_closed():
-            raise JournalError(f"{self} is in use in another event loop: give this one its own")
-        self._pool = None  # its connections have gone with their loop
-
-    async def _migrate(self, db: Any) -> None:
-        async with db.transaction():
-            await db.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
-            await db.execute(
-                "CREATE SCHEMA IF NOT EXISTS integration_sdk;"
-                "CREATE TABLE IF NOT EXISTS integration_sdk.migrations (version int NOT NULL)"
+        self._stopped.set()
+        await asyncio.wait([beating])
+        try:
+            await self._connection.run(
+                lambda db: db.execute(_END, self.holder, self.database.schema)
             )
-            query = "SELECT coalesce(max(version), 0) FROM integration_sdk.migrations"
-            version = await db.fetchval(query)
-            if version > len(MIGRATIONS):
-                raise JournalError(
-                    f"{self} has schema {version}, this SDK knows {len(MIGRATIONS)}: "
-                    "use the newer SDK that made it"
-                )
-            for number, script in enumerate(MIGRATIONS[version:], version + 1):
-                await db.execute(script)
-                await db.execute("INSERT INTO integration_sdk.migrations VALUES ($1)", number)
+        except JournalError as error:
+            logger.warning("leases could not be given back, they expire: %s", error)
+        finally:
+            self._connection.close()
 
 
-def _away() -> tuple[type[Exception], ...]:
-    """Return the errors of a database that is away, or will be back."""
-    return (
-        asyncpg.PostgresConnectionError,
-        asyncpg.CannotConnectNowError,
-        asyncpg.AdminShutdownError,
-        asyncpg.CrashShutdownError,
-        asyncpg.TooManyConnectionsError,
-        asyncpg.ReadOnlySQLTransactionError,  # a standby that is about to be promoted
-    )
+@define(eq=False)
+class PostgresRows:
+    """The rows of a scope, for one process; see `Rows`."""
+
+    _database: Postgres
+    _scope: str
+    durable: bool = field(init=False, default=True)
+    shared: bool = field(init=False, default=True)
+    _heart: Heart = field(init=False)
+    _tokens: dict[str, int] = field(init=False, factory=dict)  # by company as indexed
+    _asked: set[str] = field(init=False, factory=set)  # companies of others, to which we added
+    _taking: asyncio.Lock = field(init=False, factory=asyncio.Lock)
+    _snapshots: set[str] = field(init=False, factory=set)  # on record
+    _waiting: list[tuple[Commit, asyncio.Future[Any]]] = field(init=False, factory=list)
+    _writing: asyncio.Task[None] | None = field(init=False, default=None)
+    _again: bool = field(init=False, default=False)  # what is written next may be on record
+
+    def __attrs_post_init__(self) -> None:
+        self._heart = Heart(self._database)
+
+    # Writing
+
+    def add(self, rows: Sequence[Row]) -> asyncio.Future[list[Row]]:
+        """Record new rows; return for each itself, or the row that has its reference."""
+        return self._commit(Commit(add=rows, joins=True))
+
+    def put(self, rows: Sequence[Row], add: Sequence[Row] = ()) -> asyncio.Future[None]:
+        """Record these next versions, and new rows, all or none."""
+        return self._commit(Commit(rows, add, leased=True))
+
+    def decide(self, row: Row, add: Sequence[Row] = ()) -> asyncio.Future[None]:
+        """`put` of one row, without the lease."""
+        return self._commit(Commit([row], add))
+
+    def _commit(self, commit: Commit) -> asyncio.Future[Any]:
+        written: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append((commit, written))
+        if self._writing is None:
+            self._start()
+        return written
+
+    def _start(self) -> None:
+        self._writing = asyncio.create_task(self._write(), name="integration_sdk writer")
+        self._writing.add_done_callback(self._wrote)
+
+    async def _write(self) -> None:
+        """Write what waits, all of one moment together, until nothing does."""
+        while batch := list(self._waiting):
+            answers = await self._answers([commit for commit, _ in batch])
+            del self._waiting[: len(batch)]
+            for (_, written), answer in zip(batch, answers, strict=True):
+                if written.done():  # cancelled
+                    continue
+                if isinstance(answer, Exception):
+                    written.set_exception(answer)
+                else:
+                    written.set_result(answer)
+
+    def _wrote(self, writing: asyncio.Task[None]) -> None:
+        """Start again if somebody has cancelled the task."""
+        self._writing, self._again = None, writing.cancelled()
+        if not writing.cancelled() and (error := writing.exception()) is not None:
+            broken, self._waiting = self._waiting, []
+            for _, written in broken:
+                if not written.done():
+                    written.set_exception(JournalError(f"The store's writer broke: {error!r}"))
+        if self._waiting:
+            self._start()
+
+    async def _answers(self, commits: Sequence[Commit]) -> list[Any]:
+        """Return an answer or an error for each; if any is refused, it concerns it alone."""
+        try:
+            return await self._written(commits)
+        except RowRefused as error:
+            if len(commits) == 1:
+                return [error]
+            return [(await self._answers([one]))[0] for one in commits]
+        except JournalError as error:
+            return [fresh_copy(error) for _ in commits]
+
+    async def _written(self, commits: Sequence[Commit]) -> list[list[Row] | None]:
+        leased = {indexed(row.company) for one in commits if one.leased for row in one.rows}
+        for company in leased - self._tokens.keys():
+            raise fenced(company)
+        held = [*leased], [self._tokens[company] for company in leased]
+        shots = {
+            row.snapshot.id: to_document(row.snapshot)
+            for one in commits
+            for row in (*one.rows, *one.add)
+            if row.snapshot is not None and row.snapshot.id not in self._snapshots
+        }
+        values = (*self._values(commits), *held, [*shots], [*shots.values()])
+        again, self._again = self._again, False
+
+        async def ask(db: Any) -> Any:
+            nonlocal again
+            before, again = again, True
+            try:
+                return await db.fetchrow(_WRITE, *values, before)
+            except Exception as error:
+                if sqlstate(error)[:2] in _REFUSED:
+                    return error
+                raise
+
+        written = await self._database.writes.run(ask)
+        if isinstance(written, Exception):
+            if sqlstate(written) == _MISSING_SNAPSHOT:  # dropped by another process
+                self._snapshots.clear()
+                return await self._written(commits)
+            raise await self._reason(commits[0], written)
+        await self._remember(shots)
+        self._asked |= {indexed(row.company) for one in commits for row in one.add} - leased
+        inserted = set(written[0])
+        joining = [row for one in commits if one.joins for row in one.add]
+        recorded = await self._recorded([row for row in joining if row.id not in inserted])
+        return [
+            [recorded.get(row.id, row) for row in one.add] if one.joins else None for one in commits
+        ]
+
+    def _values(self, commits: Sequence[Commit]) -> tuple[object, ...]:
+        rows = [
+            (row, kind)
+            for one in commits
+            for kind, some in ((0, one.rows), (2 if one.joins else 1, one.add))
+            for row in some
+        ]
+        told = {
+            indexed(row.company)
+            for one in commits
+            for row in (*one.rows, *one.add)
+            if row.state in _TOLD or not one.leased
+        }
+        facts = ((*columns(row), row.payload if kind else None, kind) for row, kind in rows)
+        arrays = map(list, zip(*facts, strict=True)) if rows else [[]] * 12
+        return (self._scope, *arrays, self._heart.holder, self._database.schema, [*told])
+
+    async def _reason(self, commit: Commit, error: Exception) -> RowRefused:
+        """Return why *commit*, if it was alone, is refused."""
+        first = (*commit.rows, *commit.add)[0]
+        if getattr(error, "constraint_name", "") == "a_key_has_one_owner":
+            return key_claimed(next((one.key for one in commit.rows if one.key), None))
+        if sqlstate(error) not in _NOT_AS_EXPECTED:
+            return RowRefused(f"{self._database} refuses {first}: {error}")
+        companies = {indexed(one.company): one.company for one in commit.rows if commit.leased}
+        query = "SELECT company, token FROM leases WHERE scope = $1 AND company = ANY($2)"
+        found = dict(await self._fetch(query, [*companies]))
+        lost = [one for one in companies if found.get(one) != self._tokens.get(one)]
+        for column in lost:
+            self._tokens.pop(column, None)
+        return fenced(companies[lost[0]]) if lost else stale(first)
+
+    async def _remember(self, shots: Collection[str]) -> None:
+        self._snapshots.update(shots)
+        if len(self._snapshots) >= SNAPSHOTS:
+            self._snapshots.clear()
+            await self._database.writes.run(lambda db: db.execute(_DROP_SNAPSHOTS))
+
+    async def _recorded(self, rows: Sequence[Row]) -> dict[str, Row]:
+        """Return what is on record by id: of each row itself, or what has its reference."""
+        if not rows:
+            return {}
+        found = await self._read("id = ANY($2)", [row.id for row in rows])
+        by_id = {row.id: row for row in found}
+        others = [row for row in rows if row.id not in by_id]
+        references = [row.reference and indexed(row.reference) for row in others]
+        which = "reference = ANY($2) AND decision IS DISTINCT FROM 'resend'"
+        holders = {row.reference: row for row in await self._read(which, references)}
+        by_id |= {row.id: holders[row.reference] for row in others if row.reference in holders}
+        left = [row for row in others if row.id not in by_id]  # given free meanwhile
+        if left:
+            (added,) = await self._written([Commit(add=left, joins=True)])
+            by_id |= dict(zip((row.id for row in left), added or (), strict=True))
+        return by_id
+
+    # Reading
+
+    async def _fetch(self, query: str, *values: object) -> list[Any]:
+        found: list[Any] = await self._database.reads.run(
+            lambda db: db.fetch(query, self._scope, *values)
+        )
+        return found
+
+    async def _read(self, which: str, *values: object) -> list[Row]:
+        found = await self._fetch(
+            f"{_READ} WHERE scope = $1 AND {which} ORDER BY pushes.number", *values
+        )
+        needed = {row["snapshot"] for row in found} - {None}
+        query = "SELECT document FROM snapshots WHERE $1 <> '' AND id = ANY($2)"
+        shots = await self._fetch(query, [*needed]) if needed else []
+        try:
+            snapshots = {one.id: one for one in (to_snapshot(shot["document"]) for shot in shots)}
+            return [
+                from_document(row["document"], row["payload"], snapshots.get(row["snapshot"]))
+                for row in found
+            ]
+        except (msgspec.MsgspecError, json.JSONDecodeError) as error:
+            raise JournalError(f"{self._database} holds a damaged row: {error}") from error
+
+    async def rows(
+        self,
+        *,
+        ids: Collection[str] | None = None,
+        reference: str | None = None,
+        company: str | None = None,
+        state: State | None = None,
+        live: bool = False,
+    ) -> list[Row]:
+        """Return the rows for which all conditions hold, in the order of `add`."""
+        conditions = {
+            "id = ANY(${})": None if ids is None else list(ids),
+            "reference = ${}": reference and indexed(reference),
+            "company = ${}": company and indexed(company),
+            "state = ${}": state and state.value,
+        }
+        given = {one: value for one, value in conditions.items() if value is not None}
+        which = [one.format(at) for at, one in enumerate(given, 2)]
+        which += [f"state NOT IN {_SETTLED}"] if live else []
+        return await self._read(" AND ".join(which or ["TRUE"]), *given.values())
+
+    async def owners(self, keys: Collection[str]) -> set[str]:
+        """Return which of these push keys have an owner."""
+        if not keys:
+            return set()
+        by_column = {indexed(key): key for key in keys}
+        query = "SELECT key FROM pushes WHERE scope = $1 AND key = ANY($2)"
+        return {by_column[row["key"]] for row in await self._fetch(query, [*by_column])}
+
+    async def companies(self) -> list[str]:
+        """Return the companies that have live rows."""
+        return await self._names(f"state NOT IN {_SETTLED}")
+
+    async def _names(self, which: str, *values: object) -> list[str]:
+        """Return the companies of the rows that meet a condition."""
+        query = (
+            "SELECT DISTINCT ON (company) company, document FROM pushes AS push"
+            f" WHERE scope = $1 AND {which}"
+        )
+        return [from_document(row["document"]).company for row in await self._fetch(query, *values)]
+
+    # Leases
+
+    async def take(self, company: str) -> list[Row] | None:
+        """Act for *company*, if no other live process does, and return its live rows."""
+        column = indexed(company)
+        async with self._taking:
+            if column in self._tokens:
+                return []
+            await self._heart.start()
+            values = self._scope, column, self._heart.holder
+            token = await self._database.reads.run(lambda db: db.fetchval(_CLAIM, *values))
+            if token is None:
+                return None
+            self._tokens[column] = token
+            try:
+                return await self.rows(company=company, live=True)
+            except BaseException:
+                del self._tokens[column]  # so that the next call gets them
+                raise
+
+    async def news(self) -> AsyncIterator[str]:
+        """Yield companies whose rows others have changed or left behind, for ever.
+
+        What a notification does not tell is found by a look at the tables every few seconds.
+        """
+        listening, told, heard = Connection(self._database), set[str](), asyncio.Event()
+        loop, listens = asyncio.get_running_loop(), None
+        next_look = loop.time()
+
+        def hear(_db: Any, _pid: int, _channel: str, text: str) -> None:
+            holder, scope, company = text.split("\n", 2)
+            if holder != self._heart.holder and scope == self._scope:
+                told.add(company)
+                heard.set()
+
+        async def look(db: Any) -> list[Any]:
+            nonlocal listens
+            if listens is not db:
+                await db.add_listener(self._database.schema, hear)
+                db.add_termination_listener(lambda _: heard.set())
+                listens = db
+            found: list[Any] = await db.fetch(
+                _LOOK, self._scope, [*self._tokens], self._heart.holder
+            )
+            return found
+
+        try:
+            while True:
+                try:
+                    if loop.time() >= next_look or listens is None or listens.is_closed():
+                        told.update(row["company"] for row in await listening.run(look))
+                        told.update(self._asked - self._tokens.keys())
+                        next_look = loop.time() + POLL
+                    batch = [*told]
+                    names = await self._named(batch)
+                except JournalError as error:
+                    logger.warning("what other processes do is not known: %s", error)
+                    await asyncio.sleep(POLL)
+                    continue
+                told.difference_update(batch)
+                for name in names:
+                    yield name
+                if not told:
+                    heard.clear()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout_at(next_look):
+                            await heard.wait()
+        finally:
+            listening.close()
+
+    async def _named(self, columns: Collection[str]) -> list[str]:
+        hashed = [one for one in columns if is_hash(one)]
+        names = await self._names("company = ANY($2)", hashed) if hashed else []
+        return [*(one for one in columns if not is_hash(one)), *names]
+
+    async def release(self) -> None:
+        """Give all leases back, so that another process may act at once."""
+        await to_the_end(asyncio.ensure_future(self._release()))
+
+    async def _release(self) -> None:
+        while self._writing is not None:
+            await asyncio.wait([self._writing])
+        self._tokens.clear()
+        self._asked.clear()
+        await self._heart.stop()
+        if self._snapshots:
+            self._snapshots.clear()
+            with suppress(JournalError):  # another time
+                await self._database.writes.run(lambda db: db.execute(_DROP_SNAPSHOTS))
 
 
-def _told(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+@define(eq=False)
+class PostgresDocuments:
+    """Documents of a scope, for one process; see `Documents`."""
+
+    _database: Postgres
+    _scope: str
+    _heart: Heart = field(init=False)
+    _claimed: set[str] = field(init=False, factory=set)
+
+    def __attrs_post_init__(self) -> None:
+        self._heart = Heart(self._database)
+
+    async def claim(self, name: str) -> Document | None:
+        """Take the document, unless another live process has it."""
+        await self._heart.start()
+        found = await self._fetch(_CLAIM_DOCUMENT, name, self._heart.holder)
+        self._claimed.update(row["name"] for row in found)
+        return Document(*found[0]) if found else None
+
+    async def read(self, prefix: str) -> list[Document]:
+        """Return all documents whose name begins so, by name."""
+        query = (
+            "SELECT name, version, 0 AS token, body FROM documents"
+            ' WHERE scope = $1 AND starts_with(name, $2) ORDER BY name COLLATE "C"'
+        )
+        return [Document(*row) for row in await self._fetch(query, prefix)]
+
+    async def write(self, document: Document, body: bytes) -> Document:
+        """Record a new body; return the next version."""
+        facts = document.name, document.version, document.token, body
+        if not await self._fetch(_WRITE_DOCUMENT, *facts):
+            query = (
+                "SELECT name, version, token, body FROM documents WHERE scope = $1 AND name = $2"
+            )
+            (found,) = await self._fetch(query, document.name)
+            recorded = Document(*found)
+            if (recorded.version, recorded.body) != (document.version + 1, body):
+                next_document(recorded, document, body)
+        return document._replace(version=document.version + 1, body=body)
+
+    async def give_back(self, names: Collection[str]) -> None:
+        """End these claims."""
+        self._claimed.difference_update(names)
+        if self._claimed:
+            query = (
+                "UPDATE documents SET holder = NULL"
+                " WHERE scope = $1 AND name = ANY($2) AND holder = $3"
+            )
+            await self._fetch(query, [*names], self._heart.holder)
+        else:
+            await self.close()
+
+    async def close(self) -> None:
+        """End all claims, also if the caller is cancelled."""
+        self._claimed.clear()
+        await to_the_end(asyncio.ensure_future(self._heart.stop()))
+
+    async def _fetch(self, query: str, *values: object) -> list[Any]:
+        found: list[Any] = await self._database.reads.run(
+            lambda db: db.fetch(query, self._scope, *values)
+        )
+        return found

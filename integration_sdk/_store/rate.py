@@ -1,13 +1,14 @@
 """A limit of calls that all users of a store keep together.
 
 It is generic cell rate: the store holds when the next call may leave, and whoever wants to send
-moves that on by one interval for each call. A trip to the store reserves a *handful* of slots, no
-more than there are callers, and is answered with a wait relative to its own moment, so that hosts
-need no common clock. The next trip is made when the first of them is due. So nothing is locked
-between two trips, and a process that dies has taken two handfuls at most.
+moves that on by one interval for each call. A trip to the store reserves a *handful* of slots, more
+if trips take long, but no more than there are callers, and is answered with a wait relative to its
+own moment, so that hosts need no common clock. The next trip is made when the first of them is due.
+So nothing is locked between two trips, and a process that dies has taken two handfuls at most.
 
 A slot that was not used in time is void: a process that was frozen would otherwise send with slots
-that others have long been given. A refusal that concerns everybody pauses the limit for all.
+that others have long been given. A refusal that concerns everybody pauses the limit for all, but
+not for long: then each process asks the service itself, whose answer it can judge and report.
 """
 
 from __future__ import annotations
@@ -25,8 +26,14 @@ logger = logging.getLogger("integration_sdk.store")
 
 HANDFUL: Final = 0.05
 """Seconds of the limit that one trip may reserve: at 100 a second, five slots."""
+LONGEST_TRIP: Final = 1.0
+"""Seconds of the limit that a trip may reserve besides, if the last one took so long."""
 EXPIRES: Final = 0.25
 """Seconds after its time at which a slot is void."""
+LONGEST_PAUSE: Final = 60.0
+"""Seconds for which one refusal may pause all."""
+WORTH_A_WORD: Final = 5.0
+"""Seconds to wait from which on it is logged."""
 
 
 @define
@@ -88,8 +95,12 @@ class Limit:
 
     @property
     def handful(self) -> int:
-        """How many slots a trip may reserve."""
+        """How many slots a quick trip may reserve."""
         return max(1, round(HANDFUL / self.interval))
+
+    def portion(self, trip: float) -> int:
+        """How many slots may be reserved if a trip takes so many seconds, in which none comes."""
+        return self.handful + int(min(trip, LONGEST_TRIP) / self.interval)
 
 
 @define(eq=False)
@@ -116,7 +127,8 @@ class StoreRate:
                 return
 
     def paused(self, seconds: float) -> None:
-        """Let nothing leave for so many *seconds* from now, anywhere."""
+        """Let nothing leave for so many *seconds* from now, anywhere; for a minute at most."""
+        seconds = min(seconds, LONGEST_PAUSE)
         self._void_before = max(self._void_before, _now() + seconds)
         telling = asyncio.create_task(self._tell(seconds), name="integration_sdk rate")
         self._telling.add(telling)
@@ -142,11 +154,14 @@ class StoreRate:
 
     async def _fill(self) -> None:
         """Reserve for those who wait, a handful at a time."""
-        limit = self._limit
+        limit, trip = self._limit, 0.0
         while self._waiting:
-            count = min(len(self._waiting), limit.handful)
+            count, began = min(len(self._waiting), limit.portion(trip)), _now()
             wait = await self._keeper.reserve(limit.name, count, limit.interval, limit.burst)
             now = _now()
+            trip = now - began
+            if wait >= WORTH_A_WORD * max(1.0, limit.interval):
+                logger.warning("calls wait %.0f s for the shared rate %r", wait, limit.name)
             for number in range(count):
                 if (slot := self._next_in_line()) is not None:
                     slot.set_result(now + max(0.0, wait + number * limit.interval))

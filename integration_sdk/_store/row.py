@@ -1,52 +1,43 @@
-"""One push as it is recorded: the row that every store keeps, and its states.
+"""A push as it is recorded: one row, its states, and what no writer may change.
 
-What leads from one state to the next is the table's affair (``_push``); a store knows only what
-must always hold: a push key has one owner, a reference stands for one push, and neither a final
-row nor what a push sends ever changes.
+Which state follows which is the business of ``_push.table``. A store enforces what must always
+hold: a push key has one owner, a reference has one live row, whoever writes names the version
+that he has seen, and whoever lost the lease of a company writes nothing more about it.
 """
 
 import hashlib
 import json
+import re
 from enum import StrEnum
-from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
-from attrs import frozen
 from msgspec import structs
 
 from integration_sdk.errors import JournalError
 
+_T = TypeVar("_T")
+
 
 class State(StrEnum):
-    """The state of a push; the table of ``_push`` says what happens in each."""
+    """Where a push stands, and what happens next."""
 
-    QUEUED = "QUEUED"
-    SENDING = "SENDING"
-    NOT_SENT = "NOT_SENT"
-    REJECTED = "REJECTED"
-    ACKED = "ACKED"
-    AMBIGUOUS = "AMBIGUOUS"
-    RESOLVED = "RESOLVED"
-    ABSENT = "ABSENT"
-    UNRESOLVED = "UNRESOLVED"
-    LATE = "LATE"
-    DECIDED = "DECIDED"
-    FINAL = "FINAL"
+    QUEUED = "QUEUED"  # to be sent
+    SENDING = "SENDING"  # a request may be on its way
+    OPEN = "OPEN"  # its key is known: poll it
+    LOST = "LOST"  # it may have arrived: search for it
+    DOUBT = "DOUBT"  # the search did not settle it: the caller decides, later listings still may
+    CLOSED = "CLOSED"  # decided by the caller; may still turn out to own a key
+    REFUSED = "REFUSED"  # there is no push
+    FINAL = "FINAL"  # the push has ended
 
 
-CREATES = "POST"
-"""The one method whose repetition an idempotency key prevents."""
-SETTLED = frozenset({State.NOT_SENT, State.REJECTED, State.FINAL})
-"""Nothing more happens to it by itself, and it owns no unclaimed push."""
-DOUBTED = frozenset({State.AMBIGUOUS, State.ABSENT, State.UNRESOLVED})
-"""States that a listing could settle."""
-NOT_THERE = frozenset({State.NOT_SENT, State.REJECTED})
-"""States that prove that there is no push."""
+SETTLED: Final = frozenset({State.REFUSED, State.FINAL})
+"""Nothing more happens to it, and it owns no unclaimed push."""
 
 
 class Evidence(StrEnum):
-    """How the key of an intent is known, strongest first."""
+    """How the key of a row is known, strongest first."""
 
     OWN_ANSWER = "E3"
     AGREEING_ECHO = "E2"
@@ -54,24 +45,35 @@ class Evidence(StrEnum):
     CALLER = "caller"
 
 
+class Verdict(StrEnum):
+    """What a search found out about a row in doubt."""
+
+    ABSENT = "ABSENT"  # proven complete, the listing shows no push that may be this one
+    UNRESOLVED = "UNRESOLVED"  # it may be one of the candidates, or the list proves nothing
+
+
+class RowRefused(JournalError):
+    """The store refuses this commit; it still accepts others."""
+
+
+class Stale(RowRefused):
+    """The row has a later version than the writer has seen."""
+
+
+class Fenced(RowRefused):
+    """The writer no longer holds the lease of the company; another process acts for it."""
+
+
+class KeyClaimed(RowRefused):
+    """The push key already belongs to another row."""
+
+
 class Owner(NamedTuple):
-    """Whose pushes a store holds: one scope of it belongs to one service, in one dialect."""
+    """Whose a scope is: one service, in one dialect."""
 
     scope: str
     base_url: str
     dialect: str
-
-
-class RowRefused(JournalError):
-    """The journal refuses this row; it still accepts others."""
-
-
-class Fenced(RowRefused):
-    """Somebody else has changed the row meanwhile; nothing of this commit was recorded."""
-
-
-class KeyClaimed(RowRefused):
-    """The push key already belongs to another intent; nothing of this commit was recorded."""
 
 
 class Lane(NamedTuple):
@@ -82,116 +84,108 @@ class Lane(NamedTuple):
     data_type: str
 
 
-def as_line(key: str) -> str:
-    """Return *key* as a line of text: as it is, or in JSON if it is empty or not printable."""
-    return key if key.isprintable() and key[:1] not in {"", '"'} else json.dumps(key)
-
-
-def from_line(line: str) -> str:
-    """Return the key that `as_line` made *line* of."""
-    return str(json.loads(line)) if line.startswith('"') else line
-
-
-@frozen
-class Snapshot:
-    """The push keys a company had before a batch was sent.
+class Snapshot(msgspec.Struct, frozen=True, gc=False):
+    """The push keys that a company had before a batch was sent.
 
     keys: The keys listed then, of every lane of the company.
     whole: Whether the list was read to its end. Otherwise *keys* are its newest, and pushes
         listed after all of them are older (the service lists the newest first).
     taken_at: When, in whole Unix seconds by the service's own clock; None if it did not tell.
+    id: Names it in a store, which keeps a snapshot once for all rows that have it.
     """
 
     keys: frozenset[str]
     whole: bool = True
     taken_at: int | None = None
-
-    @cached_property
-    def digest(self) -> str:
-        """A hash of the content, so that equal snapshots are stored once."""
-        at = [] if self.taken_at is None else [str(self.taken_at)]
-        text = "\n".join([str(self.whole), *at, *sorted(map(as_line, self.keys))])
-        return hashlib.sha256(text.encode()).hexdigest()
+    id: str = ""
 
 
-class Intent(msgspec.Struct, frozen=True, gc=False):
-    """One push as recorded. Immutable: :meth:`to` returns the next state.
+class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """One push as recorded. Immutable: `_push.table.after` makes the next version.
 
     id: Unique; made by the caller.
-    method: POST creates, PUT updates *record_id*.
-    payload: The body, byte for byte as it is sent; None where the journal keeps no payloads,
-        once a key is known (on disk it stays until the push is settled), and once it is settled.
-    payload_hash: sha256 of the body, in hex; empty if no later run will compare records.
+    method: POST creates, PUT updates *record_id*, DELETE deletes it.
+    payload_hash: sha256 of the body, in hex.
     natural_key, natural_value: Dotted path of the value that identifies the record, and that
         value in the body (see ``agreement.leaf``).
-    idempotency_key: Sent with every transmission of this create, a new one after a 503; None
-        for updates, and if the service does not support such keys.
-    snapshot: Keys listed before the first send; None if the listing failed, and once a key is
-        known or it is settled.
-    version: Grows with each step. A store takes a row only if it knows no later version of it, so
-        that nobody writes over what he has not seen.
-    attempts: Number of attempts to send; each that may have left was recorded as SENDING first.
+    parent: The row this one was re-sent for.
+    version: Grows by one with each step. A store takes a row only if its version is one more
+        than the recorded one, so that nobody writes over what he has not seen.
+    attempts: Transmissions so far; each was recorded as SENDING before its first byte left.
+    idempotency_key: Sent with each transmission of a create; a new one after a 503.
+    snapshot: Keys listed before the first transmission; None if the listing failed, and once
+        the key is known or the row is settled.
     key: The pushOperationKey; *evidence* says how it is known.
     candidates: Keys of pushes that may be this one, while in doubt.
-    status: Of the final push. http_status, error: Of the last answer.
-    decision: resend, abandon or bind. parent: The intent this one was re-sent for.
+    verdict: Of the last search, while in doubt.
+    status: Of the ended push. http_status, error: Of the last answer.
+    decision: resend, abandon or bind.
+    payload: The body, byte for byte as it is sent. A store keeps it from ``add`` until the row
+        is settled; in memory it is None once the key is known.
     """
 
     id: str
     lane: Lane
     method: str = "POST"
-    payload: bytes | None = None
+    record_id: str | None = None
     payload_hash: str = ""
     natural_key: str | None = None
     natural_value: str | None = None
-    record_id: str | None = None
     reference: str | None = None
-    idempotency_key: str | None = None
     timeout_minutes: int | None = None
-    snapshot: Snapshot | None = None
+    parent: str | None = None
     version: int = 0
     state: State = State.QUEUED
     attempts: int = 0
+    idempotency_key: str | None = None
+    snapshot: Snapshot | None = None
     key: str | None = None
     evidence: Evidence | None = None
     candidates: tuple[str, ...] = ()
+    verdict: Verdict | None = None
     status: str | None = None
     http_status: int | None = None
     error: str | None = None
     decision: str | None = None
-    parent: str | None = None
+    payload: bytes | None = None
 
     def __repr__(self) -> str:
         """Show the state, and nothing of the record."""
-        return f"Intent(id={self.id!r}, lane={self.lane}, state={self.state}, key={self.key!r})"
+        return f"Row(id={self.id!r}, lane={self.lane}, state={self.state}, key={self.key!r})"
 
     def __str__(self) -> str:
-        """Name the push for people, and the intent for their decision."""
-        name = push_name(self.lane.data_type, self.reference, self.lane.company_id)
-        return f"{name} (intent {self.id})"
+        """Name the push for people, and the row for their decision."""
+        return f"{push_name(self.lane.data_type, self.reference, self.company)} (intent {self.id})"
 
-    def to(self, state: State, **changes: object) -> "Intent":
-        """Return the row in another state, without what it needs no more."""
-        if changes.get("key") or state in NOT_THERE:  # will not be sent or searched for again
-            changes = {"payload": None, "snapshot": None, "candidates": (), **changes}
-        if state is self.state and all(getattr(self, name) == changes[name] for name in changes):
-            return self  # nothing to write
+    def to(self, state: State, **changes: object) -> "Row":
+        """Return the next version of the row, without what the new state needs no more."""
+        if state in SETTLED or state is State.OPEN:  # neither sent nor searched for again
+            done = {"payload": None, "snapshot": None, "candidates": (), "verdict": None}
+            changes = done | changes
         return structs.replace(self, state=state, version=self.version + 1, **changes)
 
     @property
+    def company(self) -> str:
+        """The company whose lease guards it."""
+        return self.lane.company_id
+
+    @property
     def identity(self) -> tuple[object, ...]:
-        """What it pushes, and where: intents for which this is equal are the same push."""
+        """What it pushes, and where: rows for which this is equal are the same push."""
         return self.lane, self.method, self.record_id, self.payload_hash
 
     @property
     def is_superseded(self) -> bool:
-        """Whether another intent has its reference, or may take it by decision."""
+        """Whether another row has its reference, or may take it by decision."""
         return self.decision == "resend"
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether nothing more will happen to it by itself, and it owns no unclaimed push."""
-        return self.state in SETTLED
+
+_UNKEEPABLE: Final = re.compile("[\\0\\ud800-\\udfff]")
+
+
+def is_keepable(text: str) -> bool:
+    """Whether every store can keep *text*: it has no NUL and no half of a surrogate pair."""
+    return _UNKEEPABLE.search(text) is None
 
 
 def push_name(data_type: str, reference: str | None, company_id: str) -> str:
@@ -200,15 +194,81 @@ def push_name(data_type: str, reference: str | None, company_id: str) -> str:
     return f"{data_type}{named} of company {company_id}"
 
 
-IMMUTABLE = (
-    "method",
-    "payload_hash",
-    "natural_key",
-    "natural_value",
-    "record_id",
-    "reference",
-    "timeout_minutes",
-    "parent",
-)
-"""What never changes besides id and lane. The idempotency key may change after a refusal; all else
-says what became of the intent."""
+# As a document
+
+
+_rows: Final = msgspec.json.Decoder(Row)
+_snapshots: Final = msgspec.json.Decoder(Snapshot)
+_HASHED: Final = "sha256:"
+_LONGEST: Final = 500
+"""Characters; PostgreSQL indexes 2,704 bytes."""
+
+
+def to_document(fact: Row | Snapshot) -> str:
+    """Return a snapshot, or a row without its payload and snapshot, as JSON."""
+    if isinstance(fact, Row) and (fact.payload is not None or fact.snapshot is not None):
+        fact = structs.replace(fact, payload=None, snapshot=None)
+    try:
+        return msgspec.json.encode(fact).decode()
+    except UnicodeEncodeError:  # a lone surrogate, of which JSON has an escape
+        return json.dumps(msgspec.to_builtins(fact))
+
+
+def columns(row: Row) -> tuple[object, ...]:
+    """Return what a database enforces or finds rows by, and the document with all the rest.
+
+    That is id, company, reference, key, state, status, version, decision, snapshot, document.
+    """
+    return (
+        row.id,
+        indexed(row.company),
+        row.reference and indexed(row.reference),
+        row.key and indexed(row.key),
+        row.state.value,
+        row.status,
+        row.version,
+        row.decision,
+        row.snapshot and row.snapshot.id,
+        to_document(row),
+    )
+
+
+def from_document(
+    document: str, payload: bytes | None = None, snapshot: Snapshot | None = None
+) -> Row:
+    """Return the row of a document.
+
+    Raises:
+        msgspec.MsgspecError, json.JSONDecodeError: It is damaged.
+    """
+    row = _decoded(_rows, document)
+    if payload is None and snapshot is None:
+        return row
+    return structs.replace(row, payload=payload, snapshot=snapshot)
+
+
+def to_snapshot(document: str) -> Snapshot:
+    """Return the snapshot of a document. Raises as `from_document` does."""
+    return _decoded(_snapshots, document)
+
+
+def _decoded(decoder: msgspec.json.Decoder[_T], document: str) -> _T:
+    try:
+        return decoder.decode(document)
+    except msgspec.DecodeError:  # a lone surrogate, perhaps
+        return msgspec.convert(json.loads(document), decoder.type)
+
+
+def indexed(text: str) -> str:
+    """Return *text* as a column that has an index: its hash if it is long or not printable.
+
+    So a value that a database cannot index, such as a lone surrogate, can still be found.
+    """
+    if len(text) <= _LONGEST and text.isprintable() and not text.startswith(_HASHED):
+        return text
+    return _HASHED + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def is_hash(column: str) -> bool:
+    """Return whether `indexed` made it of something else."""
+    return column.startswith(_HASHED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from math import inf
 from pathlib import Path
@@ -9,13 +10,13 @@ from types import TracebackType
 from typing import Final, Self
 
 from integration_sdk._checks import is_number, whole_number
-from integration_sdk._store.database import PostgresJournal
-from integration_sdk._store.journal import Journal
-from integration_sdk._store.memory import KeyJournal
-from integration_sdk._store.postgres import Postgres, without_password
+from integration_sdk._store.database import Postgres, without_password
+from integration_sdk._store.memory import MemoryDocuments, MemoryRows
+from integration_sdk._store.postgres import PostgresDocuments, PostgresRows
 from integration_sdk._store.rate import Limit, MemoryRates, RateKeeper, StoreRate
-from integration_sdk._store.row import Owner
-from integration_sdk._store.sqlite import SqliteJournal
+from integration_sdk._store.row import Owner, Row
+from integration_sdk._store.rows import Documents, Rows
+from integration_sdk._store.sqlite import SqliteDocuments, SqliteRows, SqliteThread, read_file
 from integration_sdk.errors import ConfigurationError, JournalInUse
 
 POSTGRES: Final = ("postgresql://", "postgres://")
@@ -28,21 +29,22 @@ class Store:
     a time. ``Store("postgresql://...")`` is a database for any number of processes. ``Store()`` is
     memory. It opens at its first use; `aclose` or ``async with`` ends it.
 
-    What it keeps belongs to one service: the base URL and the dialect of the client that first
-    pushes with it. A client of another service is refused before anything is read or sent, since
+    What is in a scope belongs to one service: the base URL and the dialect of the client that
+    first uses it. A client of another service is refused before anything is read or sent, since
     the pushes on record, their ids and references, would mean nothing there.
 
     Args:
         where: Path of the file, beside which ``-lock`` is created, and ``-wal`` and ``-shm`` while
             it is open; only their owner can read them. Or the URL of a PostgreSQL database as libpq
-            takes it, for which the extra ``integration-sdk[postgres]`` is needed; the tables are
-            made in its schema ``integration_sdk``. None for memory.
-        scope: The name of what belongs to that service. A store has one scope so far.
+            takes it, for which the extra ``integration-sdk[postgres]`` is needed. None for memory.
+        scope: The name of what belongs to one service. A file or database can have many.
+        schema: Where the tables of a database are; ``integration-sdk store migrate`` makes them,
+            or the first use, if its role may.
         patience: Seconds to wait for a database that cannot be reached, before
             `StoreUnavailable` is raised.
 
     Raises:
-        ConfigurationError: *where* is none of these, or the extra is missing.
+        ConfigurationError: An argument is none of these, or the extra is missing.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Store:
         where: str | os.PathLike[str] | None = None,
         scope: str = "default",
         *,
+        schema: str = "integration_sdk",
         patience: float = 30.0,
     ) -> None:
         self._scope = _printable("scope", scope)
@@ -58,7 +61,7 @@ class Store:
         self._database: Postgres | None = None
         self._path: Path | None = None
         if is_url(where):
-            self._database = Postgres(str(where), patience)
+            self._database = Postgres(str(where), patience, schema)
         elif where is not None and not is_path(where):
             raise ConfigurationError(
                 "a store is kept in a file, given by its path, in a database, given by its "
@@ -67,8 +70,12 @@ class Store:
         elif where is not None:
             self._path = Path(where)
         self._rates: RateKeeper = self._database or MemoryRates()
-        self._journal: Journal | None = None
-        self._is_lent = False
+        self._memory = MemoryRows(), MemoryDocuments()
+        self._owner: Owner | None = None  # of what is in memory
+        self._file: SqliteThread | None = None
+        self._opening = asyncio.Lock()
+        self._lent: Rows | None = None
+        self._documents: PostgresDocuments | None = None
 
     def __repr__(self) -> str:
         where = self._path and str(self._path)
@@ -92,11 +99,20 @@ class Store:
 
     async def aclose(self) -> None:
         """Finish pending work and close the file. Leave the blocks that use the store first."""
-        journal, self._journal, self._is_lent = self._journal, None, False
-        if journal is not None:
-            await journal.close()
+        await self.take_back()
+        file, self._file = self._file, None
+        if file is not None:
+            await file.close()
+        documents, self._documents = self._documents, None
+        if documents is not None:
+            await documents.close()
         if self._database is not None:
             await self._database.aclose()
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes may use it at the same time."""
+        return self._database is not None
 
     def rate(self, *, per_second: float, burst: int = 1, name: str = "calls") -> StoreRate:
         """Return a limit that all clients of this store keep together, for ``Client(rate=)``.
@@ -118,70 +134,83 @@ class Store:
         whole_number("burst", burst, 1, 10**6)
         return StoreRate(Limit(_printable("name", name), 1.0 / per_second, burst), self._rates)
 
-    # For coordinators
+    # For coordinators and pulls
 
-    async def lend(
-        self, service: tuple[str, str] | None = None, *, store_payloads: bool = True
-    ) -> Journal:
-        """Return the journal of pushes, to one coordinator at a time.
+    async def lend(self, *, base_url: str | None = None, dialect: str = "") -> Rows:
+        """Return the rows of pushes, to one coordinator at a time.
 
         Args:
-            service: Base URL and dialect of who will read and write it; None for who sends nothing.
-            store_payloads: See `Journal`.
+            base_url: Of the service of who will read and write it; None for who sends nothing.
+            dialect: Likewise.
 
         Raises:
-            ConfigurationError: It holds the pushes of another service.
-            JournalInUse: A coordinator has it.
-            JournalError: The file is somebody else's, in use, not a journal, or damaged.
+            ConfigurationError: The scope belongs to another service.
+            JournalInUse: A coordinator has it, or another process has the file.
+            JournalError: The file is somebody else's, not a journal, or damaged.
+            StoreUnavailable: The database cannot be reached.
         """
-        if self._is_lent:
+        if self._lent is not None:
             raise JournalInUse(
                 f"{self} is in use by another coordinator: leave its block first, or give this "
                 "one a store of its own"
             )
-        self._is_lent = True
+        self._lent = self._memory[0]  # so that no other gets it meanwhile
         try:
-            if service is not None:
-                await self._bind(Owner(self._scope, *service))
-            self._journal = self._journal or await self._opened()
+            file = await self._opened(base_url, dialect)
+            if self._database is not None:
+                self._lent = PostgresRows(self._database, self._scope)
+            elif file is not None:
+                self._lent = SqliteRows(file)
         except BaseException:
-            self._is_lent = False
+            self._lent = None
             raise
-        self._journal.store_payloads = store_payloads
-        return self._journal
+        return self._lent
 
     async def take_back(self) -> None:
-        """Let the next coordinator have the journal, wherever it runs."""
-        self._is_lent = False
-        if self._database is not None and self._journal is not None:
-            journal, self._journal = self._journal, None
-            await journal.close()
+        """Let the next coordinator have the rows, wherever it runs."""
+        rows, self._lent = self._lent, None
+        if rows is not None:
+            await rows.release()
+
+    async def documents(self, *, base_url: str | None = None, dialect: str = "") -> Documents:
+        """Return the documents of pulls. Raises as `lend`, but any number may have them."""
+        file = await self._opened(base_url, dialect)
+        if self._database is not None:
+            self._documents = self._documents or PostgresDocuments(self._database, self._scope)
+            return self._documents
+        return self._memory[1] if file is None else SqliteDocuments(file)
+
+    async def recorded(self) -> list[Row]:
+        """Return all rows of pushes as of one moment, also while another program has them."""
+        if self._database is not None:
+            return await PostgresRows(self._database, self._scope).rows()
+        if self._path is not None:
+            return await asyncio.to_thread(read_file, self._path, self._scope)
+        return await self._memory[0].rows()
+
+    async def _opened(self, base_url: str | None, dialect: str) -> SqliteThread | None:
+        async with self._opening:
+            if self._path is not None and self._file is None:
+                self._file = await SqliteThread.open(self._path, self._scope)
+            if base_url is not None:
+                await self._bind(Owner(self._scope, base_url, dialect))
+        return self._file
 
     async def _bind(self, client: Owner) -> None:
-        if self._database is not None:  # before its lease, which another service may have
-            owner = await self._database.bind(client)
-        else:
-            self._journal = self._journal or await self._opened()
-            owner = await self._journal.bind(client)
-        if owner.scope != client.scope:
-            raise ConfigurationError(
-                f"{self} is no store of scope {client.scope!r}: it has scope {owner.scope!r}, and "
-                "only one so far. Give that one, or this client a store of its own"
-            )
-        if owner != client:
-            raise ConfigurationError(
-                f"{self} holds the pushes of {owner.base_url} (dialect {owner.dialect}), and this "
-                f"client is for {client.base_url} (dialect {client.dialect}), which knows none of "
-                "them. Nothing was read or sent. Give each service a store of its own, or this "
-                "client the base_url= and dialect= of the store's"
-            )
-
-    async def _opened(self) -> Journal:
         if self._database is not None:
-            return await PostgresJournal.open(self._database)
-        if self._path is None:
-            return KeyJournal()
-        return await SqliteJournal.open(self._path)
+            owner = await self._database.bind(client)
+        elif self._file is not None:
+            owner = await self._file.bind(client)
+        else:
+            owner = self._owner = self._owner or client
+        if owner != client:
+            scope = "" if self._scope == "default" else f"scope {self._scope!r} of "
+            raise ConfigurationError(
+                f"{scope}{self} holds the pushes of {owner.base_url} (dialect {owner.dialect}), "
+                f"and this client is for {client.base_url} (dialect {client.dialect}), which knows "
+                "none of them. Nothing was read or sent. Give each service a store or a scope of "
+                "its own, or this client the base_url= and dialect= of the store's"
+            )
 
 
 def _printable(name: str, value: object) -> str:

@@ -22,9 +22,13 @@ from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 from rich.console import Console
 
 from integration_sdk import __version__
-from integration_sdk.cli import _journals, _pushing
+from integration_sdk._http.requests import MIB
+from integration_sdk._store.database import migrate as make_tables
+from integration_sdk._store.database import migration
+from integration_sdk.cli import _journals, _pull, _pushing
 from integration_sdk.cli._demo import DemoSettings, run_demo
 from integration_sdk.cli._display import Stderr, discard_unwritten, say, stdout
+from integration_sdk.cli._journals import DEFAULT_SCOPE
 from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT, WRONG_USAGE, Results
 from integration_sdk.cli._records import Plan
 from integration_sdk.cli._service import Flag, Service
@@ -41,6 +45,8 @@ app = App(
 )
 _pushes = App(name="pushes", help="What the journal of `push` holds, and what is to become of it.")
 app.command(_pushes)
+_store = App(name="store", help="The database that many processes share as `Store(URL)`.")
+app.command(_store)
 
 
 _BY_ENVIRONMENT = Service()
@@ -212,6 +218,7 @@ def push(
     connection: str,
     data_type: Annotated[str, Parameter(name="--type")],
     journal: str | None = None,
+    scope: str = DEFAULT_SCOPE,
     check: Literal["options"] | None = None,
     reference: str | None = None,
     natural_key: str | None = None,
@@ -246,6 +253,8 @@ def push(
     journal
         File that keeps what was sent; made if it is not there. Or the postgresql:// URL of a
         database, for which the extra [postgres] is needed; PGPASSWORD keeps the password out of it.
+    scope
+        Name of what belongs to one service in the journal, which can hold several.
     check
         Compare each record with the push options first; what they do not allow is INVALID.
     reference
@@ -272,6 +281,8 @@ def push(
     service
         Which service.
     """
+    if journal is None and scope != DEFAULT_SCOPE:
+        raise ConfigurationError("--scope names a part of --journal: give both")
     plan = Plan(
         company,
         connection,
@@ -288,7 +299,7 @@ def push(
         Results.on_stdout(),
         Stderr(),
         check=check,
-        journal=journal,
+        journal=_journals.Journal(journal, scope) if journal is not None else None,
         max_open=max_open,
         exclusive=exclusive,
         patience=patience,
@@ -297,24 +308,134 @@ def push(
     return asyncio.run(pushing)
 
 
+@app.command
+def pull(
+    data_types: list[str],
+    *,
+    to: str,
+    format: Literal["ndjson", "parquet", "duckdb", "postgres"] | None = None,  # noqa: A002
+    companies: str | None = None,
+    store: str | None = None,
+    scope: str = DEFAULT_SCOPE,
+    full: Flag = False,
+    rate: float | None = None,
+    units: int = 16,
+    memory: int = 256,
+    part: int = 32,
+    compression: Literal["gz", "zst"] | None = None,
+    json: Flag = False,
+    service: Service = _BY_ENVIRONMENT,
+) -> int:
+    """Write the records of companies into files or a database: each state once.
+
+    Run again, the same command goes on where it stood, whatever ended it, and later reads only
+    what has changed. Units (a company's records of one type) are on stdout as they end, progress
+    is on stderr. Ctrl-C finishes the parts that are being written; a second one leaves at once.
+
+    Exit codes: 0 all units are complete, 1 some are not or the service or the place could not be
+    used, 2 wrong usage, 130 interrupted.
+
+    Parameters
+    ----------
+    data_types
+        Such as invoices customers.
+    to
+        A folder; the file of a DuckDB database; the postgresql:// URL of a database.
+    format
+        Without it postgres for a URL, duckdb for a name that ends in .duckdb, else ndjson.
+    companies
+        Ids, with commas between; without them all companies of the account.
+    store
+        File that keeps how far each unit was read; a postgresql:// URL lets several of these
+        commands share the work. Without it a file in the folder, or the database itself.
+    scope
+        Name of what belongs to one pull; a store can have many.
+    full
+        Read each unit as a whole and replace it in one step: what the service has deleted goes.
+    rate
+        Calls a second, at most.
+    units
+        Units to read at a time.
+    memory
+        MiB of records and pages to hold, at most.
+    part
+        MiB of records in a part, at most; less where many units share the memory.
+    compression
+        Of NDJSON files.
+    json
+        A JSON object for each unit, in place of a line.
+    service
+        Which service.
+    """
+    pulling = _pull.pull(
+        service,
+        data_types,
+        Console(file=stdout(), soft_wrap=True),
+        Stderr(),
+        rate=rate,
+        as_json=json,
+        to=to,
+        format=format,
+        companies=_pull.listed(companies),
+        store=_pull.store_of(store, scope),
+        full=full,
+        at_once=units,
+        max_bytes=memory * MIB,
+        part_bytes=part * MIB,
+        compression=compression,
+    )
+    return asyncio.run(pulling)
+
+
+@app.command
+def audit(
+    to: str,
+    *,
+    format: Literal["ndjson", "parquet", "duckdb", "postgres"] | None = None,  # noqa: A002
+    ask_service: Annotated[Flag, Parameter(name="--service")] = False,
+    service: Service = _BY_ENVIRONMENT,
+) -> int:
+    """Compare what a pull has written with its receipts: rows, bytes, sums of all numbers.
+
+    Exit codes: 0 all agree, 1 some do not, 2 wrong usage.
+
+    Parameters
+    ----------
+    to
+        As it was given to pull.
+    format
+        As it was given to pull.
+    ask_service
+        Ask the service, too, how many records it has.
+    service
+        Which service.
+    """
+    out = Console(file=stdout(), soft_wrap=True)
+    return asyncio.run(_pull.audit(service, to, format, out, ask_service=ask_service))
+
+
 @_pushes.command(name="list")
-def list_(journal: str, *, json: Flag = False) -> None:
+def list_(journal: str, *, scope: str = DEFAULT_SCOPE, json: Flag = False) -> None:
     """Show what a journal holds, by state. Needs no network.
 
     Parameters
     ----------
     journal
         As it was given to push.
+    scope
+        As it was given to push.
     json
         A JSON object for each push, in place of tables.
     """
-    asyncio.run(_journals.show(journal, Console(file=stdout()), as_json=json))
+    where = _journals.Journal(journal, scope)
+    asyncio.run(_journals.show(where, Console(file=stdout()), as_json=json))
 
 
 @_pushes.command
 def resume(
     journal: str,
     *,
+    scope: str = DEFAULT_SCOPE,
     exclusive: Flag = False,
     patience: float = 30,
     max_pause: float | None = None,
@@ -328,6 +449,8 @@ def resume(
     ----------
     journal
         As it was given to push.
+    scope
+        As it was given to push.
     exclusive
         As it was given to push.
     patience
@@ -340,7 +463,7 @@ def resume(
     """
     resuming = _pushing.resume(
         service,
-        journal,
+        _journals.Journal(journal, scope),
         Results.on_stdout(),
         Stderr(),
         exclusive=exclusive,
@@ -355,6 +478,7 @@ def resolve(
     intent: str | None = None,
     *,
     journal: str,
+    scope: str = DEFAULT_SCOPE,
     all_absent: Flag = False,
     resend: Flag = False,
     abandon: Flag = False,
@@ -367,6 +491,8 @@ def resolve(
     intent
         As list and the outcome give it; its beginning is enough.
     journal
+        As it was given to push.
+    scope
         As it was given to push.
     all_absent
         In place of an intent: each create with a natural key that no list has shown, and that
@@ -386,5 +512,27 @@ def resolve(
         raise ConfigurationError("give an intent, or --all-absent")
     if all_absent and bind is not None:
         raise ConfigurationError("--bind is for one push, not for --all-absent")
-    out = Console(file=stdout())
-    asyncio.run(_journals.resolve(journal, intent, out, decision=given[0], key=bind))
+    where, out = _journals.Journal(journal, scope), Console(file=stdout())
+    asyncio.run(_journals.resolve(where, intent, out, decision=given[0], key=bind))
+
+
+@_store.command
+def migrate(url: str, *, schema: str = "integration_sdk", print_: Flag = False) -> None:
+    """Make the tables of a store in PostgreSQL, or bring them up to date. Does no harm twice.
+
+    For databases where the role of the program may make none itself. It needs USAGE of the
+    schema, and SELECT, INSERT, UPDATE and DELETE of all tables in it.
+
+    Parameters
+    ----------
+    url
+        postgresql://user:password@host/database, of a role that may make tables.
+    schema
+        Where the tables are, as in Store(schema=).
+    print_
+        Print the SQL that makes them, and leave the database as it is; the URL is not used.
+    """
+    if print_:
+        print(migration(schema))
+    else:
+        asyncio.run(make_tables(url, schema))

@@ -3,43 +3,35 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Sequence
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any, Final, Literal
 from uuid import uuid4
 
+from attrs import frozen
 from rich.console import Console
 
 from integration_sdk._http import requests
-from integration_sdk._push import reconcile
-from integration_sdk._push.effects import Commit, Ledger, Machine
 from integration_sdk._push.evidence import is_missing
-from integration_sdk._push.table import DECIDABLE
-from integration_sdk._store import Journal, JournalReader, Store
-from integration_sdk._store.database import read_all
-from integration_sdk._store.postgres import without_password
-from integration_sdk._store.row import Intent, KeyClaimed, State
-from integration_sdk._store.store import is_url
+from integration_sdk._push.table import Event, after, sent_again
+from integration_sdk._store.database import without_password
+from integration_sdk._store.row import Evidence, KeyClaimed, Row, State, Verdict
+from integration_sdk._store.store import Store, is_url
 from integration_sdk.cli._display import say, show_table
 from integration_sdk.errors import ConfigurationError
 
 Decision = Literal["resend", "abandon", "bind"]
-_WAITS: Final = "the service has it: `pushes resume` waits for the end"
+DEFAULT_SCOPE: Final = "default"
 _LOST: Final = "the answer was lost: `pushes resume` looks for it"
-_DOUBT: Final = "in doubt: look, and decide with `pushes resolve`"
 _NEXT: Final = {
     State.QUEUED: "not sent yet: `pushes resume` sends it",
     State.SENDING: _LOST,
-    State.AMBIGUOUS: _LOST,
-    State.ACKED: _WAITS,
-    State.RESOLVED: _WAITS,
-    State.LATE: _WAITS,
-    State.ABSENT: _DOUBT,
-    State.UNRESOLVED: _DOUBT,
-    State.REJECTED: "refused by the service",
-    State.NOT_SENT: "never left",
+    State.LOST: _LOST,
+    State.OPEN: "the service has it: `pushes resume` waits for the end",
+    State.DOUBT: "in doubt: look, and decide with `pushes resolve`",
 }
 _DECIDED: Final = {
     "resend": "sent again as another push",
@@ -47,7 +39,45 @@ _DECIDED: Final = {
 }
 
 
-async def show(journal: str, out: Console, *, as_json: bool) -> None:
+@frozen
+class Journal:
+    """Where pushes are kept, as a command line names it."""
+
+    where: str
+    scope: str = DEFAULT_SCOPE
+
+    def __str__(self) -> str:
+        where = without_password(self.where) if is_url(self.where) else self.where
+        return where if self.scope == DEFAULT_SCOPE else f"scope {self.scope!r} of {where}"
+
+    @property
+    def options(self) -> str:
+        """What to write after a command that is to use it; not the password."""
+        where = without_password(self.where) if is_url(self.where) else self.where
+        scope = [] if self.scope == DEFAULT_SCOPE else ["--scope", self.scope]
+        return shlex.join(["--journal", where, *scope])
+
+    def store(self) -> Store:
+        """Return it unopened.
+
+        Raises:
+            ConfigurationError: It can be no journal, or the extra for databases is missing.
+        """
+        return Store(self.where, self.scope)
+
+    def check_exists(self) -> None:
+        """Refuse a file that does not exist, since opening would create it.
+
+        Raises:
+            ConfigurationError: The file does not exist, or the path is invalid.
+        """
+        try:
+            is_url(self.where) or Path(self.where).stat()
+        except OSError as error:
+            raise ConfigurationError(f"there is no journal {self}: {error.strerror}") from None
+
+
+async def show(journal: Journal, out: Console, *, as_json: bool) -> None:
     """Print how many pushes of a journal are in each state, and which are in doubt.
 
     Takes no lock: a program may have it open, and another may open it meanwhile.
@@ -56,9 +86,9 @@ async def show(journal: str, out: Console, *, as_json: bool) -> None:
         ConfigurationError: There is no such journal.
         JournalError: It is damaged, or cannot be read.
     """
-    check_exists(journal)
-    rows = await _read(journal)
-    journal = shown(journal)
+    journal.check_exists()
+    async with journal.store() as store:
+        rows = await store.recorded()
     if as_json:
         for row in rows:
             say(out, json.dumps(_facts(row)))  # ASCII, which any terminal can write
@@ -69,29 +99,38 @@ async def show(journal: str, out: Console, *, as_json: bool) -> None:
     counts = Counter(map(_state, rows))
     summary = [(state, f"{count:,}", next_) for (state, next_), count in sorted(counts.items())]
     show_table(out, f"{len(rows):,} pushes in {journal}", summary)
-    doubts = [row for row in rows if row.state in DECIDABLE]
+    doubts = [row for row in rows if row.state is State.DOUBT]
     if doubts:
         show_table(out, "In doubt", [_doubt(row) for row in doubts])
 
 
-def _state(row: Intent) -> tuple[str, str]:
+def _state(row: Row) -> tuple[str, str]:
     """Return the state of a push, and what will happen next."""
-    if row.state is State.FINAL:
-        return f"{row.state} {row.status}", ""
-    if row.state is State.DECIDED:
-        return f"{row.state} {row.decision}", _DECIDED[row.decision or ""]
-    return row.state, _NEXT[row.state]
+    match row.state:
+        case State.FINAL:
+            return f"{row.state} {row.status}", ""
+        case State.CLOSED:
+            return f"{row.state} {row.decision}", _DECIDED[row.decision or ""]
+        case State.DOUBT:
+            return f"{row.state} {row.verdict}", _NEXT[row.state]
+        case State.REFUSED if row.http_status is None:
+            return row.state, "never left"
+        case State.REFUSED:
+            return row.state, "refused by the service"
+        case State.QUEUED | State.SENDING | State.OPEN | State.LOST:
+            return row.state, _NEXT[row.state]
 
 
-def _doubt(row: Intent) -> tuple[str, ...]:
+def _doubt(row: Row) -> tuple[str, ...]:
     candidates = ", ".join(row.candidates) or "no candidate"
     return row.id, row.reference or "", row.lane.company_id, row.lane.data_type, candidates
 
 
-def _facts(row: Intent) -> dict[str, Any]:
+def _facts(row: Row) -> dict[str, Any]:
     facts = {
         "intent": row.id,
         "state": row.state,
+        "verdict": row.verdict,
         "status": row.status,
         "reference": row.reference,
         "companyId": row.lane.company_id,
@@ -110,12 +149,12 @@ def _facts(row: Intent) -> dict[str, Any]:
 
 
 async def resolve(
-    journal: str, intent: str | None, out: Console, *, decision: Decision, key: str | None
+    journal: Journal, intent: str | None, out: Console, *, decision: Decision, key: str | None
 ) -> None:
     """Record a decision about a push in doubt; `resume` carries it out.
 
     Args:
-        journal: The journal file.
+        journal: Where it is.
         intent: The id of the push in the journal, or its beginning; None for each create with a
             natural key that no list shows.
         out: Where to print the next step.
@@ -129,24 +168,24 @@ async def resolve(
     """
     if key is not None:
         requests.segment("bind", key)
-    async with _opened(journal) as kept:
-        ledger = Ledger()
-        unsettled = await kept.claim()
-        for row in unsettled:
-            ledger.note(row)
-        chosen = (
-            list(filter(is_missing, unsettled)) if intent is None else [_one(unsettled, intent)]
-        )
-        try:
-            for row in chosen:
-                await _record(kept, _machine(ledger, row, decision, key))
-        except KeyClaimed:
-            owner = next((row.id for row in await kept.rows() if row.key == key), "unknown")
-            raise KeyClaimed(
-                f"{key} is the key of another push already, that of intent {owner}; "
-                "nothing is decided"
-            ) from None
-    resume = f"`integration-sdk pushes resume --journal {shown(journal)}`"
+    journal.check_exists()
+    async with journal.store() as store:
+        kept = await store.lend()
+        live = await kept.rows(live=True)
+        chosen = list(filter(is_missing, live)) if intent is None else [_one(live, intent)]
+        for row in chosen:
+            decided, add = _decided(row, decision, key)
+            try:
+                made = kept.decide(decided, add)
+                if isawaitable(made):
+                    await made
+            except KeyClaimed:
+                owner = next((one.id for one in await kept.rows() if one.key == key), "unknown")
+                raise KeyClaimed(
+                    f"{key} is the key of another push already, that of intent {owner}; "
+                    "nothing is decided"
+                ) from None
+    resume = f"`integration-sdk pushes resume {journal.options}`"
     said = {
         "resend": f"to be sent once more. {resume} does it.",
         "abandon": "given up.",
@@ -155,12 +194,50 @@ async def resolve(
     if intent is not None:
         say(out, f"On record: {chosen[0].reference or chosen[0].id} is {said[decision]}")
         return
-    doubts = sum(row.state in DECIDABLE for row in unsettled)
-    some = f"{len(chosen):,} of {doubts:,} pushes in doubt, those that no list shows"
+    doubts = [row for row in live if row.state is State.DOUBT]
+    some = f"{len(chosen):,} of {len(doubts):,} pushes in doubt, those that no list shows"
     say(out, f"On record for {some}: {said[decision]}")
+    for why in _left_out(row for row in doubts if not is_missing(row)):
+        say(out, why)
 
 
-def _one(rows: Iterable[Intent], intent: str) -> Intent:
+def _left_out(rows: Iterable[Row]) -> list[str]:
+    """Return why pushes in doubt were not decided, and how many for each reason."""
+    reasons = Counter(
+        "a list shows pushes that may be these, or proves nothing"
+        if row.verdict is not Verdict.ABSENT or row.candidates
+        else "they are updates, not creates"
+        if row.method != "POST"
+        else "they have no natural key by which a second one could be told: "
+        "decide about each by its intent"
+        for row in rows
+    )
+    return [f"{count:,} not decided: {why}." for why, count in reasons.items()]
+
+
+def _decided(row: Row, decision: Decision, key: str | None) -> tuple[Row, Sequence[Row]]:
+    """Return the row after the decision, and the new row that it leads to, if any.
+
+    Raises:
+        ConfigurationError: It is not in doubt.
+    """
+    if row.state is not State.DOUBT:
+        raise ConfigurationError(
+            f"intent {row.id} is {row.state}: only what is in doubt can be decided"
+        )
+    match decision:
+        case "abandon":
+            return after(row, Event.ABANDONED, decision="abandon"), ()
+        case "bind":
+            evidence = Evidence.CALLER
+            return after(row, Event.FOUND, decision="bind", key=key, evidence=evidence), ()
+        case "resend":
+            fresh = str(uuid4()) if row.idempotency_key else None
+            decided, again = sent_again(row, fresh or uuid4().hex, fresh)
+            return decided, [again]
+
+
+def _one(rows: Iterable[Row], intent: str) -> Row:
     found = [row for row in rows if intent and row.id.startswith(intent)]
     if len(found) > 1:
         raise ConfigurationError(
@@ -172,50 +249,3 @@ def _one(rows: Iterable[Intent], intent: str) -> Intent:
             f"no push that is not settled in this journal has an intent that begins {intent!r}"
         )
     return found[0]
-
-
-def _machine(ledger: Ledger, row: Intent, decision: Decision, key: str | None) -> Machine[Intent]:
-    match decision:
-        case "abandon":
-            return reconcile.abandon(ledger, row.id)
-        case "bind":
-            return reconcile.bind(ledger, row.id, key or "")
-        case "resend":
-            fresh = str(uuid4()) if row.idempotency_key else None
-            return reconcile.resend(ledger, row.id, new_id=uuid4().hex, idempotency_key=fresh)
-
-
-async def _read(journal: str) -> list[Intent]:
-    return await read_all(journal) if is_url(journal) else JournalReader(Path(journal)).read_all()
-
-
-async def _record(journal: Journal, machine: Machine[Intent]) -> None:
-    """Drive the machine of a decision, whose only effects are commits."""
-    for effect in machine:
-        if not isinstance(effect, Commit):
-            raise TypeError(f"a decision only commits, but asked for {effect!r}")
-        await journal.commit(effect.rows)
-
-
-@asynccontextmanager
-async def _opened(journal: str) -> AsyncIterator[Journal]:
-    check_exists(journal)
-    async with Store(journal) as store:
-        yield await store.lend()
-
-
-def check_exists(journal: str) -> None:
-    """Refuse a journal file that does not exist, since opening would create it.
-
-    Raises:
-        ConfigurationError: The file does not exist, or the path is invalid.
-    """
-    try:
-        is_url(journal) or Path(journal).stat()
-    except OSError as error:
-        raise ConfigurationError(f"there is no journal {journal}: {error.strerror}") from None
-
-
-def shown(journal: str) -> str:
-    """Return *journal* as it may be printed."""
-    return without_password(journal) if is_url(journal) else journal

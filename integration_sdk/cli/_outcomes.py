@@ -75,6 +75,7 @@ class Results:
     alone: bool = False
     _sent: set[int] = Factory(set)
     _lines: dict[int, Line] = Factory(dict)
+    _references: set[str] = Factory(set)
     _silent: bool = False
 
     @classmethod
@@ -89,6 +90,8 @@ class Results:
     def begin(self, request: PushRequest, line: Line) -> None:
         """Remember which line *request* was read from."""
         self._lines[id(request)] = line
+        if request.reference is not None:
+            self._references.add(request.reference)
 
     def hear(self, event: PushEvent) -> None:
         """Remember what this run has sent; take outcomes too, once the run has been left."""
@@ -100,7 +103,7 @@ class Results:
 
     def _is_joined(self, left: Push) -> bool:
         """Whether a line has joined a push of an earlier run; its outcome covers both."""
-        return bool(left.twins) and id(left.request) not in self._lines
+        return id(left.request) not in self._lines and left.request.reference in self._references
 
     def take(self, outcome: PushOutcome, sent: PushRequest) -> None:
         """Write and count an outcome; *sent* is the request that led to it, its own or a twin."""

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from typing import Final, Literal, Unpack
+from typing import Any, Final, Literal
 
 from rich.console import Console
 
 from integration_sdk._client import Client
 from integration_sdk._http import requests
 from integration_sdk._push.coordinator import Coordinator
-from integration_sdk._push.options import CoordinatorOptions
 from integration_sdk._push.push import Push
-from integration_sdk.cli._journals import check_exists
+from integration_sdk.cli._journals import Journal
 from integration_sdk.cli._outcomes import Results
 from integration_sdk.cli._records import Lines, Plan
 from integration_sdk.cli._run import Run
@@ -51,8 +50,9 @@ async def push(
     results: Results,
     err: Console,
     *,
+    journal: Journal | None = None,
     check: Literal["options"] | None = None,
-    **options: Unpack[CoordinatorOptions],
+    **options: Any,
 ) -> int:
     """Push the records of *source*, a file or ``-``, and return the exit code.
 
@@ -62,7 +62,7 @@ async def push(
     """
     async with service.client() as client:
         with Lines(source) as lines:
-            run = Run(client, err, results, options.get("journal"), lines)
+            run = Run(client, err, results, journal, lines)
             await _look_before(client, plan, must_have_options=check is not None)
             async with run.coordinator(check=check, **options) as pushes:
                 await _push_lines(run, lines, plan, pushes)
@@ -125,18 +125,18 @@ async def _settle(run: Run, left: Iterable[Push]) -> None:
 
 async def resume(
     service: Service,
-    path: str,
+    journal: Journal,
     results: Results,
     err: Console,
-    **options: Unpack[CoordinatorOptions],
+    **options: Any,
 ) -> int:
-    """Continue what the journal *path* holds, and return the exit code.
+    """Continue what *journal* holds, and return the exit code.
 
     Pushes in doubt are searched for once more; those that are found are waited for.
     """
-    check_exists(path)
+    journal.check_exists()
     async with service.client() as client:
-        run = Run(client, err, results, path)
+        run = Run(client, err, results, journal)
         async with run.coordinator(**options) as pushes:
             await _settle(run, pushes.recovered)
         return run.conclude()

@@ -12,18 +12,17 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC
-from typing import Final, Literal, Unpack
+from typing import Any, Final, Literal
 
 from attrs import Factory, define, field
 from rich.console import Console
 
 from integration_sdk._client import Client
 from integration_sdk._push.coordinator import Coordinator
-from integration_sdk._push.options import CoordinatorOptions
 from integration_sdk._push.push import Push
 from integration_sdk._store.store import Store
 from integration_sdk.cli._display import Bar, Board, say
-from integration_sdk.cli._journals import shown
+from integration_sdk.cli._journals import Journal
 from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT, Results
 from integration_sdk.cli._records import FORMAT, Lines
 from integration_sdk.cli._signals import hearing_signals
@@ -51,7 +50,7 @@ class Run:
     client: Client
     err: Console
     results: Results
-    journal: str | os.PathLike[str] | Store | None
+    journal: Journal | None = None
     lines: Lines | None = None
     stopped: str | None = None
     interrupted: bool = False
@@ -102,8 +101,8 @@ class Run:
                 "and would be sent again."
             )
         return (
-            "Run the same command again to go on: what is on record in "
-            f"{shown(str(self.journal))} is not sent a second time."
+            f"Run the same command again to go on: what is on record in {self.journal} is not "
+            "sent a second time."
         )
 
     def look_at(self, outcome: PushOutcome, joined: Push | None = None) -> None:
@@ -127,17 +126,22 @@ class Run:
 
     @asynccontextmanager
     async def coordinator(
-        self, *, check: Literal["options"] | None = None, **options: Unpack[CoordinatorOptions]
+        self, *, check: Literal["options"] | None = None, **options: Any
     ) -> AsyncIterator[Coordinator]:
         """Yield a coordinator, show its progress, and stop it on Ctrl-C or SIGTERM."""
-        options |= {"journal": self.journal, "on_event": self.results.hear}
         # Users see how long the service makes them wait, and can press Ctrl-C.
         options.setdefault("max_pause", None)
         end = asyncio.timeout(None)
         try:
             with hearing_signals(self.interrupt, self.leave):
-                making = self.client.coordinator(check=check, **options)
-                async with making as pushes, self._shown(pushes, end), end:
+                async with (
+                    self.journal.store() if self.journal else Store() as store,
+                    self.client.coordinator(
+                        journal=store, check=check, on_event=self.results.hear, **options
+                    ) as pushes,
+                    self._shown(pushes, end),
+                    end,
+                ):
                     yield pushes
         except TimeoutError:
             if not end.expired():
@@ -223,7 +227,7 @@ class Run:
         for doubt in self.results.doubts:
             say(self.err, f"In doubt: {doubt}")
         if self.results.doubts and self.journal:
-            resolve = f"integration-sdk pushes resolve INTENT --journal {shown(str(self.journal))}"
+            resolve = f"integration-sdk pushes resolve INTENT {self.journal.options}"
             say(self.err, f"{resolve} --resend | --abandon | --bind KEY")
         elif self.results.doubts:
             say(self.err, "There is no --journal to decide in: push those anew that you miss.")

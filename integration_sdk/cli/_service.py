@@ -29,8 +29,8 @@ class Service:
     published: Flag = False
     """Speak today's public API in place of the interface document."""
 
-    def client(self, *, timeout: float = 60.0) -> Client:
-        """Return a client whose calls take *timeout* seconds at most.
+    def client(self, *, timeout: float = 60.0, rate: float | None = None) -> Client:
+        """Return a client whose calls take *timeout* seconds at most, *rate* of them a second.
 
         Raises:
             ConfigurationError: Address or key is missing, or cannot be right.
@@ -40,4 +40,4 @@ class Service:
         if not self.api_key:
             raise ConfigurationError(f"set {ENVIRONMENT_KEY}, or give --api-key")
         dialect = Dialect.published() if self.published else Dialect.document()
-        return Client(self.api_key, self.base_url, dialect=dialect, timeout=timeout)
+        return Client(self.api_key, self.base_url, dialect=dialect, timeout=timeout, rate=rate)

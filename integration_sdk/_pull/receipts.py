@@ -1,0 +1,105 @@
+"""What a run has read and written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from attrs import Factory, frozen
+
+from integration_sdk._pull.unit import UnitState
+from integration_sdk.errors import IntegrationError
+
+
+class KeptUnit(msgspec.Struct, frozen=True, rename="camel"):
+    """What an audit reads of a unit in a receipt that a sink has kept."""
+
+    company: str
+    data_type: str
+    error: str | None
+    held: UnitState
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What an audit reads of a receipt."""
+
+    units: list[KeptUnit]
+
+
+@frozen(kw_only=True)
+class UnitReceipt:
+    """What a run did for one company's records of one type.
+
+    Attributes:
+        company_id, data_type: Which records.
+        rows: Records written.
+        read: Records read; some come again with the changes, others are rejected.
+        first_change, last_change: The earliest and latest ``modifiedDate`` that was read.
+        requests, waits: Sent, and seconds waited for rate limits and retries.
+        state: All that is held of the unit now: its ``rows``, ``sums``, ``rejects``, whether it
+            is a ``snapshot`` that each run reads as a whole, and the ``cursor`` for the next run.
+        error: Why it is not complete; the next run goes on where this one stopped.
+    """
+
+    company_id: str
+    data_type: str
+    rows: int
+    read: int
+    first_change: str | None
+    last_change: str | None
+    requests: int
+    waits: float
+    state: UnitState
+    error: IntegrationError | None
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "company": self.company_id,
+            "dataType": self.data_type,
+            "rows": self.rows,
+            "read": self.read,
+            "firstChange": self.first_change,
+            "lastChange": self.last_change,
+            "requests": self.requests,
+            "waits": round(self.waits, 3),
+            "error": None if self.error is None else str(self.error),
+            "held": msgspec.to_builtins(self.state),
+        }
+
+
+@frozen(kw_only=True)
+class Receipt:
+    """What a run did.
+
+    Attributes:
+        units: In the order in which they ended.
+        run: Its number.
+        ended: When it ended.
+    """
+
+    units: Sequence[UnitReceipt]
+    run: int
+    ended: datetime = Factory(lambda: datetime.now(UTC))
+
+    @property
+    def rows(self) -> int:
+        """Records written by this run."""
+        return sum(unit.rows for unit in self.units)
+
+    @property
+    def errors(self) -> list[UnitReceipt]:
+        """The units that are not complete."""
+        return [unit for unit in self.units if unit.error is not None]
+
+    @property
+    def name(self) -> str:
+        """Sorts by time."""
+        return f"{self.ended:%Y%m%dT%H%M%S.%f}Z"
+
+    def to_json(self) -> bytes:
+        """Return it as it is kept."""
+        units = [unit.to_plain() for unit in self.units]
+        return msgspec.json.encode({"ended": self.ended, "run": self.run, "units": units})

@@ -1,0 +1,283 @@
+"""Pulls into DuckDB and PostgreSQL: columns, what does not fit, and who may write."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import duckdb
+import pytest
+from attrs import evolve
+
+from integration_sdk import Client, ConfigurationError, PullError, Store
+from integration_sdk.sandbox import Sandbox
+from tests.postgres import Server
+from tests.pull_support import Place, assert_agrees, new_place, now, rows_in
+from tests.sandbox_support import holding, until
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[Sandbox]:
+    async with Sandbox(companies=2, invoices=300) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
+    async with Client(sandbox.api_key, sandbox.base_url) as connected:
+        yield connected
+
+
+@pytest.fixture(params=["duckdb", "postgres"])
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return await new_place(request, tmp_path, request.param)
+
+
+async def asked(place: Place, query: str) -> list[tuple[Any, ...]]:
+    if isinstance(place.to, Path):
+        with duckdb.connect(str(place.to)) as database:
+            rows: list[tuple[Any, ...]] = database.execute(query).fetchall()
+            return rows
+    database = await asyncpg.connect(place.to)
+    try:
+        return [tuple(row) for row in await database.fetch(query)]
+    finally:
+        await database.close()
+
+
+class Books:
+    """The items of a company, and the rows that became of them."""
+
+    def __init__(self, sandbox: Sandbox, client: Client, place: Place) -> None:
+        self.company = sandbox.companies[0].id
+        self.items = sandbox.data_set(self.company, "items")
+        for id_ in self.items.ids():
+            self.items.delete(id_)
+        self.client = client
+        self.place = place
+
+    async def pulled(self, *records: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """Add *records*, pull, and return all rows by id, without what is null."""
+        for record in records:
+            self.items.append({"modifiedDate": now(), **record})
+        receipt = await self.client.pull(["items"], **self.place.options, companies=[self.company])
+        assert not receipt.errors, receipt.errors
+        rows = await rows_in(self.place.to, "items", self.company)
+        return {
+            row["id"]: {name: value for name, value in row.items() if value is not None}
+            for row in rows
+        }
+
+
+@pytest.fixture
+def books(sandbox: Sandbox, client: Client, place: Place) -> Books:
+    return Books(sandbox, client, place)
+
+
+async def test_columns_have_the_types_of_values(books: Books, place: Place) -> None:
+    """Numbers exact, dates in UTC and cut to microseconds, nested values whole."""
+    rows = await books.pulled(
+        {"id": "1", "amount": 20, "when": "2024-01-02T03:04:05.9999999Z", "is": True, "t": "x"},
+        {"id": "2", "amount": 12345678901234567.5, "when": "2024-01-02T03:04:05", "o": {"a": [1]}},
+    )
+
+    assert rows["1"]["amount"] == Decimal(20)
+    assert rows["1"]["when"] == datetime(2024, 1, 2, 3, 4, 5, 999999, UTC)
+    assert rows["2"]["when"] == datetime(2024, 1, 2, 3, 4, 5, 0, UTC)
+    assert (rows["1"]["is"], rows["1"]["t"], rows["1"]["company"]) == (True, "x", books.company)
+    nested = rows["2"]["o"]
+    assert (json.loads(nested) if place.format == "postgres" else nested) == {"a": [1]}
+
+
+async def test_later_fields_are_later_columns(books: Books) -> None:
+    """Rows of before have null there; so it is with members of objects."""
+    await books.pulled({"id": "1", "o": {"a": "x"}})
+
+    rows = await books.pulled({"id": "2", "o": {"a": "y", "b": "z"}, "new": 5})
+
+    assert "new" not in rows["1"]
+    assert rows["2"]["new"] == 5
+    assert "z" in str(rows["2"]["o"])
+
+
+async def test_what_does_not_fit_goes_beside(books: Books) -> None:
+    """Into a column of its own, and the type of the first stays."""
+    await books.pulled({"id": "1", "x": 1, "when": "2024-01-02T03:04:05Z", "t": "text"})
+
+    rows = await books.pulled(
+        {"id": "2", "x": "one", "when": "soon", "t": 7},
+        {"id": "3", "x": 3, "when": "2024-02-30T00:00:00Z", "t": "text"},
+    )
+
+    assert (rows["2"]["x__json"], rows["2"]["t__json"]) == ('"one"', "7")
+    assert (rows["2"]["when__json"], rows["3"]["when__json"]) == (
+        '"soon"',
+        '"2024-02-30T00:00:00Z"',
+    )
+    assert not {"x", "when", "t"} & rows["2"].keys()
+    assert (rows["3"]["x"], rows["3"]["t"]) == (3, "text")
+    assert not {"x__json", "t__json"} & rows["3"].keys()
+
+
+async def half_a_pair(_: Any, proceed: Any) -> Any:
+    answer = await proceed()
+    return evolve(answer, body=answer.body.replace(b'"half"', b'"\\ud800"'))
+
+
+async def test_records_that_cannot_be_written_are_kept(
+    sandbox: Sandbox, books: Books, place: Place
+) -> None:
+    """In a table, with the reason; the others are not held up."""
+    sandbox.faults.add(half_a_pair, route="GET /data/items")
+
+    rows = await books.pulled({"id": "1"}, {"id": "2", "t": "half"}, {"id": "3"})
+
+    assert rows.keys() == {"1", "3"}
+    ((type_, company, reason, record),) = await asked(
+        place, "SELECT * FROM _integration_sdk_rejects"
+    )
+    assert (type_, company, bool(reason)) == ("items", books.company, True)
+    assert '"id":"2"' in record
+
+
+async def test_a_failed_batch_leaves_no_gap(
+    sandbox: Sandbox, client: Client, postgres: Server
+) -> None:
+    """What comes behind it is not written before it is."""
+    url = await postgres.new_database()
+    first, second = sandbox.companies
+    await client.pull(["invoices"], to=url, companies=[first.id])
+    early = sandbox.data_set(second.id, "invoices").ids()[10]
+    database = await asyncpg.connect(url)
+    await database.execute(f"ALTER TABLE invoices ADD CONSTRAINT trouble CHECK (id <> '{early}')")
+
+    failed = await client.pull(["invoices"], to=url, part_bytes=100_000)
+    await database.execute("ALTER TABLE invoices DROP CONSTRAINT trouble")
+    await database.close()
+    receipt = await client.pull(["invoices"], to=url, part_bytes=100_000)
+
+    (unit,) = failed.errors
+    assert (unit.company_id, type(unit.error)) == (second.id, PullError)
+    assert receipt.errors == []
+    await assert_agrees(sandbox, url)
+
+
+async def test_a_frozen_process_changes_nothing(
+    sandbox: Sandbox, client: Client, postgres: Server
+) -> None:
+    """Its token is old when it writes, and the database refuses it."""
+    url, store = await postgres.new_database(), Store()
+    company = sandbox.companies[0].id
+    gate = asyncio.Event()
+    answered = sandbox.served
+    sandbox.faults.add(holding(gate), route="GET /data/invoices", skip=3, times=1)
+    pull: dict[str, Any] = {"to": url, "store": store, "companies": [company]}
+    frozen = asyncio.ensure_future(client.pull(["invoices"], **pull))
+    await until(lambda: sandbox.served >= answered + 4)
+
+    other = await client.pull(["invoices"], **pull)
+    invoices = sandbox.data_set(company, "invoices")
+    invoices.edit_at(3, {"note": "newer", "modifiedDate": now()})
+    await client.pull(["invoices"], **pull)
+    gate.set()
+    (unit,) = (await frozen).units
+
+    assert other.rows == 300
+    assert "another process has taken over" in str(unit.error)
+    rows = await rows_in(url, "invoices", company)
+    assert {row["note"] for row in rows if row["id"] == invoices.ids()[3]} == {"newer"}
+    assert len(rows) == 300
+
+
+async def test_the_last_state_of_a_batch_counts(place: Place) -> None:
+    """A record that changes while its changes are read comes twice; the later one stays."""
+    async with (
+        Sandbox(companies=1, invoices=1_500) as sandbox,
+        Client(sandbox.api_key, sandbox.base_url) as client,
+    ):
+        company = sandbox.companies[0].id
+        invoices = sandbox.data_set(company, "invoices")
+        await client.pull(["invoices"], **place.options)
+        for number in range(1_500):
+            invoices.edit_at(number, {"note": "once", "modifiedDate": now()})
+
+        async def edit_again(_: Any, proceed: Any) -> Any:
+            answer = await proceed()
+            invoices.edit_at(3, {"note": "twice", "modifiedDate": now()})
+            return answer
+
+        sandbox.faults.add(edit_again, route="GET /data/invoices", times=1)
+        receipt = await client.pull(["invoices"], **place.options)
+
+        assert receipt.units[0].read == 1_501
+        rows = await rows_in(place.to, "invoices", company)
+        assert [row["note"] for row in rows if row["id"] == invoices.ids()[3]] == ["twice"]
+        assert len(rows) == 1_500
+
+
+async def test_processes_share_the_work(postgres: Server) -> None:
+    """Each unit is read by one of them; one that began later looks once for what has changed."""
+    types = ["items", "suppliers"]
+    async with (
+        Sandbox(companies=12, invoices=0) as sandbox,
+        Client(sandbox.api_key, sandbox.base_url) as one,
+        Client(sandbox.api_key, sandbox.base_url) as other,
+    ):
+        sandbox.faults.latency(0.05)
+        await one.pull(types, to=await postgres.new_database())
+        alone = sandbox.served
+        url = await postgres.new_database()
+
+        receipts = await asyncio.gather(
+            one.pull(types, to=url, at_once=4), other.pull(types, to=url, at_once=4)
+        )
+
+        # Another list of companies, and what one of them had begun before the other did.
+        assert sandbox.served - alone <= alone + 5
+        assert all(receipt.rows for receipt in receipts)
+        assert sum(receipt.rows for receipt in receipts) == 12 * (60 + 80)
+        await assert_agrees(sandbox, url, "items")
+        await assert_agrees(sandbox, url, "suppliers")
+
+
+async def test_databases_of_others(
+    sandbox: Sandbox, client: Client, postgres: Server, tmp_path: Path
+) -> None:
+    """Tables that no pull has made are left alone; a file in use names the process."""
+    url, file = await postgres.new_database(), tmp_path / "other.duckdb"
+    await asked(Place(url, "postgres"), "CREATE TABLE items (x int)")
+    await asked(Place(file, "duckdb"), "CREATE TABLE mine (x int)")
+
+    receipt = await client.pull(["items"], to=url)
+    with pytest.raises(ConfigurationError, match=r"holds tables that no pull wrote \(mine\)"):
+        await client.pull(["items"], to=file)
+
+    assert len(receipt.errors) == 2
+    for unit in receipt.errors:
+        assert 'has a table "items" that no pull wrote' in str(unit.error)
+
+
+async def test_a_file_in_use(sandbox: Sandbox, client: Client, tmp_path: Path) -> None:
+    """It has one writer at a time, and the message names it."""
+    path = tmp_path / "out.duckdb"
+    await client.pull(["items"], to=path)
+    script = f"import duckdb; db = duckdb.connect({str(path)!r}); print(1, flush=True); input()"
+    holder = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, stdin=PIPE, stdout=PIPE
+    )
+    assert holder.stdout is not None
+    await holder.stdout.readline()
+
+    with pytest.raises(ConfigurationError, match=f"is open in process {holder.pid}; one writer"):
+        await client.pull(["items"], to=path)
+
+    holder.kill()
+    await holder.wait()
