@@ -122,9 +122,6 @@ class StubPoller:
     def remember(self, operation: PushOperation) -> None:
         """Nobody asks."""
 
-    def poll_before_expiry(self, key: str) -> None:
-        """The next poll comes when it comes."""
-
     def notify(self, key: str) -> None:
         for listener in tuple(self.listeners):
             listener(None)
