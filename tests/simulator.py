@@ -113,6 +113,9 @@ class StubPoller:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._poll(), context=Context())
 
+    def poll_before_expiry(self, key: str) -> None:
+        """Nothing: no wait of a history is bounded."""
+
     def unfollow(self, key: str, follower: Follower) -> None:
         self._open.pop(key, None)
 
