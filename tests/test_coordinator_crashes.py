@@ -238,6 +238,7 @@ def lived(breaks: tuple[str, int] | None, journal: Path | None) -> tuple[Saboteu
 SUPERVISORS: Final = (
     *("Dispatcher._task_ended", "_begun", "_report", "supervised.<locals>.call"),
     *("Run._work", "_Waiters.ended", "_Waiters.lost"),
+    *("SqliteThread._start", "SqliteThread._worked", "_Batch.tell"),
 )
 """What hears of crashes: nobody hears of theirs."""
 SHELL: Final = tuple(

@@ -138,8 +138,8 @@ class Run:
         self._start_worker()
 
     def _start_worker(self) -> None:
-        self._workers += 1
         self._dispatcher.start(self._work())
+        self._workers += 1
 
     async def _work(self) -> None:
         try:
