@@ -263,20 +263,20 @@ FAULTS: dict[str, Fault] = {
     ),
     "no check of the token": Fault(
         "fenced",
-        ((WORLD, "            server.check(companies, self)\n", ""),),
+        ((WORLD, "            server.check(companies, self, tokens)\n", ""),),
         owners=2,
         weather={"freezes": 0.5},
     ),
     "a token checked before the transaction": Fault(
         "fenced",
         (
-            (WORLD, "            server.check(companies, self)\n", ""),
+            (WORLD, "            server.check(companies, self, tokens)\n", ""),
             (
                 WORLD,
-                "        return self._call(lambda: self._write(rows, add, leased=True))",
+                "        return self._call(lambda: self._write(rows, add, tokens))",
                 "        companies = {row.company for row in rows}\n"
-                "        self._call(lambda: self.server.check(companies, self))\n"
-                "        return self._call(lambda: self._write(rows, add, leased=True))",
+                "        self._call(lambda: self.server.check(companies, self, tokens))\n"
+                "        return self._call(lambda: self._write(rows, add, tokens))",
             ),
         ),
         owners=2,

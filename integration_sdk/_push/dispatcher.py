@@ -221,7 +221,12 @@ class Dispatcher:
             made = self.store.put([new for new, _ in news])
             if made is not None:
                 await self.committed(news[0][0].id, made)
-        except RowRefused:
+        except RowRefused as refusal:
+            companies = {new.company for new, _ in news}
+            if isinstance(refusal, Fenced) and len(companies) == 1:
+                # Should the lease come back, rivals may have come with it: nothing judged holds.
+                self.let_go(self.company(news[0][0].company))
+                return
             for new, fresher in news:
                 try:
                     await self._write(new)

@@ -244,7 +244,10 @@ class PostgresRows:
 
     def put(self, rows: Sequence[Row], add: Sequence[Row] = ()) -> asyncio.Future[None]:
         """Record these next versions, and new rows, all or none."""
-        return self._commit(Commit(rows, add, leased=True))
+        columns = {indexed(row.company) for row in rows}
+        return self._commit(
+            Commit(rows, add, leased=True, tokens={one: self._tokens.get(one) for one in columns})
+        )
 
     def decide(self, row: Row, add: Sequence[Row] = ()) -> asyncio.Future[None]:
         """`put` of one row, without the lease."""
@@ -297,10 +300,13 @@ class PostgresRows:
             return [fresh_copy(error) for _ in commits]
 
     async def _written(self, commits: Sequence[Commit]) -> list[list[Row] | None]:
-        leased = {indexed(row.company) for one in commits if one.leased for row in one.rows}
-        for company in leased - self._tokens.keys():
-            raise fenced(company)
-        held = [*leased], [self._tokens[company] for company in leased]
+        leased = dict[str, int]()
+        for company, token in (pair for one in commits for pair in one.tokens.items()):
+            # A lease that was lost since and came back says nothing of what was decided before.
+            if token is None or token != self._tokens.get(company):
+                raise fenced(company)
+            leased[company] = token
+        held = [*leased], [*leased.values()]
         shots = {
             row.snapshot.id: to_document(row.snapshot)
             for one in commits
@@ -327,7 +333,7 @@ class PostgresRows:
                 return await self._written(commits)
             raise await self._reason(commits[0], written)
         await self._remember(shots)
-        self._asked |= {indexed(row.company) for one in commits for row in one.add} - leased
+        self._asked |= {indexed(row.company) for one in commits for row in one.add} - leased.keys()
         inserted = set(written[0])
         joining = [row for one in commits if one.joins for row in one.add]
         recorded = await self._recorded([row for row in joining if row.id not in inserted])

@@ -1,6 +1,7 @@
 """What pushes and pulls need from a store: `Rows` and `Documents`; and what every store refuses."""
 
-from collections.abc import AsyncIterator, Awaitable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from integration_sdk._store.row import Fenced, KeyClaimed, Row, Stale, State
@@ -132,12 +133,14 @@ class Commit(NamedTuple):
 
     joins: Where a reference in *add* is taken, answer with the row that has it.
     leased: Only while the companies of *rows* are ours.
+    tokens: Then those of the leases when the commit was asked for, by company as indexed.
     """
 
     rows: Sequence[Row] = ()
     add: Sequence[Row] = ()
     joins: bool = False
     leased: bool = False
+    tokens: Mapping[str, int | None] = MappingProxyType({})
 
 
 def check_next(old: Row | None, new: Row) -> None:
