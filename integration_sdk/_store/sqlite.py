@@ -14,7 +14,7 @@ import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
@@ -153,12 +153,12 @@ class SqliteFile:
         self._snapshots: set[str] = set()  # on file
         try:
             self._lock = place.take(path)
-            try:
+            with ExitStack() as undo:
+                undo.callback(os.close, self._lock)
                 self._db = self._opened()
+                undo.callback(self._db.close)
                 self._names = place.Names(path)
-            except BaseException:
-                os.close(self._lock)
-                raise
+                undo.pop_all()
         except OSError as error:
             raise JournalError(f"The journal {path} cannot be opened: {error}.") from error
 
@@ -396,8 +396,12 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     db = sqlite3.connect(
         f"file:{name}?mode={mode}", uri=True, isolation_level=None, cached_statements=512
     )
-    db.execute("PRAGMA trusted_schema = OFF")
-    db.execute("PRAGMA cell_size_check = ON")
+    try:
+        db.execute("PRAGMA trusted_schema = OFF")
+        db.execute("PRAGMA cell_size_check = ON")
+    except BaseException:
+        db.close()
+        raise
     return db
 
 
