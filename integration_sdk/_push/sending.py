@@ -34,6 +34,7 @@ from integration_sdk._push.dispatcher import CANCELLED, Fresher, Moved
 from integration_sdk._push.evidence import answers_another
 from integration_sdk._push.push import Push
 from integration_sdk._push.table import Event, SendResult, after, classify, sent_again
+from integration_sdk._push.wire import SNAPSHOT
 from integration_sdk._store.row import Evidence, KeyClaimed, Row, Snapshot, Stale, State
 from integration_sdk._system import current_task_cancelled
 from integration_sdk.errors import (
@@ -73,8 +74,6 @@ NO_SNAPSHOT_AGE: Final = 30.0
 """The same after a failed listing; without a snapshot a push in doubt cannot be resolved."""
 SNAPSHOT_PUSHES: Final = 25_000
 """Pushes (of all companies) after which likewise; memory stores remember that many keys."""
-SNAPSHOT_KEYS: Final = 200
-"""Newest keys of a company that a snapshot remembers."""
 
 
 @frozen(kw_only=True)
@@ -583,7 +582,7 @@ class Sender:
 
     async def _take(self, company_id: str, began: float) -> Snapshot | None:
         listing = await self.dispatcher.wire.snapshot(company_id)
-        snapshot = listing.snapshot(uuid4().hex, SNAPSHOT_KEYS) if listing else None
+        snapshot = listing.snapshot(uuid4().hex, SNAPSHOT) if listing else None
         if snapshot is None and company_id in self._snapshots:
             self._snapshots[company_id].until = began + NO_SNAPSHOT_AGE
         return snapshot
