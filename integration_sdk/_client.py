@@ -101,7 +101,8 @@ class Client:
         session: An ``aiohttp.ClientSession`` whose connector, headers and trace configs to
             use. The client never closes it. Set *ssl* and *connections* on its connector; if
             the session has a proxy, pass *proxy* too.
-        middlewares, trace_configs: Passed to aiohttp.
+        middlewares: Client middlewares, passed to aiohttp.
+        trace_configs: Trace configurations, passed to aiohttp.
         on_call: Called with a `CallInfo` after every call.
 
     Raises:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from collections import Counter, defaultdict, deque
 from collections.abc import (
     AsyncIterator,
@@ -28,6 +29,7 @@ from contextvars import Context, ContextVar, copy_context
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from functools import partial
+from pathlib import Path
 from random import Random
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -39,6 +41,8 @@ from integration_sdk._http.responses import Failure, Reply, Response
 from integration_sdk._push.search import BUDGET
 from integration_sdk._store.memory import MemoryRows
 from integration_sdk._store.row import Fenced, Lane, Row, State
+from integration_sdk._store.rows import Commit
+from integration_sdk._store.sqlite import SqliteFile, SqliteRows
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import AnswerLost, JournalError, NotSent, TransportError
 from integration_sdk.testing import VirtualTimeLoop
@@ -211,6 +215,7 @@ class Weather:
     owners: Processes at a time. With two or more they share a store.
     async_store: Whether a store of one process takes its time, as a file does.
     fileless: The caller wants no journal: one process, of which nothing is left after it.
+    sqlite: The store of one process is a SQLite file, not memory that outlives it.
     cancels: Chance that a stranger cancels a task, every few seconds.
     freezes, cuts: Chance of a process to be frozen, or cut off from the store, every few seconds.
     unheard: Chance that a notification of the shared store is lost.
@@ -236,6 +241,7 @@ class Weather:
     twins: float = 0.3
     page: int | None = None
     fileless: bool = False
+    sqlite: bool = False
     cancels: float = 0.0
     omits: float = 0.0
     repeats: float = 0.0
@@ -708,14 +714,59 @@ def note_sending(journal: Journal, rows: Sequence[Row]) -> None:
 
 
 @define(eq=False)
+class AtOnce:
+    """A SQLite file without its thread: what is asked is done at once."""
+
+    path: Path
+    scope: str = "default"
+    _file: SqliteFile | None = None
+
+    @property
+    def file(self) -> SqliteFile:
+        if self._file is None:
+            self._file = SqliteFile(self.path, self.scope)
+        return self._file
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def commit(self, commit: Commit) -> Any:
+        return told(self.file.commit([commit])[0])
+
+    async def do(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        answer: T = told(self.file.do(work))
+        return answer
+
+    async def ask(self, query: str, *values: object) -> list[Any]:
+        return await self.do(lambda db: db.execute(query, values).fetchall())
+
+
+def told(answer: Any) -> Any:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+@define(eq=False)
+class FileRows(SqliteRows):
+    """The rows of a file that each process opens anew."""
+
+    async def release(self) -> None:
+        await super().release()
+        self._file.close()  # type: ignore[unused-coroutine]
+
+
+@define(eq=False)
 class Disk:
-    """The store of one process at a time: memory that survives it, as a file does.
+    """The store of one process at a time: a file, or memory that survives it as a file does.
 
     lies: Whether a refused write may be on disk all the same; nothing more is taken after that.
     """
 
     process: Process
-    inner: MemoryRows
+    inner: MemoryRows | SqliteRows
     durable: bool = field(init=False)
     shared: bool = field(init=False, default=False)
     is_broken: bool = False

@@ -30,7 +30,9 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
@@ -46,6 +48,7 @@ from integration_sdk._push.poller import Poller
 from integration_sdk._push.push import Push as Handle
 from integration_sdk._store.memory import MemoryRows
 from integration_sdk._store.row import SETTLED, Lane, Row, State
+from integration_sdk._store.sqlite import SqliteRows
 from integration_sdk._store.store import Store
 from integration_sdk.errors import (
     AccountExpired,
@@ -63,8 +66,10 @@ from tests.simulated_world import (
     DIALECTS,
     OWNER,
     WORLD,
+    AtOnce,
     Crash,
     Disk,
+    FileRows,
     Journal,
     Line,
     Loop,
@@ -79,6 +84,7 @@ from tests.simulated_world import (
 
 STORM, CALM = 400.0, 900.0
 """Seconds in which things go wrong, and then seconds until the judge comes."""
+SHM = Path("/dev/shm")  # noqa: S108 - where it is, a file costs no disk
 ENDED = {OutcomeStatus.SUCCESS, OutcomeStatus.FAILED, OutcomeStatus.TIMED_OUT}
 STOPPED = (JournalError, AccountExpired, Unauthorized, ClientClosed)
 
@@ -373,7 +379,8 @@ class History:
     service: Service = field(init=False)
     journal: Journal = field(init=False)
     server: Server = field(init=False)
-    disk: MemoryRows = field(init=False)
+    disk: MemoryRows | SqliteRows = field(init=False)
+    folder: TemporaryDirectory[str] | None = None
     loop: Loop = field(init=False)
     calm: bool = False
     records: list[PushRequest] = Factory(list)
@@ -399,6 +406,10 @@ class History:
         self.journal = Journal(self)
         self.server = Server(self)
         self.disk = MemoryRows(durable=not weather.fileless)
+        if weather.sqlite and not weather.fileless:
+            self.folder = TemporaryDirectory(dir=SHM if SHM.is_dir() else None)
+            at_once: Any = AtOnce(Path(self.folder.name) / "state.db")  # in place of the thread
+            self.disk = FileRows(at_once)
         companies = ["company", "other"] if weather.owners > 1 else ["company"]
         for number in range(dice.randrange(1, 6)):
             if self.records and dice.random() < weather.twins:
@@ -585,6 +596,9 @@ class History:
                         task.get_coro().close()
         self.loop.set_exception_handler(lambda *_: None)
         self.loop.close()
+        if self.folder is not None:
+            done(self.disk.release())
+            self.folder.cleanup()
 
     # The truth is compared with what is on record
 

@@ -8,11 +8,13 @@ import io
 import re
 import runpy
 import sys
+import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+import integration_sdk
 from integration_sdk.sandbox import Sandbox
 
 ROOT = Path(__file__).parents[1]
@@ -109,6 +111,29 @@ def test_links_lead_somewhere(page: Path) -> None:
 def _anchors(page: Path) -> set[str]:
     heads = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def test_the_reference_shows_each_public_name_once() -> None:
+    """By its public address; the errors come with their module."""
+    pages = (DOCS / "reference").glob("*.md")
+    shown = re.findall(r"^::: (.*)$", "\n".join(page.read_text() for page in pages), re.MULTILINE)
+    names = {
+        name
+        for name in dir(integration_sdk)
+        if not name.startswith("_")
+        and getattr(getattr(integration_sdk, name), "__module__", "") != "integration_sdk.errors"
+    } | {"errors", "sandbox", "testing", "webhooks"}
+
+    assert sorted(shown) == sorted(f"integration_sdk.{name}" for name in names)
+
+
+def test_the_site_leads_to_each_page() -> None:
+    """A page that is in no list of pages is found by nobody."""
+    site = tomllib.loads((ROOT / ".zensical.toml").read_text())["project"]
+    listed = [page for part in site["nav"] for pages in part.values() for page in pages]
+    paths = [path for page in listed for path in page.values()]
+
+    assert sorted(paths) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
 
 
 def test_readme_can_be_read_in_two_minutes() -> None:

@@ -12,10 +12,11 @@ from importlib import import_module
 from pathlib import Path
 from ssl import SSLContext
 from typing import get_type_hints
-from zipfile import PyZipFile
+from zipfile import PyZipFile, ZipFile
 
 import attrs
 import pytest
+from hatchling.builders.wheel import WheelBuilder
 
 import integration_sdk
 from integration_sdk import Client, Push, PushRequest
@@ -44,6 +45,25 @@ def test_type_checkers_find_each_name_where_the_program_does() -> None:
     stated = {name.asname: node.module for node in imports for name in node.names}
 
     assert stated == {"errors": "integration_sdk", **integration_sdk._HOMES}
+
+
+def test_the_wheel_holds_the_package_its_documentation_and_nothing_else(tmp_path: Path) -> None:
+    """What a user installs: each file of the package, the mark of its types, and no tests."""
+    package = Path(integration_sdk.__file__).parent
+    here = [path for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    wheel = next(WheelBuilder(str(package.parent)).build(directory=str(tmp_path)))
+
+    held = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
+
+    assert held == {str(path.relative_to(package.parent)) for path in here}
+    assert {"integration_sdk/py.typed", "integration_sdk/docs/index.md"} <= held
+
+
+def test_the_changelog_has_this_version() -> None:
+    """Whoever upgrades finds what it brings."""
+    changelog = (Path(integration_sdk.__file__).parents[1] / "CHANGELOG.md").read_text()
+
+    assert f"\n## [{integration_sdk.__version__}] - 2" in changelog
 
 
 def test_compiled_modules_are_enough(tmp_path: Path) -> None:

@@ -35,6 +35,12 @@ def test_one_owner_keeps_every_promise() -> None:
     assert "violations: 0" in told, told
 
 
+def test_one_owner_with_a_file_keeps_every_promise() -> None:
+    """SQLite itself, opened anew by each process; its thread has tests of its own."""
+    told = simulated(HERE.parent, "--histories", "60", "--weather", '{"sqlite": true}')
+    assert "violations: 0" in told, told
+
+
 def test_two_owners_keep_every_promise() -> None:
     """Killed, frozen, thawed and cut off, on a store whose notifications get lost."""
     told = simulated(HERE.parent, "--histories", "100", "--owners", "2")
@@ -56,6 +62,14 @@ def test_many_histories(owners: int, share: int) -> None:
     """As many as the argument rests on."""
     seeds = range(20_000, 20_000 + HISTORIES // share)
     assert_clean(simulator.side_by_side(seeds, owners, os.cpu_count() or 1))
+
+
+@LONG
+@pytest.mark.timeout(0)
+def test_many_histories_with_a_file() -> None:
+    """A tenth as many: the store is another, the shell the same."""
+    seeds = range(HISTORIES // 10)
+    assert_clean(simulator.side_by_side(seeds, 1, os.cpu_count() or 1, sqlite=True))
 
 
 @LONG
@@ -84,9 +98,16 @@ class Fault:
 TABLE, SENDING = "integration_sdk/_push/table.py", "integration_sdk/_push/sending.py"
 SEARCH, EVIDENCE = "integration_sdk/_push/search.py", "integration_sdk/_push/evidence.py"
 DISPATCHER, WIRE = "integration_sdk/_push/dispatcher.py", "integration_sdk/_push/wire.py"
+SQLITE = "integration_sdk/_store/sqlite.py"
 MEMORY, WORLD = "integration_sdk/_store/memory.py", "tests/simulated_world.py"
 
 FAULTS: dict[str, Fault] = {
+    # What a file enforces
+    "a file lets a push key have two owners": Fault(
+        "wrong link",
+        ((SQLITE, "UNIQUE (scope, id), UNIQUE (scope, key)", "UNIQUE (scope, id)"),),
+        weather={"sqlite": True},
+    ),
     # What a state and an answer mean
     "SENDING restarts as QUEUED": Fault(
         "double send",

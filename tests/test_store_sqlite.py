@@ -215,9 +215,11 @@ async def test_a_file_has_one_owner(path: Path) -> None:
 def test_a_store_belongs_to_its_loop(path: Path) -> None:
     """Used from another event loop it says so, instead of hanging."""
     store = Store(path)
-    rows = asyncio.run(store.lend())
-    with pytest.raises(JournalError, match="another process or event loop"):
-        asyncio.run(rows.rows())
+    with asyncio.Runner() as runner:
+        rows = runner.run(store.lend())
+        with pytest.raises(JournalError, match="another process or event loop"):
+            asyncio.run(rows.rows())
+        runner.run(store.aclose())
 
 
 async def test_odd_file_names_are_just_names(tmp_path: Path) -> None:

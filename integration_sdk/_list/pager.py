@@ -145,20 +145,7 @@ class Pager(Generic[T_co]):
     fetches pages ahead. After an error, ``list(cursor=error.cursor)`` goes on where it stopped,
     in any process.
 
-    Args:
-        fetch: Sends a request and returns the answer, whatever its status.
-        request: The request for the first page.
-        base_url: The URL of the service; absolute links must begin with it.
-        model: Class of the items; None for plain values.
-        decode: Reads the bytes of an item, instead of *model*.
-        changes: The filter for ``changed_since=``; *request* has its text.
-        timeout: Seconds to wait for a page; None for no limit.
-        clock: Seconds, monotonic.
-
-    The other arguments are those of `Listing.list`.
-
-    Raises:
-        ConfigurationError: An option has a value that cannot work.
+    `Listing.list` makes it, and explains the options.
 
     Source: "Pagination".
     """
@@ -166,11 +153,11 @@ class Pager(Generic[T_co]):
     def __init__(
         self,
         fetch: FetchPage,
-        request: Request,
+        request: Request,  # for the first page
         *,
-        base_url: str = "",
+        base_url: str = "",  # absolute links must begin with it
         model: type[T_co] | None = None,
-        decode: Decode | None = None,
+        decode: Decode | None = None,  # reads an item's bytes, in place of *model*
         page_size: int | None = None,
         prefetch: int = 4,
         max_bytes: int = 32 * MIB,
@@ -182,8 +169,8 @@ class Pager(Generic[T_co]):
         max_empty_pages: int = MAX_EMPTY_PAGES,
         on_invalid: OnInvalid | None = None,
         numbers: Literal["float", "decimal"] = "float",
-        changes: ChangesFilter | None = None,
-        timeout: float | None = None,
+        changes: ChangesFilter | None = None,  # *request* has its text already
+        timeout: float | None = None,  # for a page
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         _check_options(prefetch, max_bytes, limit, on_drift, numbers)

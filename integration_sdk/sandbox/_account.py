@@ -39,7 +39,7 @@ _NAMES = (
 class Connection:
     """A company's link to one platform.
 
-    Args:
+    Attributes:
         status: ``Linked``; pushes through a ``Deauthorized`` one are forbidden (403).
         online: An offline platform answers no push until it is back.
     """

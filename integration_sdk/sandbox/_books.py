@@ -461,12 +461,10 @@ class DataSet:
     are pushed, updated, inserted or deleted are kept separately. Filtered and ordered reads compute
     the matching positions once per query, yielding to other tasks meanwhile. What comes out is the
     list as it is at one moment all the same.
-
-    Args:
-        source: The generated records that are there from the start.
     """
 
     def __init__(self, source: Source) -> None:
+        """Begin with the generated records of *source*."""
         self._source = source
         self._order: range | MutableSequence[int] = range(source.count)
         self._written: dict[int, bytes] = {}

@@ -108,7 +108,7 @@ class Scope(TypedDict, total=False):
 class Rule:
     """A fault in force.
 
-    Args:
+    Attributes:
         in_front: Whether it acts in front of the service, not within.
         limits: Whether it looks at each call in order to refuse some.
         since: Service time from which it has an effect.

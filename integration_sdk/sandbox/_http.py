@@ -39,7 +39,7 @@ logger = logging.getLogger("integration_sdk.sandbox")
 class RecordedRequest:
     """A request that the sandbox received, and the status it answered.
 
-    Args:
+    Attributes:
         path: As sent, without the query.
         query: Query parameters, decoded.
         status: 0 if the connection was cut before any answer.

@@ -49,7 +49,7 @@ logger = logging.getLogger("integration_sdk.sandbox")
 class Subscription:
     """A subscriber to the ends of pushes.
 
-    Args:
+    Attributes:
         url: Where notifications are posted to.
         style: The shape: ``rule`` or ``signed``.
         authorization: Value of the ``Authorization`` header, or None for none.
@@ -70,7 +70,7 @@ class Subscription:
 class Delivery:
     """An attempt to deliver a notification.
 
-    Args:
+    Attributes:
         key: The push that it named.
         status: The subscriber's answer; 0 for none.
         at: The service's time of the attempt.

@@ -38,7 +38,7 @@ _CODES = {"Pending": 202, "Success": 200, "Failed": 400, "TimedOut": 408}
 class Operation:
     """One push as the service has recorded it.
 
-    Args:
+    Attributes:
         key: ``pushOperationKey``.
         company: Identifier of the company.
         connection: Identifier of the connection.
