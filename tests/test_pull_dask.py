@@ -88,7 +88,8 @@ async def test_no_secret_goes_through_the_cluster(
     running = asyncio.ensure_future(job)
     await asked.wait()
     try:
-        async with distributed.Client(workers.address, asynchronous=True) as dask_client:
+        connect: Any = distributed.Client
+        async with connect(workers.address, asynchronous=True) as dask_client:
             state = await dask_client.run_on_scheduler(told_scheduler)
             state += str(await dask_client.run(told_worker))
             await dask_client.dump_cluster_state(str(tmp_path / "dump"), format="yaml")
