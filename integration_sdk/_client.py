@@ -395,6 +395,7 @@ class Client:
         at_once: int = 16,
         max_bytes: int = 256 * requests.MIB,
         part_bytes: int = 32 * requests.MIB,
+        dask: Any = None,
     ) -> integration_sdk.Pull:
         """Write the records of companies into files or a database, each state once.
 
@@ -418,18 +419,23 @@ class Client:
                 about 100 MiB besides.
             part_bytes: Bytes of records in a part, at most; fewer where many units share
                 *max_bytes*.
+            dask: Address of a Dask scheduler, or a client of one: its workers read and write, as
+                many units at a time as they have threads. Needs the extra
+                ``integration-sdk[dask]``, a PostgreSQL store, and
+                ``INTEGRATION_SDK_API_KEY`` in the environment of each worker. The *rate* of this
+                client becomes one for all of them, kept in the store.
 
         Raises:
             ConfigurationError: An argument cannot work; the place is something else; there is no
                 such company or data type (on awaiting it).
-            PullError: The disk is full (on awaiting it).
+            PullError: The disk is full, or the cluster is lost (on awaiting it).
             PaymentRequired, Unauthorized: What was read before is written.
         """
         from integration_sdk._pull import making  # noqa: PLC0415 - for pulls only
 
         return making.pull(
             self,
-            base_url=str(self._context.session.base_url),
+            context=self._context,
             data_types=data_types,
             to=to,
             format_=format,
@@ -440,6 +446,7 @@ class Client:
             at_once=at_once,
             max_bytes=max_bytes,
             part_bytes=part_bytes,
+            dask=dask,
         )
 
     # The rest

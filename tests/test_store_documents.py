@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -83,3 +84,17 @@ async def test_documents_stay_when_the_store_is_closed(store: Store, documents: 
 
     (found,) = await (await store.documents()).read("cursor")
     assert (found.version, found.body) == (1, b"1")
+
+
+async def test_a_claim_outlives_the_end_of_another(postgres: Server) -> None:
+    """One that is made while the only other one is given back is kept from other processes."""
+    url = await postgres.new_database()
+    async with Store(url) as one, Store(url) as other:
+        ours, theirs = await one.documents(base_url="http://a"), await other.documents()
+        for number in range(20):
+            await claimed(ours, f"a/{number}")
+            await asyncio.gather(ours.give_back([f"a/{number}"]), claimed(ours, f"b/{number}"))
+
+            assert await theirs.claim(f"a/{number}") is not None
+            assert await theirs.claim(f"b/{number}") is None
+            await ours.give_back([f"b/{number}"])

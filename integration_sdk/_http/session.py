@@ -169,7 +169,8 @@ class Session:
             middlewares=middlewares,
             trace_configs=trace_configs,
         )
-        self._rate = FixedRate(rate) if isinstance(rate, int | float) else rate
+        self.rate = FixedRate(rate) if isinstance(rate, int | float) else rate
+        self.is_plain = ssl is True and not (proxy or session or middlewares or trace_configs)
         self._jitter = jitter
         self._limits = {"limit": connections, "per_company": per_company}
         self._refuses_with_503 = refuses_with_503
@@ -188,7 +189,7 @@ class Session:
     def stats(self) -> SessionStats:
         """Return the counts so far and the current state."""
         now = self._state.loop.time() if self._state else 0.0
-        rate = self._rate.per_second if isinstance(self._rate, FixedRate) else None
+        rate = self.rate.per_second if isinstance(self.rate, FixedRate) else None
         return self._call_log.stats(self._limiter, self._budget, rate, now)
 
     def held_back(self) -> Collection[str]:
@@ -345,9 +346,9 @@ class Session:
         try:
             known = self._api_key.authorization
             call.authorization = known or await self._ask_for_authorization(state, call)
-            if self._rate is not None:
+            if self.rate is not None:
                 before, call.waits_for = call.waits_for, "the shared rate"
-                await self._wait(state, call, self._rate.acquire())
+                await self._wait(state, call, self.rate.acquire())
                 call.waits_for = before
         except BaseException:
             state.unused(call)
@@ -402,8 +403,8 @@ class Session:
         self._call_log.refused(result.status)
         state.refused(call, result)
         gate = self._limiter.gate
-        if self._rate is not None and not gate.is_open:
-            self._rate.paused(gate.opens_at - state.loop.time())
+        if self.rate is not None and not gate.is_open:
+            self.rate.paused(gate.opens_at - state.loop.time())
         for told in self.on_refusal:
             told()
 

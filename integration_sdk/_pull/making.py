@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import integration_sdk
-from integration_sdk._checks import one_of, true_or_false, whole_number
+from integration_sdk._checks import needed, one_of, true_or_false, whole_number
+from integration_sdk._context import RequestContext
 from integration_sdk._pull.duckdb import DuckDb
 from integration_sdk._pull.files import STORE, Files, Ndjson, Parquet, written_format
 from integration_sdk._pull.postgres import Postgres
-from integration_sdk._pull.pull import Pull, PullOptions
+from integration_sdk._pull.pull import Elsewhere, Pull
 from integration_sdk._pull.sink import Sink
 from integration_sdk._pull.state import Identity
+from integration_sdk._pull.units import PullOptions
 from integration_sdk._store.rows import Documents
 from integration_sdk._store.store import Store, is_url
 from integration_sdk.errors import ConfigurationError
@@ -28,7 +30,7 @@ LEAST: Final = 1 << 20
 def pull(
     client: integration_sdk.Client,
     *,
-    base_url: str,
+    context: RequestContext,
     data_types: Iterable[str],
     to: str | os.PathLike[str],
     format_: str | None,
@@ -39,6 +41,7 @@ def pull(
     at_once: int,
     max_bytes: int,
     part_bytes: int,
+    dask: Any,
 ) -> Pull:
     """Return the pull that these arguments of `Client.pull` ask for.
 
@@ -67,6 +70,8 @@ def pull(
     elif sink.format == "postgres":
         beside = str(to)
 
+    base_url = str(context.session.base_url)
+
     def identity(sink: Sink) -> Identity:
         return Identity(
             target=sink.target, format=sink.format, base_url=base_url, dialect=client.dialect.name
@@ -75,7 +80,21 @@ def pull(
     def documents() -> AbstractAsyncContextManager[Documents]:
         return _documents(store, beside, base_url, client.dialect.name)
 
-    return Pull(client, identity, sink, documents, options)
+    elsewhere: Elsewhere | None = None
+    if dask is not None:
+        needed("distributed", "dask", "a pull on Dask")
+        from integration_sdk._pull.dask import on_cluster  # noqa: PLC0415 - an extra
+
+        elsewhere = on_cluster(
+            dask,
+            context,
+            store=store or beside,
+            to=str(to),
+            format_=sink.format,
+            compression=compression,
+            options=options,
+        )
+    return Pull(client, identity, sink, documents, options, elsewhere)
 
 
 def _names(argument: str, given: Iterable[str]) -> tuple[str, ...]:

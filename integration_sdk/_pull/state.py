@@ -87,7 +87,7 @@ class PullState:
     """The documents of a pull."""
 
     documents: Documents
-    run: int = field(init=False, default=0)
+    run: int = 0
     _columns: dict[str, Document] = field(init=False, factory=dict)
 
     async def identity(self) -> Identity | None:

@@ -561,16 +561,24 @@ class PostgresDocuments:
     _database: Postgres
     _scope: str
     _heart: Heart = field(init=False)
-    _claimed: set[str] = field(init=False, factory=set)
+    _claimed: set[str] = field(init=False, factory=set)  # or being claimed
+    _turning: asyncio.Lock = field(init=False, factory=asyncio.Lock)  # the heart on or off
 
     def __attrs_post_init__(self) -> None:
         self._heart = Heart(self._database)
 
     async def claim(self, name: str) -> Document | None:
         """Take the document, unless another live process has it."""
-        await self._heart.start()
-        found = await self._fetch(_CLAIM_DOCUMENT, name, self._heart.holder)
-        self._claimed.update(row["name"] for row in found)
+        # Before anything is awaited, so that nobody stops the heart who ends the only other claim.
+        self._claimed.add(name)
+        found: list[Any] = []
+        try:
+            async with self._turning:
+                await self._heart.start()
+            found = await self._fetch(_CLAIM_DOCUMENT, name, self._heart.holder)
+        finally:
+            if not found:
+                self._claimed.discard(name)
         return Document(*found[0]) if found else None
 
     async def read(self, prefix: str) -> list[Document]:
@@ -597,19 +605,24 @@ class PostgresDocuments:
     async def give_back(self, names: Collection[str]) -> None:
         """End these claims."""
         self._claimed.difference_update(names)
+        await to_the_end(asyncio.ensure_future(self._stop()))
         if self._claimed:
             query = (
                 "UPDATE documents SET holder = NULL"
                 " WHERE scope = $1 AND name = ANY($2) AND holder = $3"
             )
             await self._fetch(query, [*names], self._heart.holder)
-        else:
-            await self.close()
 
     async def close(self) -> None:
         """End all claims, also if the caller is cancelled."""
         self._claimed.clear()
-        await to_the_end(asyncio.ensure_future(self._heart.stop()))
+        await to_the_end(asyncio.ensure_future(self._stop()))
+
+    async def _stop(self) -> None:
+        """Stop the heart if nothing is claimed: that ends all claims."""
+        async with self._turning:
+            if not self._claimed:
+                await self._heart.stop()
 
     async def _fetch(self, query: str, *values: object) -> list[Any]:
         found: list[Any] = await self._database.reads.run(

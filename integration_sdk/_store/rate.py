@@ -107,7 +107,7 @@ class Limit:
 class StoreRate:
     """A `SharedRate` kept in a store; see `Store.rate`."""
 
-    _limit: Limit
+    limit: Limit
     _keeper: RateKeeper
     _waiting: deque[asyncio.Future[float]] = field(init=False, factory=deque)
     _filling: asyncio.Task[None] | None = field(init=False, default=None)
@@ -136,7 +136,7 @@ class StoreRate:
 
     async def _tell(self, seconds: float) -> None:
         try:
-            await self._keeper.pause(self._limit.name, seconds)
+            await self._keeper.pause(self.limit.name, seconds)
         except JournalError as error:  # the others will be refused themselves
             logger.warning("that calls are refused could not be told to others: %s", error)
 
@@ -154,7 +154,7 @@ class StoreRate:
 
     async def _fill(self) -> None:
         """Reserve for those who wait, a handful at a time."""
-        limit, trip = self._limit, 0.0
+        limit, trip = self.limit, 0.0
         while self._waiting:
             count, began = min(len(self._waiting), limit.portion(trip)), _now()
             wait = await self._keeper.reserve(limit.name, count, limit.interval, limit.burst)

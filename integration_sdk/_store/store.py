@@ -7,7 +7,7 @@ import os
 from math import inf
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from integration_sdk._checks import is_number, whole_number
 from integration_sdk._store.database import Postgres, without_password
@@ -113,6 +113,18 @@ class Store:
     def shared(self) -> bool:
         """Whether other processes may use it at the same time."""
         return self._database is not None
+
+    def for_others(self) -> dict[str, Any]:
+        """Return the arguments for the same store in other processes; its URL as it was given."""
+        where = self._database
+        if where is None:
+            raise ConfigurationError(f"{self} is one process's; others need a postgresql:// URL")
+        return {
+            "where": where.url,
+            "scope": self._scope,
+            "schema": where.schema,
+            "patience": where.patience,
+        }
 
     def rate(self, *, per_second: float, burst: int = 1, name: str = "calls") -> StoreRate:
         """Return a limit that all clients of this store keep together, for ``Client(rate=)``.

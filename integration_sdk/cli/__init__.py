@@ -323,6 +323,7 @@ def pull(
     memory: int = 256,
     part: int = 32,
     compression: Literal["gz", "zst"] | None = None,
+    dask: str | None = None,
     json: Flag = False,
     service: Service = _BY_ENVIRONMENT,
 ) -> int:
@@ -362,6 +363,8 @@ def pull(
         MiB of records in a part, at most; less where many units share the memory.
     compression
         Of NDJSON files.
+    dask
+        Address of a Dask scheduler: its workers read and write, and share a PostgreSQL --store.
     json
         A JSON object for each unit, in place of a line.
     service
@@ -383,6 +386,7 @@ def pull(
         max_bytes=memory * MIB,
         part_bytes=part * MIB,
         compression=compression,
+        dask=dask,
     )
     return asyncio.run(pulling)
 
