@@ -15,6 +15,7 @@ import os
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from importlib.metadata import version
 from itertools import islice
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
@@ -33,7 +34,6 @@ from integration_sdk._pull.state import PullState
 from integration_sdk._pull.units import PullOptions, Units, Work
 from integration_sdk._store.rate import StoreRate
 from integration_sdk._store.store import Store, is_url
-from integration_sdk._version import __version__
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError, IntegrationError, PullError
 
@@ -43,7 +43,7 @@ IDLE: Final = 60.0
 """Seconds without a unit after which a worker closes its connections; its caller may be dead."""
 FAREWELL: Final = 5.0
 """Seconds for the workers to hear that the caller has left."""
-VERSION: Final = __version__
+VERSION: Final = version("integration-sdk")
 
 Ended = tuple[UnitReceipt, IntegrationError | None]
 """What became of a unit, and what ends the run."""
