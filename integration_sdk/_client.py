@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
+from functools import cache, partial
 from inspect import iscoroutinefunction
 from ssl import SSLContext
 from types import TracebackType
@@ -38,9 +39,11 @@ from integration_sdk._resources import (
     refuse_wrong,
     wants_check,
 )
-from integration_sdk._shared_poller import SharedPoller
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from integration_sdk._push.poller import Poller
 
 ENVIRONMENT_KEY = "INTEGRATION_SDK_API_KEY"
 ENVIRONMENT_URL = "INTEGRATION_SDK_BASE_URL"
@@ -179,7 +182,7 @@ class Client:
             exact=numbers == "decimal",
         )
         self._retry = retry
-        self._polling = SharedPoller(self._context, notified)
+        self._poller = cache(partial(_poller, self._context, notified=notified))
 
     def __repr__(self) -> str:
         caller = getattr(self, "_context", None)  # None while __init__ raises
@@ -214,7 +217,8 @@ class Client:
         if self._is_derived:
             return
         try:
-            await self._polling.aclose()
+            if self._poller.cache_info().currsize:
+                await self._poller().aclose()
         except BaseException:  # cancelled, so there is no time to drain
             await self._context.session.aclose()
             raise
@@ -281,12 +285,12 @@ class Client:
         """
         _checks.seconds("timeout", timeout)
         if not isinstance(push, str):
-            return await self._polling.poller.wait_for(push, timeout=timeout)
+            return await self._poller().wait_for(push, timeout=timeout)
         if company_id is None:
             raise ConfigurationError("to wait for a key, pass company_id= as well")
         requests.segment("company_id", company_id)
         requests.segment("push", push)
-        return await self._polling.poller.wait(company_id, push, timeout=timeout)
+        return await self._poller().wait(company_id, push, timeout=timeout)
 
     def notify(self, key: str) -> None:
         """Hint that push *key* may have changed, so that it is polled now.
@@ -294,7 +298,7 @@ class Client:
         A wrong hint does no harm. Pass this method to an `integration_sdk.webhooks.Receiver`;
         the client's coordinators get the hint too.
         """
-        self._polling.poller.notify(key)
+        self._poller().notify(key)
 
     def coordinator(
         self,
@@ -357,7 +361,7 @@ class Client:
 
         return Coordinator(
             self._context,
-            self._polling.poller,
+            self._poller(),
             self.dialect,
             base_url=self._context.session.base_url,
             refusals=self._context.session,
@@ -525,6 +529,21 @@ class Client:
     def quota(self) -> Quota | None:
         """The account's rate limits, as the service last reported them; None until it does."""
         return self._context.session.quota
+
+
+def _poller(context: RequestContext, *, notified: bool) -> Poller:
+    """Return the poller of a client and of those derived from it."""
+    from integration_sdk._push.poller import Poller  # noqa: PLC0415 - for pushes only
+
+    # A poll that fails is repeated when the schedule says so, which keeps the budget.
+    once = evolve(context.settings, retry=RetryPolicy.never())
+    return Poller(
+        evolve(context, settings=once).send,
+        context.dialect,
+        notified=notified,
+        exact=context.exact,
+        rate=lambda: context.session.stats().rate,
+    )
 
 
 def _policy(retry: RetryPolicy | None) -> RetryPolicy:
