@@ -32,6 +32,7 @@ class Journal(Store):
     Attributes:
         kept: What is on record.
         before_write: Called with the rows of each write. It may raise; what it returns is awaited.
+        after_write: Likewise, before the answer.
         unreadable: What every read raises.
     """
 
@@ -39,6 +40,7 @@ class Journal(Store):
         super().__init__()
         self.kept = MemoryRows(durable=True)
         self.before_write: Callable[[Sequence[Row]], Awaitable[None] | None] = lambda _: None
+        self.after_write: Callable[[Sequence[Row]], Awaitable[None] | None] = lambda _: None
         self.unreadable: Exception | None = None
         self._rows = _Lent(self)
 
@@ -80,7 +82,11 @@ class _Lent:
             if held_up is not None:
                 await held_up
             self._check()
-            return write()
+            written = write()
+            held_up = self._journal.after_write(rows)
+            if held_up is not None:
+                await held_up
+            return written
 
         return asyncio.ensure_future(commit())
 

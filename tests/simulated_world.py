@@ -273,7 +273,7 @@ class Weather:
             echo=dice.choice(["full", "full", "single", "none", "rewritten"]),
             trouble=dice.choice([0.2, 0.5, 0.9]),
             strangers=dice.choice([0, 2, 5]),
-            steps=steps,
+            steps=steps and "omits" not in odd,  # see `evidence`: what remains
             crash=dice.choice([0.0, 0.03, 0.1]),
             disk=dice.choice([0.0, 0.0, 0.02]),
             unlisted=dice.choice([0.0, 0.0, 0.3]),
@@ -290,7 +290,7 @@ class Weather:
             resends=dice.random() < 0.2,
             polls=dice.random() < 0.1,
             trip=dice.choice([0.04, 0.6, 6.0]),
-            undated=dice.random() < 0.2 and "omits" not in odd,  # see `evidence`: what remains
+            undated=dice.random() < 0.2 and "omits" not in odd,  # likewise
             patience=dice.choice([5.0, 15.0, 30.0]),
         )
 

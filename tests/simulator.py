@@ -290,7 +290,7 @@ class Program:
         history, error = self.history, outcome.error
         told = (outcome.request.reference, intent, outcome.status, repr(error)[:120])
         history.note(self.process.name, self.process.life, "is told", *told)
-        if isinstance(error, STOPPED):
+        if isinstance(error, STOPPED) and "refused before" not in str(error):  # no news
             self.leaving.set()
         if isinstance(error, PushingStopped):
             self._broke(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import product
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from integration_sdk.errors import ConfigurationError, InvalidRecord, ReferenceC
 from integration_sdk.models import OutcomeStatus, PushRequest
 from integration_sdk.sandbox import Sandbox
 from tests.push_model import Model, error, request
-from tests.push_support import coordinator
+from tests.push_support import Journal, coordinator
 from tests.sandbox_support import DELIVERY
 
 LANE = Lane("company", "connection", "invoices")
@@ -197,3 +198,22 @@ async def test_only_what_timed_out_takes_a_record_by_decision(journal: Path, sta
                 await pushes.decide(intent, "resend", record={"number": 2})
         with pytest.raises(ConfigurationError, match="resend"):
             await pushes.decide(str(push.intent), "abandon", record={"number": 2})
+
+
+@pytest.mark.virtual_time
+async def test_a_push_that_ends_while_another_asks_for_its_reference_ends_for_both() -> None:
+    """Also if the store answers late: when it looked, the push was being sent."""
+    journal, model = Journal(), Model(latency=5.0)
+    async with coordinator(model, journal=journal) as pushes:
+        first = asyncio.create_task(pushes.submit(request(1, reference="r")))
+        await asyncio.sleep(8.0)  # its company has been listed, and it is on its way
+        journal.after_write = lambda rows: (
+            asyncio.sleep(60.0) if rows[0].state is State.QUEUED else None
+        )
+
+        second = await pushes.submit(request(1, reference="r"))
+
+        async with asyncio.timeout(600):
+            outcomes = [await (await first), await second]
+    assert [outcome.status for outcome in outcomes] == [OutcomeStatus.SUCCESS] * 2
+    assert model.counts["push.create"] == 1

@@ -247,7 +247,8 @@ class Dispatcher:
             case State.QUEUED:
                 self._queue(row)
             case State.SENDING:
-                pass  # its carrier goes on
+                if row.id not in self.carried:  # an old read: it has been sent meanwhile
+                    self.start(self.restart(row.id))
             case State.OPEN:
                 self._follow(row, fresher, is_followed=is_followed)
             case State.LOST:
