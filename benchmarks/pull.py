@@ -18,10 +18,10 @@ from typing import Any
 from benchmarks._goals import GOALS
 from benchmarks._machine import pinned_to_last_core
 from benchmarks._peers import Peer, peers_in_turn
+from benchmarks._postgres import new_database, postgres
 from benchmarks._question import Question, Row, Rows
 from benchmarks._servers import in_own_process
 from integration_sdk.sandbox import Sandbox
-from tests.postgres import postgres_server
 
 UNITS = 3
 SPEED, CPU, PEAK = "rows/s", "CPU us/row", "peak MiB"
@@ -47,11 +47,11 @@ def pull(quick: bool) -> Rows:
     invoices, rounds = (4_000, 1) if quick else (40_000, 3)
     setting = f"{UNITS * invoices:,} invoices"
     rows: list[Row] = []
-    with _server(invoices) as server, postgres_server() as database:
+    with _server(invoices) as server, postgres() as database:
         peers = (*READERS, *_sinks("ndjson", "parquet", "duckdb", "postgres"))
 
         def turn(peer: Peer) -> Mapping[str, float]:
-            url = asyncio.run(database.new_database())
+            url = new_database(database)
             lanes = [(url, ""), *((company, "") for company in server["companies"])]
             job = {"base_url": server["base_url"], "api_key": server["api_key"], "lanes": lanes}
             told = peer.work(job, seconds=300)

@@ -60,11 +60,12 @@ async def test_a_stop_at_any_step_costs_nothing(how: str, format_: str, every: i
 async def test_kills_at_any_time_cost_nothing(
     request: pytest.FixtureRequest, tmp_path: Path, format_: str, kills: int
 ) -> None:
-    """With 503s and somebody who writes all the while, one quiet run is the service again."""
+    """With 429s, 503s and somebody who writes all the while, one quiet run is the service again."""
     chance = random.Random(f"{format_} {kills}")
     place = await new_place(request, tmp_path, format_)
     async with Sandbox(companies=2, invoices=INVOICES) as sandbox:
         sandbox.faults.status(503, route="GET", probability=0.03)
+        sandbox.faults.rate_limit(per_second=40, burst=20)
         sandbox.faults.latency(0.005)
         to = str(place.to)
         command = ("pull", "invoices", "--to", to, "--format", format_, "--part", "1")
