@@ -17,6 +17,7 @@ from integration_sdk._http.hints import UNIX_TIMES_BEGIN, read_quota, read_retry
 from integration_sdk._http.retry import (
     RetryBudget,
     RetryPolicy,
+    has_attempt_left,
     pause,
 )
 from integration_sdk.errors import ConfigurationError
@@ -52,6 +53,15 @@ def test_never_is_one_attempt() -> None:
     assert evolve(RetryPolicy.never(), attempts=3) == RetryPolicy()
 
 
+@pytest.mark.parametrize("status", [None, 429, 500, 502])
+def test_attempts_are_all_that_are_sent(status: int | None) -> None:
+    """Of three, the third is the last; only a patient read goes on where it is asked to wait."""
+    left = [has_attempt_left(RetryPolicy(), sent, status, patient=False) for sent in (1, 2, 3, 4)]
+
+    assert left == [True, True, False, False]
+    assert has_attempt_left(RetryPolicy(), 9, status, patient=True) == (status in {429, 500})
+
+
 @given(
     st.floats(0, 10), st.floats(0, 10), st.floats(0, 30), st.lists(JITTERS, min_size=1, max_size=20)
 )
@@ -80,6 +90,17 @@ def test_a_pause_is_never_below_its_floor(
 
 
 # The budget
+
+
+def test_a_budget_holds_a_hundred_repetitions_at_most() -> None:
+    """Whatever is given back: one that was not made, and what came after it."""
+    budget = RetryBudget()
+    budget.spend()
+    for _ in range(50):
+        budget.earn()
+    budget.refund()
+
+    assert sum(budget.spend() for _ in range(200)) == 100
 
 
 @given(st.lists(st.booleans(), max_size=100))
