@@ -132,14 +132,15 @@ def test_any_number_is_a_floor_or_nothing(seconds: float) -> None:
     assert told is None or told == max(0.0, seconds - since)
 
 
-@given(st.integers(-(10**6), 10**8))
-def test_a_date_counts_from_the_services_clock(seconds: int) -> None:
-    """An HTTP date means the seconds until it."""
-    moment = datetime.fromtimestamp(NOW + seconds, UTC)
+@given(st.integers(-(10**6), 10**8), st.integers(-(10**6), 10**6))
+def test_a_date_counts_from_the_services_clock(seconds: int, off: int) -> None:
+    """An HTTP date means the seconds until it, however far our clock is *off*."""
+    moment, date = (datetime.fromtimestamp(NOW + add, UTC) for add in (seconds, 0))
+    named = {"Retry-After": format_datetime(moment, usegmt=True)}
+    dated = named | {"Date": format_datetime(date, usegmt=True)}
 
-    assert read_retry_after({"Retry-After": format_datetime(moment, usegmt=True)}, NOW) == max(
-        0, seconds
-    )
+    assert read_retry_after(named, NOW) == max(0, seconds)
+    assert read_retry_after(dated, NOW + off) == max(0, seconds)
 
 
 @given(st.text(max_size=40))
