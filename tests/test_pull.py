@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import pytest
@@ -29,6 +31,7 @@ from tests.pull_support import (
 )
 from tests.sandbox_support import until
 
+T = TypeVar("T")
 DOCS = Path(integration_sdk.__file__).parent / "docs"
 
 
@@ -317,6 +320,30 @@ async def test_cancelled_at_any_time(sandbox: Sandbox, client: Client, tmp_path:
 
     await client.pull(["invoices"], **pull)
     await assert_agrees(sandbox, tmp_path / "out")
+
+
+async def test_who_is_cancelled_lets_go_of_the_folder(client: Client, tmp_path: Path) -> None:
+    """Also where a thread is late: whoever begins next finds nobody there."""
+    asyncio.get_running_loop().set_default_executor(LateThreads())
+    for steps in range(12):
+        running = asyncio.ensure_future(client.pull(["invoices"], to=tmp_path))
+        await asyncio.sleep(0.005 * steps)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+    assert not (await client.pull(["invoices"], to=tmp_path)).errors
+
+
+class LateThreads(ThreadPoolExecutor):
+    """Threads that take their time to begin."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        def late() -> T:
+            time.sleep(0.02)
+            return fn(*args, **kwargs)
+
+        return super().submit(late)
 
 
 async def test_a_part_that_is_gone_is_missed(

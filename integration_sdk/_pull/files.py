@@ -37,6 +37,7 @@ from integration_sdk._pull.state import Unit
 from integration_sdk._pull.unit import Sums, UnitState, add_sums
 from integration_sdk._records.columns import Columns
 from integration_sdk._store.row import Fenced
+from integration_sdk._store.waiting import to_the_end
 from integration_sdk._system import sync_directory
 from integration_sdk.errors import ConfigurationError, PullError
 
@@ -144,7 +145,8 @@ class Files:
 
     async def introduce(self, pull: str) -> None:
         """Record the id of the *pull* that is going to write here."""
-        await asyncio.to_thread(self._introduce, pull)
+        # To the end: cancelled meanwhile, the thread would lock after `aclose` has let go.
+        await to_the_end(asyncio.ensure_future(asyncio.to_thread(self._introduce, pull)))
 
     def _introduce(self, pull: str) -> None:
         (self.path / STAGING).mkdir(parents=True, exist_ok=True)
