@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
+from functools import cache, partial
 from inspect import iscoroutinefunction
 from ssl import SSLContext
 from types import TracebackType
@@ -38,9 +39,11 @@ from integration_sdk._resources import (
     refuse_wrong,
     wants_check,
 )
-from integration_sdk._shared_poller import SharedPoller
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from integration_sdk._push.poller import Poller
 
 ENVIRONMENT_KEY = "INTEGRATION_SDK_API_KEY"
 ENVIRONMENT_URL = "INTEGRATION_SDK_BASE_URL"
@@ -57,50 +60,55 @@ _NOT_GIVEN: Any = _NotGiven()
 class Client:
     """A client for the Data Integration Service API, for one account.
 
-    Use it as ``async with Client(...) as client``, or call `aclose` when you are done.
-    You can create it anywhere, even at module level: it connects on the first call.
+    Use it as ``async with Client(...) as client``, or call `aclose` at the end. It connects at the
+    first call, so you can create it anywhere, even at module level.
+
+    All calls of a client share its connections, its rate limits and one polling loop. After a 429
+    or 503 all of them wait for as long as ``Retry-After`` says. Reads are retried; a write is
+    sent again only if the first request had no effect.
+
+    Example::
+
+        async with Client() as client:  # key and URL from the environment
+            company = await client.companies.list().first()
+            async for invoice in client.company(company["id"]).data("invoices").list():
+                print(invoice["id"])
 
     Args:
-        api_key: The API key, or a function or coroutine function that returns it, for
-            keys that rotate. Defaults to the environment variable
-            ``INTEGRATION_SDK_API_KEY``.
-        base_url: The URL of the service. It must be ``https://`` unless the service runs
-            on this machine. Defaults to the environment variable
-            ``INTEGRATION_SDK_BASE_URL``.
-        dialect: The version of the service. Defaults to `Dialect.document`.
-        timeout: Seconds for a whole call, including retries and waits; None for no limit.
-            Each page of a list is a call, and the list as a whole has no limit. Past them it raises
-            `NotSent` or `AnswerLost`; where the service itself asks to wait for longer, its error,
-            and at once.
-        read_timeout: Seconds without a byte of an answer after which it counts as lost, so that a
-            read is sent again and a coordinator looks for its push; None for no limit. It has an
-            effect where *timeout* is longer.
-        retry: How to retry reads, and writes that had no effect; None disables retries.
-            By default a call is sent up to three times, a coordinator's push up to five.
-        rate: Maximum number of calls per second, or a `SharedRate` that several processes keep
-            together. By default the client slows down only when the service asks it to.
-        per_company: Maximum number of concurrent calls for one company.
-        connections: Maximum number of concurrent calls. Reads and writes use connections of
-            their own, up to this many each.
-        proxy: URL of an HTTP proxy, such as ``http://user:password@proxy.example.com:3128``.
-            The client ignores proxy environment variables. The proxy sees the host and port
-            of the service, but neither API key nor data, which stay encrypted end to end;
-            with an ``http://`` base URL it would see everything, so both must then be on
-            this machine.
+        api_key: The API key, or a function that returns it, sync or async, for keys that rotate.
+            Default: the environment variable ``INTEGRATION_SDK_API_KEY``.
+        base_url: The URL of the service: ``https://``, or any on this machine. Default: the
+            environment variable ``INTEGRATION_SDK_BASE_URL``.
+        dialect: The version of the service. Default: `Dialect.document`.
+        timeout: Seconds for a call with all its retries and waits; None for no limit. When they
+            have passed, the call raises `NotSent` or `AnswerLost`. If the service asks to wait for
+            longer, its error is raised at once. In a list the limit is for each page.
+        read_timeout: Seconds without a byte of an answer after which the answer counts as lost;
+            None for no limit. It matters only if *timeout* is longer.
+        retry: How to retry reads, and writes that had no effect; None for no retries. Default: a
+            call is sent up to three times, a coordinator's push up to five times.
+        rate: Calls per second, at most, or a `SharedRate` that several processes share. Default:
+            the client slows down only when the service asks for it.
+        per_company: Concurrent calls for one company, at most.
+        connections: Concurrent calls, at most. Reads and writes use separate connections, up to
+            this many each.
+        proxy: URL of an HTTP proxy, such as ``http://user:password@proxy.example.com:3128``. Proxy
+            environment variables are ignored. The proxy sees the host and port of the service,
+            but neither key nor data. An ``http://`` base URL would show it everything, so both
+            must then be on this machine.
         ssl: An `ssl.SSLContext`, for example one that trusts a private CA:
-            ``ssl.create_default_context(cafile=...)``. False disables certificate checks, so
-            that anyone on the way can read the API key; use it for tests only.
-        notified: True if "Push status changed" notifications are passed to `notify`, as
-            `integration_sdk.webhooks` does. Polling then waits for them, up to a minute plus
-            half the age of a push, or until two seconds before a wait ends, and goes back to
-            normal if they do not arrive. With False the client relies on notifications only
-            after some have arrived.
-        numbers: How to read fractions: as "float", or exactly, as "decimal". This applies to
-            records, to the ``data`` of push operations and to ``request()``. In a model the
-            types of its fields decide.
-        session: An ``aiohttp.ClientSession`` whose connector, headers and trace configs to
-            use. The client never closes it. Set *ssl* and *connections* on its connector; if
-            the session has a proxy, pass *proxy* too.
+            ``ssl.create_default_context(cafile=...)``. False disables certificate checks: use it
+            in tests only, since anyone on the way can then read the API key.
+        notified: True if you pass "Push status changed" notifications to `notify`, as
+            `integration_sdk.webhooks` does. Polling then waits for them: for up to a minute plus
+            half the age of the push, or until two seconds before a wait ends. If none arrive, it
+            polls as usual. With False it relies on notifications only after some have arrived.
+        numbers: How to read fractions: "float", or "decimal" for exact values. It applies to
+            records, to the ``data`` of push operations and to `request`. In a model the types of
+            the fields decide.
+        session: An ``aiohttp.ClientSession`` whose connector, headers and trace configurations to
+            use. The client never closes it. Set *ssl* and *connections* on its connector. If the
+            session has a proxy, pass *proxy* as well.
         middlewares: Client middlewares, passed to aiohttp.
         trace_configs: Trace configurations, passed to aiohttp.
         on_call: Called with a `CallInfo` after every call.
@@ -108,7 +116,7 @@ class Client:
     Raises:
         ConfigurationError: The key or URL is missing, or an argument cannot work.
 
-    Source: "Authentication".
+    Source: "Authentication". Guide: docs/guides/configure.md.
     """
 
     _is_derived = False
@@ -179,7 +187,7 @@ class Client:
             exact=numbers == "decimal",
         )
         self._retry = retry
-        self._polling = SharedPoller(self._context, notified)
+        self._poller = cache(partial(_poller, self._context, notified=notified))
 
     def __repr__(self) -> str:
         caller = getattr(self, "_context", None)  # None while __init__ raises
@@ -208,13 +216,14 @@ class Client:
         """Close the connections; later calls raise `ClientClosed`.
 
         Args:
-            drain: Seconds to let running calls finish; None stops them at once.
+            drain: Seconds to wait for running calls; None stops them at once.
         """
         _checks.seconds("drain", drain)
         if self._is_derived:
             return
         try:
-            await self._polling.aclose()
+            if self._poller.cache_info().currsize:
+                await self._poller().aclose()
         except BaseException:  # cancelled, so there is no time to drain
             await self._context.session.aclose()
             raise
@@ -256,8 +265,8 @@ class Client:
     ) -> integration_sdk.PushOperation:
         """Wait for *push* to end and return its last state.
 
-        Any number of tasks may wait, for the same push or different ones; one loop polls for
-        all of them.
+        Any number of tasks may wait, for the same push or for others. One loop polls for all of
+        them.
 
         Args:
             push: What ``push()`` or ``update()`` returned, or the key of a push.
@@ -273,28 +282,28 @@ class Client:
                 or *timeout* is not a number of seconds.
             NotFound: The service does not know this push.
             ApiError: The service refuses to show it, for example because the account expired.
-            WaitExpired: *timeout* passed. The push itself goes on.
-            PollingStopped: The polling loop broke. The push itself goes on; wait again.
+            WaitExpired: *timeout* passed. The push continues at the service.
+            PollingStopped: The polling loop failed. The push continues; wait again.
             ClientClosed: The client was closed in the meantime.
 
         Source: "States and transitions", rules 1 and 2.
         """
         _checks.seconds("timeout", timeout)
         if not isinstance(push, str):
-            return await self._polling.poller.wait_for(push, timeout=timeout)
+            return await self._poller().wait_for(push, timeout=timeout)
         if company_id is None:
             raise ConfigurationError("to wait for a key, pass company_id= as well")
         requests.segment("company_id", company_id)
         requests.segment("push", push)
-        return await self._polling.poller.wait(company_id, push, timeout=timeout)
+        return await self._poller().wait(company_id, push, timeout=timeout)
 
     def notify(self, key: str) -> None:
-        """Hint that push *key* may have changed, so that it is polled now.
+        """Poll push *key* now, because it may have changed.
 
-        A wrong hint does no harm. Pass this method to an `integration_sdk.webhooks.Receiver`;
-        the client's coordinators get the hint too.
+        A wrong hint does no harm. Pass this method to an `integration_sdk.webhooks.Receiver`. The
+        client's coordinators get the hint as well.
         """
-        self._polling.poller.notify(key)
+        self._poller().notify(key)
 
     def coordinator(
         self,
@@ -312,43 +321,50 @@ class Client:
     ) -> integration_sdk.Coordinator:
         """Push many records and get an outcome for each. Use it with ``async with``.
 
+        Example::
+
+            async with client.coordinator(journal="pushes.db") as pushes:
+                async for outcome in pushes.run(requests):  # an iterable of PushRequest
+                    print(outcome.reference, outcome.status)
+
         Args:
-            journal: Path of a file, ``postgresql://`` URL of a database, or a `Store`, that records
-                each push before it is sent, so that a later run goes on with what this one leaves.
-                On a database any number of processes may push at the same time: each company is
-                one process's at a time, and a process that dies is succeeded within seconds. None
+            journal: Where to record each push before it is sent: path of a file, a
+                ``postgresql://`` URL, or a `Store`. A later run goes on with what this one leaves.
+                On a database any number of processes may push at the same time. One process at a
+                time sends for each company; if it dies, another takes over within 20 seconds. None
                 keeps no record.
-            check: "options" checks each record against the push options before sending it.
-                A record that they do not allow gets the outcome INVALID; warnings are logged
-                to ``integration_sdk.pushes``, each kind once.
-            max_open: How many pushes may be without an outcome. `Coordinator.submit` and
-                `Coordinator.run` wait while there are as many.
-            leave: What the end of the block does with open pushes: "drain" waits for them; "detach"
-                leaves them and keeps their keys in `Coordinator.detached`; "cancel" only gives them
-                the outcome PENDING. A block that ends with an exception detaches, and sends nothing
+            check: "options" checks each record against the push options before it is sent. A record
+                that breaks them gets the outcome INVALID. Warnings are logged to
+                ``integration_sdk.pushes``, each kind once.
+            max_open: Pushes without an outcome, at most. `Coordinator.submit` and `Coordinator.run`
+                wait while there are as many.
+            leave: What the end of the block does with open pushes. "drain" waits for them. "detach"
+                leaves them and puts their keys into `Coordinator.detached`. "cancel" gives them the
+                outcome PENDING. A block that ends with an exception detaches, and sends nothing
                 more.
             on_event: Called with each `PushEvent`.
-            fetch_data: Whether the operation of every outcome has ``data``, for one more request
-                where the list of pushes leaves it out. A push that has ended before is answered
-                from the journal, which has no data.
-            exclusive: Set it if nobody else pushes to the same connections and data types: a push
-                whose answer was lost can then be recognised as the only new one.
-            patience: Seconds to search the list for a push whose answer was lost. While a push
-                that may be it is still Pending, the search goes on for up to 20 times as long.
-            in_doubt: "ask" leaves every push that the lists cannot settle to you, with the outcome
-                IN_DOUBT. "resend" sends again, on record, what no list has shown for as long as
-                *patience*: a create with a ``natural_key``, in whose connection and data type no
-                push is unexplained; also where an earlier run left it. The outcome is that of the
-                new push. The risk is yours: a request that reaches the service later than
-                *patience*, or a push that its list shows later, is then there twice. Five requests
-                for one record are the most; after them, and for any other push, it stays IN_DOUBT.
-            max_pause: Seconds that the service may ask to wait before more is sent. If it asks for
-                more, as when a daily quota is used up, the run ends with the service's error, whose
-                ``retry_at`` says when to come back: open pushes are PENDING, what was not sent is
-                untouched. None waits for as long as the service asks.
+            fetch_data: Whether each outcome's operation has ``data``. It costs one more request
+                where the list of pushes leaves it out. For a push that ended in an earlier run the
+                journal answers, and it keeps no data.
+            exclusive: True if nobody else pushes to the same connections and data types. The only
+                new push in the list must then be the one whose answer was lost.
+            patience: Seconds to search the list for a push whose answer was lost. While a candidate
+                is still Pending, the search takes up to 20 times as long.
+            in_doubt: What to do with a push that no list settles. "ask" gives it the outcome
+                IN_DOUBT. "resend" sends it again, on record, if it is a create with a
+                ``natural_key``, no list has shown it for *patience* seconds, and every push of its
+                connection and data type is explained; else it stays IN_DOUBT. It applies to what
+                earlier runs left, too. One record is sent five times at most. The risk is yours: if
+                the first request reaches the service later, the record exists twice.
+            max_pause: Seconds for which the service may ask to wait, at most; None for any. If it
+                asks for longer, for example because a daily quota is spent, the run ends with its
+                error. ``retry_at`` says when to come back. Open pushes are then PENDING, and the
+                rest of the input is untouched.
 
         Raises:
             ConfigurationError: An option has a value that cannot work.
+
+        Guides: docs/guides/push-many.md, in-doubt.md, web-service.md, worker.md.
         """
         from integration_sdk._push.coordinator import (  # noqa: PLC0415 - for pushes only
             FIVE_TIMES,
@@ -357,7 +373,7 @@ class Client:
 
         return Coordinator(
             self._context,
-            self._polling.poller,
+            self._poller(),
             self.dialect,
             base_url=self._context.session.base_url,
             refusals=self._context.session,
@@ -459,9 +475,9 @@ class Client:
         params: Mapping[str, object] | None = None,
         json: Any = None,
     ) -> Any:
-        """Call an endpoint that has no method here. Return the decoded JSON, None if empty.
+        """Call an endpoint that has no method here. Return the decoded JSON, or None if empty.
 
-        GET, HEAD and OPTIONS are retried like reads, all other methods like writes.
+        GET, HEAD and OPTIONS are retried like reads, other methods like writes.
 
         Args:
             method: HTTP method.
@@ -485,15 +501,14 @@ class Client:
     ) -> Self:
         """Return a client with different settings that shares everything else with this one.
 
-        Both use the same connections, rate limits, retry budget and polling; `wait` polls
-        with the settings of the original client. Closing the new client closes nothing.
+        Both use the same connections, rate limits, retry budget and polling. `wait` polls with
+        the settings of the original client. Closing the new client closes nothing.
 
         Args:
             timeout: As for `Client`.
             read_timeout: As for `Client`.
             retry: As for `Client`.
-            priority: Which calls go first when some have to wait; None for the default of
-                each kind of call.
+            priority: Which calls go first if some have to wait; None for each kind's default.
 
         Raises:
             ConfigurationError: A setting cannot work.
@@ -514,7 +529,7 @@ class Client:
         return other
 
     def calls(self) -> AbstractContextManager[list[CallInfo]]:
-        """Collect a `CallInfo` for each call made inside the ``with`` block, in a list."""
+        """Collect a `CallInfo` in a list for each call made inside the ``with`` block."""
         return self._context.session.calls()
 
     def stats(self) -> SessionStats:
@@ -523,8 +538,23 @@ class Client:
 
     @property
     def quota(self) -> Quota | None:
-        """The account's rate limits, as the service last reported them; None until it does."""
+        """The account's rate limits as the service last reported them; None before that."""
         return self._context.session.quota
+
+
+def _poller(context: RequestContext, *, notified: bool) -> Poller:
+    """Return the poller of a client and of those derived from it."""
+    from integration_sdk._push.poller import Poller  # noqa: PLC0415 - for pushes only
+
+    # A poll that fails is repeated when the schedule says so, which keeps the budget.
+    once = evolve(context.settings, retry=RetryPolicy.never())
+    return Poller(
+        evolve(context, settings=once).send,
+        context.dialect,
+        notified=notified,
+        exact=context.exact,
+        rate=lambda: context.session.stats().rate,
+    )
 
 
 def _policy(retry: RetryPolicy | None) -> RetryPolicy:

@@ -160,58 +160,64 @@ class Listing(Resource, Generic[Item]):
     ) -> Pager[Any]:
         """Return a `Pager`: iterate over it to get items, or await it to get the first page.
 
-        Nothing is requested until then. Items are dicts, or instances of *model*: any attrs
-        class, dataclass, pydantic model, TypedDict or msgspec Struct. A pydantic model decodes
-        each record itself, with its aliases.
+        Nothing is requested until then. Items are dicts, or instances of *model*.
+
+        Example::
+
+            changes = client.company(company_id).data("invoices").list(
+                changed_since="beginning", page_size=1000
+            )
+            async for invoice in changes:
+                print(invoice["id"])
+            print(changes.watermark)  # the next run's changed_since
 
         Args:
-            model: Class of the items; None for dicts.
-            page_size: Items per page, 1 to 5000; by default 100, or the cursor's. If a page takes
-                too long or is too large, ``list(cursor=error.cursor, page_size=...)`` goes on in
-                smaller ones.
-            page: Number of the page to begin with, counted from 1 in pages of *page_size*.
+            model: Class of the items: an attrs class, dataclass, TypedDict, msgspec Struct or
+                pydantic model; None for dicts.
+            page_size: Items per page, 1 to 5000; default 100, or the cursor's. If a page takes too
+                long or is too large, resume with
+                ``list(cursor=error.cursor, page_size=...)``.
+            page: Number of the first page, counted from 1 in pages of *page_size*.
             query: A filter, such as ``status=Paid&&totalAmount>1000``.
             order_by: A field, or ``-field`` for descending order.
-            changed_since: A moment, as an aware datetime or as text such as an earlier
-                ``pager.watermark``; "beginning" for all records, in a first run. Only records that
-                were changed then or later are read, in that order. One that is changed meanwhile
-                comes again; none is missed, whatever is changed while you read. Deletions are not
-                seen, nor records without the field. The service must filter and order by it, its
-                clock must not go back, and a record must appear at the moment that it names, not
-                later.
-            changed_by: The field that says when a record was changed, default ``modifiedDate``
-                (assumed: the document does not show it).
+            changed_since: Reads only records that were changed at this moment or later, oldest
+                change first. An aware datetime, an earlier ``pager.watermark``, or "beginning" for
+                all records. A record that changes while you read comes again; none is missed.
+                Deletions, and records without the field, do not show. The service must filter and
+                order by the field, its clock must not go back, and a change must be visible from
+                the moment that it names.
+            changed_by: The field with the moment of the last change, default ``modifiedDate``.
+                Assumed: the document does not show it.
             prefetch: Pages to fetch ahead of the one being read, 0 to 256, default 4.
-            max_bytes: How many bytes of pages to hold in memory, counting those being fetched;
-                approximate, default 32 MiB.
-            limit: Maximum number of items to read.
-            cursor: A ``pager.cursor``; reading continues after the item where it was taken.
-            checkpoint: A file; reading continues from the cursor in it, and ``commit()`` saves to
-                it. The file is not removed at the end of the list; ``Checkpoint(path).clear()``
-                does that.
-            key: What identifies an item: the name of a field, default ``id``, or a function of the
-                item.
-            on_drift: What to do when the list changes while it is read. "report", the default, only
-                counts what it notices at no cost in `ListReport`: a total that changes or is not
-                reached, and items that are on two pages in a row. "warn" and "raise" also see each
-                key that came on any page before, such as that of a record that was edited and
-                moved; they keep all keys, about 120 bytes an item. They issue a `DriftWarning`, or
-                raise `ResultSetChanged`. None of these can see that a record was missed, if as many
-                came as went and none came twice. "repair" can: it reads pages that overlap, which
-                may be larger than *page_size*, so that each record that stays, and is not itself
-                moved, comes exactly once. It keeps keys and hashes, about 150 bytes an item, and
-                cannot see a record that moves to a part that was read already.
-            max_empty_pages: How many empty pages in a row to follow, default 100,000; one more is a
-                `PaginationError`, and so is one that comes after 1,000 of them and a minute.
-                "repair" gives up after 60 pages in a row without a new item.
-            on_invalid: Called with an `InvalidItem` for each item that does not fit the model. By
-                default it is raised.
-            numbers: How to read fractions: as "float", or exactly, as "decimal". Defaults to the
-                client's setting. In a model the types of its fields decide.
+            max_bytes: Bytes of pages to hold in memory, including those being fetched; approximate,
+                default 32 MiB.
+            limit: Items to read, at most.
+            cursor: A ``pager.cursor``. Reading continues after the item where it was taken.
+            checkpoint: A file. Reading continues from the cursor in it, and ``commit()`` saves to
+                it. The file stays at the end of the list; ``Checkpoint(path).clear()`` removes it.
+            key: What identifies an item: a function of the item, or a field's name, default ``id``.
+            on_drift: What to do if the list changes while you read it. "report", the default,
+                counts in `ListReport` what costs nothing to notice: a total that changes or is not
+                reached, and items on two pages in a row. "warn" and "raise" notice any key that
+                comes twice, and keep all keys, about 120 bytes an item; they issue a
+                `DriftWarning` or raise `ResultSetChanged`. None of these can detect a skipped
+                record if the total stayed the same. "repair" reads overlapping pages, which may be
+                larger than *page_size*: each record that is neither deleted nor moved comes exactly
+                once. It keeps about 150 bytes an item. A record that moves to a part you have read
+                may be missed.
+            max_empty_pages: Empty pages in a row to follow, default 100,000. One more is a
+                `PaginationError`, and so are 1,000 that take over a minute. "repair" gives up after
+                60 pages in a row without a new item.
+            on_invalid: Called with an `InvalidItem` for each item that does not fit the model; the
+                item is left out. Default: raise it.
+            numbers: How to read fractions: "float", or "decimal" for exact values. Default: the
+                client's setting. In a model the types of the fields decide.
 
         Raises:
             TypeError: There is no such option.
             ConfigurationError: An option has a value that cannot work.
+
+        Guides: docs/guides/stream.md, resume.md, models.md, incremental.md.
         """
         _refuse_conflicts("page", page, cursor=cursor, checkpoint=checkpoint)
         drift = None if on_drift == "report" else on_drift
@@ -273,7 +279,7 @@ class BankAccounts(Listing[Record]):
     """Bank accounts, through a connection or the legacy endpoints."""
 
     async def get(self, account_id: str) -> Record:
-        """One bank account. Source: "Bank data endpoints"."""
+        """Return one bank account. Source: "Bank data endpoints"."""
         account: Record = await self._context.json(
             self._route(f"{self._family}.get", accountId=account_id)
         )
@@ -321,7 +327,7 @@ class Companies(Listing[Record]):
 
 
 class Company(Resource):
-    """``client.company(id)``: one company. Creating it sends no request."""
+    """``client.company(id)``: one company. Making it sends no request."""
 
     _elsewhere: ClassVar[Mapping[str, str]] = {
         "push": "push through one of its connections: company.connection(connection_id).push(...)",
@@ -333,7 +339,7 @@ class Company(Resource):
         self.id = company_id
 
     async def get(self) -> Record:
-        """The company. Assumed: published, not in the document."""
+        """Return the company. Assumed: published, not in the document."""
         company: Record = await self._context.json(self._route("companies.get"))
         return company
 
@@ -348,10 +354,10 @@ class Company(Resource):
         await self._context.json(self._route("companies.delete"))
 
     def data(self, data_type: str) -> Listing[Record]:
-        """Records of one type that were read from the company's platform.
+        """Return the list of records of one type, as read from the company's platform.
 
         Args:
-            data_type: For example ``invoices``. ``bankAccounts`` is deprecated here; use
+            data_type: For example ``invoices``. ``bankAccounts`` is deprecated here: use
                 ``connection(id).bank_accounts``.
 
         Source: "Pagination", ``GET /companies/{companyId}/data/invoices``.
@@ -367,7 +373,7 @@ class Company(Resource):
         return Listing(self._context, "connections.list", **self._names)
 
     def connection(self, connection_id: str) -> Connection:
-        """One connection: push through it, read its options and bank accounts."""
+        """Return one connection: push through it, read its options and bank accounts."""
         return Connection(self._context, self.id, connection_id)
 
     @property
@@ -389,7 +395,7 @@ class Company(Resource):
 
 
 class Pushes(Listing["integration_sdk.PushOperation"]):
-    """``client.company(id).pushes``: the push operations of a company, newest first.
+    """``client.company(id).pushes``: the company's push operations, newest first.
 
     Source: "Monitor pushes (polling)". Assumed: path and parameters.
     """
@@ -420,7 +426,19 @@ class Pushes(Listing["integration_sdk.PushOperation"]):
 
 
 class Connection(Resource):
-    """``company.connection(id)``: one connection of a company to its accounting platform."""
+    """``company.connection(id)``: one connection of a company to its accounting platform.
+
+    Example::
+
+        books = client.company(company_id).connection(connection_id)
+        supplier = {"supplierName": "Toft Timber", "status": "Active"}
+        problems = (await books.options("suppliers")).check(supplier)
+        if not problems:
+            operation = await client.wait(await books.push("suppliers", supplier))
+            print(operation.status)
+
+    Guide: docs/guides/push-one.md.
+    """
 
     _elsewhere: ClassVar[Mapping[str, str]] = {
         "data": "records are read through the company: client.company(id).data(...)"
@@ -435,21 +453,21 @@ class Connection(Resource):
         return f"<Connection {self.id} of company {self.company_id}>"
 
     async def get(self) -> Record:
-        """The connection. Assumed: published, not in the document."""
+        """Return the connection. Assumed: published, not in the document."""
         connection: Record = await self._context.json(self._route("connections.get"))
         return connection
 
     async def options(
         self, data_type: str, *, for_update: bool = False, refresh: bool = False
     ) -> integration_sdk.PushOptions:
-        """The fields of *data_type* that the connection accepts or requires.
+        """Return which fields of *data_type* the connection accepts and requires.
 
-        The answer is remembered for five minutes.
+        The answer is cached for five minutes.
 
         Args:
             data_type: For example ``invoices``.
-            for_update: Whether to ask for updates instead of creates.
-            refresh: Whether to ask the service even if the answer is remembered.
+            for_update: Whether to ask about updates instead of creates.
+            refresh: Whether to ask the service even if the answer is cached.
 
         Source: "Push options".
         """
@@ -470,28 +488,28 @@ class Connection(Resource):
     ) -> integration_sdk.PushOperation:
         """Create *record* in the platform and return the push, usually still Pending.
 
-        The request is retried only if the first one certainly had no effect. To push many
-        records, or to find pushes whose answers were lost, use ``client.coordinator()``.
+        The request is sent again only if the first one had no effect. To push many records, or to
+        find pushes whose answers were lost, use ``client.coordinator()``.
 
         Args:
             data_type: For example ``invoices``.
             record: A mapping, or an instance of an attrs class, dataclass, pydantic model or
-                msgspec Struct. Mappings, and so TypedDicts, are sent as they are. Instances are
-                sent under the names that ``list(model=...)`` reads them by: ``due_date`` as
-                ``dueDate``, a pydantic field under its alias.
-                Decimals go out as numbers, dates and times as ISO 8601, bytes as base64.
+                msgspec Struct. Mappings are sent as they are. Instances are sent under the names
+                that ``list(model=...)`` reads: ``due_date`` as ``dueDate``, a pydantic field under
+                its alias. Decimals are sent as numbers, dates and times as ISO 8601, bytes as
+                base64.
             timeout_minutes: Minutes after which the service gives up on a Pending push.
             check: "options" checks the record against the push options first.
-            idempotency_key: If you repeat a push with the same key within 90 minutes, the service
-                answers as it did the first time, even if that was a 5xx. Defaults to a new key.
+            idempotency_key: For handlers that may run twice. Within 90 minutes the service answers
+                the same key as it did the first time, even if that was a 5xx. Default: a new key.
 
         Raises:
             ConfigurationError: An argument cannot work, or the dialect has no idempotency keys.
             InvalidRecord: The record is invalid; nothing was sent.
-            AnswerLost, MalformedResponse: The push may have been carried out; see
-                ``company.pushes.list()``.
-            ApiError: The service refused the push. After a 5xx it may exist nevertheless,
-                unless the service itself answered 503.
+            AnswerLost: The push may have been carried out; look into ``company.pushes.list()``.
+            MalformedResponse: Likewise.
+            ApiError: The service refused the push. After a 5xx it may exist all the same, unless
+                the service itself answered 503.
 
         Source: "Push a record (create)". Assumed: idempotency keys, as published.
         """
@@ -511,8 +529,8 @@ class Connection(Resource):
     ) -> integration_sdk.PushOperation:
         """Replace the record *record_id* with *record* and return the push.
 
-        Arguments and errors are those of `push`. *force* overwrites the record even if it has
-        changed in the meantime. Assumed: the document does not show the path of updates.
+        The other arguments and the errors are those of `push`. *force* overwrites the record even
+        if it has changed in the meantime. Assumed: the document does not show the path of updates.
         """
         requests.segment("record_id", record_id)  # with None it would be a create
         return await self._push(data_type, record, record_id, timeout_minutes, check, force=force)
@@ -611,8 +629,9 @@ class Profile(Resource):
         """Set how often each data type syncs, and return the answer, usually None.
 
         Args:
-            settings: The body. Assumed: ``{clientId, settings: [{dataType,
-                syncSchedule (hours), ...}], overridesDefaults}``, as published.
+            settings: The body. Assumed, as published:
+                ``{clientId, settings: [{dataType, syncSchedule (hours), ...}],
+                overridesDefaults}``.
 
         Raises:
             SyncScheduleNotAllowed: The plan does not allow a syncSchedule below 24.

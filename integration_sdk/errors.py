@@ -4,13 +4,13 @@
 
     IntegrationError
     ├── ConfigurationError          a wrong setting or argument (also a ValueError)
-    │   └── ReferenceConflict       the reference belongs to another record
-    ├── ClientClosed                the client is closed, or belongs to another loop or process
-    ├── TransportError              no usable answer (timeouts are of this kind)
+    │   └── ReferenceConflict       the reference was used for a different record
+    ├── ClientClosed                the client is closed, or of another loop or process
+    ├── TransportError              no usable answer (includes time-outs)
     │   ├── NotSent                 nothing left this process; safe to repeat
     │   ├── AnswerLost              the request may have been carried out
-    │   ├── MalformedResponse       not an answer that the interface document describes
-    │   └── ResponseTooLarge        an answer over the size limit
+    │   ├── MalformedResponse       the answer is not one that the document describes
+    │   └── ResponseTooLarge        the answer is over the size limit
     ├── ApiError                    the service answered with an error
     │   ├── BadRequest              400
     │   ├── Unauthorized            401
@@ -20,7 +20,7 @@
     │   │   └── AccountExpired
     │   ├── Forbidden               403
     │   ├── NotFound                404
-    │   │   └── EndpointRemoved     names the replacement
+    │   │   └── EndpointRemoved     the message names the replacement
     │   ├── MethodNotAllowed        405
     │   ├── Conflict                409
     │   ├── TooManyRequests         429
@@ -29,24 +29,23 @@
     ├── PaginationError             a list cannot be read as it should
     │   ├── UnsafeLink
     │   ├── ResultSetChanged
-    │   └── InvalidItem             a record that does not fit the model asked for
+    │   └── InvalidItem             a record does not fit the model
     ├── PushError
     │   ├── InvalidRecord           the record is invalid and was not sent
     │   ├── PushInDoubt             the answer was lost; the push may exist
     │   ├── PushFailed              Failed or TimedOut
-    │   ├── WaitExpired             your wait ended; the push goes on
-    │   ├── PollingStopped          the polling loop broke; you can wait again
-    │   └── PushingStopped          a task of the coordinator broke; open pushes go on
-    ├── PullError                   a pull cannot write, or lacks what it wrote
+    │   ├── WaitExpired             your wait ended; the push continues
+    │   ├── PollingStopped          the polling loop failed; wait again
+    │   └── PushingStopped          a task of the coordinator failed; sent pushes continue
+    ├── PullError                   a pull cannot write, or its files are gone
     └── JournalError                the journal cannot be opened, trusted or written
         ├── JournalInUse            another process or coordinator has it open
-        └── StoreUnavailable        the database that keeps it cannot be reached
+        └── StoreUnavailable        the database cannot be reached
 
-`DriftWarning` is a warning and not part of the tree.
+`DriftWarning` is a warning, and not part of the tree.
 
-Errors hold plain data only (never a key, a header or a live object), so they
-survive ``pickle`` and ``copy`` and are safe to log: a message is one line, with control
-characters of the service's texts escaped.
+Errors hold plain data only: no key, no header, no live object. They survive ``pickle`` and ``copy``
+and are safe to log. A message is one line; control characters in the service's texts are escaped.
 """
 
 from __future__ import annotations
@@ -62,14 +61,27 @@ from integration_sdk._printable import printable
 
 
 class IntegrationError(Exception):
-    """Base class of all exceptions of the SDK.
+    """Base class of all exceptions of the SDK. ``help(integration_sdk.errors)`` shows the tree.
+
+    Example::
+
+        try:
+            company = await client.company(company_id).get()
+        except errors.NotFound:
+            company = None
+        except errors.IntegrationError as error:
+            print(error.reasons, error.correlation_id)
+
+    An `ApiError` has ``status``, ``body`` and ``retry_at`` as well.
 
     Attributes:
-        method, path: The request, if there was one. The path is percent-encoded and
-            has no query.
+        method: Of the request; None if there was none.
+        path: Of the request, percent-encoded, without its query.
         attempts: How often the request was sent.
         correlation_id: From the error body. Quote it to the service's support.
         cursor: Where to resume a list: ``list(cursor=error.cursor)``.
+
+    Guide: docs/errors.md.
     """
 
     def __init__(
@@ -90,10 +102,10 @@ class IntegrationError(Exception):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """What is wrong, a text for each problem that is named; else the message, alone.
+        """What is wrong, a text for each problem; the message, if no problem is named.
 
-        Of a record these are the problems that its check found, or the validation messages of
-        the service.
+        For a record these are the problems that its check found, or the service's validation
+        messages.
         """
         return tuple(map(str, self._named())) or (str(self),)
 
@@ -107,9 +119,9 @@ class ConfigurationError(IntegrationError, ValueError):
 
 
 class ReferenceConflict(ConfigurationError):
-    """The reference stands for another record, which was pushed or may have been.
+    """The reference was used before for another record, which may have been pushed.
 
-    Nothing was sent. A web service answers it with 409, where other wrong arguments are a 400.
+    Nothing was sent. A web service can answer 409 to it, and 400 to other wrong arguments.
 
     Attributes:
         reference: The reference.
@@ -128,18 +140,18 @@ class ClientClosed(IntegrationError):
 
 
 class TransportError(IntegrationError):
-    """There is no usable answer to the request, for example because ``timeout=`` passed."""
+    """The request has no usable answer, for example because ``timeout=`` passed."""
 
 
 class NotSent(TransportError):
-    """Nothing left this process, so the request can be repeated safely."""
+    """Nothing left this process, so it is safe to repeat the request."""
 
 
 class AnswerLost(TransportError):
     """The request may have arrived, but its answer was lost.
 
-    Reads have been retried by then. A push may have been carried out, so it is not retried;
-    a coordinator does retry a create if the dialect has idempotency keys.
+    Reads were retried before. A push may have been carried out, so it is not sent again. A
+    coordinator sends a create again if the dialect has idempotency keys.
     """
 
 
@@ -152,7 +164,7 @@ class MalformedResponse(TransportError):
 
 
 class ResponseTooLarge(TransportError):
-    """The answer is longer than ``limit`` bytes, decompressed."""
+    """The answer has more than ``limit`` bytes after decompression."""
 
     def __init__(self, message: str, *, limit: int = 0, **facts: Any) -> None:
         super().__init__(message, **facts)
@@ -243,7 +255,7 @@ class Conflict(ApiError):
 
 
 class TooManyRequests(ApiError):
-    """429: too many requests. ``retry_at`` is when to try again, if the service said so."""
+    """429: too many requests. Try again at ``retry_at``, if the service named it."""
 
 
 class InternalServerError(ApiError):
@@ -251,7 +263,7 @@ class InternalServerError(ApiError):
 
 
 class ServiceUnavailable(ApiError):
-    """503: offline for maintenance. ``retry_at`` is when to try again, if the service said so."""
+    """503: offline for maintenance. Try again at ``retry_at``, if the service named it."""
 
 
 # Lists
@@ -266,11 +278,11 @@ class PaginationError(IntegrationError):
 
 
 class UnsafeLink(PaginationError):
-    """A ``next`` link leads to another host or path; it was not followed."""
+    """A ``next`` link leads to another host or path. It was not followed."""
 
 
 class ResultSetChanged(PaginationError):
-    """The list changed while it was read, and ``on_drift`` is "raise", or "repair" failed."""
+    """The list changed while it was read, with ``on_drift="raise"``, or "repair" failed."""
 
 
 class InvalidItem(PaginationError):
@@ -278,8 +290,8 @@ class InvalidItem(PaginationError):
 
     Attributes:
         index: Position in its page, from 0.
-        item_path: Where in the record, such as ``$.lineItems[...].quantity``; pydantic models
-            say which line, as in ``$.lineItems[2].quantity``.
+        item_path: Where in the record, such as ``$.lineItems[...].quantity``. Pydantic models also
+            give the line: ``$.lineItems[2].quantity``.
         raw: The record's bytes as the service sent them.
     """
 
@@ -293,14 +305,14 @@ class InvalidItem(PaginationError):
 
 
 class DriftWarning(UserWarning):
-    """The list changed while it was read, and ``on_drift`` is "warn"."""
+    """The list changed while it was read, with ``on_drift="warn"``."""
 
 
 # Pushes
 
 
 class PushError(IntegrationError):
-    """A push did not end in Success; ``operation`` is its last known state, if any."""
+    """A push did not end in Success. ``operation`` is its last known state, if any."""
 
     def __init__(
         self, message: str, *, operation: integration_sdk.PushOperation | None = None, **facts: Any
@@ -310,7 +322,7 @@ class PushError(IntegrationError):
 
 
 class InvalidRecord(PushError):
-    """The record is invalid and was not sent; ``problems`` says why."""
+    """The record is invalid and was not sent. ``problems`` says why."""
 
     def __init__(
         self, message: str, *, problems: Sequence[integration_sdk.Problem] = (), **facts: Any
@@ -323,9 +335,9 @@ class InvalidRecord(PushError):
 
 
 class PushInDoubt(PushError):
-    """The answer was lost, and the list of pushes does not settle whether the push exists.
+    """The answer was lost, and the list of pushes does not show whether the push exists.
 
-    It may exist, so it is not sent again unless you decide so.
+    It may exist, so it is sent again only if you decide so.
 
     Attributes:
         intent: The id of the push in the journal, for ``pushes.decide(...)``.
@@ -346,7 +358,7 @@ class PushInDoubt(PushError):
 
 
 class PushFailed(PushError):
-    """The push ended Failed or TimedOut; ``operation.validation`` holds the reasons."""
+    """The push ended Failed or TimedOut. ``operation.validation`` holds the reasons."""
 
     def _named(self) -> Iterable[object]:
         if self.operation is None:
@@ -357,38 +369,38 @@ class PushFailed(PushError):
 
 
 class WaitExpired(PushError):
-    """The timeout of a wait passed while the push was Pending. The push itself goes on."""
+    """Your wait ended while the push was Pending. The push continues at the service."""
 
 
 class PollingStopped(PushError):
-    """The shared polling loop broke; the cause is chained. Waiting again starts a new one."""
+    """The polling loop failed; the cause is chained. Waiting again starts a new loop."""
 
 
 class PushingStopped(PushError):
-    """A task of the coordinator broke; the cause is chained.
+    """A task of the coordinator failed; the cause is chained.
 
-    Nothing more is sent, and nobody waits any longer; what was sent goes on at the service. With a
-    journal, a new coordinator goes on where this one stopped.
+    Sending stops and all waiters get this error. Sent pushes continue at the service. With a
+    journal, a new coordinator resumes where this one stopped.
     """
 
 
 class PullError(IntegrationError):
-    """A pull cannot write to its place, or something that it wrote is no longer there.
+    """A pull cannot write to its target, or something that it wrote is gone.
 
-    What was committed stays, and the next run goes on behind it.
+    What was committed stays, and the next run resumes behind it.
     """
 
 
 class JournalError(IntegrationError):
-    """The journal cannot be opened, trusted or written. A push is sent only once it is recorded."""
+    """The journal cannot be opened, trusted or written. No push is sent without a record."""
 
 
 class JournalInUse(JournalError):
-    """Another process, or another coordinator of this one, has the journal open."""
+    """Another process, or another coordinator of this process, has the journal open."""
 
 
 class StoreUnavailable(JournalError):
-    """The database of a `Store` cannot be reached; nothing was sent."""
+    """The database of a `Store` cannot be reached. Nothing was sent."""
 
 
 _Error = TypeVar("_Error", bound=IntegrationError)

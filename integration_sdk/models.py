@@ -1,9 +1,8 @@
 """The objects of the interface document, as frozen classes.
 
 Names are the service's in snake_case: ``pushOperationKey`` becomes ``push_operation_key``. Fields
-that the document does not name are kept in ``extra``, so nothing is lost if the service is newer
-than the SDK. Records (invoices, customers, companies) are not defined in the document and stay
-plain dicts.
+that the document does not name are kept in ``extra``, so a newer service loses nothing. Records
+(invoices, customers, companies) are not defined in the document and stay plain dicts.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class PushStatus(StrEnum):
     FAILED = "Failed"
     TIMED_OUT = "TimedOut"
     UNKNOWN = "Unknown"
-    """A status that this SDK does not know; see ``raw_status``. Assumed: it is not final."""
+    """A status that the SDK does not know; see ``raw_status``. Assumed: it is not final."""
 
     @property
     def is_final(self) -> bool:
@@ -103,8 +102,15 @@ def _size(record: Any) -> str:
 class PushOperation:
     """One push, as the service last described it.
 
+    Example::
+
+        operation = await client.wait(key, company_id=company_id, timeout=60)
+        if operation.status is PushStatus.FAILED:
+            print(operation.validation)
+        print(attrs.asdict(operation))  # for JSON
+
     Attributes:
-        push_operation_key: Identifies the push; persist it.
+        push_operation_key: Identifies the push; store it.
         company_id: The company the push belongs to.
         status: See `PushStatus`. ``raw_status`` is the text that the service sent.
         data_connection_id: The connection it goes through (some schemas call
@@ -112,12 +118,13 @@ class PushOperation:
         data_type: For example ``invoices``.
         requested_on_utc: Aware, UTC.
         completed_on_utc: Aware, UTC; None while Pending.
-        data: The record; after Success as it is in the platform, with the fields that the
+        data: The record as it is in the platform, after Success, with the fields that the
             platform generated. Empty while Pending; None if the answer has no data.
         validation: Why a push failed.
         timeout_in_minutes: Minutes after which the service gives up; None for no limit.
-        status_code, error_message, changes: Assumed: published by the service,
-            not in the document.
+        status_code: Assumed, like the next two: published by the service, not in the document.
+        error_message: Why it failed, in the service's words.
+        changes: What the push did to which records.
 
     Source: "Push operation".
     """
@@ -185,21 +192,34 @@ def _maybe_minutes(value: int | None) -> int | None:
 class PushRequest:
     """One record to push.
 
+    Example::
+
+        request = PushRequest(
+            company_id,
+            connection_id,
+            "suppliers",
+            {"supplierName": "Toft Timber", "status": "Active"},
+            reference="supplier-17",  # unique in your journal
+            natural_key="supplierName",
+        )
+
     Attributes:
-        company_id, connection_id, data_type: Where to push the record.
-        record: A mapping, or an instance of an attrs class, dataclass, pydantic model or
-            msgspec Struct. Mappings are sent as they are, but where a journal has to know a
-            record again by its reference, their members are ordered. Instances are sent with
-            the names that ``list(model=...)`` reads them with, so ``due_date`` becomes ``dueDate``.
-        reference: Your own name for this push. With a journal, a reference is pushed once,
-            however often the program runs. Repeat it with the same record, its fields in any
-            order. Another record is a `ReferenceConflict`, unless the push FAILED or was
-            REJECTED: then it is pushed, in place of the one that was wrong.
-        record_id: Set for an update of this record, None for a create.
+        company_id: The company to push to.
+        connection_id: Its connection.
+        data_type: For example ``invoices``.
+        record: A mapping, or an instance of an attrs class, dataclass, pydantic model or msgspec
+            Struct. Mappings are sent as they are; with a journal and a reference, keys are sorted.
+            Instances are sent under the names that ``list(model=...)`` reads: ``due_date`` becomes
+            ``dueDate``.
+        reference: Your own name for this push, unique in the journal. With a journal it is pushed
+            once, however often the program runs. Repeat it with the same record; the order of its
+            fields does not matter. A different record is a `ReferenceConflict`, unless the push
+            FAILED or was REJECTED: then the new record is pushed.
+        record_id: The record to update; None for a create.
         timeout_minutes: Minutes after which the service gives up on a Pending push.
-        natural_key: Path of a field that identifies the record, in the service's
-            spelling, such as ``invoiceNumber``. It is used to find the push again if
-            its answer is lost.
+        natural_key: The field that identifies the record, in the service's spelling, such as
+            ``invoiceNumber``; a dotted path if it is nested. The SDK uses it to find the push again
+            if its answer is lost.
     """
 
     company_id: str = field(converter=_text)
@@ -215,26 +235,24 @@ class PushRequest:
 class OutcomeStatus(StrEnum):
     """How a coordinator's push ended.
 
-    Who said no? INVALID: this side, before anything was sent. REJECTED: the service, when it was
-    asked, so there is no push and no key. FAILED: the platform behind it, later, so there is a
-    push, with a key and an operation. Of all three the record is not there.
+    INVALID: refused by the SDK, not sent. REJECTED: refused by the service, no key. FAILED: refused
+    by the platform, with a key. In all three cases the record does not exist.
 
     Attributes:
-        SUCCESS: The platform has the record; ``outcome.key`` and ``outcome.operation`` say more.
-        FAILED: The platform refused the record; ``outcome.reasons`` and
-            ``operation.validation`` say why. A corrected one may go under the same reference.
-        TIMED_OUT: The service's deadline (``timeout_minutes``) passed. With some services the
-            push may still take effect: look before you push it again, with ``decide``.
-        REJECTED: The service refused the request, or it never left; ``outcome.error`` says why.
-            If its cause is gone (a limit, a wrong key), push it once more.
-        INVALID: The record or an argument cannot be right, or the reference is that of another
-            record; nothing was sent. Correct it and push it again.
-        IN_DOUBT: The answer was lost, and the list of pushes does not settle whether the push
-            exists. It is not sent again; ``decide`` is how you settle it.
-        PENDING: You stopped waiting before the push ended. It goes on, and is neither success
-            nor failure yet.
+        SUCCESS: The platform has the record: see ``outcome.key`` and ``outcome.operation``.
+        FAILED: The platform refused the record; ``outcome.reasons`` says why. Push the corrected
+            record under the same reference.
+        TIMED_OUT: The service's deadline (``timeout_minutes``) passed. With some services the push
+            may still take effect: look first, then push it again with `Coordinator.decide`.
+        REJECTED: The service refused the request, or it was never sent; ``outcome.error`` says why.
+            Once the cause is gone (a limit, a wrong key), push it again.
+        INVALID: The record or an argument is wrong, or the reference was used for a different
+            record. Nothing was sent. Correct it and push it again.
+        IN_DOUBT: The answer was lost, and the list of pushes does not show whether the push exists.
+            It is not sent again: settle it with `Coordinator.decide`.
+        PENDING: You stopped waiting before the push ended. It continues at the service.
 
-    Source: "States and transitions" for FAILED and TIMED_OUT; the others are this SDK's own.
+    Source: "States and transitions" for FAILED and TIMED_OUT; the others are the SDK's own.
     """
 
     SUCCESS = "SUCCESS"
@@ -250,11 +268,23 @@ class OutcomeStatus(StrEnum):
 class PushOutcome:
     """The result of one `PushRequest`.
 
+    Example::
+
+        async for outcome in pushes.run(requests):
+            if outcome.status is OutcomeStatus.SUCCESS:
+                print(outcome.reference, outcome.key)
+            elif outcome.status is OutcomeStatus.IN_DOUBT:
+                print("decide about", outcome.error.intent, outcome.error.candidates)
+            else:
+                print(outcome.reference, outcome.status, outcome.reasons)
+
     Attributes:
         status: See `OutcomeStatus`.
         request: The request.
         operation: The last known state; None if there is no push, or none was found.
-        error: The exception that says why the status is not SUCCESS; None for SUCCESS.
+        error: Why the status is not SUCCESS, as an exception; None for SUCCESS.
+
+    Guide: docs/guides/in-doubt.md.
     """
 
     status: OutcomeStatus
@@ -274,7 +304,7 @@ class PushOutcome:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why the status is not SUCCESS, a text for each problem; empty for SUCCESS."""
+        """Why the status is not SUCCESS: a text for each problem. Empty for SUCCESS."""
         return self.error.reasons if self.error else ()
 
     def raise_for_status(self) -> PushOutcome:
@@ -293,7 +323,7 @@ class PushOutcome:
 
 @frozen(kw_only=True)
 class OptionEntry:
-    """A choice: show ``display_name``, submit ``value``. Source: "Option entry"."""
+    """A choice: show ``display_name``, send ``value``. Source: "Option entry"."""
 
     value: str | int | float | bool | None = None
     type: str | None = None
@@ -303,7 +333,7 @@ class OptionEntry:
 
 @frozen(kw_only=True)
 class OptionRule:
-    """A rule about ``field`` in plain words, such as a maximum length. Informative.
+    """A rule about ``field`` in words, such as a maximum length. For people, not for programs.
 
     Source: "Property description", ``validation``.
     """
@@ -331,9 +361,9 @@ class PropertyDescription:
         type: Object, String, and as published also Array, Number, Boolean,
             DateTime, File and MultiPart.
         properties: By name. For an Array they describe one element.
-        required: Must have a value if the parent is present.
+        required: Whether it must have a value if its parent is present.
         options: The only values allowed, if not empty.
-        validation: Further rules, in plain words.
+        validation: Further rules, in words.
 
     Source: "Push options description (response of the options endpoint)".
     """

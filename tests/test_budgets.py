@@ -128,7 +128,7 @@ async def test_waits_that_follow_each_other_are_one_poll_after_another(
             async with asyncio.timeout(500 / (count + 9)):
                 await asyncio.gather(*(wait_again_and_again(client, one.key) for one in held))
 
-    assert len(service.log) >= 10
+    assert len(service.log) >= 5
     assert not [*polls_too_close(service, told=told)]
     assert not [*many(service)]
     # An answer that ends each wait is asked for anew by the caller, as fast as that allows.

@@ -237,7 +237,7 @@ def lived(breaks: tuple[str, int] | None, journal: Path | None) -> tuple[Saboteu
 
 SUPERVISORS: Final = (
     *("Dispatcher._task_ended", "_begun", "_report", "supervised.<locals>.call"),
-    *("Run._work", "_Waiters.ended", "_Waiters.lost"),
+    *("Run._work", "_Wait.ended", "_Wait.lost"),
     *("SqliteThread._start", "SqliteThread._worked", "_Batch.tell"),
 )
 """What hears of crashes: nobody hears of theirs."""

@@ -10,9 +10,8 @@ from weakref import WeakSet, ref
 import pytest
 
 from integration_sdk._http.requests import Request
-from integration_sdk._push.open_pushes import ListPoll, SinglePoll
 from integration_sdk._push.poller import Poller
-from integration_sdk._push.schedule import Schedule
+from integration_sdk._push.schedule import ListPoll, Schedule, SinglePoll
 from integration_sdk.errors import (
     AnswerLost,
     ClientClosed,

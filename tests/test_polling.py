@@ -13,23 +13,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from integration_sdk._push.answers import read_full, read_rows
-from integration_sdk._push.completion_times import (
-    MOST_COHORTS,
-    REMEMBERED,
+from integration_sdk._push.schedule import (
+    COHORTS,
+    LAST,
     CompletionTimes,
-    Experience,
-)
-from integration_sdk._push.open_pushes import (
     ListPoll,
     OpenPush,
     Poll,
     PolledCompany,
     Row,
+    Schedule,
     SinglePoll,
+    first_time,
+    is_worth_a_request,
+    longest,
+    patience,
     sample,
 )
-from integration_sdk._push.schedule import Schedule
-from integration_sdk._push.worth import SLOWEST, ListCheck, next_poll, patience, tolerance
 from integration_sdk._records.codec import decode_json
 from integration_sdk._records.shapes import read_operation
 from integration_sdk.models import RecordRef
@@ -74,7 +74,7 @@ class World:
             self.schedule.follow(push.key, push.company.id, "cohort", self.now)
 
     def notify(self) -> None:
-        self.schedule.notify(f"key-{self.rng.randrange(self.count + 1)}")
+        self.schedule.notify(f"key-{self.rng.randrange(self.count + 1)}", self.now)
 
     def sleep(self) -> None:
         wake = self.schedule.wake_at()
@@ -170,15 +170,12 @@ def test_a_push_is_never_asked_twice_at_the_same_time(seed: int, steps: int) -> 
 @given(st.integers(0, 3000))
 def test_a_sample_stands_for_all(count: int) -> None:
     """However many pushes are open, the sample's weights add up to them, newest first."""
-    schedule = Schedule(lambda: 0.5)
-    for number in range(count):
-        schedule.follow(str(number), "company", "cohort", float(number))
-    some = sample(schedule.pushes)
+    company = PolledCompany("company")
+    some = sample([OpenPush(str(n), company, CompletionTimes(), n, n, n) for n in range(count)])
+    orders = [push.order for push, _ in some]
 
     assert sum(stands_for for _, stands_for in some) == count
-    assert [push.order for push, _ in some] == sorted(
-        (push.order for push, _ in some), reverse=True
-    )
+    assert orders == sorted(orders, reverse=True)
     assert len(some) <= 40
 
 
@@ -201,28 +198,6 @@ def listed(schedule: Schedule, rows: list[Shown], now: float) -> float:
             return now
 
 
-@given(st.floats(5, 1000), st.floats(0.1, 0.95))
-def test_a_list_that_shows_what_has_ended_as_pending_is_not_used(age: float, part: float) -> None:
-    """Once a push is known to have ended long before a list showed it, no list is asked."""
-    schedule = Schedule(lambda: 0.5)
-    keys = [f"key-{number}" for number in range(40)]
-    for key in keys:
-        schedule.follow(key, "company", "cohort", 0.0)
-    now = 0.0
-    while now < age:
-        now = listed_pending(schedule, keys, now)
-    took = part * now
-    first = schedule.pushes[keys[0]]
-    stale = now - took > 2.0 + 0.05 * took and not first.read_singly
-    schedule.ended(first, now + 0.1, took)
-
-    polls: list[Poll] = []
-    while schedule.wake_at() < math.inf:
-        polls += schedule.due(schedule.wake_at(), 16)
-    assert polls
-    assert not stale or all(isinstance(poll, SinglePoll) for poll in polls)
-
-
 @given(st.floats(1, 1000))
 def test_a_list_in_time_stays_in_use(age: float) -> None:
     """A list that shows ends as they come is never given up for single polls."""
@@ -239,33 +214,6 @@ def test_a_list_in_time_stays_in_use(age: float) -> None:
     assert listed_pending(schedule, keys, now) < 1.5 * now + 60
 
 
-@given(st.floats(1, 1000), st.floats(0, 1000))
-def test_a_list_that_shows_an_end_is_not_late(age: float, later: float) -> None:
-    """However long ago a push ended, what counts is when a list last showed it as Pending."""
-    schedule = Schedule(lambda: 0.5)
-    keys = [f"key-{number}" for number in range(40)]
-    first, *_ = [schedule.follow(key, "company", "cohort", 0.0) for key in keys]
-    now = 0.0
-    while now < age:
-        now = listed_pending(schedule, keys, now)
-    took = now + 0.1
-
-    rows = [Shown(key, "Success" if key == first.key else "Pending") for key in keys]
-    now = listed(schedule, rows, now + later)
-    schedule.ended(first, now, took)
-
-    assert listed_pending(schedule, keys[1:], now) < 2 * now + 60
-
-
-@given(st.floats(1, 5000))
-def test_a_list_that_stops_before_an_old_push_says_nothing_of_it(age: float) -> None:
-    """Its company was listed since, but not as far back as that."""
-    push = Schedule(lambda: 0.5).follow("old", "company", "cohort", 0.0)
-    push.seen = age
-
-    assert not ListCheck().proves_late(push, age + 1.0)
-
-
 # Learning
 
 
@@ -277,7 +225,7 @@ def experienced(learned: list[tuple[str, float]]) -> CompletionTimes:
     times = CompletionTimes(CompletionTimes())
     for what, age in learned:
         times.count_open(what == "pending")
-        times.ended(age) if what == "ended" else times.pending(age)
+        times.learn(age, ended=what == "ended")
     return times
 
 
@@ -322,7 +270,7 @@ def test_what_was_learned_shows_when_pushes_end() -> None:
     times = CompletionTimes(CompletionTimes())
     chance = random.Random(1)
     for _ in range(200):
-        times.ended(chance.gauss(20, 1.5))
+        times.learn(chance.gauss(20, 1.5), ended=True)
 
     assert times.unnoticed(0.0, 15.0)[0] < 0.05
     assert times.unnoticed(15.0, 25.0)[0] > 0.9
@@ -333,10 +281,10 @@ def test_the_first_to_end_do_not_make_the_others_look_overdue() -> None:
     times = CompletionTimes(CompletionTimes())
     times.count_open(950)
     for number in range(50):
-        times.ended(10.0 + number / 50)
+        times.learn(10.0 + number / 50, ended=True)
     assert times.unnoticed(10.0, 11.0)[0] > 0.9
     for _ in range(16):
-        times.pending(11.0)
+        times.learn(11.0, ended=False)
 
     assert times.unnoticed(10.0, 11.0)[0] < 0.25
 
@@ -346,62 +294,91 @@ def test_a_cohort_without_experience_leans_on_the_others() -> None:
     others = CompletionTimes()
     new = CompletionTimes(others)
     for _ in range(200):
-        others.ended(5.0)
+        others.learn(5.0, ended=True)
     assert new.unnoticed(4.0, 6.0)[0] > 0.6
-    new.ended(5.0)
+    new.learn(5.0, ended=True)
     assert new.unnoticed(4.0, 6.0)[0] > 0.6
 
     for _ in range(100):
-        new.ended(300.0)
+        new.learn(300.0, ended=True)
     assert new.unnoticed(0.0, 6.0)[0] < 0.1
 
 
 def test_the_cohorts_used_last_are_remembered() -> None:
     """A process of months meets any number of cohorts; those in use keep what they learned."""
-    experience = Experience()
-    unused, used = experience.of("unused"), experience.of("used")
-    for number in range(MOST_COHORTS):
-        experience.of(number)
-        assert experience.of("used") is used
+    schedule = Schedule(lambda: 0.5)
 
-    assert experience.of("unused") is not unused
+    def times(cohort: object) -> CompletionTimes:
+        push = schedule.follow("key", "company", cohort, 0.0)
+        schedule.forget("key")
+        return push.times
+
+    unused, used = times("unused"), times("used")
+    for number in range(COHORTS):
+        times(number)
+        assert times("used") is used
+
+    assert times("unused") is not unused
 
 
 def test_old_completion_times_are_forgotten() -> None:
     """A platform that has become slow is known as slow after some hundred pushes."""
     times = CompletionTimes()
     for _ in range(2000):
-        times.ended(2.0)
-    assert times.usual == 2.0
-    for _ in range(REMEMBERED):
-        times.ended(60.0)
+        times.learn(2.0, ended=True)
+    assert times.unnoticed(0.0, 5.0)[0] > 0.9
+    for _ in range(LAST):
+        times.learn(60.0, ended=True)
 
-    assert times.early == 60.0
     assert times.unnoticed(0.0, 5.0)[0] < 0.05
 
 
-@given(learned, st.floats(0, 1e5), st.floats(0, 1e4))
-def test_a_single_poll_is_neither_too_early_nor_too_late(
-    learned: list[tuple[str, float]], seen: float, since: float
+# The rule
+
+
+@given(learned, st.floats(0, 1e5), st.floats(0, 1), st.booleans())
+def test_what_is_worth_a_request_stays_worth_it(
+    learned: list[tuple[str, float]], seen: float, trust: float, by_list: bool
 ) -> None:
-    """It comes when it is worth its request, and after a fifth of the push's age in any case."""
-    now = seen + since
-    push = OpenPush("key", PolledCompany("company"), experienced(learned), 0, 0.0, seen)
+    """It becomes due once, at the latest after a minute and half of its age, and stays due."""
+    pushes = [(OpenPush("k", PolledCompany("c"), experienced(learned), 0, 0.0, seen), 3)]
 
-    at = next_poll(push, now, 0.0)
+    def is_due(at: float) -> bool:
+        return is_worth_a_request(pushes, at, trust=trust, by_list=by_list)
 
-    assert now <= at <= now + SLOWEST * now + 0.5 + 1e-6
-    chance, delay = push.unnoticed(at)
-    enough = delay >= min(tolerance(at), chance * patience(at)) * 0.999
-    assert enough or math.isclose(at, now + SLOWEST * now + 0.5)
+    latest = seen + longest(seen)
+    at = first_time(is_due, seen, latest)
+    assert is_due(at)
+    assert is_due(latest)
+    assert at == seen or not is_due(seen + 0.9 * (at - seen) - 0.02)
+
+
+def test_what_is_trusted_to_be_notified_is_worth_no_request() -> None:
+    """Until a minute and half of its age have passed, whatever is known of its kind."""
+    times = CompletionTimes()
+    for _ in range(LAST):
+        times.learn(2.0, ended=True)
+    push = [(OpenPush("key", PolledCompany("company"), times, 0, 0.0, 1.0), 1000)]
+
+    assert is_worth_a_request(push, 3.0, trust=0.0)
+    assert not is_worth_a_request(push, 61.0, trust=1.0, by_list=True)
+    assert is_worth_a_request(push, 61.6, trust=1.0)
+
+
+def test_by_list_the_delays_of_all_add_up() -> None:
+    """A thousand pushes of which a few may have ended are worth a list, and none a poll alone."""
+    pushes = [(OpenPush("key", PolledCompany("company"), CompletionTimes(), 0, 0.0, 10.0), 1000)]
+
+    assert is_worth_a_request(pushes, 11.0, by_list=True)
+    assert not is_worth_a_request(pushes, 11.0)
 
 
 @given(ages, ages)
 def test_older_pushes_may_wait_longer(one: float, other: float) -> None:
-    """Tolerance and patience grow with age."""
+    """Patience grows with age."""
     low, high = sorted((one, other))
-    assert tolerance(low) <= tolerance(high)
     assert patience(low) <= patience(high)
+    assert longest(low) <= longest(high)
 
 
 # Reading

@@ -9,8 +9,7 @@ from attrs import define, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from integration_sdk._push.open_pushes import Poll, Row, SinglePoll
-from integration_sdk._push.schedule import Schedule
+from integration_sdk._push.schedule import Poll, Row, Schedule, SinglePoll
 
 
 @define
@@ -49,7 +48,7 @@ class Service:
         self.now = max(self.now, min(notice, self.schedule.wake_at()))
         assert self.now < math.inf, "nothing is due, and pushes are open"
         while self.notices and self.notices[0][0] <= self.now:
-            self.schedule.notify(self.notices.pop(0)[1])
+            self.schedule.notify(self.notices.pop(0)[1], self.now)
         for poll in self.schedule.due(self.now, 16):
             self.polls += 1
             self.answer(poll)
@@ -162,7 +161,7 @@ def test_what_a_list_says_too_little_of_is_read_at_once() -> None:
     schedule.forget("left")
 
     for one in (push, left):
-        schedule.single_out(one)
+        schedule.single_out(one, 0.0)
 
     assert [one.push for one in schedule.due(0.0, 16) if isinstance(one, SinglePoll)] == [push]
 
@@ -172,10 +171,10 @@ def test_a_notification_during_a_poll_is_not_lost() -> None:
     schedule = Schedule(lambda: 0.5, trust=1.0)
     push = schedule.follow("key", "company", "cohort", 0.0)
     schedule.follow("other", "company", "cohort", 0.0)
-    schedule.notify("key")
-    schedule.notify("other")
+    schedule.notify("key", 1.0)
+    schedule.notify("other", 1.0)
     poll, _ = schedule.due(1.0, 16)
-    schedule.notify("key")
+    schedule.notify("key", 1.05)
     assert not schedule.due(1.1, 16)
     schedule.finish(poll, 1.2)
 
@@ -190,7 +189,7 @@ def test_a_poll_that_fails_after_a_notification_is_repeated() -> None:
     """What was notified is polled again soon after a failure, however long the rest may wait."""
     schedule = Schedule(lambda: 0.5, trust=1.0)
     schedule.follow("key", "company", "cohort", 0.0)
-    schedule.notify("key")
+    schedule.notify("key", 1.0)
     [poll] = schedule.due(1.0, 16)
     schedule.failed(poll, 1.1)
 

@@ -8,10 +8,10 @@
     some = await pager.collect(limit=500)
     async for batch in pager.chunks(200): ...
 
-A `Pager` only describes the list. Each of these starts a new reading, from the start, from
-``cursor=``, or from the checkpoint. ``pager.cursor``, ``report`` and ``progress`` refer to the
-latest reading. The iterators are async generators: when one is closed, garbage-collected or has
-raised, its requests are cancelled and it is over; ``list(cursor=error.cursor)`` goes on.
+A `Pager` only describes the list. Each of these reads it anew: from the start, from ``cursor=``, or
+from the checkpoint. ``pager.cursor``, ``report`` and ``progress`` refer to the latest reading. The
+iterators are async generators: leaving one cancels its requests, and one that has raised is over.
+``list(cursor=error.cursor)`` resumes.
 """
 
 from __future__ import annotations
@@ -141,13 +141,22 @@ class ListPage(Page[T_co]):
 class Pager(Generic[T_co]):
     """A list of the service. Nothing is requested until you iterate over it or await it.
 
-    It yields what following ``_links.next`` page by page would yield, in the same order, and
-    fetches pages ahead. After an error, ``list(cursor=error.cursor)`` goes on where it stopped,
-    in any process.
+    `Listing.list` makes it and explains the options. It fetches pages ahead, and yields what
+    following ``_links.next`` page by page would yield, in the same order. After an error,
+    ``list(cursor=error.cursor)`` resumes where it stopped, in any process.
 
-    `Listing.list` makes it, and explains the options.
+    Example::
 
-    Source: "Pagination".
+        invoices = client.company(company_id).data("invoices")
+        async for invoice in invoices.list(page_size=1000): ...  # items, as they come
+        async for batch in invoices.list().chunks(200): ...  # lists of 200
+        first_page = await invoices.list()  # .results, .total_results, .cursor
+        some = await invoices.list(query="status=Paid").collect(limit=50)
+
+    Tasks that share a client may read many lists at once. There is no ``len()`` and no index: the
+    service may change the list at any time.
+
+    Source: "Pagination". Guides: docs/guides/stream.md, resume.md, companies.md.
     """
 
     def __init__(
@@ -213,9 +222,9 @@ class Pager(Generic[T_co]):
     def raw(self) -> AsyncGenerator[bytes]:
         """Iterate over the items' bytes as the service wrote them, undecoded.
 
-        For whoever passes them on, as into a file or to another parser. All else is as with
-        items: order, cursor, `report` and what *on_drift* says. ``list(model=msgspec.Raw)`` gives
-        the same in pages and chunks.
+        Use it to pass items on, into a file or another parser. Order, cursor, `report` and
+        *on_drift* work as with items. ``list(model=msgspec.Raw)`` gives the same in pages and
+        chunks.
         """
         return _items(self._read(reader=ItemReader(bytes)))
 
@@ -334,9 +343,10 @@ class Pager(Generic[T_co]):
 
     @property
     def cursor(self) -> str:
-        """The place after the last item that you received, as a string.
+        """The place after the last item that you received, as text.
 
-        Pass it as ``list(cursor=...)`` to the same list, at any time and in any process.
+        Store it with the rows, and pass it to the same list as ``list(cursor=...)``, at any time
+        and in any process.
         """
         return write_cursor(self._request, self._position)
 
@@ -344,9 +354,9 @@ class Pager(Generic[T_co]):
     def watermark(self) -> str:
         """The moment to pass to the next run as ``list(changed_since=...)``, as ISO 8601 in UTC.
 
-        All changes before it are among the items that you received. It can be taken at any time;
-        at the end of the list it is when the last item was changed. Records of just that moment
-        come again in the next run, so merge them by key.
+        You have received all changes before it. You can take it at any time; at the end of the list
+        it is the moment of the last change. Records of exactly that moment come again in the next
+        run, so merge them by key.
 
         Raises:
             ConfigurationError: This list was made without ``changed_since=``.
@@ -357,7 +367,7 @@ class Pager(Generic[T_co]):
 
     @property
     def report(self) -> ListReport:
-        """Statistics of the reading so far; a copy, which does not change later."""
+        """Counts of the reading so far; a copy that does not change later."""
         return self._reading.current_report() if self._reading else ListReport()
 
     @property
@@ -368,7 +378,7 @@ class Pager(Generic[T_co]):
         return self._reading.progress
 
     async def commit(self) -> None:
-        """Save `cursor` to the checkpoint: all items that you received so far are done.
+        """Save `cursor` to the checkpoint: all items received so far are done.
 
         Raises:
             ConfigurationError: ``list()`` was given no checkpoint, or it cannot be written.

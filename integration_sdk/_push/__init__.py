@@ -9,8 +9,7 @@ Read in this order:
 * ``wire``, ``answers``: the service as pushes see it, read no further than needed.
 * ``handles``, ``push``, ``outcomes``: what callers hold, and a row in words.
 * ``run``, ``coordinator``: the public block.
-* ``schedule``, ``worth``, ``completion_times``, ``open_pushes``: whom to poll when (pure);
-  ``poller``, ``poll_requests``: the loop that polls for everybody.
+* ``schedule``: whom to poll when (pure). ``poller``: the loop that polls for everybody.
 
 Where a push stands is said by its row in ``_store``; all else here may be lost at any moment.
 """

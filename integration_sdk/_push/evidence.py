@@ -25,11 +25,12 @@ A new push that is still Pending echoes nothing yet, so a search that could end 
 of one goes on; `PENDING_PATIENCE` bounds that.
 
 What remains possible: the snapshot left out the very newest push, alone, and that was less than a
-second old (or the service tells no times, or has put its clock back since). A rival is a row of the lane that may own an unclaimed
-push: SENDING, LOST, DOUBT, or CLOSED. Two rows with equal payloads cannot be told apart, so there
-is no guessing between them. Without a natural key, different values prove nothing: platforms
-rewrite records, so a push that looks different may still be ours. No rule can detect a stranger's
-push of the very same record: declaring a natural key asserts that there is none.
+second old (or the service tells no times, or has put its clock back since). A rival is a row of the
+lane that may own an unclaimed push: SENDING, LOST, DOUBT, or CLOSED. Two rows with equal payloads
+cannot be told apart, so there is no guessing between them. Without a natural key, different values
+prove nothing: platforms rewrite records, so a push that looks different may still be ours. No rule
+can detect a stranger's push of the very same record: declaring a natural key asserts that there is
+none.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

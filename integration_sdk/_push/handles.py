@@ -11,7 +11,7 @@ from attrs import Factory, define, field
 
 from integration_sdk._push import outcomes
 from integration_sdk._push.push import Push, PushEvent, Tally, What
-from integration_sdk._push.worth import last_poll
+from integration_sdk._push.schedule import last_poll
 from integration_sdk.models import PushOutcome, PushRequest
 
 logger = logging.getLogger("integration_sdk.pushes")

@@ -1,9 +1,11 @@
 """One loop that polls all open pushes of a client.
 
 A caller of `Poller.wait` waits on a future, a coordinator registers a `Follower`. One task asks
-`_push` what to poll, polls it, and reports to both. It runs while there are pushes to
-follow, and again if a stranger cancels it. If it fails, every waiter gets `PollingStopped` with
-the cause, and the next push to follow starts a new task.
+`schedule` whom to poll, polls, and reports to both: it reads a push or a page of the list, and
+where that fails tries again later, does without the list, or gives up one push or all of them.
+
+The task runs while there are pushes to follow, and again if a stranger cancels it. If it fails,
+every waiter gets `PollingStopped` with the cause, and the next push to follow starts a new task.
 """
 
 from __future__ import annotations
@@ -11,28 +13,44 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from contextvars import Context
-from functools import partial
 from typing import Final
 
-from attrs import Factory, define
+from attrs import define, evolve
 
-from integration_sdk._http.responses import Fetch
-from integration_sdk._push import clock, outcomes, worth
-from integration_sdk._push.open_pushes import Follower, OpenPush, Poll
-from integration_sdk._push.poll_requests import PollRequests
-from integration_sdk._push.schedule import Schedule
+from integration_sdk._http import requests, responses
+from integration_sdk._http.requests import Priority, Request
+from integration_sdk._http.responses import Fetch, Response
+from integration_sdk._http.statuses import Meaning, Scope, row
+from integration_sdk._push import answers, outcomes
+from integration_sdk._push.schedule import (
+    Follower,
+    ListPoll,
+    OpenPush,
+    Poll,
+    Schedule,
+    SinglePoll,
+    Trouble,
+    last_poll,
+)
+from integration_sdk._push.wire import page_request
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
+    ApiError,
     ClientClosed,
     ConfigurationError,
     IntegrationError,
+    MalformedResponse,
+    NotFound,
     PollingStopped,
+    ResponseTooLarge,
+    TransportError,
     fresh_copy,
 )
-from integration_sdk.models import PushOperation
+from integration_sdk.models import PushOperation, PushStatus
 
 logger = logging.getLogger("integration_sdk.pushes")
 
@@ -41,33 +59,31 @@ AT_ONCE: Final = 16
 """Maximum number of concurrent polls."""
 REMEMBERED: Final = 4096
 """Final operations that are kept for later calls of `Poller.wait`."""
+NEWBORN: Final = 60.0
+"""Seconds for which a push that was acknowledged may be answered with 404."""
+UNREADABLE: Final = (MalformedResponse, ResponseTooLarge)
+"""Errors that may persist when the request is repeated, so they are logged as warnings."""
 Listener = Callable[[str | None], None]
 
 
 @define(eq=False)
-class _Waiters(Follower):
-    """All calls of `Poller.wait` for one push.
+class _Wait(Follower):
+    """A call of `Poller.wait`; ``last`` is the last state that it knows."""
 
-    Attributes:
-        last: Last state seen, if any.
-    """
-
-    last: PushOperation | None = None
-    futures: set[asyncio.Future[PushOperation]] = Factory(set)
+    future: asyncio.Future[PushOperation]
+    last: PushOperation | None
     fetch_data: bool = True
 
     def changed(self, key: str, operation: PushOperation) -> None:
         self.last = operation
 
     def ended(self, key: str, operation: PushOperation) -> None:
-        for future in self.futures:
-            if not future.done():
-                future.set_result(operation)
+        if not self.future.done():
+            self.future.set_result(operation)
 
     def lost(self, key: str, error: IntegrationError) -> None:
-        for future in self.futures:
-            if not future.done():
-                future.set_exception(fresh_copy(error))
+        if not self.future.done():
+            self.future.set_exception(error)
 
 
 class Poller:
@@ -97,15 +113,14 @@ class Poller:
         rate: Callable[[], float | None] = lambda: None,
     ) -> None:
         self.exact = exact
-        self._rate, self._next_poll = rate, 0.0
-        self._expects_notifications = notified
-        self._schedule = Schedule(chance, float(notified))
-        self._requests = PollRequests(send, dialect, self._schedule, self, exact=exact)
-        self._finished: OrderedDict[str, PushOperation] = OrderedDict()
         self.listeners: set[Listener] = set()
+        self._send, self._dialect = send, dialect
+        self._expects_notifications = notified
+        self._schedule = Schedule(chance, float(notified), rate)
+        self._finished: OrderedDict[str, PushOperation] = OrderedDict()
+        self._never_told: set[PushStatus] = set()  # final states that come without details
         self._usual: tuple[Follower, ...] = ()
-        self._in_flight = 0
-        self._broken_off: list[Poll] = []
+        self._polls: dict[asyncio.Task[None], Poll] = {}
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._wake = asyncio.Event()
@@ -157,41 +172,47 @@ class Poller:
         if key in self._finished:
             return self._finished[key]
         cohort = (last.data_connection_id, last.data_type) if last else (None, None)
-        push = self._open(company_id, key, cohort)
+        wait = _Wait(asyncio.get_running_loop().create_future(), last)
+        push = self._follow(company_id, key, cohort, wait)
         push.exists |= last is not None
-        waiters = _waiters_of(push)
-        waiters.last = waiters.last or last
-        future: asyncio.Future[PushOperation] = asyncio.get_running_loop().create_future()
-        waiters.futures.add(future)
         timer = None if timeout is None else self._call_before_expiry(timeout, key)
         try:
             async with asyncio.timeout(timeout):
-                return await future
+                return await wait.future
         except TimeoutError:
             expired = outcomes.wait_expired(
-                f"push {key}", timeout or 0.0, operation=waiters.last, trouble=push.why_unseen
+                f"push {key}", timeout or 0.0, operation=wait.last, trouble=push.why_unseen
             )
             raise expired from expired.__cause__
         finally:
             if timer is not None:
                 timer.cancel()
-            waiters.futures.discard(future)
-            if not waiters.futures:
-                self._unfollow(push, waiters)
+            self._unfollow(push, wait)
 
     def _call_before_expiry(self, timeout: float, key: str) -> asyncio.TimerHandle:
         loop = asyncio.get_running_loop()
-        return loop.call_later(worth.last_poll(timeout), self.poll_before_expiry, key)
+        return loop.call_later(last_poll(timeout), self.poll_before_expiry, key)
 
     # Following
 
     def follow(self, company_id: str, key: str, cohort: Hashable, follower: Follower) -> None:
         """Report the states of push *key*, which the service has answered with, to *follower*."""
-        push = self._open(company_id, key, cohort)
-        push.exists = True
+        self._follow(company_id, key, cohort, follower).exists = True
+
+    def _follow(self, company_id: str, key: str, cohort: Hashable, follower: Follower) -> OpenPush:
+        push = self._schedule.pushes.get(key)
+        if push is None:
+            try:
+                push = self._schedule.follow(key, company_id, cohort, _now())
+                self._start()
+            except Exception as crash:  # else others would wait for a push that nobody polls
+                broken = _broken(crash)
+                self._give_up(broken)
+                raise broken from crash
         followers = (*push.followers, follower)
         # Ten thousand pushes may be open, nearly all with the same: a tuple each takes 64 bytes.
         self._usual = push.followers = self._usual if self._usual == followers else followers
+        return push
 
     def unfollow(self, key: str, follower: Follower) -> None:
         """Report no more of push *key* to *follower*."""
@@ -203,6 +224,12 @@ class Poller:
         push.followers = tuple(one for one in push.followers if one is not follower)
         if not push.followers:
             self._forget(push)
+
+    def _forget(self, push: OpenPush) -> None:
+        if self._schedule.is_open(push):
+            self._schedule.forget(push.key)
+        if not self._schedule.pushes:
+            self._wake.set()
 
     def trouble(self, key: str) -> IntegrationError | None:
         """Return the error of the last poll of push *key*; None if it succeeded."""
@@ -217,14 +244,15 @@ class Poller:
 
     def notify(self, key: str) -> None:
         """Poll push *key* now; if nobody follows it, tell the listeners."""
-        if self._schedule.notify(key):
+        # Outside of a loop nothing is followed.
+        if self._schedule.pushes and self._schedule.notify(key, _now()):
             self._wake.set()
         elif key not in self._finished:
             self._tell_listeners(None)
 
     def poll_before_expiry(self, key: str) -> None:
         """Poll push *key* although its notification is awaited: a wait for it soon ends."""
-        self._schedule.poll_before_expiry(key, clock.now())
+        self._schedule.poll_before_expiry(key, _now())
         self._wake.set()
 
     async def aclose(self) -> None:
@@ -235,18 +263,6 @@ class Poller:
             await asyncio.gather(self._task, return_exceptions=True)
 
     # The loop
-
-    def _open(self, company_id: str, key: str, cohort: Hashable) -> OpenPush:
-        push = self._schedule.pushes.get(key)
-        if push is None:
-            try:
-                push = self._schedule.follow(key, company_id, cohort, clock.now())
-                self._start()
-            except Exception as crash:  # else others would wait for a push that nobody polls
-                broken = _broken(crash)
-                self._give_up(broken)
-                raise broken from crash
-        return push
 
     def _start(self) -> None:
         if self._task is None:
@@ -260,47 +276,37 @@ class Poller:
         elif self._schedule.wake_at() < self._wakes_at:
             self._wake.set()
 
-    def _forget(self, push: OpenPush) -> None:
-        if self._schedule.is_open(push):
-            self._schedule.forget(push.key)
-        if not self._schedule.pushes:
-            self._wake.set()
-
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as polling:
-            while self._schedule.pushes or self._in_flight:
-                self._wake.clear()
-                while self._broken_off:
-                    self._schedule.failed(self._broken_off.pop(), clock.now())
-                has_room = self._in_flight < AT_ONCE and clock.now() >= self._next_poll
-                room = 1 if self._rate() else AT_ONCE - self._in_flight
-                for poll in self._schedule.due(clock.now(), room) if has_room else ():
-                    self._in_flight += 1
-                    self.spend()
-                    task = polling.create_task(self._requests.carry_out(poll))
-                    task.add_done_callback(partial(self._returned, poll))
+            while self._has_work():
+                for poll in self._schedule.due(_now(), AT_ONCE - len(self._polls)):
+                    task = polling.create_task(self._poll(poll))
+                    self._polls[task] = poll
+                    task.add_done_callback(lambda _: self._wake.set())
                 await self._sleep()
+
+    def _has_work(self) -> bool:
+        self._wake.clear()
+        for task in [task for task in self._polls if task.done()]:
+            poll = self._polls.pop(task)
+            if task.cancelled():  # by a stranger, or with the loop before this one
+                self._schedule.failed(poll, _now())
+        return bool(self._schedule.pushes or self._polls)
 
     async def _sleep(self) -> None:
         """Sleep until a poll is due, an answer has arrived or a push was added."""
-        full = self._in_flight >= AT_ONCE
-        at = max(self._schedule.wake_at(), self._next_poll)
-        self._wakes_at = float("inf") if full else at
+        full = len(self._polls) >= AT_ONCE
+        self._wakes_at = float("inf") if full else self._schedule.wake_at()
         loop = asyncio.get_running_loop()
-        timer = loop.call_at(min(self._wakes_at, clock.now() + 3600), self._wake.set)
+        timer = loop.call_at(min(self._wakes_at, _now() + 3600), self._wake.set)
         try:
             await self._wake.wait()
         finally:
             timer.cancel()
 
-    def spend(self) -> None:
-        """Note a request; the next poll waits until that is half of what the service allows."""
-        if rate := self._rate():
-            self._next_poll = max(self._next_poll, clock.now()) + 2 / rate
-
     def _stopped(self, loop: asyncio.Task[None]) -> None:
         """Start again if there are pushes to follow, but if the loop broke, give them up."""
-        self._task, self._in_flight, self._usual = None, 0, ()
+        self._task, self._usual = None, ()
         if loop.cancelled() and self._closed:
             self._give_up(ClientClosed("the client was closed while this push was Pending"))
         elif crash := None if loop.cancelled() else loop.exception():
@@ -313,34 +319,158 @@ class Poller:
         if isinstance(error, PollingStopped):
             logger.error("%s", error, exc_info=error.__cause__)
         old = self._schedule
-        self._schedule = self._requests.schedule = Schedule(old.chance, old.trust)
-        self._broken_off.clear()
+        self._schedule = Schedule(old.chance, old.trust, old.rate)
+        self._polls.clear()
         self._wake.set()
         for push in list(old.pushes.values()):
             _tell_lost(push, error)
 
-    def _returned(self, poll: Poll, task: asyncio.Task[None]) -> None:
-        if task.cancelled():  # by a stranger, or with the loop
-            self._broken_off.append(poll)  # the loop deals with it, since it is supervised
-        self._in_flight -= 1
-        self._wake.set()
+    # Requests
+
+    async def _poll(self, poll: Poll) -> None:
+        await (self._read(poll) if isinstance(poll, SinglePoll) else self._list(poll))
+
+    async def _read(self, poll: SinglePoll) -> None:
+        push = poll.push
+        names = {"companyId": poll.company.id, "pushOperationKey": push.key}
+        try:
+            request = requests.to_route(self._dialect, "pushes.get", **names)
+        except ConfigurationError as error:  # the key cannot be part of a path
+            self._lose(push, error)
+            self._schedule.finish(poll, _now())
+            return
+        answer = await self._ask(poll, request)
+        if answer is None:
+            return
+        try:
+            operation = self._read_own(answer, push.key)
+        except MalformedResponse as error:
+            self._failed(poll, error)
+            return
+        if operation.is_final and _lacks_details(operation):
+            self._never_told.add(operation.status)
+        self._tell(push, operation)
+        push.trouble = None
+        self._schedule.finish(poll, _now())
+
+    def _read_own(self, answer: Response, key: str) -> PushOperation:
+        try:
+            operation = answers.read_full(answer.body, exact=self.exact)
+        except MalformedResponse as problem:
+            operation = answers.read_brief(answer.body, problem)
+            level = logging.WARNING if operation.is_final else logging.DEBUG
+            logger.log(level, "push %s is %s. %s", key, operation.status, operation.error_message)
+        if operation.key != key:
+            raise MalformedResponse(f"asked for push {key}, a cache answered with {operation.key}")
+        return operation
+
+    async def _list(self, poll: ListPoll) -> None:
+        company, more = poll.company, True
+        while more:
+            if poll.page > 1:  # the first was paid for when the poll began
+                self._schedule.spend(company, _now())
+            request = page_request(self._dialect, company.id, poll.page, poll.page_size)
+            answer = await self._ask(poll, request)
+            if answer is None:
+                return
+            try:
+                more = self._take(poll, answers.read_rows(answer.body))
+            except MalformedResponse as error:
+                # If it was unreadable before, one of its pushes is: do without.
+                again = company.trouble and isinstance(company.trouble.error, MalformedResponse)
+                (self._unlistable if again else self._failed)(poll, error)
+                return
+        company.trouble = None
+        self._schedule.finish(poll, _now())
+        self.listed(company.id)
+
+    def _take(self, poll: ListPoll, page: answers.Rows) -> bool:
+        news, more = self._schedule.listed(
+            poll, page.rows, more=page.more, returned_size=page.page_size
+        )
+        indexes = [index for _, index in news]
+        operations = page.operations(indexes, exact=self.exact) if news else []
+        for (push, _), operation in zip(news, operations, strict=True):
+            if operation is None or self._says_too_little(push, operation):
+                self._schedule.single_out(push, _now())
+            else:
+                self._tell(push, operation)
+        return more
+
+    def _says_too_little(self, push: OpenPush, operation: PushOperation) -> bool:
+        """Whether reading the push singly may return details that are wanted."""
+        if not _lacks_details(operation) or operation.status in self._never_told:
+            return False
+        wants_data = any(one.fetch_data for one in push.followers)
+        return wants_data or operation.status is not PushStatus.SUCCESS
+
+    async def _ask(self, poll: Poll, request: Request) -> Response | None:
+        """Return the answer; None if there is none to read, which has been dealt with."""
+        try:
+            answer = await self._send(evolve(request, priority=Priority.POLL))
+        except ClientClosed as error:
+            self._refused(poll, error)
+        except (TransportError, ApiError) as error:
+            self._failed(poll, error, answers.seconds_until(error, time.time()))
+        else:
+            if answer.ok:
+                return answer
+            self._not_read(poll, responses.read_error(request, answer), answer)
+        return None
+
+    # What did not come to be
+
+    def _not_read(self, poll: Poll, error: ApiError, answer: Response) -> None:
+        found = row(answer.status)
+        if found.scope in (Scope.KEY, Scope.ACCOUNT):
+            self._refused(poll, error)
+        elif found.read is not Meaning.REFUSED:
+            self._failed(poll, error, answer.retry_after)
+        elif isinstance(poll, ListPoll):
+            self._unlistable(poll, error)
+        else:
+            if isinstance(error, NotFound) and _may_lag(poll.push):
+                self._note(poll, error)  # and take it as Pending
+            else:
+                self._lose(poll.push, error)
+            self._schedule.finish(poll, _now())
+
+    def _failed(self, poll: Poll, error: IntegrationError, wait: float | None = None) -> None:
+        """Repeat the poll later: when the service says, or else with growing pauses."""
+        self._note(poll, error)
+        self._schedule.failed(poll, _now(), wait=wait or 0.0)
+
+    def _note(self, poll: Poll, error: IntegrationError) -> None:
+        target = poll.push if isinstance(poll, SinglePoll) else poll.company
+        before, target.trouble = target.trouble, Trouble(poll.started, error)
+        is_news = before is None or not isinstance(before.error, UNREADABLE)
+        level = logging.WARNING if is_news and isinstance(error, UNREADABLE) else logging.DEBUG
+        logger.log(level, "polling %s failed, and is repeated: %s", target, error)
+
+    def _unlistable(self, poll: ListPoll, error: IntegrationError) -> None:
+        level = logging.WARNING if isinstance(error, MalformedResponse) else logging.INFO
+        logger.log(level, "%s The company's pushes are polled singly.", error)
+        self._schedule.unlistable(poll, _now())
+
+    def _refused(self, poll: Poll, error: IntegrationError) -> None:
+        """Give up all pushes, because of the account, the API key or the client."""
+        for push in list(self._schedule.pushes.values()):
+            self._lose(push, error)
+        self._schedule.finish(poll, _now())
 
     # Telling
 
-    def tell(self, push: OpenPush, operation: PushOperation) -> None:
+    def _tell(self, push: OpenPush, operation: PushOperation) -> None:
         """Report the state of *push*; once it is final, stop following the push."""
         if not self._schedule.is_open(push):
             return
         push.exists = True
-        if operation.is_final:
-            self._end(push, operation)
-        else:
+        if not operation.is_final:
             for follower in push.followers:
                 follower.changed(push.key, operation)
-
-    def _end(self, push: OpenPush, operation: PushOperation) -> None:
+            return
         try:
-            self._schedule.ended(push, clock.now(), _took(operation))
+            self._schedule.ended(push, _now(), _took(operation))
             self._check_notifications()
         finally:  # the end is known, even if a bug in the rules stops the loop
             for follower in push.followers:
@@ -348,14 +478,14 @@ class Poller:
             self.remember(operation)
 
     def _check_notifications(self) -> None:
-        if self._expects_notifications and worth.is_lost(self._schedule.trust):
+        if self._expects_notifications and self._schedule.has_no_trust:
             self._expects_notifications = False
             logger.warning(
                 "Client(notified=True), but pushes have ended without a notification, and are "
                 "polled as if there were none: are they passed to client.notify?"
             )
 
-    def lose(self, push: OpenPush, error: IntegrationError) -> None:
+    def _lose(self, push: OpenPush, error: IntegrationError) -> None:
         """Stop following *push*, and give each follower a copy of *error*."""
         if not self._schedule.is_open(push):
             return
@@ -363,11 +493,6 @@ class Poller:
             self._forget(push)
         finally:
             _tell_lost(push, error)
-
-    def lose_all(self, error: IntegrationError) -> None:
-        """Stop following all pushes, and give each follower a copy of *error*."""
-        for push in list(self._schedule.pushes.values()):
-            self.lose(push, error)
 
     def listed(self, company_id: str) -> None:
         """Tell the listeners that the company's pushes have just been listed."""
@@ -378,19 +503,14 @@ class Poller:
             listener(company_id)
 
 
+def _now() -> float:
+    """Return the time of the running loop; it never goes back, and stands still in sleep."""
+    return asyncio.get_running_loop().time()
+
+
 def _tell_lost(push: OpenPush, error: IntegrationError) -> None:
     for follower in push.followers:
         follower.lost(push.key, fresh_copy(error))
-
-
-def _waiters_of(push: OpenPush) -> _Waiters:
-    """Return those who wait for *push* among its followers."""
-    for follower in push.followers:
-        if isinstance(follower, _Waiters):
-            return follower
-    waiters = _Waiters()
-    push.followers = (*push.followers, waiters)
-    return waiters
 
 
 def _broken(crash: BaseException) -> PollingStopped:
@@ -412,3 +532,19 @@ def _took(operation: PushOperation) -> float | None:
         return None
     took = (ended - began).total_seconds()
     return took if abs(took) < A_YEAR else None
+
+
+def _lacks_details(operation: PushOperation) -> bool:
+    """Whether an operation lacks the data of a Success, or the reasons of a Failed push."""
+    if operation.status is PushStatus.SUCCESS:  # with a message: its data cannot be read
+        return operation.data is None and not operation.error_message
+    failed = operation.status is PushStatus.FAILED
+    return failed and operation.validation is None and operation.error_message is None
+
+
+def _may_lag(push: OpenPush) -> bool:
+    """Whether a 404 may come from reads that lag behind: one alone says nothing of a known push."""
+    if not push.exists:
+        return False
+    before = push.trouble.error if push.trouble is not None else None
+    return not isinstance(before, NotFound) or _now() - push.born < NEWBORN

@@ -1,8 +1,8 @@
-"""What a caller holds: a push, what happens to it, and how far all of them have got.
+"""What callers hold: a push, its events, and the progress of all pushes.
 
-Ten thousand pushes may be open, so a push is a few slots and no task. It creates a future only
-when awaited, and an operation of its own only when asked for one: until then it shares that of
-another push which the service described in the same words.
+Ten thousand pushes may be open, so a push is a few slots and no task. It makes a future only when
+it is awaited. Until its operation is read, it shares the operation of another push that the service
+described in the same words.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Push:
     """One record being pushed. Await it for its `PushOutcome`, from as many tasks as you like.
 
     Attributes:
-        request: What was asked for.
-        key: The ``pushOperationKey``; None if the service has given none.
-        outcome: None until the push has one.
+        request: What you asked for.
+        key: The ``pushOperationKey``; None until the service has given one.
+        outcome: None until the push has ended.
         number: Its place in the input of `Coordinator.run`, from 0.
-        intent: Its id on record, for `Coordinator.decide`; None until it is on record.
+        intent: Its id in the journal, for `Coordinator.decide`; None until it is recorded.
     """
 
     request: PushRequest
@@ -53,7 +53,7 @@ class Push:
 
     @property
     def operation(self) -> PushOperation | None:
-        """Last state seen; None until the service has answered, and if it refused."""
+        """Last state seen; None until the service has answered, or if it refused."""
         seen, asked = self._seen, self.request
         if seen is not None and seen.push_operation_key != self.key:
             self._seen = evolve(
@@ -72,15 +72,15 @@ class Push:
         self._seen = operation
 
     def __await__(self) -> Generator[object, None, PushOutcome]:
-        """Wait for the outcome; cancelling the wait does not touch the push."""
+        """Wait for the outcome. Cancelling the wait does not affect the push."""
         while self.outcome is None:
             yield from self._next_change().__await__()
         return self.outcome
 
     async def events(self) -> AsyncIterator[PushOperation]:
-        """Yield each state of the push, beginning with the last one seen.
+        """Yield each state of the push, from the last one seen to the outcome.
 
-        Ends with the outcome. States that have passed by the time you ask are left out.
+        A state that is over before you ask for the next one is left out.
         """
         shown: PushOperation | None = None
         while True:
@@ -150,11 +150,11 @@ class PushEvent:
 
     ``what`` is one of:
 
-    * "sent": the service has it, ``push.key`` is known;
-    * "doubted": its answer was lost, and the company's list of pushes is searched for it;
-    * "changed": it has another status, which is not final;
+    * "sent": the service has accepted it, and ``push.key`` is known;
+    * "doubted": its answer was lost, and the SDK searches the company's pushes for it;
+    * "changed": it has a new status that is not final;
     * "ended": it has an outcome;
-    * "found": it was IN_DOUBT and has turned up; ``push.operation`` is its final state.
+    * "found": it was IN_DOUBT and was found; ``push.operation`` is its final state.
     """
 
     what: What
@@ -176,9 +176,9 @@ class PushProgress:
         sending: Pushes being sent to the service.
         open: Pushes accepted by the service and not final.
         outcomes: Number of pushes that have ended, by outcome.
-        total: Number of pushes expected, by the ``len()`` or ``total=`` of runs; None if not known.
+        total: Number of pushes expected, from the ``len()`` or ``total=`` of runs; None if unknown.
         rate: Recent outcomes per second.
-        eta: Seconds until all have ended; None if not known.
+        eta: Seconds until all have ended; None if unknown.
     """
 
     sending: int

@@ -1,97 +1,443 @@
-"""Whom to poll now, singly or by list, and when to poll again.
+"""Whom to poll now, singly or by list.
 
-A poll costs a request; not polling delays those who wait for pushes that have ended unnoticed.
-So the rule for each company is: **poll once the accumulated delay is worth a request**, singly or
-by list, whichever is cheaper. `completion_times` says how likely a push has ended, `worth` what
-that is worth; this module decides what to poll when, and what an answer changes::
+A poll costs a request. Not polling costs callers time: pushes have ended, and nobody knows it. So
+a company is polled when what its callers wait in vain has grown to what a request is worth::
 
-    rounds         one per company: poll its batched pushes, or say when to look again
-    single times   one per push that rounds do not follow: what should have ended long ago,
-                   what a list does not show, and all of a company that has no list
+    poll     when the delays of its pushes add up:  sum(delay / (1 + age / 2)) >= price
+             or when one has waited for long:       chance >= 3% and delay >= chance * patience(age)
+    by list  from three pushes on, else singly those that may have ended
 
-Single polls of a push become rarer with its age, so that a thousand stuck pushes do not slow down
-others. Companies with something due take turns. A list is not used while it is refused, lacks
-pushes, or shows outdated states; until it has shown an end in time, a push is now and then read
-singly as a check. Polls wait for notifications, if there are any, for a time that depends on
-`Schedule.trust`.
+``chance`` is that of having ended since a push was last seen Pending, ``delay`` how many seconds
+ago on average; both are learned (`CompletionTimes`). ``price`` is about 1 and varies, for jitter.
+A push that the list does not show, or that is old, is left out of that sum. It has times of its
+own, a fifth of its age apart, so that a thousand stuck pushes hinder nobody; where three of them
+are due, a list will do as well, unless it has not shown them.
 
-`Schedule.due` returns polls, each to be answered with exactly one of `finish`, `failed`,
-`not_shown` and `unlistable`. Time is an argument, in seconds of any monotonic clock.
+Below all of this are floors that no rule gets around: `OpenPush.next_at` for one push and
+`Budget` for a company and for all. And where notifications can be trusted, polls wait for them
+first (`OpenPush.awaits_notification_until`).
+
+`Schedule.due` returns polls, each to be answered with exactly one of `finish`, `failed` and
+`unlistable`. Time is an argument, in seconds of any monotonic clock.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from bisect import bisect, insort
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from heapq import heappop, heappush
-from itertools import islice
-from math import inf
-from typing import Final
+from math import ceil, inf
+from typing import Final, NamedTuple, Protocol
 
-from attrs import Factory, define
+from attrs import Factory, define, field
 
 from integration_sdk._http.requests import LARGEST_PAGE
 from integration_sdk._http.retry import pause
-from integration_sdk._push import worth
-from integration_sdk._push.completion_times import Experience
-from integration_sdk._push.open_pushes import (
-    ListPoll,
-    OpenPush,
-    Poll,
-    PolledCompany,
-    Row,
-    SinglePoll,
-    sample,
-)
-from integration_sdk._push.worth import (
-    ROWS_PER_REQUEST,
-    ListCheck,
-    after_end,
-    notification_wait_ends,
-)
+from integration_sdk.errors import IntegrationError
+from integration_sdk.models import PushOperation, PushStatus
 
+FINAL: Final = frozenset(str(status) for status in PushStatus if status.is_final)
+LIKELY: Final = 0.03
+"""Chance of having ended from which one push may be worth a poll."""
+FOR_A_LIST: Final = 3
+"""Pushes from which on a list is read instead."""
+ROWS_PER_REQUEST: Final = 500
+"""Rows of a list that cost as much as a request."""
+SOON: Final = 0.02
+"""Minimum seconds between two looks at a company."""
+OLD: Final = 600.0
+"""Age in seconds from which on a push has times of its own."""
 LONGEST_PAUSE: Final = 64.0
 """Seconds of the longest pause after polls that failed, if the service names none."""
-LONGEST_IN_ROUNDS: Final = 600.0
-"""Age in seconds at which a push leaves the rounds if the usual age is not known."""
-REMEMBERED: Final = 4096
-"""Pushes of which is remembered when they were polled, in case they are followed again."""
 NO_LIST: Final = 600.0
 """Seconds after which a refused list is tried again."""
+REMEMBERED: Final = 4096
+"""Pushes of which is remembered when they were polled, in case they are followed again."""
+
+FLOOR: Final = 0.2
+"""Minimum seconds between two single polls of a push, ..."""
+FLOOR_GROWS: Final = 0.05
+"""... or this share of its age, if that is longer."""
+FLOOR_NOTIFIED: Final = 1.0
+"""Minimum seconds between two that notifications bring forward."""
+PER_COMPANY: Final = 3
+"""Requests that may be spent on a company's pushes per second, and at once."""
+SHARE_OF_RATE: Final = 0.5
+"""What polls may take of the requests that the service allows: the rest is for other calls."""
+
+
+# The rule
+
+
+def patience(age: float) -> float:
+    """Return the seconds that a push of this age may on average wait unnoticed.
+
+    This decides what a push alone in its company costs. If nothing is known, that is one poll
+    each time its age has grown by a tenth. A push that is only seconds old is polled every two
+    seconds.
+    """
+    return max(min(0.37 + 0.1 * age, 1.0), 0.0425 * age)
+
+
+def longest(age: float) -> float:
+    """Return after how many seconds to poll a push last seen at this age, whatever its chances.
+
+    So a push whose notification is lost is found, and ever more rarely polled.
+    """
+    return 60.0 + 0.5 * age
+
+
+def is_worth_a_request(
+    pushes: Iterable[tuple[OpenPush, int]],
+    at: float,
+    *,
+    price: float = 1.0,
+    trust: float = 0.0,
+    by_list: bool = False,
+) -> bool:
+    """Return whether to poll at that time.
+
+    Args:
+        pushes: Those in question, each with how many it stands for.
+        at: The time.
+        price: What a request is worth, about 1.
+        trust: The chance that an end is notified, which then needs no poll.
+        by_list: Whether one request shows them all, so that their delays add up.
+    """
+    worth = 0.0
+    for push, stands_for in pushes:
+        age = at - push.born
+        chance, delay = ((1.0 - trust) * each for each in push.unnoticed(at))
+        own = delay / (1.0 + 0.5 * age)
+        worth = worth + stands_for * own if by_list else own
+        waited_long = chance >= LIKELY and delay >= chance * price * patience(age)
+        if worth >= price or waited_long or at >= push.seen + longest(push.seen - push.born):
+            return True
+    return False
+
+
+def sample(pushes: Sequence[OpenPush]) -> list[tuple[OpenPush, int]]:
+    """Return some pushes, newest first, and how many each stands for.
+
+    Older ones stand for more, since chances change with the logarithm of the age.
+    """
+    chosen: list[tuple[OpenPush, int]] = []
+    left = len(pushes)
+    while left:
+        share = min(left, max(1, (len(pushes) - left) // 2))
+        chosen.append((pushes[left - 1 - share // 2], share))
+        left -= share
+    return chosen
+
+
+def first_time(is_due: Callable[[float], bool], start: float, latest: float) -> float:
+    """Return about when *is_due* becomes true, from *start* on; *latest* if not before."""
+    if start >= latest or not is_due(latest):
+        return latest
+    if is_due(start):
+        return start
+    early, late = start, latest
+    while late - early > max(SOON, 0.05 * (late - start)):
+        middle = (early + late) / 2
+        early, late = (early, middle) if is_due(middle) else (middle, late)
+    return late
+
+
+# How long pushes take
+
+LAST: Final = 128
+"""Ages that are remembered of a cohort: of pushes that ended, and of pushes seen Pending."""
+OWN_WEIGHT: Final = 3.0
+"""Pushes of a cohort's own that count as much as what it leans on."""
+MOST_OPEN: Final = 8
+"""Open pushes that count at most, for each one that ended: stuck ones say nothing of others."""
+HAZARD: Final = 0.31
+"""Assumed: rate at which pushes end while their age grows e-fold, from `FIRST` on."""
+FIRST: Final = 0.1
+"""Age in seconds at which that begins."""
+COHORTS: Final = 1000
+"""Cohorts that are remembered; the least recently used are dropped first."""
+
+
+def assumed(seen: float, age: float) -> tuple[float, float]:
+    """Return chance and delay if nothing is known: to take 1-2 s is as likely as 1-2 hours."""
+    then, now = seen + FIRST, age + FIRST
+    still_open = (then / now) ** HAZARD
+    # The delay is the integral of the chance, 1 - (then / t) ** HAZARD, from then to now.
+    return 1.0 - still_open, now - then - (now * still_open - then) / (1.0 - HAZARD)
 
 
 @define
-class TimerQueue:
-    """Companies and pushes, ordered by the time that each has in its ``due``.
+class LastAges:
+    """The last `LAST` ages that were noted; ``sorted``: all of them, in order."""
 
-    Each has at most one; entries that name another are outdated and skipped.
+    sorted: list[float] = Factory(list)
+    _latest: deque[float] = Factory(deque)
+
+    def note(self, age: float) -> None:
+        """Remember *age*, and forget the oldest note if there are too many."""
+        if len(self._latest) == LAST:
+            del self.sorted[bisect(self.sorted, self._latest.popleft()) - 1]
+        self._latest.append(age)
+        insort(self.sorted, age)
+
+
+@define
+class CompletionTimes:
+    """How long the pushes of a cohort take: of one connection and data type, or of all.
+
+    Of those that got as far as the push in question, some have ended soon after. Those still open
+    count too, or else the first to end of many that began together would make the others look
+    overdue. As long as they are few, a cohort leans on *others*, all cohorts together, and these
+    on `assumed`.
     """
 
-    _heap: list[tuple[float, int, PolledCompany | OpenPush]] = Factory(list)
-    _entries: int = 0
+    others: CompletionTimes | None = None
+    _ended: LastAges = Factory(LastAges)
+    _pending: LastAges = Factory(LastAges)
+    _open: int = 0
 
-    def set(self, target: PolledCompany | OpenPush, at: float) -> None:
-        """Give *target* this time, in place of an earlier one."""
-        target.due = at
-        self._entries += 1
-        if at != inf:
-            heappush(self._heap, (at, self._entries, target))
+    def count_open(self, change: int) -> None:
+        """Learn that so many more pushes are open."""
+        self._open += change
+        if self.others is not None:
+            self.others.count_open(change)
+
+    def learn(self, age: float, *, ended: bool) -> None:
+        """Learn that a push *ended* at this age, or was seen Pending at it."""
+        (self._ended if ended else self._pending).note(age)
+        if self.others is not None:
+            self.others.learn(age, ended=ended)
+
+    def unnoticed(self, seen: float, age: float) -> tuple[float, float]:
+        """Return the chance that a push seen Pending at age *seen* has ended by *age*, and how
+        many seconds ago on average over all, ended or not.
+        """
+        lean_on = self.others.unnoticed if self.others is not None else assumed
+        chance, delay = lean_on(seen, age)
+        known, pending = self._ended.sorted, self._pending.sorted
+        first = bisect(known, seen)
+        ended = known[first : bisect(known, age, lo=first)]
+        got_there = float(len(known) - first)
+        if pending:
+            share = 1.0 - bisect(pending, (seen + age) / 2) / len(pending)
+            got_there += min(share * self._open, MOST_OPEN * (OWN_WEIGHT + len(known)))
+        late = len(ended) * age - sum(ended)
+        weight = got_there + OWN_WEIGHT
+        chance = (len(ended) + OWN_WEIGHT * chance) / weight
+        return chance, (late + OWN_WEIGHT * delay) / weight
+
+
+# How far notifications are relied upon
+
+TRUST_GAINED: Final = 1 / 6
+"""Share of the missing trust that a notification adds."""
+TRUST_KEPT: Final = 1 / 2
+"""Share of the trust that is left after a push ended without a notification."""
+NO_TRUST: Final = 0.1
+"""Trust below which there may be no notifications at all: from full trust, four ends had none."""
+LAST_POLL: Final = 2.0
+"""Seconds before the end of a wait at which to poll all the same."""
+
+
+def last_poll(wait: float) -> float:
+    """Return after how many of *wait* seconds to poll, whether or not a notification came.
+
+    Otherwise an end that is not notified would be missed by each wait of a caller that ends
+    before the wait for the notification.
+    """
+    return wait - min(LAST_POLL, wait / 4)
+
+
+# What is open
+
+
+class Row(Protocol):
+    """A push as a list shows it."""
+
+    key: str
+    status: str | None
+
+
+class Follower(Protocol):
+    """Is told what becomes of its pushes; ``fetch_data``: whether it wants their ``data``."""
+
+    fetch_data: bool
+
+    def changed(self, key: str, operation: PushOperation) -> None:
+        """Push *key* was seen and is not final."""
+
+    def ended(self, key: str, operation: PushOperation) -> None:
+        """Push *key* is final."""
+
+    def lost(self, key: str, error: IntegrationError) -> None:
+        """Push *key* cannot be followed any further."""
+
+
+class Trouble(NamedTuple):
+    """Why a poll that began *at* this time failed."""
+
+    at: float
+    error: IntegrationError
+
+
+@define(eq=False, weakref_slot=False)
+class OpenPush:
+    """One open push.
+
+    Attributes:
+        times: How long pushes like it take.
+        order: How many pushes of the company were followed before it.
+        born: When it was sent.
+        seen: When it was last known to be Pending.
+        due: When it is to be polled for itself; infinite if it is left to the rule.
+        individual: Whether it has times of its own.
+        unlisted: Whether it is to be read singly, because lists lack it or its data.
+        notified: Whether a notification of it came that no poll has disproved.
+        polled: When its last single poll began or returned; minus infinity for never.
+        hurried: When a notification last led to one.
+        being_read: Whether a single poll of it is in progress.
+        exists: Whether the service has answered with it before.
+        trouble: Why its last single poll failed; None if it did not.
+        followers: Whom to tell. The rules use none of these three.
+    """
+
+    key: str
+    company: PolledCompany = field(repr=False)
+    times: CompletionTimes = field(repr=False)
+    order: int
+    born: float
+    seen: float
+    due: float = inf
+    individual: bool = False
+    unlisted: bool = False
+    notified: bool = False
+    polled: float = -inf
+    hurried: float = -inf
+    being_read: bool = False
+    exists: bool = False
+    trouble: Trouble | None = None
+    followers: tuple[Follower, ...] = ()
+
+    def __str__(self) -> str:
+        return f"push {self.key}"
+
+    @property
+    def why_unseen(self) -> IntegrationError | None:
+        """The error of the last poll of it or of its company's list; None if that saw it."""
+        for trouble in (self.trouble, self.company.trouble):
+            if trouble is not None and trouble.at >= self.seen:
+                return trouble.error
+        return None
+
+    def unnoticed(self, at: float) -> tuple[float, float]:
+        """Return the chance that it has ended unnoticed by then, and the delay so far."""
+        return self.times.unnoticed(self.seen - self.born, at - self.born)
 
     def next_at(self) -> float:
-        """Return the next time; infinite for none."""
-        heap = self._heap
-        while heap and heap[0][2].due != heap[0][0]:
-            heappop(heap)
-        return heap[0][0] if heap else inf
+        """Return when to poll it for itself; infinite if it is left to the rule, or being read.
 
-    def pop_due(self, now: float) -> list[PolledCompany | OpenPush]:
-        """Remove and return those whose time has come."""
-        due = []
-        while self.next_at() <= now:
-            _, _, target = heappop(self._heap)
-            target.due = inf
-            due.append(target)
-        return due
+        The floors hold here, whatever the last poll of it met.
+        """
+        if self.being_read or self.due == inf:
+            return inf
+        if self.notified:
+            return max(self.due, self.hurried + FLOOR_NOTIFIED)
+        return max(self.due, self.polled + max(FLOOR, FLOOR_GROWS * (self.polled - self.born)))
+
+
+@define
+class Budget:
+    """Requests: so many a second, and *at_once* in a row after a rest."""
+
+    at_once: int = 1
+    _paid_until: float = -inf
+    _step: float = 0.0
+
+    def free_at(self) -> float:
+        """Return when the next request may be spent."""
+        return self._paid_until - (self.at_once - 1) * self._step
+
+    def spend(self, now: float, per_second: float) -> None:
+        """Note a request."""
+        self._step = 1 / per_second
+        self._paid_until = max(self._paid_until, now) + self._step
+
+
+@define(eq=False)
+class PolledCompany:
+    """One company, and its open pushes by key, oldest first.
+
+    Attributes:
+        followed: Number of pushes followed so far.
+        rows_per_push: Rows of the list per push of ours, since others write too.
+        listing: Whether its list is being read.
+        list_after: When the list may be used again.
+        due: When to look at it; infinite for never.
+        budget: What may be spent on it.
+        paused_until: When it may be polled again after a failure.
+        failures: Polls that failed in a row.
+        trouble: Why the last poll of its list failed; None if it did not.
+        price: What a request is worth this time.
+    """
+
+    id: str
+    pushes: dict[str, OpenPush] = Factory(dict)
+    followed: int = 0
+    rows_per_push: float = 1.0
+    listing: bool = False
+    list_after: float = -inf
+    due: float = inf
+    budget: Budget = Factory(lambda: Budget(PER_COMPANY))
+    paused_until: float = -inf
+    failures: int = 0
+    trouble: Trouble | None = None
+    price: float = 1.0
+
+    def __str__(self) -> str:
+        return f"the pushes of company {self.id}"
+
+    def earliest(self) -> float:
+        """Return when it may be polled, whatever is due."""
+        return max(self.paused_until, self.budget.free_at())
+
+    def depth(self, order: int) -> int:
+        """Return roughly which row of the list, from 1, holds the push with this *order*."""
+        return ceil((self.followed - order) * self.rows_per_push)
+
+
+@define(eq=False)
+class SinglePoll:
+    """Read this push."""
+
+    company: PolledCompany
+    push: OpenPush
+    started: float
+
+
+@define(eq=False)
+class ListPoll:
+    """Read this page of the company's pushes, newest first.
+
+    Attributes:
+        expected: Keys that it should show and has not shown yet.
+        reach: Number of our pushes that it goes back over.
+        enough: Rows after which pushes that were not shown count as missing.
+        rows: Rows read so far.
+    """
+
+    company: PolledCompany
+    page_size: int
+    started: float
+    expected: set[str]
+    reach: int
+    enough: int
+    page: int = 1
+    rows: int = 0
+
+
+Poll = SinglePoll | ListPoll
 
 
 @define
@@ -101,6 +447,7 @@ class Schedule:
     Args:
         chance: Returns a number from 0 to 1, for jitter.
         trust: How reliably ends are notified, from 0 to 1; updated as pushes end.
+        rate: Returns the requests per second that the service allows, if known.
 
     Attributes:
         pushes: The open pushes by key.
@@ -109,13 +456,15 @@ class Schedule:
 
     chance: Callable[[], float]
     trust: float = 0.0
+    rate: Callable[[], float | None] = lambda: None
     pushes: dict[str, OpenPush] = Factory(dict)
     page_cap: int = LARGEST_PAGE
     _companies: dict[str, PolledCompany] = Factory(dict)
-    _experience: Experience = Factory(Experience)
-    _timers: TimerQueue = Factory(TimerQueue)
-    _ready: OrderedDict[PolledCompany, None] = Factory(OrderedDict)
-    _lists: ListCheck = Factory(ListCheck)
+    _budget: Budget = Factory(Budget)
+    _all_times: CompletionTimes = Factory(CompletionTimes)
+    _times: OrderedDict[Hashable, CompletionTimes] = Factory(OrderedDict)
+    _timers: list[tuple[float, int, PolledCompany]] = Factory(list)
+    _timers_set: int = 0
     _left: OrderedDict[str, tuple[float, float, float, float]] = Factory(OrderedDict)
 
     # What is open
@@ -125,189 +474,196 @@ class Schedule:
         company = self._companies.get(company_id)
         if company is None:
             company = self._companies[company_id] = PolledCompany(company_id)
-        times = self._experience.of(cohort)
-        push = OpenPush(key, company, times, company.followed, now, now)
+        push = OpenPush(key, company, self._times_of(cohort), company.followed, now, now)
         if before := self._left.pop(key, None):
             push.born, push.seen, push.polled, push.hurried = before
         company.followed += 1
-        self.pushes[key] = company.batched[key] = push
-        times.count_open(1)
-        if company.list_after > now:
-            self._set_time(push, now)
-        elif not company.in_flight:
-            first = now + max(0.05, times.early)
-            if company.due > first + 0.05:
-                self._timers.set(company, first)
+        push.times.count_open(1)
+        self.pushes[key] = company.pushes[key] = push
+        self._look_by(company, now + 0.05)
         return push
+
+    def _times_of(self, cohort: Hashable) -> CompletionTimes:
+        times = self._times.pop(cohort, None) or CompletionTimes(self._all_times)
+        self._times[cohort] = times
+        if len(self._times) > COHORTS:
+            self._times.popitem(last=False)
+        return times
 
     def forget(self, key: str) -> None:
         """Stop following push *key*."""
         push = self.pushes.pop(key, None)
         if push is None:
             return
+        # Whoever follows it again does not get around its floors.
         self._left[key] = push.born, push.seen, push.polled, push.hurried
         if len(self._left) > REMEMBERED:
             self._left.popitem(last=False)
         company = push.company
-        push.due = inf
-        if not push.is_individual:
-            push.times.count_open(-1)
-        for place in (company.batched, company.individual, company.wanted, company.urgent):
-            place.pop(key, None)
-        if not company.count and self._companies.get(company.id) is company:
-            company.due, company.trouble = inf, None
-            if company.list_after == company.paid_until == -inf:  # else remember them
-                del self._companies[company.id]
-        if not self.pushes:
-            self._timers = TimerQueue()  # its outdated entries hold the last ones
-
-    def notify(self, key: str) -> bool:
-        """Poll push *key* now, after a notification; return False if it is not followed."""
-        push = self.pushes.get(key)
-        if push is None:
-            return False
-        push.notified = push.hurry = True
-        self._read_now(push)
-        return True
-
-    def poll_before_expiry(self, key: str, now: float) -> None:
-        """Poll push *key* now if a notification is awaited: a wait for it soon ends."""
-        push = self.pushes.get(key)
-        if push is not None and now < notification_wait_ends(push, self.trust):
-            self._want(push)
-
-    def single_out(self, push: OpenPush) -> None:
-        """Read *push* singly, now and from now on, because its list says too little."""
-        push.read_singly = True
-        self._read_now(push)
-
-    def _read_now(self, push: OpenPush) -> None:
-        if self.is_open(push):
-            push.company.urgent[push.key] = push  # a poll in progress may be too early
-            self._enqueue(push.company)
+        push.times.count_open(-1)
+        del company.pushes[key]
+        if not company.pushes:  # whoever comes next may try at once, within its budget
+            company.due, company.paused_until, company.failures = inf, -inf, 0
+            company.trouble = None
 
     def is_open(self, push: OpenPush) -> bool:
         """Return whether *push* is open still; its key may be followed anew since."""
         return self.pushes.get(push.key) is push
 
+    def notify(self, key: str, now: float) -> bool:
+        """Poll push *key* now, after a notification; return False if it is not followed."""
+        push = self.pushes.get(key)
+        if push is None:
+            return False
+        push.notified = True
+        self._poll_now(push, now)
+        return True
+
+    def poll_before_expiry(self, key: str, now: float) -> None:
+        """Poll push *key* now if a notification is awaited: a wait for it soon ends."""
+        push = self.pushes.get(key)
+        if push is not None and not self.has_no_trust:
+            self._poll_now(push, now)
+
+    def single_out(self, push: OpenPush, now: float) -> None:
+        """Read *push* singly, now and from now on, because its list says too little."""
+        if self.is_open(push):
+            push.individual = push.unlisted = True
+            self._poll_now(push, now)
+
+    def _poll_now(self, push: OpenPush, now: float) -> None:
+        push.due = now  # a poll in progress may be too early
+        self._look_by(push.company, now)
+
     def ended(self, push: OpenPush, now: float, took: float | None = None) -> None:
         """Note that *push* is final and *took* this many seconds, if the service says so."""
         age = took if took is not None else (push.seen + now) / 2 - push.born
-        company = push.company
-        listable = company.list_after <= now
-        if took is not None and listable and self._lists.proves_late(push, took):
-            self._do_without_list(company, now)
-        push.times.ended(age)
-        self.trust = after_end(self.trust, notified=push.notified)
+        push.times.learn(age, ended=True)
+        if push.notified:
+            self.trust += TRUST_GAINED * (1.0 - self.trust)
+        else:
+            self.trust *= TRUST_KEPT
         self.forget(push.key)
 
-    # When, and whom
+    @property
+    def has_no_trust(self) -> bool:
+        """Whether notifications may as well not come."""
+        return self.trust < NO_TRUST
+
+    # When
 
     def wake_at(self) -> float:
         """Return when to call `due` again; infinite for never."""
-        return -inf if self._ready else self._timers.next_at()
+        timers = self._timers
+        while timers and timers[0][2].due != timers[0][0]:
+            heappop(timers)  # the company has another time by now
+        return max(timers[0][0], self._budget.free_at()) if timers else inf
+
+    def _look_at(self, company: PolledCompany, at: float) -> None:
+        if at != company.due:
+            company.due = at
+            self._timers_set += 1
+            if at < inf:
+                heappush(self._timers, (at, self._timers_set, company))
+
+    def _look_by(self, company: PolledCompany, at: float) -> None:
+        self._look_at(company, min(at, company.due))
+
+    def spend(self, company: PolledCompany, now: float) -> None:
+        """Note a request for the pushes of *company*."""
+        company.budget.spend(now, PER_COMPANY)
+        if rate := self.rate():
+            self._budget.spend(now, SHARE_OF_RATE * rate)
+
+    # Whom
 
     def due(self, now: float, room: int) -> list[Poll]:
         """Return what to poll now, up to about *room* requests; each must be answered."""
-        for target in self._timers.pop_due(now):
-            if isinstance(target, PolledCompany):
-                self._enqueue(target)
-            elif not self.is_open(target):
-                continue
-            elif worth.still_due(target, now, self.trust):
-                self._want(target)
-            else:
-                self._set_time(target, now)
         polls: list[Poll] = []
-        while self._ready and len(polls) < room:
-            company, _ = self._ready.popitem(last=False)
-            polls.extend(self._choose(company, now))
+        while len(polls) < room and self.wake_at() <= now:  # the longest due company first
+            _, _, company = heappop(self._timers)
+            company.due = inf
+            if now >= (earliest := company.earliest()):
+                polls += self._choose(company, now)
+            elif company.pushes:
+                self._look_at(company, earliest)
         return polls
-
-    def _want(self, push: OpenPush) -> None:
-        if not push.being_read:
-            company = push.company
-            among = company.urgent if push.read_singly or push.notified else company.wanted
-            among[push.key] = push
-            self._enqueue(company)
-
-    def _set_time(self, push: OpenPush, now: float) -> None:
-        """Decide when to poll *push* by itself: together with others, so that one list serves."""
-        at, company = worth.next_poll(push, now, self.trust), push.company
-        if not at <= company.shared_time <= at + 0.03 * (at - now):
-            company.shared_time = at + self.chance() * 0.05 * (at - now)
-        self._timers.set(push, company.shared_time)
-
-    def _enqueue(self, company: PolledCompany) -> None:
-        self._ready[company] = None
 
     def _choose(self, company: PolledCompany, now: float) -> list[Poll]:
-        if now < (earliest := worth.earliest(company)):  # below all that decides what is due
-            self._timers.set(company, earliest)
-            return []
-        at = inf if company.in_flight else worth.round_due(company, now, self.trust)
-        due, polls = at <= now + worth.SOON, list[Poll]()
-        if not company.listing:
-            if len(company.urgent) > worth.PER_COMPANY and company.list_after <= now:
-                self._prefer_list(company)
-            polls += self._list_poll(company, now, due=due)
-        polls += self._single_polls(company, company.urgent, now)
-        if not company.listing:
-            polls += self._single_polls(company, company.wanted, now)
-            self._look_again(company, now, inf if due else at)
-        return polls
-
-    def _look_again(self, company: PolledCompany, now: float, at: float) -> None:
-        """Set when to look at *company* again: *at*, or when a push that waits may be read."""
-        if company.in_flight or company.list_after > now:
-            at = inf
-        waiting = (*company.urgent.values(), *company.wanted.values())
-        at = min([at, *(worth.earliest_single(one) for one in waiting if not one.being_read)])
-        if at < inf:
-            self._timers.set(company, max(at, now + worth.SOON))
-
-    def _prefer_list(self, company: PolledCompany) -> None:
-        """Have the list show what was notified, if that is more than may be read singly now."""
-        for push in [one for one in company.urgent.values() if not one.read_singly]:
-            company.wanted[push.key] = company.urgent.pop(push.key)
-
-    def _list_poll(self, company: PolledCompany, now: float, *, due: bool) -> list[Poll]:
-        if company.list_after > now or not (due or company.wanted):
-            return []
-        poll = worth.cheaper_list(company, now, due=due, largest_page=self.page_cap)
-        if poll is not None:
-            company.in_flight += 1
-            company.listing = True
-            worth.pay(company, now)
-            for push in company.wanted.values():
-                push.hurry = False
-            return [poll]
-        if due:
-            company.wanted.update((push.key, push) for push in worth.likely(company, now))
-        return []
-
-    def _single_polls(
-        self, company: PolledCompany, whom: dict[str, OpenPush], now: float
-    ) -> list[Poll]:
+        """Return what to poll of *company*, and set when to look at it again."""
         polls: list[Poll] = []
-        may_be_read = (
-            push
-            for push in whom.values()
-            if not push.being_read and worth.earliest_single(push) <= now
-        )
-        for push in list(islice(may_be_read, worth.PER_COMPANY)):
-            if now < worth.earliest(company):
-                break
-            worth.pay(company, now)
-            del whom[push.key]
-            push.polled = now
-            if push.hurry:
-                push.hurry, push.hurried = False, now
-            push.being_read = True
-            company.in_flight += 1
-            push.due = inf
-            polls.append(SinglePoll(company, push, now))
+        at, listable = inf, company.list_after <= now and not company.listing
+        together = [push for push in company.pushes.values() if not push.individual]
+        if together and not company.listing:
+            by_list = listable and len(together) >= FOR_A_LIST
+            at = self._worth_a_request_at(together, company, now, by_list=by_list)
+            if at <= now + SOON:
+                polls = self._list(company, together, now) if by_list else []
+                for push in () if polls else self._overdue(together, at, company.price):
+                    push.due = min(push.due, now)
+                at = inf
+        own = [push for push in company.pushes.values() if push.due < inf]
+        if listable and not polls:
+            due = [push for push in own if push.next_at() <= now and not push.unlisted]
+            polls = self._list(company, due, now)
+        if company.listing:  # the list may show them; that of before may be too early for some
+            own = [push for push in own if push.unlisted or (push.notified and not polls)]
+        for push in sorted(own, key=lambda push: (not push.notified, push.due)):
+            if push.next_at() <= now and max(company.earliest(), self._budget.free_at()) <= now:
+                polls.append(self._single(push, now))
+        at = min([at, *(push.next_at() for push in own)])
+        self._look_by(company, max(at, now + SOON, company.earliest()))
         return polls
+
+    def _worth_a_request_at(
+        self, together: list[OpenPush], company: PolledCompany, now: float, *, by_list: bool
+    ) -> float:
+        """Return when to poll them; if that is far off, when to look again."""
+        some = sample(together)
+        latest = now + 0.2 + 0.06 * (now - some[len(some) // 2][0].born)
+
+        def is_due(at: float) -> bool:
+            return is_worth_a_request(
+                some, at, price=company.price, trust=self.trust, by_list=by_list
+            )
+
+        return first_time(is_due, now, latest)
+
+    def _overdue(self, pushes: list[OpenPush], at: float, price: float) -> list[OpenPush]:
+        """Return those that are worth a poll of their own, or else the one that is it most."""
+        overdue = [
+            push
+            for push in pushes
+            if is_worth_a_request([(push, 1)], at, price=price, trust=self.trust)
+        ]
+        return overdue or [max(pushes, key=lambda push: push.unnoticed(at)[1])]
+
+    def _list(self, company: PolledCompany, pushes: list[OpenPush], now: float) -> list[Poll]:
+        """Return a poll of the list back to the oldest of *pushes*, if that is cheaper."""
+        if len(pushes) < FOR_A_LIST:
+            return []
+        oldest = min(push.order for push in pushes)
+        rows = ceil(company.depth(oldest) * 1.1) + 10
+        page_size = min(self.page_cap, max(20, rows))
+        if ceil(rows / page_size) + rows / ROWS_PER_REQUEST > len(pushes):
+            return []
+        expected = {
+            push.key
+            for push in company.pushes.values()
+            if push.order >= oldest and not push.unlisted
+        }
+        company.listing = True
+        self.spend(company, now)
+        reach = company.followed - oldest
+        return [ListPoll(company, page_size, now, expected, reach, enough=4 * rows + 200)]
+
+    def _single(self, push: OpenPush, now: float) -> Poll:
+        self.spend(push.company, now)
+        if push.notified:
+            push.hurried = now
+        push.polled = now
+        push.being_read = True
+        return SinglePoll(push.company, push, now)
 
     # Answers
 
@@ -327,155 +683,94 @@ class Schedule:
             next page, to which *poll* has been advanced.
         """
         news: list[tuple[OpenPush, int]] = []
-        started, company, pushes = poll.started, poll.company, self.pushes
         for index, row in enumerate(rows):
-            push = pushes.get(row.key)
-            if push is None or push.company is not company:
+            push = self.pushes.get(row.key)
+            if push is None or push.company is not poll.company:
                 continue
-            is_news = row.status != "Pending"
-            if is_news:
+            poll.expected.discard(row.key)
+            if row.status != "Pending":
                 news.append((push, index))
-            if push.seen < started:
-                push.read_singly = False
-                poll.unseen -= poll.covers_all or not push.is_individual
-                if not is_news:
-                    push.seen = started
+            if row.status not in FINAL and push.seen < poll.started:
+                push.unlisted = False
+                push.individual = poll.started - push.born >= OLD
+                self._still_pending(push, poll.started)
         poll.rows += len(rows)
         if more and poll.page == 1 and 0 < returned_size < poll.page_size:
             self.page_cap = poll.page_size = returned_size
         poll.page += 1
-        if poll.page > 2:  # the first was paid for when the poll began
-            worth.pay(company, started)
-        return news, more and bool(rows) and poll.unseen > 0 and poll.rows < poll.enough
+        return news, more and bool(rows) and bool(poll.expected) and poll.rows < poll.enough
+
+    def _still_pending(self, push: OpenPush, started: float) -> None:
+        """Note that a poll that began then has seen it."""
+        push.seen = max(push.seen, started)
+        if push.notified and push.due > started:
+            return  # a notification came meanwhile
+        push.notified = False
+        push.due = inf
+        if push.individual:
+            age = started - push.born
+            grown = 0.5 + (0.15 + 0.05 * self.chance()) * age
+            push.due = started + max(grown, self.trust**3 * longest(age))
 
     def finish(self, poll: Poll, now: float) -> None:
-        """End *poll*, and schedule the next poll of the pushes that are still open."""
+        """End *poll*, and look again at the pushes that are still open."""
+        company = poll.company
         self._returned(poll, now)
-        poll.company.failures = 0
+        company.failures = 0
         if isinstance(poll, SinglePoll):
-            poll.push.seen = max(poll.push.seen, poll.started)
-            poll.push.notified &= poll.push.key in poll.company.urgent
-            self._again(poll.push, now)
+            self._still_pending(poll.push, poll.started)
         else:
-            self._after_listing(poll, now)
-        self._next_round(poll.company, now)
+            self._note_missing(poll)
+            for push, _ in sample(list(company.pushes.values())):
+                push.times.learn(push.seen - push.born, ended=False)
+            if poll.reach >= ROWS_PER_REQUEST / 10 and not poll.expected:
+                rows_per_push = max(1.0, poll.rows / poll.reach)
+                company.rows_per_push += 0.3 * (rows_per_push - company.rows_per_push)
 
-    def _upper_half(self, limit: float) -> float:
-        return limit * (0.5 + 0.5 * self.chance())
+    def _note_missing(self, poll: ListPoll) -> None:
+        """Give pushes that the list has not shown, or that are old or deep, times of their own."""
+        company = poll.company
+        for push in company.pushes.values():
+            if push.key in poll.expected:
+                push.unlisted = True
+            deep = company.depth(push.order) > max(self.page_cap, 10 * len(company.pushes))
+            if not push.individual and (push.unlisted or deep or poll.started - push.born >= OLD):
+                push.individual = True
+                self._still_pending(push, push.seen)
 
     def failed(self, poll: Poll, now: float, *, wait: float = 0.0) -> None:
-        """End *poll*, which had no answer; *wait* is how long the service asked to wait."""
-        self._returned(poll, now)
-        company = poll.company
-        company.failures += 1
-        number = company.failures - 1
-        at = now + pause(number, first=1.0, cap=LONGEST_PAUSE, jitter=self._upper_half, floor=wait)
-        if isinstance(poll, SinglePoll) and self.is_open(poll.push):
-            self._timers.set(poll.push, at)
-        for push in self._take_wanted(company):
-            self._timers.set(push, at)
-        if not company.in_flight and company.count and company.list_after <= now:
-            self._timers.set(company, at)
-        if not company.count:  # its last push was forgotten meanwhile
-            company.trouble = None
+        """End *poll*, which had no answer; *wait* is how long the service asked to wait.
 
-    def not_shown(self, poll: SinglePoll, now: float) -> None:
-        """End *poll*: the service does not show its push yet, because its reads lag behind.
-
-        That is no trouble of the company's, so nothing else is delayed.
+        What is due stays due, but nothing is asked of its company for a while.
         """
+        company = poll.company
+        if poll.started >= company.paused_until:  # else it is one of several that failed at once
+            company.failures += 1
+        company.paused_until = now + pause(
+            max(0, company.failures - 1),
+            first=1.0,
+            cap=LONGEST_PAUSE,
+            jitter=lambda limit: limit * (0.5 + 0.5 * self.chance()),
+            floor=wait,
+        )
         self._returned(poll, now)
-        poll.company.failures = 0
-        if self.is_open(poll.push):
-            self._follow_individually(poll.push, now)  # rounds would find it overdue at once
-            self._timers.set(poll.push, worth.ask_again(poll.push, now, self.chance()))
-        self._next_round(poll.company, now)
+        if not company.pushes:  # its last push was forgotten meanwhile
+            company.trouble = None
 
     def unlistable(self, poll: ListPoll, now: float) -> None:
         """End *poll*: the list was refused, so read the company's pushes singly for a while."""
+        poll.company.list_after = now + NO_LIST
         self._returned(poll, now)
-        self._do_without_list(poll.company, now)
-
-    def _do_without_list(self, company: PolledCompany, now: float) -> None:
-        company.list_after = now + NO_LIST
-        for push in company.batched.values():
-            self._set_time(push, now)
-        for push in self._take_wanted(company):
-            self._timers.set(push, now)
-
-    def _take_wanted(self, company: PolledCompany) -> list[OpenPush]:
-        """Remove and return the pushes that are due but deferred."""
-        wanted = list(company.wanted.values())
-        company.wanted.clear()
-        return wanted
 
     def _returned(self, poll: Poll, now: float) -> None:
-        poll.company.in_flight -= 1
+        company = poll.company
+        company.price = 0.9 + 0.2 * self.chance()
         if isinstance(poll, SinglePoll):
             if poll.push.hurried == poll.started:
                 poll.push.hurried = now
             poll.push.polled = now  # it may have waited for its turn until now
             poll.push.being_read = False
         else:
-            poll.company.listing = False
-        if poll.company.urgent or poll.company.wanted:
-            self._enqueue(poll.company)
-
-    def _again(self, push: OpenPush, now: float) -> None:
-        individual = push.is_individual or push.company.list_after > now
-        if individual and self.is_open(push):
-            self._set_time(push, now)
-
-    def _next_round(self, company: PolledCompany, now: float) -> None:
-        company.price = 0.85 + 0.3 * self.chance()
-        if not company.in_flight and company.count and company.list_after <= now:
-            self._timers.set(company, now)
-
-    # After a list
-
-    def _after_listing(self, poll: ListPoll, now: float) -> None:
-        company = poll.company
-        if poll.unseen > 0:
-            self._single_out_missing(poll, now)
-        elif poll.reach >= ROWS_PER_REQUEST / 10:
-            rows_per_push = max(1.0, poll.rows / poll.reach)
-            company.rows_per_push += 0.3 * (rows_per_push - company.rows_per_push)
-        self._leave_rounds(company, now)
-        if company.batched:
-            some = sample(company.batched)
-            probed, _ = some[int(self.chance() * len(some))]
-            if self._lists.wants(probed, now):
-                self._read_now(probed)
-            for push, _ in some:
-                push.times.pending(push.seen - push.born)
-        for push in list(company.wanted.values()):
-            if push.seen >= poll.started and not push.hurry:
-                del company.wanted[push.key]
-                self._again(push, now)
-
-    def _single_out_missing(self, poll: ListPoll, now: float) -> None:
-        """Read singly the pushes that the list does not show, for now or at all."""
-        company = poll.company
-        others = company.individual.values() if poll.covers_all else ()
-        for push in [*company.batched.values(), *others]:
-            if push.seen < poll.started and push.born <= poll.started:
-                push.read_singly = True
-                self._follow_individually(push, now)
-                if company.wanted.pop(push.key, None):  # else the list would be read for it again
-                    self._read_now(push)
-
-    def _leave_rounds(self, company: PolledCompany, now: float) -> None:
-        """Follow by itself what should have ended long ago, or is too deep in the list."""
-        while company.batched:
-            push = next(iter(company.batched.values()))
-            limit = min(LONGEST_IN_ROUNDS, 5.0 + 2 * push.times.usual)
-            deep = company.depth(push) > ROWS_PER_REQUEST * company.count
-            if now - push.born < limit and not deep:
-                return
-            self._follow_individually(push, now)
-
-    def _follow_individually(self, push: OpenPush, now: float) -> None:
-        if not push.is_individual:
-            push.company.individual[push.key] = push.company.batched.pop(push.key)
-            push.times.count_open(-1)
-            self._set_time(push, now)
+            company.listing = False
+        if company.pushes:
+            self._look_by(company, now)

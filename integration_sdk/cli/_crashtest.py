@@ -1,0 +1,265 @@
+"""The command that crash-tests a program: progress, a table, JSON and a page."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import json
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from shutil import rmtree
+from typing import Any, Final
+
+from attrs import asdict
+from rich.console import Console
+
+from integration_sdk.cli._display import Board, say, show_table
+from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT
+from integration_sdk.cli._signals import hearing_signals
+from integration_sdk.errors import ConfigurationError
+from integration_sdk.sandbox import Sandbox
+from integration_sdk.sandbox._call import Refused
+from integration_sdk.testing._crash_findings import KINDS, CrashReport, Finding, judge
+from integration_sdk.testing._crashes import CrashPlan, Event, Expected, Round, play, program
+
+FINDINGS_SHOWN: Final = 5
+ROUNDS_SHOWN: Final = 40
+WIDTH: Final = 960
+
+
+async def crashtest(
+    command: Sequence[str],
+    plan: CrashPlan,
+    out: Console,
+    err: Console,
+    *,
+    report: Path | None,
+    as_json: bool,
+) -> int:
+    """Crash-test *command*, and return the exit code: a table on *out*, progress on *err*.
+
+    Raises:
+        ConfigurationError: It cannot be tested; the error says why.
+    """
+    began, begin = time.monotonic(), program(command)
+    _check(plan, report)
+    folder = Path(tempfile.mkdtemp(prefix="crashtest-"))
+    board = Board(err)
+    with board.shown():
+        bar = board.bar("crash test")
+        struck = Counter[str]()
+
+        def hear(round_: Round) -> None:
+            struck.update(event.what for event in round_.events)
+            done, all_ = struck["killed"] + struck["frozen"], plan.kills + plan.freezes
+            note = f"round {round_.number}, {struck['began']} lives"
+            bar.show(f"{done} of {all_} kills and freezes", done / (all_ or 1), note=note)
+
+        playing = asyncio.create_task(play(begin, plan, folder, hear))
+        with hearing_signals(playing.cancel, partial(os._exit, INTERRUPTED)):
+            try:
+                rounds = await playing
+            except asyncio.CancelledError:
+                rmtree(folder)
+                say(err, "integration-sdk: interrupted")
+                return INTERRUPTED
+            except ConfigurationError:
+                rmtree(folder)
+                raise
+    found = await judge(rounds, plan)
+    seconds = time.monotonic() - began
+    if report is not None:
+        _write(report, _page(command, found, seconds))
+    if as_json:
+        say(out, json.dumps(_facts(found, seconds)))
+    else:
+        _show(out, found, seconds)
+    if found.passed:
+        rmtree(folder)
+        return 0
+    say(err, f"what the rounds left is in {folder}")
+    return SOME_DID_NOT
+
+
+def _check(plan: CrashPlan, report: Path | None) -> None:
+    """Find what cannot work before the program has run for a minute."""
+    if plan.kills < 0 or plan.freezes < 0 or plan.kills + plan.freezes == 0:
+        raise ConfigurationError("--kills and --freezes are counts, and one is above 0")
+    if plan.workers < 1 or plan.changes < 0 or plan.patience <= 0:
+        raise ConfigurationError("--workers is at least 1, --changes 0, and --patience above 0")
+    if plan.changes and not plan.expected:
+        raise ConfigurationError("--changes are to be found in --expect: give both")
+    if report is not None and not report.parent.is_dir():
+        raise ConfigurationError(f"there is no folder {report.parent} to write {report.name} to")
+    try:
+        sandbox = Sandbox(**plan.sandbox)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from None
+    try:
+        sandbox.faults.add_listed(b"[]" if plan.faults is None else plan.faults)
+        for expected in plan.expected:
+            for company in sandbox.companies[:1]:
+                sandbox.data_set(company.id, expected.data_type)
+    except Refused as refused:
+        raise ConfigurationError(f"--type: {refused.error}") from None
+    except ValueError as error:
+        raise ConfigurationError(f"--faults: {error}") from None
+
+
+def expectations(paths: Sequence[str], types: Sequence[str], key: str) -> tuple[Expected, ...]:
+    """Return what ``--expect`` and ``--type`` name, in pairs.
+
+    Raises:
+        ConfigurationError: There are more of one than of the other.
+    """
+    if len(paths) != len(types):
+        raise ConfigurationError("each --expect PATH needs a --type, such as invoices")
+    return tuple(
+        Expected(path=path, data_type=type_, key=key)
+        for path, type_ in zip(paths, types, strict=True)
+    )
+
+
+def read_faults(file: Path | None) -> bytes | None:
+    """Return the text of a file of faults.
+
+    Raises:
+        ConfigurationError: It cannot be read.
+    """
+    try:
+        return None if file is None else file.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {file}: {error.strerror}") from None
+
+
+def _write(report: Path, page: str) -> None:
+    report.write_text(page, encoding="utf-8")
+
+
+# On the terminal
+
+
+def _show(out: Console, found: CrashReport, seconds: float) -> None:
+    show_table(out, "Crash test", list(_summary(found, seconds)))
+    for finding in found.findings[:FINDINGS_SHOWN]:
+        say(out, "")
+        say(out, f"{finding.kind}, round {finding.round}: {finding.what}")
+        for line in finding.where:
+            say(out, f"  {line}")
+    more = len(found.findings) - FINDINGS_SHOWN
+    if more > 0:
+        say(out, f"and {more:,} more; --report and --json have all")
+
+
+def _summary(found: CrashReport, seconds: float) -> Iterator[tuple[str, str]]:
+    yield "kills", f"{found.count('killed'):,}"
+    yield "freezes", f"{found.count('frozen'):,}"
+    yield "rounds", f"{len(found.rounds) - 1:,} and one undisturbed"
+    yield "times started", f"{found.count('began'):,}"
+    yield "requests", f"{found.count('request'):,}"
+    yield "seconds", f"{seconds:.1f}"
+    if found.in_doubt:
+        yield "in doubt", f"{found.in_doubt:,} records, as the program's journal says"
+    counts = _counts(found)
+    for kind, count in counts.items():
+        after = found.found_after[kind]
+        yield kind, f"{count:,}, first found after {after:,} kills and freezes"
+    yield "verdict", "FAILED" if counts else "passed: nothing doubled, lost or missing"
+
+
+def _counts(found: CrashReport) -> dict[str, int]:
+    counts = Counter[str]()
+    for finding in found.findings:
+        counts[finding.kind] += finding.count
+    return {kind: counts[kind] for kind in KINDS if counts[kind]}
+
+
+def _facts(found: CrashReport, seconds: float) -> dict[str, Any]:
+    return {
+        "passed": found.passed,
+        "kills": found.count("killed"),
+        "freezes": found.count("frozen"),
+        "rounds": len(found.rounds) - 1,
+        "lives": found.count("began"),
+        "requests": found.count("request"),
+        "seconds": round(seconds, 1),
+        "inDoubt": found.in_doubt,
+        "found": _counts(found),
+        "foundAfter": found.found_after,
+        "findings": [asdict(one) for one in found.findings],
+    }
+
+
+# As a page
+
+_STYLE: Final = """
+body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:64rem;padding:0 1rem;color:#222}
+h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}td{padding:.1rem 1rem .1rem 0}
+code,pre{font:13px ui-monospace,monospace}.bad{color:#b00020}.good{color:#1b7f3b}
+svg{display:block;width:100%;background:#f7f7f8;border-radius:6px;margin:.3rem 0 1rem}
+@media(prefers-color-scheme:dark){body{background:#16181c;color:#ddd}svg{background:#22252b}}
+"""
+_COLOURS: Final = {"killed": "#d32f2f", "frozen": "#1976d2"}
+
+
+def _page(command: Sequence[str], found: CrashReport, seconds: float) -> str:
+    """Return the report as a page that needs nothing else; all text of others is escaped."""
+    verdict = '<b class="good">passed</b>' if found.passed else '<b class="bad">failed</b>'
+    rows = "".join(
+        f"<tr><td>{html.escape(name)}<td>{html.escape(text)}"
+        for name, text in _summary(found, seconds)
+    )
+    bad = {finding.round for finding in found.findings}
+    rounds = sorted(found.rounds, key=lambda one: one.number not in bad)[:ROUNDS_SHOWN]
+    shown = "".join(_round(one, found.findings) for one in sorted(rounds, key=lambda o: o.number))
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Crash test</title>'
+        f"<style>{_STYLE}</style><h1>Crash test: {verdict}</h1>"
+        f"<p><code>{html.escape(' '.join(command))}</code><table>{rows}</table>"
+        "<p>In each round below, a bar is a life of the program and a tick a request, red where "
+        "its answer was lost or an error. A red line is a kill, a blue one a freeze. Point at "
+        f"them to read more.{shown}"
+    )
+
+
+def _round(round_: Round, findings: Sequence[Finding]) -> str:
+    title = f"Round {round_.number}" if round_.number else "Undisturbed"
+    told = "".join(
+        f'<p><b class="bad">{one.kind}</b>: {html.escape(one.what)}'
+        f"<pre>{html.escape(os.linesep.join(one.where))}</pre>"
+        for one in findings
+        if one.round == round_.number
+    )
+    return f"<h2>{title}, {round_.seconds:.1f} s</h2>{_timeline(round_)}{told}"
+
+
+def _timeline(round_: Round) -> str:
+    scale = (WIDTH - 20) / (round_.seconds or 1)
+    marks = "".join(_mark(event, round_, 10 + event.at * scale, scale) for event in round_.events)
+    return f'<svg viewBox="0 0 {WIDTH} 56">{marks}</svg>'
+
+
+def _mark(event: Event, round_: Round, x: float, scale: float) -> str:
+    if event.what == "began":
+        ends = [
+            e.at for e in round_.events if e.life == event.life and e.what in {"killed", "ended"}
+        ]
+        width = (max(ends, default=round_.seconds) - event.at) * scale
+        shape = f'<rect x="{x:.1f}" y="20" width="{width:.1f}" height="16" rx="3" fill="#9aa7b8"'
+        return f'{shape} opacity=".5"><title>life {event.life}</title></rect>'
+    if event.what == "request":
+        good = event.status is not None and 200 <= event.status < 300
+        colour, answer = "#555" if good else "#d32f2f", event.status or "no answer"
+        title = html.escape(f"life {event.life}, request {event.number}: {event.text}, {answer}")
+        shape = f'<rect x="{x:.1f}" y="22" width="1.5" height="12" fill="{colour}"'
+        return f"{shape}><title>{title}</title></rect>"
+    if event.what in _COLOURS:
+        title = html.escape(f"life {event.life} {event.text}")
+        shape = f'<rect x="{x:.1f}" y="6" width="2.5" height="44" fill="{_COLOURS[event.what]}"'
+        return f"{shape}><title>{title}</title></rect>"
+    return ""
