@@ -272,10 +272,15 @@ class FreezePoint(CrashPoint):
 
     thaw: threading.Event = field(factory=threading.Event)
 
+    dies: bool = False
+    """Whether it dies soon after it was thawed, before it hears from the store."""
+
     def step(self, what: str) -> None:
         self.steps.append(what)
         if len(self.steps) == self.at + 1:
             self.thaw.wait()
+        elif self.dies and self.is_reached:
+            raise Crash(what)
 
     def check(self) -> None:
         """Go on."""

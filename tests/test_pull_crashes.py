@@ -45,8 +45,13 @@ async def test_a_stop_at_any_step_costs_nothing(how: str, format_: str, every: i
 
     assert child.returncode == 0, err.decode()
     count, *steps = out.decode().splitlines()
-    assert int(count) > {"crash": 120, "freeze": 120, "full": 60}[how] // every
-    assert any("exchange" in step for step in steps) or every > 1 or how == "full"
+    assert int(count) > {"crash": 120, "freeze": 120, "lapse": 20, "full": 60}[how] // every
+    assert any("exchange" in step for step in steps) or every > 1 or how in {"full", "lapse"}
+
+
+async def test_a_process_that_thaws_and_dies_leaves_no_part_behind() -> None:
+    """A first read is staged under the token of its claim, which is no place of others."""
+    await test_a_stop_at_any_step_costs_nothing("lapse", "ndjson", 2)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
@@ -253,15 +254,18 @@ class Files:
 
     def _stage(self, unit: Unit, state: UnitState) -> None:
         """Make an empty folder for a new generation."""
-        shutil.rmtree(self._staging(unit), ignore_errors=True)
-        self._staged(unit, state).mkdir(parents=True)
+        # Others are left to `begin`: a process that was frozen here would remove its successor's.
+        self._staged(unit, state).mkdir(parents=True, exist_ok=True)
 
     async def finish(self, unit: Unit, after: UnitState) -> None:
         """Exchange the staged generation for the one that is shown."""
-        if not unit.state.is_shown:
-            await asyncio.to_thread(self._show, unit)
+        if unit.state.is_shown:
+            await unit.save(after)
+            return
+        await asyncio.to_thread(self._show, unit)
+        replaced = self._staged(unit, unit.state)
         await unit.save(after)
-        await asyncio.to_thread(shutil.rmtree, self._staging(unit), ignore_errors=True)
+        await asyncio.to_thread(_remove, replaced)
 
     def _show(self, unit: Unit) -> None:
         staged, shown = self._staged(unit, unit.state), self._shown(unit)
@@ -344,6 +348,13 @@ class Files:
         with path.open("ab") as file:
             file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
             _sync(file)
+
+
+def _remove(staged: Path) -> None:
+    """Remove a folder, and the one that holds it unless another process stages there already."""
+    shutil.rmtree(staged, ignore_errors=True)
+    with suppress(OSError):
+        staged.parent.rmdir()
 
 
 def _rename(one: Path, other: Path) -> None:
