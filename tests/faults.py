@@ -369,7 +369,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "a hard link is opened": Fault(
         "_store/place.py", "if found.st_nlink > 1:", "if False:", "store_sqlite"
     ),
-    "a link is opened": Fault(
+    "what is no file is opened": Fault(
         "_store/place.py", "if not stat.S_ISREG(found.st_mode):", "if False:", "store_sqlite"
     ),
     "somebody else's file is opened": Fault(
