@@ -464,7 +464,7 @@ FAULTS: Final[dict[str, Fault]] = {
         "sandbox/_account.py",
         " and entry.answer.status != 429",
         "",
-        "sandbox_published sandbox_pushing",
+        "sandbox_faults",
     ),
     "a key is kept for another request": Fault(
         "sandbox/_account.py",
