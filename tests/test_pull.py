@@ -346,6 +346,18 @@ class LateThreads(ThreadPoolExecutor):
         return super().submit(late)
 
 
+async def test_two_at_once_take_a_postgres_store(client: Client, tmp_path: Path) -> None:
+    """With another store, a folder is written by one pull at a time."""
+    store = Store()
+    units = aiter(client.pull(["invoices", "items"], to=tmp_path, store=store, at_once=1))
+    await anext(units)
+
+    with pytest.raises(ConfigurationError, match="several at once take a PostgreSQL store"):
+        await client.pull(["invoices"], to=tmp_path, store=store)
+    await units.aclose()  # type: ignore[attr-defined]
+    assert not (await client.pull(["invoices"], to=tmp_path, store=store)).errors
+
+
 async def test_a_part_that_is_gone_is_missed(
     sandbox: Sandbox, client: Client, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from integration_sdk._http.hints import UNIX_TIMES_BEGIN, read_quota, read_retry
 from integration_sdk._http.retry import (
     RetryBudget,
     RetryPolicy,
+    has_attempt_left,
     pause,
 )
 from integration_sdk.errors import ConfigurationError
@@ -52,6 +53,15 @@ def test_never_is_one_attempt() -> None:
     assert evolve(RetryPolicy.never(), attempts=3) == RetryPolicy()
 
 
+@pytest.mark.parametrize("status", [None, 429, 500, 502])
+def test_attempts_are_all_that_are_sent(status: int | None) -> None:
+    """Of three, the third is the last; only a patient read goes on where it is asked to wait."""
+    left = [has_attempt_left(RetryPolicy(), sent, status, patient=False) for sent in (1, 2, 3, 4)]
+
+    assert left == [True, True, False, False]
+    assert has_attempt_left(RetryPolicy(), 9, status, patient=True) == (status in {429, 500})
+
+
 @given(
     st.floats(0, 10), st.floats(0, 10), st.floats(0, 30), st.lists(JITTERS, min_size=1, max_size=20)
 )
@@ -80,6 +90,17 @@ def test_a_pause_is_never_below_its_floor(
 
 
 # The budget
+
+
+def test_a_budget_holds_a_hundred_repetitions_at_most() -> None:
+    """Whatever is given back: one that was not made, and what came after it."""
+    budget = RetryBudget()
+    budget.spend()
+    for _ in range(50):
+        budget.earn()
+    budget.refund()
+
+    assert sum(budget.spend() for _ in range(200)) == 100
 
 
 @given(st.lists(st.booleans(), max_size=100))
@@ -111,14 +132,15 @@ def test_any_number_is_a_floor_or_nothing(seconds: float) -> None:
     assert told is None or told == max(0.0, seconds - since)
 
 
-@given(st.integers(-(10**6), 10**8))
-def test_a_date_counts_from_the_services_clock(seconds: int) -> None:
-    """An HTTP date means the seconds until it."""
-    moment = datetime.fromtimestamp(NOW + seconds, UTC)
+@given(st.integers(-(10**6), 10**8), st.integers(-(10**6), 10**6))
+def test_a_date_counts_from_the_services_clock(seconds: int, off: int) -> None:
+    """An HTTP date means the seconds until it, however far our clock is *off*."""
+    moment, date = (datetime.fromtimestamp(NOW + add, UTC) for add in (seconds, 0))
+    named = {"Retry-After": format_datetime(moment, usegmt=True)}
+    dated = named | {"Date": format_datetime(date, usegmt=True)}
 
-    assert read_retry_after({"Retry-After": format_datetime(moment, usegmt=True)}, NOW) == max(
-        0, seconds
-    )
+    assert read_retry_after(named, NOW) == max(0, seconds)
+    assert read_retry_after(dated, NOW + off) == max(0, seconds)
 
 
 @given(st.text(max_size=40))

@@ -259,6 +259,14 @@ async def test_links_are_refused(
     assert not other.read_bytes()
 
 
+async def test_a_pipe_is_no_file(path: Path) -> None:
+    """What is no regular file is refused, whichever of a journal's names it has."""
+    os.mkfifo(path.with_name(path.name + "-lock"))
+
+    with pytest.raises(JournalError, match="not a regular file"):
+        await Store(path).lend()
+
+
 async def test_a_directory_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match=r"No such file or directory: .*/none"):
         await Store(tmp_path / "none" / "state.db").lend()

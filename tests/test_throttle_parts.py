@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from integration_sdk._http.limits import (
     LONGEST_PROBE_INTERVAL,
+    MOST_IN_VAIN,
     PROBE_PATIENCE,
     AimdLimit,
     RatePacer,
@@ -35,6 +36,17 @@ def test_a_named_time_is_never_undercut(floor: float | None, jitter: Any) -> Non
     assert not gate.admits(100.0)
     assert gate.opens_at >= 100.0 + (floor or 0.05)
     assert gate.opens_at <= 100.0 + max(1.0, 1.02 * (floor or 0.0) + 0.001)
+
+
+def test_processes_do_not_come_back_at_the_same_moment() -> None:
+    """Each adds up to 2 per cent to the time that the service names."""
+    opens = []
+    for jitter in (least, most):
+        gate = RetryAfterGate()
+        gate.refused(refusal(floor=50), 1.0, 0.0, 0.0, jitter)
+        opens.append(gate.opens_at)
+
+    assert opens == pytest.approx([50.0, 51.0])
 
 
 def test_one_probe_goes_and_the_others_wait_for_it() -> None:
@@ -64,6 +76,8 @@ def test_late_answers_neither_open_nor_lengthen() -> None:
     assert gate.opens_at == 6.0
     gate.refused(refusal(floor=8), 1.0, 0.5, 2.0, least)
     assert gate.opens_at == 10.0
+    gate.refused(refusal(floor=1), 1.0, 0.5, 2.0, least)
+    assert gate.opens_at == 10.0, "a shorter time replaces no longer one"
 
 
 def test_refused_probes_come_ever_more_rarely() -> None:
@@ -234,6 +248,36 @@ def test_the_rate_served_is_the_rate_learnt() -> None:
 
     assert pace.learnt == pytest.approx(100)
     assert pace.next_at == pytest.approx(1.11)
+
+
+def test_one_bad_cycle_halves_the_rate_at_most() -> None:
+    """A short cycle has too few answers to tell."""
+    pace = RatePacer()
+    pace.passed(0.0)
+    for at in range(100):
+        pace.answered(at / 1000)
+    pace.closed(0.1)
+    pace.opened(1.1, limited=True)
+    pace.passed(1.2)
+    pace.answered(1.2)
+    pace.closed(2.0)
+    pace.opened(12.0, limited=True)
+
+    assert pace.learnt == pytest.approx(50)
+
+
+def test_a_rate_that_is_not_the_cause_is_forgotten() -> None:
+    """If refusals come as soon as before however often it is lowered, something else is limited."""
+    pace, now, learnt = RatePacer(), 0.0, []
+    for _ in range(MOST_IN_VAIN + 2):
+        pace.passed(now)
+        pace.answered(now)
+        pace.closed(now + 0.1)
+        pace.opened(now + 0.2, limited=True)
+        learnt.append(pace.is_learnt)
+        now += 0.2
+
+    assert learnt == [True] * (MOST_IN_VAIN + 1) + [False]
 
 
 def test_a_long_open_gate_loses_too_little_to_slow_down() -> None:

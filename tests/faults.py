@@ -1,0 +1,535 @@
+"""Faults that the tests must catch: ``python -m tests.faults [NAME...]`` sows and reports them.
+
+A fault replaces a text that occurs once in a file of the package by another one. The runner copies
+the project to a scratch folder, sows one fault there, and runs the named tests, of which at least
+one must fail. Without names all are sown. Those of the protocol of pushes are in
+``test_simulator``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).parents[1]
+LONGEST: Final = 300.0
+"""Seconds after which tests that hang count as failed."""
+
+
+class Fault(NamedTuple):
+    """One fault.
+
+    file: Below the package.
+    old, new: The text that is replaced, and by which.
+    tests: Names of the test files that must catch it, without ``test_`` and ``.py``, by spaces.
+    """
+
+    file: str
+    old: str
+    new: str
+    tests: str
+
+    def sow(self, root: Path) -> None:
+        """Replace the text below *root*."""
+        path = root / "integration_sdk" / self.file
+        text = path.read_text()
+        assert text.count(self.old) == 1, f"{self.file} has {text.count(self.old)} of {self.old!r}"
+        path.write_text(text.replace(self.old, self.new))
+
+
+FAULTS: Final[dict[str, Fault]] = {
+    # How often, and when, a request is sent again
+    "one attempt too many": Fault(
+        "_http/retry.py", "attempts < policy.attempts", "attempts <= policy.attempts", "retry"
+    ),
+    "patience with a gateway's 504": Fault(
+        "_http/retry.py", " and row.scope is not Scope.GATEWAY", "", "retry list_retries"
+    ),
+    "Retry-After is no minimum": Fault(
+        "_http/retry.py", "return max(floor, jitter(limit))", "return jitter(limit)", "retry"
+    ),
+    "pauses do not grow": Fault(
+        "_http/retry.py", "min(number, MOST_DOUBLINGS)", "min(0, MOST_DOUBLINGS)", "retry"
+    ),
+    "a budget without an end": Fault(
+        "_http/retry.py", "if self.tokens < REPETITION:", "if self.tokens < 0:", "retry"
+    ),
+    "a budget that overflows": Fault(
+        "_http/retry.py", "min(FULL_BUDGET, self.tokens + tokens)", "self.tokens + tokens", "retry"
+    ),
+    # What a status means
+    "a write is sent again after 500": Fault(
+        "_http/statuses.py",
+        "500: Row(_AGAIN, _IN_DOUBT,",
+        "500: Row(_AGAIN, _AGAIN,",
+        "judgement session_calls coordinator",
+    ),
+    "a read gives up after 502": Fault(
+        "_http/statuses.py",
+        "502: Row(_AGAIN, _IN_DOUBT,",
+        "502: Row(_GIVE_UP, _IN_DOUBT,",
+        "judgement session_calls retry",
+    ),
+    "a 404 is not final": Fault(
+        "_http/statuses.py",
+        "404: Row(_REFUSED, _REFUSED,",
+        "404: Row(_GIVE_UP, _REFUSED,",
+        "judgement session_calls retry",
+    ),
+    "a proxy's refusal is believed": Fault(
+        "_http/statuses.py", "(doubted or not is_own)", "doubted", "judgement session_calls"
+    ),
+    "a dialect's doubt of 503 is ignored": Fault(
+        "_http/statuses.py",
+        "status == OFFLINE and not refuses_with_503",
+        "False",
+        "judgement session_calls",
+    ),
+    "a lost write is sent again": Fault(
+        "_http/statuses.py",
+        "if phase is Phase.NEVER_LEFT or safety is Safety.READ:",
+        "if True:",
+        "judgement session_calls session_phases",
+    ),
+    # Gates, windows and rates
+    "a shorter Retry-After replaces a longer one": Fault(
+        "_http/limits.py",
+        "self.opens_at = max(self.opens_at, self._named)",
+        "self.opens_at = max(0.0 if floor else self.opens_at, now + floor)",
+        "throttle throttle_parts",
+    ),
+    "an old answer opens the gate": Fault(
+        "_http/limits.py",
+        "if self.closed_by is None or sent_at <= self.closed_at:",
+        "if self.closed_by is None:",
+        "throttle throttle_parts",
+    ),
+    "two probes at once": Fault(
+        "_http/limits.py", "self.opens_at = now + PROBE_PATIENCE", "pass", "throttle throttle_parts"
+    ),
+    "a cancelled probe holds up the next": Fault(
+        "_http/limits.py",
+        "self.opens_at = max(now, self._named)",
+        "pass",
+        "throttle throttle_parts throttle_crowd",
+    ),
+    "no jitter behind Retry-After": Fault(
+        "_http/limits.py",
+        "spread = jitter(SPREAD * floor)",
+        "spread = 0.0",
+        "throttle_parts throttle",
+    ),
+    "no place for urgent calls": Fault(
+        "_http/limits.py",
+        "kept = 0 if urgent or self.size < SMALLEST_WITH_SPARE else 1",
+        "kept = 0",
+        "throttle throttle_parts",
+    ),
+    "a window that never grows": Fault(
+        "_http/limits.py",
+        "min(self.limit, self.size + 1 / (self.patience * self.size))",
+        "self.size",
+        "throttle throttle_parts throttle_crowd",
+    ),
+    "a window that falls below half": Fault(
+        "_http/limits.py",
+        "self._floor = max(1.0, used / 2)",
+        "self._floor = 1.0",
+        "throttle throttle_parts throttle_crowd",
+    ),
+    "a rate that falls to a third": Fault(
+        "_http/limits.py", "before / 2, CAUTION", "before / 3, CAUTION", "throttle throttle_parts"
+    ),
+    "a rate that never grows": Fault(
+        "_http/limits.py",
+        "self.learnt += max(LEAST_STEP, self.learnt * self._step)",
+        "pass",
+        "throttle_parts throttle_crowd limiter_worlds",
+    ),
+    "a rate that was lowered in vain is kept": Fault(
+        "_http/limits.py",
+        "return self._in_vain > MOST_IN_VAIN",
+        "return False",
+        "throttle_parts throttle_crowd limiter_worlds",
+    ),
+    "a refused company slows everybody": Fault(
+        "_http/limiter.py",
+        "since = limits.answered_at if is_certain else self._answered_at",
+        "since = self._answered_at",
+        "coordinator_refused",
+    ),
+    "no fair turn": Fault(
+        "_http/limiter.py",
+        "self._turns_taken % FAIR_TURN == FAIR_TURN - 1",
+        "False",
+        "throttle throttle_crowd limiter_worlds",
+    ),
+    "a company that was refused probes first": Fault(
+        "_http/limiter.py",
+        "key=lambda one: (one.company in self._suspects, one.turns",
+        "key=lambda one: (one.turns",
+        "throttle throttle_crowd limiter_worlds",
+    ),
+    "whoever remains may be the account": Fault(
+        "_http/limiter.py",
+        "of_company = alone if left is None else left > 0",
+        "of_company = alone",
+        "throttle throttle_crowd limiter_worlds",
+    ),
+    "companies are kept for ever": Fault(
+        "_http/limiter.py",
+        "if not (limits.is_unused and limits.gate.is_open)",
+        "if True",
+        "throttle throttle_crowd",
+    ),
+    "a burst at the opening": Fault(
+        "_http/limiter.py",
+        "self._next_at = now + self._jitter(LONGEST_STAGGER)",
+        "pass",
+        "throttle throttle_crowd limiter_worlds",
+    ),
+    # What headers say
+    "a Unix time is a number of seconds": Fault(
+        "_http/hints.py",
+        "        seconds -= now\n",
+        "        pass\n",
+        "retry requests throttle_parts",
+    ),
+    "a date is compared with our clock": Fault(
+        "_http/hints.py",
+        "now = received_at if told is None else told",
+        "now = received_at",
+        "retry requests throttle_parts",
+    ),
+    # Lists
+    "repair takes a changed item for known": Fault(
+        "_list/repair.py",
+        "return before is not None and (before == content or self._contents_vary)",
+        "return before is not None",
+        "repair repair_moves",
+    ),
+    "repair pages do not overlap": Fault(
+        "_list/repair.py",
+        "begin, most = max(reached - self._overlap, 0)",
+        "begin, most = max(reached, 0)",
+        "repair repair_moves",
+    ),
+    "repair hands out twice": Fault(
+        "_list/repair.py",
+        "if index >= first and key not in seen and",
+        "if index >= first and",
+        "repair",
+    ),
+    "repair pages do not grow": Fault(
+        "_list/repair.py",
+        "while _end(wanted) <= reached and size < most:",
+        "while False:",
+        "repair repair_moves",
+    ),
+    "a silent cap is not seen": Fault(
+        "_list/repair.py", "return not self._filtered\n", "return False\n", "repair repair_moves"
+    ),
+    "a page fetched before a move counts": Fault(
+        "_list/repair.py",
+        "if self._ahead and len(keys) - len(new)",
+        "if False and len(keys) - len(new)",
+        "repair repair_moves",
+    ),
+    "drift far from the border is missed": Fault(
+        "_list/drift.py", "NEAR: Final = 32", "NEAR: Final = 1", "drift drift_seen"
+    ),
+    "a total that changes is no drift": Fault(
+        "_list/drift.py",
+        "if total is not None and page.total is not None and total != page.total:",
+        "if False:",
+        "drift drift_seen",
+    ),
+    "a list that ends early is whole": Fault(
+        "_list/drift.py",
+        "if total is not None and done != total:",
+        "if False:",
+        "drift drift_seen pager_oddities",
+    ),
+    "a page that loops is read again": Fault(
+        "_list/walk.py",
+        "if backwards or mark in self._pages_seen:",
+        "if backwards:",
+        "paging pager pager_oddities pager_mishaps",
+    ),
+    "another page is taken": Fault(
+        "_list/walk.py",
+        "if None not in {wanted.number, number} and wanted.number != number:",
+        "if False:",
+        "paging pager pager_oddities pager_mishaps",
+    ),
+    "memory without a bound": Fault(
+        "_list/walk.py",
+        "affordable = (self.max_bytes - self._held) // max(self._body, 1)",
+        "affordable = 100",
+        "paging pager",
+    ),
+    "pages beyond the limit are fetched": Fault(
+        "_list/walk.py",
+        "return min(self.total, following.offset + self.limit - self.offered)",
+        "return self.total",
+        "paging pager",
+    ),
+    "a cursor of another list": Fault(
+        "_list/cursor.py", "if token.of != _fingerprint(request):", "if False:", "cursor"
+    ),
+    "a damaged cursor": Fault(
+        "_list/cursor.py",
+        "if token is None or cursor != _seal(payload):",
+        "if token is None:",
+        "cursor",
+    ),
+    "pages that lacked rows are counted": Fault(
+        "_list/cursor.py", "    if before != token.done:\n", "    if False:\n", "cursor pager"
+    ),
+    # The table and the evidence of pushes
+    "a cached answer is our push": Fault(
+        "_push/table.py", " and result.key and not key_is_known:", " and result.key:", "push_table"
+    ),
+    "a replay that is refused was not sent": Fault(
+        "_push/table.py",
+        "case Meaning.REFUSED | Meaning.AGAIN if not replay:",
+        "case Meaning.REFUSED | Meaning.AGAIN:",
+        "push_table in_doubt_resend",
+    ),
+    "a push that was being sent is sent again": Fault(
+        "_push/table.py",
+        "_E.LOST: _S.LOST,\n            _E.RESTARTED: _S.LOST,",
+        "_E.LOST: _S.LOST,\n            _E.RESTARTED: _S.QUEUED,",
+        "push_table coordinator_journal",
+    ),
+    "a listing that contradicts itself counts": Fault(
+        "_push/evidence.py",
+        "if snapshot is None or not listing.is_consistent:",
+        "if snapshot is None:",
+        "evidence",
+    ),
+    "a listing that lacks old keys counts": Fault(
+        "_push/evidence.py",
+        "snapshot.keys.issubset(listing.keys)",
+        "True",
+        "evidence",
+    ),
+    "one of several pushes is ours": Fault(
+        "_push/evidence.py",
+        "return bool(push & self._contested)",
+        "return False",
+        "evidence",
+    ),
+    "a push older than the snapshot is new": Fault(
+        "_push/evidence.py",
+        "if latest is not None and requested <= latest:",
+        "if False:",
+        "evidence",
+    ),
+    "sent again for ever": Fault(
+        "_push/evidence.py",
+        "return sent < transmissions",
+        "return True",
+        "evidence in_doubt_resend",
+    ),
+    # Stores
+    "an old version overwrites a new one": Fault(
+        "_store/rows.py", "old.version + 1 != new.version", "False", "store_rows"
+    ),
+    "one key, two rows in memory": Fault(
+        "_store/memory.py",
+        "if row.key in claimed or self._is_owned(row.key):",
+        "if False:",
+        "store_rows",
+    ),
+    "a settled key is forgotten": Fault(
+        "_store/memory.py",
+        "            self._settled[row.key] = None",
+        "            pass",
+        "store_rows",
+    ),
+    "one key, two rows in a file": Fault(
+        "_store/database.py",
+        "UNIQUE (scope, key)",
+        "UNIQUE (scope, id, key)",
+        "store_rows store_postgres",
+    ),
+    "a write of less than all rows": Fault(
+        "_store/sqlite.py",
+        "            if updated < len(some):",
+        "            if False:",
+        "store_rows",
+    ),
+    "a hard link is opened": Fault(
+        "_store/place.py", "if found.st_nlink > 1:", "if False:", "store_sqlite"
+    ),
+    "what is no file is opened": Fault(
+        "_store/place.py", "if not stat.S_ISREG(found.st_mode):", "if False:", "store_sqlite"
+    ),
+    "somebody else's file is opened": Fault(
+        "_store/place.py", "if found.st_uid != os.geteuid():", "if False:", "store_sqlite"
+    ),
+    "a journal that others may read": Fault(
+        "_store/place.py", "os.fchmod(descriptor, 0o600)", "pass", "store_sqlite"
+    ),
+    "another file is overwritten": Fault(
+        "_store/place.py", "if head and head != _MAGIC:", "if False:", "store_sqlite"
+    ),
+    "a slot is used however late": Fault(
+        "_store/rate.py", "if _now() <= at + EXPIRES and at", "if at", "store_rates shared_rate"
+    ),
+    "a pause voids no slot": Fault(
+        "_store/rate.py", " and at >= self._void_before:", ":", "store_rates shared_rate"
+    ),
+    "a pause without an end": Fault(
+        "_store/rate.py", "seconds = min(seconds, LONGEST_PAUSE)", "pass", "store_rates shared_rate"
+    ),
+    "a shorter pause replaces a longer one": Fault(
+        "_store/rate.py",
+        "rate.paused_until = max(rate.paused_until, _now() + seconds)",
+        "rate.paused_until = _now() + seconds",
+        "store_rates shared_rate",
+    ),
+    "the error of a rate is kept from callers": Fault(
+        "_store/rate.py", "slot.set_exception(_copy_of(error))", "slot.cancel()", "store_rates"
+    ),
+    # Pulls
+    "a cancelled pull keeps its folder": Fault(
+        "_pull/files.py",
+        "await to_the_end(asyncio.ensure_future(asyncio.to_thread(self._introduce, pull)))",
+        "await asyncio.to_thread(self._introduce, pull)",
+        "pull",
+    ),
+    "two pulls into one folder": Fault(
+        "_pull/files.py",
+        "fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)",
+        "pass",
+        "pull",
+    ),
+    "parts that were not committed stay": Fault(
+        "_pull/files.py",
+        "if not state.first <= number < state.parts:",
+        "if False:",
+        "pull pull_crashes",
+    ),
+    "a part that is gone is not missed": Fault(
+        "_pull/files.py", "if number not in held and not full:", "if False:", "pull"
+    ),
+    "another process's unit is read again": Fault(
+        "_pull/state.py",
+        "return unit.state.done and since >= self.run",
+        "return False",
+        "pull_databases",
+    ),
+    "a stamp of the same second is old": Fault(
+        "_pull/unit.py", "if stamp[:19] < begin and", "if stamp[:19] <= begin and", "pull changes"
+    ),
+    # Notifications
+    "an old signature counts": Fault(
+        "_notifications.py",
+        "if sent is None or abs(now - sent) > tolerance:",
+        "if sent is None:",
+        "notifications",
+    ),
+    "a dot in the id": Fault("_notifications.py", ' or "." in message_id:', ":", "notifications"),
+    "a duplicate counts twice": Fault(
+        "_notifications.py", "self._seen[message_id] = None", "pass", "notifications"
+    ),
+    "ids are kept for ever": Fault(
+        "_notifications.py", "if len(self._seen) > self.remembers:", "if False:", "notifications"
+    ),
+    "an unsigned id silences a push": Fault(
+        "_notifications.py",
+        'headers["webhook-id"] if signed else notification.id',
+        'headers.get("webhook-id", notification.id)',
+        "notifications webhooks",
+    ),
+    "a body without a bound": Fault(
+        "webhooks.py", "if len(body) > self._max_body:", "if False:", "webhooks"
+    ),
+    "an empty secret": Fault(
+        "webhooks.py",
+        "isinstance(value, str) and value for",
+        "isinstance(value, str) for",
+        "webhooks",
+    ),
+    # The sandbox
+    "a 429 is kept for its idempotency key": Fault(
+        "sandbox/_account.py",
+        " and entry.answer.status != 429",
+        "",
+        "sandbox_faults",
+    ),
+    "a key is kept for another request": Fault(
+        "sandbox/_account.py",
+        "if known.request != request:",
+        "if False:",
+        "sandbox_published sandbox_pushing",
+    ),
+    "a quota that is never renewed": Fault(
+        "sandbox/_account.py",
+        "if self.day != now // DAY:",
+        "if self.day < 0:",
+        "sandbox_published sandbox_itself sandbox_document",
+    ),
+}
+
+
+def caught(fault: Fault, *, scratch: Path) -> bool:
+    """Return whether the tests fail with *fault*, in a copy below *scratch*."""
+    root = scratch / "project"
+    shutil.rmtree(root, ignore_errors=True)
+    for name in ("integration_sdk", "tests", "benchmarks"):
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, root / name)
+    fault.sow(root)
+    paths = [f"tests/test_{name}.py" for name in fault.tests.split()]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider"]
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(root)}
+    try:
+        done = subprocess.run(
+            [*command, *paths],
+            cwd=root,
+            env=environment,
+            timeout=LONGEST,
+            capture_output=True,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return True
+    assert done.returncode in {0, 1}, done.stdout.decode() + done.stderr.decode()
+    return done.returncode == 1
+
+
+def survivors(names: list[str]) -> Iterator[str]:
+    """Yield the names of faults that no test catches."""
+    with TemporaryDirectory() as scratch:
+        for number, name in enumerate(names, 1):
+            is_caught = caught(FAULTS[name], scratch=Path(scratch))
+            said = "caught" if is_caught else "SURVIVED"
+            sys.stdout.write(f"{number}/{len(names)} {said}: {name}\n")
+            sys.stdout.flush()
+            if not is_caught:
+                yield name
+
+
+def main(names: list[str]) -> int:
+    """Sow the faults *names*, or all; return the exit code: 1 if one survives."""
+    chosen = names or list(FAULTS)
+    if unknown := sorted(set(chosen) - set(FAULTS)):
+        sys.stderr.write(f"no such faults: {', '.join(unknown)}\n")
+        return 2
+    left = list(survivors(chosen))
+    sys.stdout.write(f"{len(chosen) - len(left)} of {len(chosen)} faults were caught\n")
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
