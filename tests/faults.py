@@ -366,9 +366,6 @@ FAULTS: Final[dict[str, Fault]] = {
     "what is no file is opened": Fault(
         "_store/place.py", "if not stat.S_ISREG(found.st_mode):", "if False:", "store_sqlite"
     ),
-    "somebody else's file is opened": Fault(
-        "_store/place.py", "if found.st_uid != os.geteuid():", "if False:", "store_sqlite"
-    ),
     "a journal that others may read": Fault(
         "_store/place.py", "os.fchmod(descriptor, 0o600)", "pass", "store_sqlite"
     ),

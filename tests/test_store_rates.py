@@ -179,6 +179,22 @@ async def test_a_pause_is_no_longer_than_a_minute() -> None:
 
 
 @pytest.mark.virtual_time
+async def test_a_shorter_pause_replaces_no_longer_one() -> None:
+    """Not even one that another process was told of later."""
+    store, loop = Store(), asyncio.get_running_loop()
+    one, other = store.rate(per_second=100), store.rate(per_second=100)
+    begin = loop.time()
+    one.paused(30.0)
+    await asyncio.sleep(0)
+    other.paused(1.0)
+    await asyncio.sleep(0)
+
+    await other.acquire()
+
+    assert loop.time() - begin >= 30
+
+
+@pytest.mark.virtual_time
 async def test_a_long_wait_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Whoever wonders why nothing happens finds the limit's name."""
     store = Store()
