@@ -158,6 +158,12 @@ FAULTS: Final[dict[str, Fault]] = {
         "return False",
         "throttle_parts throttle_crowd limiter_worlds",
     ),
+    "a refused company slows everybody": Fault(
+        "_http/limiter.py",
+        "since = limits.answered_at if is_certain else self._answered_at",
+        "since = self._answered_at",
+        "coordinator_refused",
+    ),
     "no fair turn": Fault(
         "_http/limiter.py",
         "self._turns_taken % FAIR_TURN == FAIR_TURN - 1",
