@@ -158,6 +158,12 @@ FAULTS: Final[dict[str, Fault]] = {
         "return False",
         "throttle_parts throttle_crowd limiter_worlds",
     ),
+    "a search leaves older doubts untold": Fault(
+        "_push/search.py",
+        "        else:\n            self._tell_doubts(company_id)\n",
+        "",
+        "in_doubt_resend",
+    ),
     "a refused company slows everybody": Fault(
         "_http/limiter.py",
         "since = limits.answered_at if is_certain else self._answered_at",

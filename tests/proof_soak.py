@@ -79,12 +79,13 @@ class Lines:
         trace.on_request_start.append(self._begin)
         return trace
 
-    def cut(self) -> None:
+    async def cut(self) -> None:
         """Close all connections, and let nobody open another: not a byte leaves from here on."""
         self._are_cut = True
-        for session in self._sessions:
-            if session.connector is not None:
-                session.connector.close()
+        connectors = [one.connector for one in self._sessions if one.connector is not None]
+        closing = [asyncio.ensure_future(one.close()) for one in connectors]
+        await asyncio.sleep(0)
+        assert all(one.closed for one in connectors), closing
 
     async def _begin(self, session: aiohttp.ClientSession, *_: object) -> None:
         if self._are_cut:
@@ -220,7 +221,7 @@ class Soak:
             if process.done():
                 process.result()
                 return journal
-            lines.cut()
+            await lines.cut()
             left = _copy(journal, self.folder / f"{journal.stem}+.db")
             process.cancel()
             with suppress(asyncio.CancelledError):

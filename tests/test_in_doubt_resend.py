@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -296,6 +297,33 @@ async def test_a_crash_leaves_the_same_to_do(tmp_path: Path, state: State, arriv
     assert outcome.status is OutcomeStatus.SUCCESS
     assert len(model.by_key) == 1
     assert posts(model) == (not arrived)
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(
+    "states", list(product([State.SENDING, State.LOST, State.DOUBT], repeat=2)), ids="-".join
+)
+@pytest.mark.parametrize("again", [False, True], ids=["recovered", "submitted again"])
+async def test_two_that_a_crash_left_in_one_company_are_both_told(
+    tmp_path: Path, states: tuple[State, State], again: bool
+) -> None:
+    """One search of the company is for all: also for what an earlier run had given up."""
+    path, model = tmp_path / "pushes.db", Model(lambda _: 0.0)
+    before = Snapshot(frozenset(), id="before")
+    left = [
+        structs.replace(absent(name, reference=name, snapshot=before, attempts=1), state=state)
+        for name, state in zip(("one", "two"), states, strict=True)
+    ]
+    await leave_behind(path, *left)
+    named = [evolve(NAMED, record={"number": 1}, reference=row.reference) for row in left]
+    async with asyncio.timeout(600), coordinator(model, journal=path) as pushes:
+        if again:
+            outcomes = await collect(pushes.run(named))
+        else:
+            outcomes = [await one for one in pushes.recovered]
+
+    assert [one.status for one in outcomes] == [OutcomeStatus.IN_DOUBT] * 2
+    assert posts(model) == 0
 
 
 @pytest.mark.virtual_time
