@@ -98,6 +98,29 @@ for number in range(int(done.read_text() or 0) if done.exists() else 0, 8):
         call(push + "invoices", record)
         done.write_text(str(number + 1))
 """
+LINKS_RIGHTLY: Final = f"""{_SERVICE}
+import random
+connection = company["dataConnections"][1]["id"]  # answers at once
+push = f"/companies/{{company['id']}}/connections/{{connection}}/push/"
+
+def there(data_type, name):
+    path = f"/companies/{{company['id']}}/data/{{data_type}}?page=1&pageSize=1000"
+    return {{row[name]: row["id"] for row in call(path)["results"]}}
+
+customers, invoices = there("customers", "customerName"), there("invoices", "invoiceNumber")
+names = [f"customer-{{number}}" for number in range(6)]
+random.shuffle(names)  # so that none has the same id in each round
+for name in names:
+    if name not in customers:
+        record = {{"customerName": name, "status": "Active"}}
+        customers[name] = call(push + "customers", record)["data"]["id"]
+    if f"for {{name}}" not in invoices:
+        record = {{"invoiceNumber": f"for {{name}}", "status": "Submitted", "currency": "GBP",
+            "customerRef": {{"id": customers[name]}},
+            "issueDate": "2024-03-01", "dueDate": "2024-03-31",
+            "lineItems": [{{"description": "Work", "unitAmount": 10, "quantity": 1}}]}}
+        call(push + "invoices", record)
+"""
 IN_DOUBT: Final = """
 import asyncio
 from integration_sdk import Client, PushRequest

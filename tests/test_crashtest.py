@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import tempfile
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ class Crash:
 
     def __call__(self, program: str, *options: str, kills: int = 12) -> Done:
         self._script.write_text(program)
-        some = ("--kills", str(kills), "--freezes", "1", "--workers", "4", *options)
+        some = ("--kills", str(kills), "--freezes", "1", *options)
         return self.main(*some, "--", sys.executable, str(self._script))
 
     def main(self, *arguments: str) -> Done:
@@ -75,7 +76,6 @@ def test_a_naive_program_fails_and_the_report_says_where(
     assert 0 < found["foundAfter"][kind] <= found["kills"] + found["freezes"]
     first = next(one for one in found["findings"] if one["kind"] == kind)
     assert any(re.match(r"life \d+, request \d+: (POST|GET) ", line) for line in first["where"])
-    assert "what the rounds left is in" in done.stderr
 
 
 def test_a_program_that_starts_over_safely_passes(crash: Crash) -> None:
@@ -96,9 +96,23 @@ def test_what_changes_has_to_be_read_again(crash: Crash) -> None:
     assert set(found["found"]) == {"stale"}
 
 
-def test_a_link_to_another_record_is_told_from_a_new_id(crash: Crash) -> None:
-    """Ids differ in each round: the same record by another id is right, another record is not."""
-    assert crash.found(crash_programs.LINKS_TO_THE_LAST)["found"]["mislinked"] > 0
+def test_a_link_to_another_record(crash: Crash, tmp_path: Path) -> None:
+    """Each round loses its second customer to a 503, and links an invoice to the first."""
+    faults = tmp_path / "faults.json"
+    away = {"fault": "status", "code": 503, "route": "POST /push/customers", "skip": 1, "times": 1}
+    faults.write_text(json.dumps([away]))
+
+    found = crash.found(crash_programs.LINKS_TO_THE_LAST, "--faults", str(faults), kills=0)
+
+    assert found["found"] == {"lost": found["rounds"], "mislinked": found["rounds"]}
+
+
+def test_a_link_to_the_same_record_by_another_id(crash: Crash) -> None:
+    """Ids differ from round to round, and what they stand for does not."""
+    found = crash.found(crash_programs.LINKS_RIGHTLY)
+
+    assert found["findings"] == []
+    assert found["rounds"] > 0
 
 
 def test_what_a_journal_names_in_doubt_is_no_failure(crash: Crash, tmp_path: Path) -> None:
@@ -156,7 +170,9 @@ def test_the_programs_of_readme_pass_fifty_kills(number: int, crash: Crash) -> N
         (["--copy", "nowhere", "--", "true"], "cannot copy nowhere: No such file"),
         (["--faults", "nowhere", "--", "true"], "cannot read nowhere: No such file"),
         (["--faults", "README.md", "--", "true"], "--faults: faults are a JSON list such as"),
-        (["--report", "nowhere/r.html", "--", "true"], "there is no folder nowhere"),
+        (["--report", "nowhere/r.html", "--", "true"], "cannot write nowhere/r.html: No such file"),
+        (["--report", "tests", "--", "true"], "cannot write tests: Is a directory"),
+        (["--keep", "tests", "--", "true"], "cannot make the folder tests: File exists"),
         (["--companies", "-1", "--", "true"], "companies cannot be -1"),
     ],
 )
@@ -215,6 +231,23 @@ def test_the_table_shows_kills_verdict_and_places(crash: Crash) -> None:
     assert re.search(r"kills +12\n", done.stdout)
     assert re.search(r"verdict +FAILED\n", done.stdout)
     assert re.search(r"life \d+ was killed", done.stdout)
+
+
+def test_nothing_is_left_unless_it_is_to_be_kept(
+    crash: Crash, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither by a failed run nor by a program that cannot be tested; --keep has all rounds."""
+    there, kept = tmp_path / "tmp", tmp_path / "kept"
+    there.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(there))
+
+    crash(crash_programs.READS_ONCE, *FILES, "--changes", "3", kills=1)
+    crash.main("--", "false")
+    assert list(there.iterdir()) == []
+
+    done = crash(crash_programs.READS_ONCE, *FILES, "--keep", str(kept), kills=1)
+    assert (kept / "round-0" / "out.ndjson").is_file()
+    assert f"what the rounds left is in {kept}" in done.stderr
 
 
 async def test_ctrl_c_leaves_no_program_behind(tmp_path: Path) -> None:

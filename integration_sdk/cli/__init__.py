@@ -426,7 +426,7 @@ def crashtest(
     kills: int = 50,
     freezes: int = 10,
     seed: int = 0,
-    workers: int = 8,
+    workers: int = 16,
     faults: Path | None = None,
     copy: list[Path] | None = None,
     identity: str | None = None,
@@ -439,6 +439,7 @@ def crashtest(
     published: Flag = False,
     patience: float = 60,
     report: Path | None = None,
+    keep: Path | None = None,
     json: Flag = False,
 ) -> int:
     """Kill and freeze a program against a sandbox, and find what it has doubled or lost.
@@ -494,6 +495,8 @@ def crashtest(
         Seconds until a program that still runs counts as one that never ends.
     report
         Write a page with a timeline of kills and requests to this file.
+    keep
+        A new folder that keeps what the program wrote and said in each round.
     json
         One JSON object in place of a table.
     """
@@ -516,7 +519,9 @@ def crashtest(
         patience=patience,
     )
     out = Console(file=stdout(), soft_wrap=True)
-    testing = _crashtest.crashtest(command, plan, out, Stderr(), report=report, as_json=json)
+    testing = _crashtest.crashtest(
+        command, plan, out, Stderr(), report=report, keep=keep, as_json=json
+    )
     return asyncio.run(testing)
 
 

@@ -6,13 +6,13 @@ import asyncio
 import html
 import json
 import os
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from shutil import rmtree
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from attrs import asdict
@@ -25,7 +25,15 @@ from integration_sdk.errors import ConfigurationError
 from integration_sdk.sandbox import Sandbox
 from integration_sdk.sandbox._call import Refused
 from integration_sdk.testing._crash_findings import KINDS, CrashReport, Finding, judge
-from integration_sdk.testing._crashes import CrashPlan, Event, Expected, Round, play, program
+from integration_sdk.testing._crashes import (
+    Begin,
+    CrashPlan,
+    Event,
+    Expected,
+    Round,
+    play,
+    program,
+)
 
 FINDINGS_SHOWN: Final = 5
 ROUNDS_SHOWN: Final = 40
@@ -39,6 +47,7 @@ async def crashtest(
     err: Console,
     *,
     report: Path | None,
+    keep: Path | None,
     as_json: bool,
 ) -> int:
     """Crash-test *command*, and return the exit code: a table on *out*, progress on *err*.
@@ -48,11 +57,30 @@ async def crashtest(
     """
     began, begin = time.monotonic(), program(command)
     _check(plan, report)
-    folder = Path(tempfile.mkdtemp(prefix="crashtest-"))
-    board = Board(err)
+    with ExitStack() as at_end:
+        folder = _made(keep) if keep else Path(at_end.enter_context(_temporary()))
+        try:
+            rounds = await _played(begin, plan, folder, err)
+        except asyncio.CancelledError:
+            say(err, "integration-sdk: interrupted")
+            return INTERRUPTED
+        found = await judge(rounds, plan)
+    seconds = time.monotonic() - began
+    if as_json:
+        say(out, json.dumps(_facts(found, seconds)))
+    else:
+        _show(out, found, seconds)
+    if keep:
+        say(err, f"what the rounds left is in {keep}")
+    if report is not None:
+        _write(report, _page(command, found, seconds))
+    return 0 if found.passed else SOME_DID_NOT
+
+
+async def _played(begin: Begin, plan: CrashPlan, folder: Path, err: Console) -> list[Round]:
+    board, struck = Board(err), Counter[str]()
     with board.shown():
         bar = board.bar("crash test")
-        struck = Counter[str]()
 
         def hear(round_: Round) -> None:
             struck.update(event.what for event in round_.events)
@@ -62,28 +90,20 @@ async def crashtest(
 
         playing = asyncio.create_task(play(begin, plan, folder, hear))
         with hearing_signals(playing.cancel, partial(os._exit, INTERRUPTED)):
-            try:
-                rounds = await playing
-            except asyncio.CancelledError:
-                rmtree(folder)
-                say(err, "integration-sdk: interrupted")
-                return INTERRUPTED
-            except ConfigurationError:
-                rmtree(folder)
-                raise
-    found = await judge(rounds, plan)
-    seconds = time.monotonic() - began
-    if report is not None:
-        _write(report, _page(command, found, seconds))
-    if as_json:
-        say(out, json.dumps(_facts(found, seconds)))
-    else:
-        _show(out, found, seconds)
-    if found.passed:
-        rmtree(folder)
-        return 0
-    say(err, f"what the rounds left is in {folder}")
-    return SOME_DID_NOT
+            return await playing
+
+
+def _temporary() -> TemporaryDirectory[str]:
+    # What the last program has started may write a little longer.
+    return TemporaryDirectory(prefix="crashtest-", ignore_cleanup_errors=True)
+
+
+def _made(keep: Path) -> Path:
+    try:
+        keep.mkdir(parents=True)
+    except OSError as error:
+        raise ConfigurationError(f"cannot make the folder {keep}: {error.strerror}") from None
+    return keep.absolute()  # programs run elsewhere
 
 
 def _check(plan: CrashPlan, report: Path | None) -> None:
@@ -94,8 +114,8 @@ def _check(plan: CrashPlan, report: Path | None) -> None:
         raise ConfigurationError("--workers is at least 1, --changes 0, and --patience above 0")
     if plan.changes and not plan.expected:
         raise ConfigurationError("--changes are to be found in --expect: give both")
-    if report is not None and not report.parent.is_dir():
-        raise ConfigurationError(f"there is no folder {report.parent} to write {report.name} to")
+    if report is not None:
+        _check_writable(report)
     try:
         sandbox = Sandbox(**plan.sandbox)
     except ValueError as error:
@@ -109,6 +129,21 @@ def _check(plan: CrashPlan, report: Path | None) -> None:
         raise ConfigurationError(f"--type: {refused.error}") from None
     except ValueError as error:
         raise ConfigurationError(f"--faults: {error}") from None
+
+
+def _write(report: Path, page: str) -> None:
+    report.write_text(page, encoding="utf-8")
+
+
+def _check_writable(file: Path) -> None:
+    is_new = not file.exists()
+    try:
+        with file.open("ab"):
+            pass
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {file}: {error.strerror}") from None
+    if is_new:
+        file.unlink()
 
 
 def expectations(paths: Sequence[str], types: Sequence[str], key: str) -> tuple[Expected, ...]:
@@ -135,10 +170,6 @@ def read_faults(file: Path | None) -> bytes | None:
         return None if file is None else file.read_bytes()
     except OSError as error:
         raise ConfigurationError(f"cannot read {file}: {error.strerror}") from None
-
-
-def _write(report: Path, page: str) -> None:
-    report.write_text(page, encoding="utf-8")
 
 
 # On the terminal

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, get_args
+from typing import Any, Final, Literal, Protocol
 
 from attrs import Factory, define, field, frozen
 
@@ -26,9 +26,16 @@ from integration_sdk.errors import ConfigurationError
 from integration_sdk.sandbox import Operation, Sandbox
 from integration_sdk.sandbox._call import Answer, Call
 
-Moment = Literal["from its start", "from its first request", "before", "while", "after"]
+Moment = Literal["at its start", "before", "while", "after", "between"]
 Strike = Literal["killed", "frozen"]
-MOMENTS: Final[tuple[Moment, ...]] = get_args(Moment)
+MOMENTS: Final[dict[Moment, int]] = {
+    "at its start": 1,
+    "before": 4,
+    "while": 4,
+    "after": 4,
+    "between": 4,
+}
+"""How likely each is. All but the first follow a request, so a slow start delays them, too."""
 _ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
 WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 MOST_PER_ROUND: Final = 5
@@ -63,7 +70,8 @@ class CrashPlan:
 
     Attributes:
         kills, freezes: How many, in all rounds together.
-        workers: Rounds at the same time; most programs wait most of the time.
+        workers: Rounds at the same time; most programs wait most of the time. One that looks for
+            a lost push does so for 30 s, so a round with one takes that long.
         faults: As `Sandbox.faults.add_listed` takes them; None for lost answers, 429 and 503.
         changes: Records of each expected type that change once the program has ended well; it
             is then started again, and has to notice.
@@ -76,7 +84,7 @@ class CrashPlan:
     kills: int = 50
     freezes: int = 10
     seed: int = 0
-    workers: int = 8
+    workers: int = 16
     faults: bytes | None = None
     changes: int = 0
     sandbox: Mapping[str, Any] = field(factory=dict)
@@ -155,11 +163,6 @@ class Round:
         """How long it took."""
         return self.events[-1].at if self.events else 0.0
 
-    @property
-    def busy_seconds(self) -> float:
-        """How long it took from the first request on."""
-        return self.seconds - self.requests[0].at if self.requests else 0.0
-
     def count(self, what: str) -> int:
         """Return how many events of a kind there were."""
         return sum(event.what == what for event in self.events)
@@ -169,14 +172,15 @@ class Round:
 class _Armed:
     """A strike that waits for its moment: *left* more requests that are *writes*, or are not.
 
-    writes: None for requests of either kind.
+    gap: Seconds from the request to the next, undisturbed.
     """
 
     life: Life
     strike: Strike
     moment: Moment
-    writes: bool | None = None
+    writes: bool = False
     left: int = 0
+    gap: float = 0.0
 
 
 @define(eq=False)
@@ -262,21 +266,23 @@ class _Playing:
             return
         self.allowed -= 1
         (strike,) = self.chance.choices(list(left), list(left.values()))
-        armed = _Armed(life, strike, self.chance.choice(MOMENTS))
-        if armed.moment == "from its start":
-            self._later(self.chance.random() * usual.seconds, armed)
-            return
-        if armed.moment != "from its first request":
+        (moment,) = self.chance.choices(list(MOMENTS), list(MOMENTS.values()))
+        armed = _Armed(life, strike, moment)
+        if moment == "at its start":
+            self._later(self.chance.random() * usual.requests[0].at, armed)
+        else:
             self._aim(armed, usual)
-        self._armed = armed
+            self._armed = armed
 
     def _aim(self, armed: _Armed, usual: Round) -> None:
         """Choose a request among the first half of those that are still to come."""
         kinds = [event.method in WRITES for event in usual.requests]
         armed.writes = self.chance.choice(sorted(set(kinds)))
+        same = [one for one in usual.requests if (one.method in WRITES) == armed.writes]
         done = sum((one.method in WRITES) == armed.writes for one in self.round.requests)
-        to_come = kinds.count(armed.writes) - done
-        armed.left = self.chance.randrange(max(2, (to_come + 1) // 2))
+        armed.left = self.chance.randrange(max(2, (len(same) - done + 1) // 2))
+        like = same[min(done + armed.left, len(same) - 1)]
+        armed.gap = next((one.at for one in usual.events if one.at > like.at), like.at) - like.at
 
     def _later(self, seconds: float, armed: _Armed, when: str = "at a random moment") -> None:
         loop = asyncio.get_running_loop()
@@ -302,8 +308,6 @@ class _Playing:
         event.number, event.method, event.path = self._requests, call.method, call.path
         event.query, event.body = dict(call.params), call.body
         due = self._due(event)
-        if due and due.moment == "from its first request" and self.usual:
-            self._later(self.chance.random() * self.usual.busy_seconds, due)
         named = f"request {event.number} ({event.text})"
         if due and due.moment == "before":
             self._strike(due, f"before {named} was handled")
@@ -316,11 +320,13 @@ class _Playing:
         elif due and due.moment == "after":
             soon = 10 ** self.chance.uniform(*SOON)
             self._later(soon, due, f"just after {named} was answered")
+        elif due:
+            self._later(self.chance.random() * due.gap, due)
         return answer
 
     def _due(self, event: Event) -> _Armed | None:
         armed = self._armed
-        if armed is None or armed.writes not in {None, event.method in WRITES}:
+        if armed is None or armed.writes != (event.method in WRITES):
             return None
         armed.left -= 1
         if armed.left >= 0:
@@ -400,7 +406,7 @@ async def play(
     usual = await one()
     _check_usual(usual)
     async with asyncio.TaskGroup() as tasks:
-        for _ in range(plan.workers):
+        for _ in range(min(plan.workers, 1 + sum(strikes.values()) // 2)):  # a round takes some 3
             tasks.create_task(some(usual))
     return rounds
 
