@@ -298,12 +298,12 @@ class Client:
         return await self._poller().wait(company_id, push, timeout=timeout)
 
     def notify(self, key: str) -> None:
-        """Poll push *key* now, because it may have changed.
+        """Poll push *key* now, because it may have changed. Any thread may call this.
 
         A wrong hint does no harm. Pass this method to an `integration_sdk.webhooks.Receiver`. The
         client's coordinators get the hint as well.
         """
-        self._poller().notify(key)
+        self._context.session.call_on_loop(self._poller().notify, key)
 
     def coordinator(
         self,
