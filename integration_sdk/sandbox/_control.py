@@ -27,7 +27,7 @@ from integration_sdk.sandbox._account import DAY, Company, Connection
 from integration_sdk.sandbox._call import Answer, Call, Refused, answer, bad_request, not_found
 from integration_sdk.sandbox._clock import iso
 from integration_sdk.sandbox._faults import HTML, Faults, Rule
-from integration_sdk.sandbox._pushes import Operation
+from integration_sdk.sandbox._pushes import VERBS, Operation
 from integration_sdk.sandbox._routes import wrong_method
 from integration_sdk.sandbox._schemas import PLATFORMS, list_name, option_name
 from integration_sdk.sandbox._service import Service
@@ -45,7 +45,6 @@ SWITCHES: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     ),
 }
 """Faults that the page turns on and off: their label, what they do, their arguments."""
-_CHANGES = {"POST": "Create", "PUT": "Update", "DELETE": "Delete", "ATTACH": "Attach to"}
 _LABELS = (
     *("invoiceNumber", "creditNoteNumber", "reference", "code", "nominalCode"),
     *("customerName", "supplierName", "name", "description"),
@@ -164,7 +163,7 @@ class Control:
             "company": company.name if company else push.company,
             "platform": connection.platform if connection else "",
             "dataType": option_name(push.data_type),
-            "change": _CHANGES[push.verb],
+            "change": VERBS[push.verb].words,
             "label": _label(push),
             "status": push.status,
             "seconds": (now if push.completed is None else push.completed) - push.requested,
