@@ -95,6 +95,7 @@ def sandbox(
     port: int = 8080,
     companies: int = 3,
     invoices: int = 20_000,
+    pulled: Annotated[Path | None, Parameter(name="--from")] = None,
     seed: int = 0,
     push_seconds: tuple[float, float] = (0.05, 0.3),
     faults: Path | None = None,
@@ -124,6 +125,9 @@ def sandbox(
         Companies that are there from the start.
     invoices
         Invoices in each company's books.
+    pulled
+        Serve what `pull` has written to this folder, as NDJSON or Parquet, in place of invented
+        companies and records.
     seed
         The same seed gives the same books, identifiers and faults.
     push_seconds
@@ -161,6 +165,7 @@ def sandbox(
         server = Sandbox(
             companies=companies,
             invoices=invoices,
+            pulled=pulled,
             seed=seed,
             push_seconds=push_seconds,
             remember=0,  # nobody can ask it here what it saw
