@@ -411,7 +411,7 @@ def many(service: Service, *, rate: float | None = None) -> Iterator[str]:
     for company, asked in times.items():
         most = 32.0 + pages[company] + in_line
         if company == ALL:
-            most = 33.0 * len(times) * max(pages.values()) if rate is None else 5 * rate + 3
+            most = 33.0 * len(times) * max(pages.values()) if rate is None else 5.2 * rate + 3
         if (count := fullest(asked, 10.0)) > most:
             yield f"{count} requests for {company} in 10 s"
 
