@@ -164,6 +164,16 @@ FAULTS: Final[dict[str, Fault]] = {
         "",
         "in_doubt_resend",
     ),
+    "what is found counts for those judged later only": Fault(
+        "_push/evidence.py", "more = len(left) < len(judged)", "more = False", "in_doubt_resend"
+    ),
+    "a search leaves a first word unconfirmed": Fault(
+        "_push/search.py",
+        "        elif self._awaits_another(company_id):\n"
+        "            self.dispatcher.start(self._sweep(company_id, FIRST))\n",
+        "",
+        "in_doubt_resend",
+    ),
     "a refused company slows everybody": Fault(
         "_http/limiter.py",
         "since = limits.answered_at if is_certain else self._answered_at",
