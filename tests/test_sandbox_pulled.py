@@ -46,9 +46,11 @@ def records(sandbox: Sandbox) -> dict[tuple[str, str], list[Any]]:
     }
 
 
-def written(folder: Path, *lines: object, company: str = "c-1", part: int = 0) -> Path:
-    """A part with *lines*, as a pull of invoices writes it."""
-    place = folder / "invoices" / f"company={company}"
+def written(
+    folder: Path, *lines: object, kind: str = "invoices", company: str = "c-1", part: int = 0
+) -> Path:
+    """A part with *lines*, as a pull writes it."""
+    place = folder / kind / f"company={company}"
     place.mkdir(parents=True, exist_ok=True)
     text = "".join(f"{json.dumps(line)}\n" for line in lines)
     (place / f"part-{part:05}.ndjson").write_text(text)
@@ -90,9 +92,11 @@ async def test_the_last_state_of_a_record_counts(tmp_path: Path) -> None:
         {"id": "b", "modifiedDate": new, "note": "1"},
     )
     written(tmp_path, {"id": "b", "modifiedDate": old, "note": "2"}, part=1)
-    async with serving(pulled=tmp_path) as http:
+    written(tmp_path, {"id": "VAT20"}, kind="taxRates")
+    async with serving(pulled=tmp_path, daily_quota=True) as http:
         path = f"{http.company}/data/invoices"
         body = (await http.get(path)).body
+        rates = await http.get(f"{http.company}/data/taxRates")
         due = (await http.get(path, query="dueDate>2024-04-30", orderBy="dueDate")).body
         one = (await http.get(f"{path}/b")).body
 
@@ -104,6 +108,9 @@ async def test_the_last_state_of_a_record_counts(tmp_path: Path) -> None:
     ]
     assert [row["id"] for row in due["results"]] == [7]
     assert one["note"] == "2"
+    # a type of which the sandbox knows nothing, in a quota for one company
+    assert rates.body["results"] == [{"id": "VAT20"}]
+    assert rates.headers["X-Rate-Limit-Limit"] == "2000"
 
 
 async def test_it_goes_on_from_there(tmp_path: Path) -> None:
