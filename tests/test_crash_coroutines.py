@@ -104,12 +104,16 @@ def test_nothing_of_a_killed_life_runs_on(integration_crashes: Crashes) -> None:
     """No ``finally``, no timer, no other task; only lives that end by themselves clean up."""
     begun: list[object] = []
     ended: list[object] = []
+    stopped: list[object] = []
     ticks: list[object] = []
 
     async def tick(life: object) -> None:
-        while True:
-            await asyncio.sleep(0.001)
-            ticks.append(life)
+        try:
+            while True:
+                await asyncio.sleep(0.001)
+                ticks.append(life)
+        finally:
+            stopped.append(life)
 
     async def main() -> None:
         life = object()
@@ -119,14 +123,33 @@ def test_nothing_of_a_killed_life_runs_on(integration_crashes: Crashes) -> None:
         ticking = asyncio.create_task(tick(life))
         try:
             await without_a_journal()
+            assert not ticking.done()  # it is left running
         finally:
-            ticking.cancel()
             ended.append(life)
 
     with pytest.raises(AssertionError, match="doubled"):
         integration_crashes(main)
 
     assert len(begun) - len(ended) == 10
+    assert set(stopped) == set(ended)
+
+
+@pytest.mark.crashes(kills=20)
+def test_a_kill_may_come_between_any_two_steps(integration_crashes: Crashes) -> None:
+    """Also where no time passes and nothing is sent."""
+    steps: list[int] = []
+
+    async def main() -> None:
+        await rows(0)
+        steps.append(0)
+        for _ in range(1000):
+            await asyncio.sleep(0)
+            steps[-1] += 1
+        await rows(0)
+
+    integration_crashes(main)
+
+    assert any(1 < count < 1000 for count in steps)
 
 
 @pytest.mark.crashes(kills=10)

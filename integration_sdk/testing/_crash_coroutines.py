@@ -66,21 +66,26 @@ class CoroutineLife:
     threads: set[asyncio.Future[Any]] = Factory(set)
     executors: set[Executor] = Factory(set)
     files: list[int] = Factory(list)
-    abandoned: set[asyncio.Task[Any]] = Factory(set)
+    tasks: set[asyncio.Task[Any]] = Factory(set)
     _ended: asyncio.Event = Factory(asyncio.Event)
-    _task: asyncio.Task[object] | None = None
+    ending: str = ""
 
     def begin(self, main: Main) -> None:
         """Start it."""
         context = copy_context()
         context.run(_LIFE.set, self)
-        self._task = self.loop.create_task(context.run(main), context=context)
-        self._task.add_done_callback(lambda _: self._ended.set(), context=_nobody())
+        task = self.loop.create_task(context.run(main), context=context)
+        self.tasks.add(task)
+        task.add_done_callback(self._end, context=_nobody())
+
+    def _end(self, task: asyncio.Task[object]) -> None:
+        error = None if task.cancelled() else task.exception()
+        self.ending = "" if error is None else f"{type(error).__name__}: {error}"
+        self._ended.set()
 
     def kill(self) -> None:
         """Let it do nothing more."""
         self.is_dead = True
-        self.abandoned |= asyncio.all_tasks(self.loop)
         for transport in self.transports:
             transport.abort()
         self._ended.set()
@@ -97,19 +102,19 @@ class CoroutineLife:
             go_on()
 
     async def end(self) -> str:
-        """Wait for its end, and abandon what it has left running."""
+        """Wait for its end; the tasks that it leaves are cancelled, as by ``asyncio.run``."""
         await self._ended.wait()
-        task, self._task = self._task, None
-        error = task.exception() if task is not None and task.done() else None
-        how = "" if error is None else f"{type(error).__name__}: {error}"
+        how = ""
+        if not self.is_dead:
+            how = self.ending
+            for task in self.tasks:
+                task.cancel()
+            if self.tasks:
+                await asyncio.wait(self.tasks)
         self.kill()
         if self.threads:
             await asyncio.wait(self.threads)
-        if not self.over:
-            del task, error
-            self.abandoned.clear()
-            gc.collect()  # as an interpreter writes its buffers at its end
-        else:
+        if self.over:
             _close_databases(self)
             self.files = _close_below(self.folder)
         return how
@@ -236,7 +241,15 @@ class CrashLoop(VirtualTimeLoop):
         handle = schedule(step, context=own)
         return handle
 
-    # Below: what a life has beside tasks and timers.
+    # Below: what a life has beside timers.
+
+    def create_task(self, *args: Any, **options: Any) -> asyncio.Task[Any]:
+        """Start a task, and note whose it is."""
+        task = super().create_task(*args, **options)
+        if life := _LIFE.get():
+            life.tasks.add(task)
+            task.add_done_callback(life.tasks.discard, context=_nobody())
+        return task
 
     async def sock_connect(self, sock: Any, address: Any) -> None:
         """Connect in nobody's name: the clock waits for it, also if the life is over."""
