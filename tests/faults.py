@@ -158,6 +158,28 @@ FAULTS: Final[dict[str, Fault]] = {
         "return False",
         "throttle_parts throttle_crowd limiter_worlds",
     ),
+    "a search leaves older doubts untold": Fault(
+        "_push/search.py",
+        "        else:\n            self._tell_doubts(company_id)\n",
+        "",
+        "in_doubt_resend",
+    ),
+    "what is found counts for those judged later only": Fault(
+        "_push/evidence.py", "more = len(left) < len(judged)", "more = False", "in_doubt_resend"
+    ),
+    "a search leaves a first word unconfirmed": Fault(
+        "_push/search.py",
+        "        elif self._awaits_another(company_id):\n"
+        "            self.dispatcher.start(self._sweep(company_id, FIRST))\n",
+        "",
+        "in_doubt_resend",
+    ),
+    "a refused company slows everybody": Fault(
+        "_http/limiter.py",
+        "since = limits.answered_at if is_certain else self._answered_at",
+        "since = self._answered_at",
+        "coordinator_refused",
+    ),
     "no fair turn": Fault(
         "_http/limiter.py",
         "self._turns_taken % FAIR_TURN == FAIR_TURN - 1",

@@ -17,6 +17,7 @@ from contextlib import aclosing, closing, suppress
 from pathlib import Path
 from typing import Any, Literal
 
+import aiohttp
 from attrs import Factory, define
 
 from integration_sdk import (
@@ -28,7 +29,6 @@ from integration_sdk import (
     PushRequest,
     errors,
 )
-from integration_sdk._http.transport import AiohttpTransport
 from integration_sdk.sandbox import Company, Operation, Rule, Sandbox
 
 FAULTS: Sequence[tuple[str, Mapping[str, Any]]] = (
@@ -67,11 +67,38 @@ class Report:
 
 
 @define(eq=False)
+class Lines:
+    """All connections of a client, those that it opens later as well."""
+
+    _are_cut: bool = False
+    _sessions: set[aiohttp.ClientSession] = Factory(set)
+
+    def trace(self) -> aiohttp.TraceConfig:
+        """Return what tells of each request, right before it gets a connection."""
+        trace = aiohttp.TraceConfig()
+        trace.on_request_start.append(self._begin)
+        return trace
+
+    async def cut(self) -> None:
+        """Close all connections, and let nobody open another: not a byte leaves from here on."""
+        self._are_cut = True
+        connectors = [one.connector for one in self._sessions if one.connector is not None]
+        closing = [asyncio.ensure_future(one.close()) for one in connectors]
+        await asyncio.sleep(0)
+        assert all(one.closed for one in connectors), closing
+
+    async def _begin(self, session: aiohttp.ClientSession, *_: object) -> None:
+        if self._are_cut:
+            raise aiohttp.ClientConnectionError("the process was killed")
+        self._sessions.add(session)
+
+
+@define(eq=False)
 class Soak:
     """One soak; a round is a journal for each pusher, and five calls or lists for the others."""
 
     sandbox: Sandbox
-    _new_client: Callable[[], Client]
+    _new_client: Callable[..., Client]
     client: Client
     folder: Path
     rounds: int
@@ -187,13 +214,14 @@ class Soak:
         From one moment on, nothing that it sends, writes or says reaches anybody: its lines are
         cut, and its successor gets a copy of its journal.
         """
-        async with self._new_client() as client:
+        lines = Lines()
+        async with self._new_client(trace_configs=[lines.trace()]) as client:
             process = asyncio.create_task(self._push(client, requests, journal, said))
             await self._bad_moment(requests[0].company_id, process)
             if process.done():
                 process.result()
                 return journal
-            await _cut_lines(client)
+            await lines.cut()
             left = _copy(journal, self.folder / f"{journal.stem}+.db")
             process.cancel()
             with suppress(asyncio.CancelledError):
@@ -280,16 +308,6 @@ class Soak:
             self.report.violations.append(f"a wait for {pushed.key} ended with {ended}")
 
 
-async def _cut_lines(client: Client) -> None:
-    """Close all connections of *client*, and let it open no more."""
-    transport = client._context.session._transport
-    assert isinstance(transport, AiohttpTransport)
-    connectors = [session.connector for session in transport._sessions.values()]
-    closing = [asyncio.ensure_future(one.close()) for one in connectors if one is not None]
-    await asyncio.sleep(0)
-    assert all(one is None or one.closed for one in connectors), closing
-
-
 def _copy(journal: Path, to: Path) -> Path:
     """Copy a journal as a crash would leave it: what is committed, and the number in its lock."""
     if not journal.exists():
@@ -324,8 +342,8 @@ async def soak(
     speaks = Dialect.published() if dialect == "published" else Dialect.document()
     async with Sandbox(3, 600, seed=seed, dialect=dialect, push_seconds=(0.05, 1.0)) as sandbox:
 
-        def new_client() -> Client:
-            return Client(sandbox.api_key, sandbox.base_url, dialect=speaks, timeout=10)
+        def new_client(**options: Any) -> Client:
+            return Client(sandbox.api_key, sandbox.base_url, dialect=speaks, timeout=10, **options)
 
         async with new_client() as client:
             dice = random.Random(seed)

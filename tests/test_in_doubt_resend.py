@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -38,8 +39,8 @@ NAMED = evolve(request(1), natural_key="number", reference="INV-1")
 # The rule
 
 
-def absent(name: str = "one", **facts: Any) -> Row:
-    row = new_row(LANE, b'{"number":1}', id=name, natural_key="number")
+def absent(name: str = "one", number: int = 1, **facts: Any) -> Row:
+    row = new_row(LANE, b'{"number":%d}' % number, id=name, natural_key="number")
     return structs.replace(row, state=State.DOUBT, verdict=Verdict.ABSENT, **facts)
 
 
@@ -296,6 +297,56 @@ async def test_a_crash_leaves_the_same_to_do(tmp_path: Path, state: State, arriv
     assert outcome.status is OutcomeStatus.SUCCESS
     assert len(model.by_key) == 1
     assert posts(model) == (not arrived)
+
+
+LIVE = (State.QUEUED, State.SENDING, State.OPEN, State.LOST, State.DOUBT)
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("states", list(product(LIVE, repeat=2)), ids="-".join)
+@pytest.mark.parametrize("again", [False, True], ids=["recovered", "submitted again"])
+async def test_all_that_a_crash_left_in_one_company_are_told(
+    states: tuple[State, State], again: bool
+) -> None:
+    """One search is for the whole company: also for what an earlier run had given up."""
+    choices = product(("ask", "resend"), (Verdict.ABSENT, Verdict.UNRESOLVED), *[(False, True)] * 2)
+    for in_doubt, verdict, *arrived in choices:
+        journal, model = Journal(), Model(lambda _: 0.0)
+        asked = [
+            evolve(request(number), natural_key="number", reference=f"INV-{number}")
+            for number in range(2)
+        ]
+        exists = [
+            state is State.OPEN or (came and state is not State.QUEUED)
+            for state, came in zip(states, arrived, strict=True)
+        ]
+        keys = [model.add(*LANE, {"number": n}).key if exists[n] else None for n in range(2)]
+        for number, state in enumerate(states):
+            row = structs.replace(
+                absent(f"push-{number}", number, reference=f"INV-{number}"),
+                state=state,
+                key=keys[number] if state is State.OPEN else None,
+                verdict=verdict if state is State.DOUBT else None,
+                snapshot=Snapshot(frozenset(), id="before"),
+                attempts=int(state is not State.QUEUED),
+            )
+            await leave_behind(journal, row)
+        async with (
+            asyncio.timeout(600),
+            coordinator(model, journal=journal, in_doubt=in_doubt) as pushes,
+        ):
+            if again:
+                outcomes = await collect(pushes.run(asked))
+            else:
+                outcomes = [await one for one in pushes.recovered]
+
+        told = {str(one.reference): one.status for one in outcomes}
+        for number, state in enumerate(states):
+            is_there = exists[number] or state is State.QUEUED or in_doubt == "resend"
+            expected = OutcomeStatus.SUCCESS if is_there else OutcomeStatus.IN_DOUBT
+            assert told[f"INV-{number}"] is expected, (in_doubt, verdict, arrived, number)
+            records = [held.record for held in model.by_key.values()]
+            assert records.count({"number": number}) == is_there
 
 
 @pytest.mark.virtual_time

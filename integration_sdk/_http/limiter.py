@@ -53,6 +53,8 @@ LONGEST_STAGGER: Final = 0.01
 FAIR_TURN: Final = 8
 """Every 8th turn goes to the lowest waiting priority, to prevent starvation."""
 PRIORITIES: Final = tuple(Priority)
+CERTAIN: Final = 3
+"""Refusals in a row of one company, while others are served, that show that it is limited."""
 MOST_IDLE: Final = 1024
 """Companies beyond this number that nobody asks about are dropped, with what was learnt."""
 
@@ -65,6 +67,7 @@ class CompanyLimits:
     window: AimdLimit
     gate: RetryAfterGate = Factory(RetryAfterGate)
     in_flight: int = 0
+    answered_at: float = 0.0
     lines: tuple[list[Call], ...] = Factory(lambda: tuple([] for _ in Priority))
 
     def has_room(self, now: float, priority: int) -> bool:
@@ -117,6 +120,11 @@ class TenantThrottleDetector:
             self.company, self._refused, self._others_served = company, 0, 0
         self._refused += 1
         return self.is_proven
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it is no accident: the company was refused several times in a row."""
+        return self._refused >= CERTAIN and self.is_proven
 
     @property
     def is_proven(self) -> bool:
@@ -220,7 +228,7 @@ class Limiter:
     def answered(self, call: Call, now: float) -> None:
         """Note that *call* got an answer that is no refusal."""
         limits = _of(call)
-        self._answered_at = now
+        self._answered_at = limits.answered_at = now
         self._trust = min(MOST_TRUST, self._trust + 1)
         self._detector.answered(call.company)
         self.window.answered(self.in_flight)
@@ -252,7 +260,9 @@ class Limiter:
             limits.window.refused(limits.in_flight, call.sent_at, now)
             if not of_company:
                 self.window.refused(self.in_flight, call.sent_at, now)
-        if not self._concerns_one(call, answer):
+        is_certain = of_company and self._detector.is_certain
+        since = limits.answered_at if is_certain else self._answered_at
+        if not self._concerns_one(call, answer, since):
             if of_company:
                 self._close_company(limits, call, answer, now)
             else:
@@ -345,12 +355,15 @@ class Limiter:
         else:
             self._served_late += 1
 
-    def _concerns_one(self, call: Call, answer: Response) -> bool:
-        """Return whether the service serves others, and did not say how long to wait."""
+    def _concerns_one(self, call: Call, answer: Response, answered_at: float) -> bool:
+        """Return whether others are served, the last at *answered_at*, and no time was named.
+
+        The others are calls of the same company if the company alone is refused.
+        """
         if answer.retry_after:
             return False
         if answer.status == 429:  # others were answered meanwhile: this was one too many
-            return self._answered_at > call.sent_at
+            return answered_at > call.sent_at
         # A 503 of one backend of several: recently more calls were served than got one. A single
         # call cannot tell.
         if self.in_flight + self.waiting == 1 or not self.gate.is_open or not self._trust:

@@ -127,6 +127,7 @@ class Dispatcher:
         runs: For each run that still pulls, a callback that stops it with an error.
         stopped: The error because of which nothing more is sent; None while sending.
         closing: Set once nothing more is sent or searched for.
+        halted: Set once nothing more is sent.
     """
 
     store: Rows
@@ -146,6 +147,7 @@ class Dispatcher:
     runs: set[Callable[[BaseException], None]] = Factory(set)
     stopped: IntegrationError | None = None
     closing: asyncio.Event = Factory(asyncio.Event)
+    halted: asyncio.Event = Factory(asyncio.Event)
     over: bool = False
     tasks: set[asyncio.Task[Any]] = Factory(set)
     _watching: asyncio.Task[Any] | None = None
@@ -639,6 +641,7 @@ class Dispatcher:
         if self.stopped is None:
             logger.error("nothing more is pushed: %s", error, exc_info=error.__cause__)
             self.stopped = error
+            self.halted.set()
             self.end_runs(error)
             if not isinstance(error, JournalError):  # else what is open can still be polled
                 self.give_up(error)
@@ -689,11 +692,16 @@ class Dispatcher:
         """Return the time of the running loop, in seconds; it never goes back."""
         return asyncio.get_running_loop().time()
 
-    async def sleep(self, seconds: float) -> bool:
-        """Wait so many seconds; return False at once when the block is left."""
+    def close(self) -> None:
+        """Let nothing more be sent or searched for."""
+        self.closing.set()
+        self.halted.set()
+
+    async def sleep(self, seconds: float, until: asyncio.Event | None = None) -> bool:
+        """Wait so many seconds; return False as soon as the block is left, or *until* is set."""
         try:
             async with asyncio.timeout(seconds):
-                await self.closing.wait()
+                await (until or self.closing).wait()
         except TimeoutError:
             return True
         return False
@@ -726,7 +734,7 @@ class Dispatcher:
 
     async def aclose(self) -> None:
         """Wait for what is under way; then stop hearing of other processes."""
-        self.closing.set()
+        self.close()
         if self._watching is not None:
             self._watching.cancel()
         while working := {*self.tasks} - {asyncio.current_task()}:

@@ -162,6 +162,10 @@ class Search:
         company.is_searched, company.since = False, self.dispatcher.now()
         if self._lost(company_id):
             self.seek(company_id)
+        elif self._awaits_another(company_id):
+            self.dispatcher.start(self._sweep(company_id, FIRST))
+        else:
+            self._tell_doubts(company_id)
 
     def _lost(self, company_id: str) -> list[str]:
         d = self.dispatcher
@@ -172,14 +176,23 @@ class Search:
         ]
 
     async def _sweep(self, company_id: str, wait: float) -> None:
-        for _ in range(2):
-            if wait and not await self.dispatcher.sleep(wait):
-                return
-            await self.look(company_id, {})
-            doubts = self.dispatcher.doubts(company_id)
-            if not any(awaits_another(row, self.found.get(row.id)) for row in doubts):
-                break
-            wait = FIRST
+        try:
+            for _ in range(2):
+                if wait and not await self.dispatcher.sleep(wait):
+                    return
+                await self.look(company_id, {})
+                if not self._awaits_another(company_id):
+                    return
+                wait = FIRST
+        finally:
+            self._tell_doubts(company_id)
+
+    def _awaits_another(self, company_id: str) -> bool:
+        doubts = self.dispatcher.doubts(company_id)
+        return any(awaits_another(row, self.found.get(row.id)) for row in doubts)
+
+    def _tell_doubts(self, company_id: str) -> None:
+        """Tell whoever waits for a row that stays in DOUBT after a search or sweep."""
         for row in self.dispatcher.doubts(company_id):
             if row.state is State.DOUBT:
                 self._resend_or_tell(row)

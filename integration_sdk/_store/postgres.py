@@ -591,14 +591,24 @@ class PostgresDocuments:
 
     async def write(self, document: Document, body: bytes) -> Document:
         """Record a new body; return the next version."""
-        facts = document.name, document.version, document.token, body
-        if not await self._fetch(_WRITE_DOCUMENT, *facts):
+        facts = self._scope, document.name, document.version, document.token, body
+        attempts = 0
+
+        async def put(db: Any) -> list[Any]:
+            nonlocal attempts
+            attempts += 1
+            written: list[Any] = await db.fetch(_WRITE_DOCUMENT, *facts)
+            return written
+
+        if not await self._database.reads.run(put):
             query = (
                 "SELECT name, version, token, body FROM documents WHERE scope = $1 AND name = $2"
             )
             (found,) = await self._fetch(query, document.name)
             recorded = Document(*found)
-            if (recorded.version, recorded.body) != (document.version + 1, body):
+            ours = document._replace(version=document.version + 1, body=body)
+            # Another process may have written the same; it was we only if an answer was lost.
+            if attempts == 1 or recorded != ours._replace(token=ours.token or recorded.token):
                 next_document(recorded, document, body)
         return document._replace(version=document.version + 1, body=body)
 

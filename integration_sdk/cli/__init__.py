@@ -25,7 +25,8 @@ from integration_sdk import __version__
 from integration_sdk._http.requests import MIB
 from integration_sdk._store.database import migrate as make_tables
 from integration_sdk._store.database import migration
-from integration_sdk.cli import _crashtest, _journals, _pull, _pushing
+from integration_sdk.cli import _journals, _pull, _pushing
+from integration_sdk.cli._crashtest import crashtest
 from integration_sdk.cli._demo import DemoSettings, run_demo
 from integration_sdk.cli._display import Stderr, discard_unwritten, say, stdout
 from integration_sdk.cli._journals import DEFAULT_SCOPE
@@ -35,7 +36,6 @@ from integration_sdk.cli._service import Flag, Service
 from integration_sdk.cli._signals import hearing_signals
 from integration_sdk.errors import ConfigurationError, IntegrationError
 from integration_sdk.sandbox import Sandbox, serve
-from integration_sdk.testing._crashes import CrashPlan
 
 app = App(
     name="integration-sdk",
@@ -48,6 +48,7 @@ _pushes = App(name="pushes", help="What the journal of `push` holds, and what is
 app.command(_pushes)
 _store = App(name="store", help="The database that many processes share as `Store(URL)`.")
 app.command(_store)
+app.command(crashtest)
 
 
 _BY_ENVIRONMENT = Service()
@@ -94,6 +95,7 @@ def sandbox(
     port: int = 8080,
     companies: int = 3,
     invoices: int = 20_000,
+    pulled: Annotated[Path | None, Parameter(name="--from")] = None,
     seed: int = 0,
     push_seconds: tuple[float, float] = (0.05, 0.3),
     faults: Path | None = None,
@@ -123,6 +125,9 @@ def sandbox(
         Companies that are there from the start.
     invoices
         Invoices in each company's books.
+    pulled
+        Serve what `pull` has written to this folder, as NDJSON or Parquet, in place of invented
+        companies and records.
     seed
         The same seed gives the same books, identifiers and faults.
     push_seconds
@@ -160,6 +165,7 @@ def sandbox(
         server = Sandbox(
             companies=companies,
             invoices=invoices,
+            pulled=pulled,
             seed=seed,
             push_seconds=push_seconds,
             remember=0,  # nobody can ask it here what it saw
@@ -417,112 +423,6 @@ def audit(
     """
     out = Console(file=stdout(), soft_wrap=True)
     return asyncio.run(_pull.audit(service, to, format, out, ask_service=ask_service))
-
-
-@app.command
-def crashtest(
-    command: tuple[str, ...] = (),
-    *,
-    kills: int = 50,
-    freezes: int = 10,
-    seed: int = 0,
-    workers: int = 16,
-    faults: Path | None = None,
-    copy: list[Path] | None = None,
-    identity: str | None = None,
-    expect: list[str] | None = None,
-    data_type: Annotated[list[str] | None, Parameter(name="--type")] = None,
-    key: str = "id",
-    changes: int = 0,
-    companies: int = 3,
-    invoices: int = 500,
-    published: Flag = False,
-    patience: float = 60,
-    report: Path | None = None,
-    keep: Path | None = None,
-    json: Flag = False,
-) -> int:
-    """Kill and freeze a program against a sandbox, and find what it has doubled or lost.
-
-    Give the command behind --, such as: crashtest -- python my_job.py. It finds the sandbox by
-    INTEGRATION_SDK_BASE_URL and INTEGRATION_SDK_API_KEY, and runs in a new, empty folder, so that
-    nothing of yours is touched. First it runs undisturbed: what it pushes then is what it is to
-    push. After that it is killed (SIGKILL) and frozen (SIGSTOP) at random moments and just before,
-    while and after a request is handled, among lost answers, 429 and 503, and started again until
-    it ends well; and so on, each time with a fresh sandbox and folder. What the journal of an
-    integration_sdk program names IN_DOUBT is counted apart, and is no failure.
-
-    Exit codes: 0 nothing is doubled, lost or missing, 1 something is, 2 wrong usage or a program
-    that cannot be tested, 130 interrupted.
-
-    Parameters
-    ----------
-    command
-        The program and its arguments. The first that is a file here is found from there, too.
-    kills
-        How many.
-    freezes
-        How many; a freeze takes up to a second.
-    seed
-        The same seed chooses the same kinds of moments.
-    workers
-        Rounds at the same time: each has its own sandbox and folder, and mostly waits.
-    faults
-        A file of faults in place of the usual ones, as `sandbox` takes it; [] for none.
-    copy
-        A file or folder that the program finds in its folder; may be repeated.
-    identity
-        Path of the field that tells pushed records from each other, such as invoiceNumber, where
-        they differ from run to run. Without it the whole content does.
-    expect
-        File or folder that the program writes, seen from its folder: what pull writes, or NDJSON,
-        CSV, Parquet, SQLite or DuckDB with a column of ids. It is to hold all records of a --type;
-        both may be repeated.
-    data_type
-        What --expect holds, such as invoices.
-    key
-        Name of the column of ids.
-    changes
-        Records of each --type that change once the program has ended well; it is then started
-        again, and --expect is to have the new state.
-    companies
-        Companies of the sandbox.
-    invoices
-        Invoices in each company's books.
-    published
-        The sandbox speaks today's public API in place of the interface document.
-    patience
-        Seconds until a program that still runs counts as one that never ends.
-    report
-        Write a page with a timeline of kills and requests to this file.
-    keep
-        A new folder that keeps what the program wrote and said in each round.
-    json
-        One JSON object in place of a table.
-    """
-    plan = CrashPlan(
-        kills=kills,
-        freezes=freezes,
-        seed=seed,
-        workers=workers,
-        faults=_crashtest.read_faults(faults),
-        copies=tuple(copy or ()),
-        identity=identity,
-        expected=_crashtest.expectations(expect or (), data_type or (), key),
-        changes=changes,
-        sandbox={
-            "companies": companies,
-            "invoices": invoices,
-            "push_seconds": (0.02, 0.1),
-            "dialect": "published" if published else "document",
-        },
-        patience=patience,
-    )
-    out = Console(file=stdout(), soft_wrap=True)
-    testing = _crashtest.crashtest(
-        command, plan, out, Stderr(), report=report, keep=keep, as_json=json
-    )
-    return asyncio.run(testing)
 
 
 @_pushes.command(name="list")

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import html
-import json
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
+from json import dumps
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from attrs import asdict
+from cyclopts import Parameter
 from rich.console import Console
 
-from integration_sdk.cli._display import Board, say, show_table
+from integration_sdk.cli._display import Board, Stderr, say, show_table, stdout
 from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT
+from integration_sdk.cli._service import Flag
 from integration_sdk.cli._signals import hearing_signals
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.sandbox import Faults, Sandbox
@@ -46,6 +48,108 @@ WIDTH: Final = 960
 
 
 async def crashtest(
+    command: tuple[str, ...] = (),
+    *,
+    kills: int = 50,
+    freezes: int = 10,
+    seed: int = 0,
+    workers: int = 16,
+    faults: Path | None = None,
+    copy: list[Path] | None = None,
+    identity: str | None = None,
+    expect: list[str] | None = None,
+    data_type: Annotated[list[str] | None, Parameter(name="--type")] = None,
+    key: str = "id",
+    changes: int = 0,
+    companies: int = 3,
+    invoices: int = 500,
+    published: Flag = False,
+    patience: float = 60,
+    report: Path | None = None,
+    keep: Path | None = None,
+    json: Flag = False,
+) -> int:
+    """Kill and freeze a program against a sandbox, and find what it has doubled or lost.
+
+    Give the command behind --, such as: crashtest -- python my_job.py. It finds the sandbox by
+    INTEGRATION_SDK_BASE_URL and INTEGRATION_SDK_API_KEY, and runs in a new, empty folder, so that
+    nothing of yours is touched. First it runs undisturbed: what it pushes then is what it is to
+    push. After that it is killed (SIGKILL) and frozen (SIGSTOP) at random moments and just before,
+    while and after a request is handled, among lost answers, 429 and 503, and started again until
+    it ends well; and so on, each time with a fresh sandbox and folder. What the journal of an
+    integration_sdk program names IN_DOUBT is counted apart, and is no failure.
+
+    Exit codes: 0 nothing is doubled, lost or missing, 1 something is, 2 wrong usage or a program
+    that cannot be tested, 130 interrupted.
+
+    Parameters
+    ----------
+    command
+        The program and its arguments. The first that is a file here is found from there, too.
+    kills
+        How many.
+    freezes
+        How many; a freeze takes up to a second.
+    seed
+        The same seed chooses the same kinds of moments.
+    workers
+        Rounds at the same time: each has its own sandbox and folder, and mostly waits.
+    faults
+        A file of faults in place of the usual ones, as `sandbox` takes it; [] for none.
+    copy
+        A file or folder that the program finds in its folder; may be repeated.
+    identity
+        Path of the field that tells pushed records from each other, such as invoiceNumber, where
+        they differ from run to run. Without it the whole content does.
+    expect
+        File or folder that the program writes, seen from its folder: what pull writes, or NDJSON,
+        CSV, Parquet, SQLite or DuckDB with a column of ids. It is to hold all records of a --type;
+        both may be repeated.
+    data_type
+        What --expect holds, such as invoices.
+    key
+        Name of the column of ids.
+    changes
+        Records of each --type that change once the program has ended well; it is then started
+        again, and --expect is to have the new state.
+    companies
+        Companies of the sandbox.
+    invoices
+        Invoices in each company's books.
+    published
+        The sandbox speaks today's public API in place of the interface document.
+    patience
+        Seconds until a program that still runs counts as one that never ends.
+    report
+        Write a page with a timeline of kills and requests to this file.
+    keep
+        A new folder that keeps what the program wrote and said in each round.
+    json
+        One JSON object in place of a table.
+    """
+    plan = CrashPlan(
+        kills=kills,
+        freezes=freezes,
+        seed=seed,
+        workers=workers,
+        faults=_read_faults(faults),
+        copies=tuple(copy or ()),
+        identity=identity,
+        expected=_expectations(expect or (), data_type or (), key),
+        changes=changes,
+        sandbox={
+            "companies": companies,
+            "invoices": invoices,
+            "push_seconds": (0.02, 0.1),
+            "dialect": "published" if published else "document",
+        },
+        patience=patience,
+    )
+    out = Console(file=stdout(), soft_wrap=True)
+    return await _test(command, plan, out, Stderr(), report=report, keep=keep, as_json=json)
+
+
+async def _test(
     command: Sequence[str],
     plan: CrashPlan,
     out: Console,
@@ -72,7 +176,7 @@ async def crashtest(
         found = await judge(rounds, plan)
     seconds = time.monotonic() - began
     if as_json:
-        say(out, json.dumps(_facts(found, seconds)))
+        say(out, dumps(_facts(found, seconds)))
     else:
         _show(out, found, seconds)
     if keep:
@@ -146,7 +250,7 @@ def _check_writable(file: Path) -> None:
         file.unlink()
 
 
-def expectations(paths: Sequence[str], types: Sequence[str], key: str) -> tuple[Expected, ...]:
+def _expectations(paths: Sequence[str], types: Sequence[str], key: str) -> tuple[Expected, ...]:
     """Return what ``--expect`` and ``--type`` name, in pairs.
 
     Raises:
@@ -160,7 +264,7 @@ def expectations(paths: Sequence[str], types: Sequence[str], key: str) -> tuple[
     )
 
 
-def read_faults(file: Path | None) -> Callable[[Faults], object] | None:
+def _read_faults(file: Path | None) -> Callable[[Faults], object] | None:
     """Return what adds the faults of a file to those of a sandbox.
 
     Raises:

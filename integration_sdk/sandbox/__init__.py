@@ -20,6 +20,7 @@ from base64 import b64encode
 from collections.abc import Callable
 from datetime import date, datetime
 from functools import partial
+from os import PathLike
 from shlex import quote
 from types import TracebackType
 from typing import Any, Self
@@ -30,6 +31,7 @@ from integration_sdk.sandbox._control import Control
 from integration_sdk.sandbox._faults import Faults, Rule
 from integration_sdk.sandbox._http import RecordedRequest, Server
 from integration_sdk.sandbox._notices import Delivery, Notifier, Style, Subscription
+from integration_sdk.sandbox._pulled import read_pulled
 from integration_sdk.sandbox._pushes import Operation
 from integration_sdk.sandbox._routes import Router
 from integration_sdk.sandbox._service import Service
@@ -62,6 +64,9 @@ class Sandbox:
         companies: Companies that are there from the start, each connected to four platforms:
             one that answers pushes later, one at once, one never (offline), one strict.
         invoices: Invoices in each company's books; a million cost no memory.
+        pulled: A folder that `Client.pull` has written as NDJSON or Parquet: its companies and
+            records are served in place of generated ones, from memory. What was not pulled is an
+            empty list; connections and bank data are generated.
         seed: The same seed gives the same books, identifiers and faults.
         dialect: ``document`` (the interface document's) or ``published`` (today's public API).
         spelling: Name of an operation's connection field; None for the dialect's own.
@@ -87,6 +92,7 @@ class Sandbox:
         companies: int = 3,
         invoices: int = 20_000,
         *,
+        pulled: str | PathLike[str] | None = None,
         seed: int = 0,
         dialect: DialectName = "document",
         spelling: Spelling | None = None,
@@ -101,8 +107,9 @@ class Sandbox:
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
+        given = None if pulled is None else read_pulled(pulled)
         self._settings = Settings(
-            companies=companies,
+            companies=companies if given is None else len(given),
             invoices=invoices,
             seed=seed,
             dialect=dialect,
@@ -119,7 +126,7 @@ class Sandbox:
             port=port,
         )
         router = Router(dialect)
-        self._service = Service(self._settings, router.find)
+        self._service = Service(self._settings, router.find, given)
         self.clock = self._service.clock
         self.faults = Faults(self._service, router.samples)
         self._service.through = self.faults.through
@@ -284,7 +291,7 @@ async def serve(sandbox: Sandbox, say: Callable[[str], object] | None = None) ->
         say(f"Try: curl -H 'Authorization: Basic {credential}' {sandbox.base_url}/companies")
         say(f"Look: {sandbox.base_url}/ shows pushes as they go, a form to push, fault switches")
         url, key = quote(sandbox.base_url), quote(sandbox.api_key)
-        say(f"Client: export INTEGRATION_SDK_BASE_URL={url} INTEGRATION_SDK_API_KEY={key}")
+        say(f"export INTEGRATION_SDK_BASE_URL={url} INTEGRATION_SDK_API_KEY={key}")
         if sandbox.dialect == "published":
-            say("Client: say Client(dialect=Dialect.published()), or --published to a command")
+            say("Dialect: use Client(dialect=Dialect.published()), or --published in commands")
         await asyncio.Event().wait()

@@ -18,9 +18,10 @@ from datetime import date, timedelta
 from decimal import Decimal
 from functools import cached_property, partial
 from hashlib import blake2b
-from typing import Any, Protocol
+from itertools import chain
+from typing import Any
 
-from attrs import define
+from attrs import define, frozen
 
 from integration_sdk.sandbox._call import Answer, Call, decode, encode
 from integration_sdk.sandbox._lists import Chooser, page_answer, wanted_page
@@ -139,34 +140,20 @@ def _stamps(n: int) -> dict[str, str]:
 # ---------------------------------------------------------------------- generated records
 
 
-class Source(Protocol):
-    """Generated records 0..count-1 of one kind, as JSON rows."""
-
-    ids: Ids
-    count: int
-
-    def rows(self, start: int, stop: int) -> Sequence[bytes]:
-        """The records *start* to *stop*."""
-        ...
-
-
-@define
-class _Few:
-    """Records that are made one by one.
+@frozen
+class Source:
+    """Records 0 to count - 1 of one kind.
 
     Args:
-        content: Makes a record, without its identifier and modification dates.
+        rows: Returns those from one number up to another, as JSON.
+        index: Returns the number behind an identifier; None, or one beyond, for an unknown one.
+        alike: Whether a record shows which properties all of them have.
     """
 
-    ids: Ids
     count: int
-    content: Callable[[int], dict[str, Any]]
-
-    def rows(self, start: int, stop: int) -> list[bytes]:
-        """The records *start* to *stop*."""
-        return [
-            encode({"id": self.ids[n], **self.content(n), **_stamps(n)}) for n in range(start, stop)
-        ]
+    rows: Callable[[int, int], Sequence[bytes]]
+    index: Callable[[str], int | None]
+    alike: bool = True
 
 
 class Books:
@@ -176,13 +163,21 @@ class Books:
         seed: Books of the same seed and scope are identical.
         scope: Distinguishes these books from others, for example a company's number.
         invoices: How many invoices there are.
+        given: Records by kind in place of generated ones; of other kinds there are none.
     """
 
-    def __init__(self, seed: int, scope: str, invoices: int) -> None:
+    def __init__(
+        self, seed: int, scope: str, invoices: int, given: Mapping[str, Source] | None = None
+    ) -> None:
         self._seed, self._scope = seed, scope
         self._invoices = invoices
+        self._given = given
         self._ids = {kind: Ids(seed, scope, kind) for kind in (*KINDS, "bankAccounts")}
         self._data_sets: dict[tuple[str, int], DataSet] = {}
+
+    def has(self, kind: str) -> bool:
+        """Whether there is a data list of this name."""
+        return kind in KINDS or kind in (self._given or ())
 
     def bank_account(self, identifier: str) -> int | None:
         """The number of the bank account *identifier*, or None."""
@@ -191,7 +186,7 @@ class Books:
     def data_set(self, kind: str, account: int = 0) -> DataSet:
         """Return the records of *kind*, with all changes made to them.
 
-        *kind* is one of `KINDS`, ``bankAccounts``, or ``bankTransactions``: those of the
+        *kind* is one that it `has`, ``bankAccounts``, or ``bankTransactions``: those of the
         *account*-th bank account.
         """
         key = kind, account
@@ -200,15 +195,28 @@ class Books:
         return self._data_sets[key]
 
     def _source(self, kind: str, account: int) -> Source:
-        if kind == "invoices":
-            return _Invoices(self._ids[kind], self._invoices, self)
         if kind == "bankTransactions":
             ids = Ids(self._seed, self._scope, f"{kind}/{account}")
-            return _Few(ids, TRANSACTIONS, partial(self._bank_transaction, account))
+            return self._generated(ids, TRANSACTIONS, partial(self._bank_transaction, account))
         if kind == "bankAccounts":
-            return _Few(self._ids[kind], BANK_ACCOUNTS, self._bank_account)
-        count = _COUNTS.get(kind, _OTHERS)
-        return _Few(self._ids[kind], count, partial(self._record, kind))
+            return self._generated(self._ids[kind], BANK_ACCOUNTS, self._bank_account)
+        if self._given is not None and kind in self._given:
+            return self._given[kind]
+        count = self._invoices if kind == "invoices" else _COUNTS.get(kind, _OTHERS)
+        count = count if self._given is None else 0
+        if kind == "invoices":
+            ids = self._ids[kind]
+            return Source(count, _Invoices(ids, self).rows, ids.index)
+        return self._generated(self._ids[kind], count, partial(self._record, kind))
+
+    def _generated(self, ids: Ids, count: int, content: Callable[[int], dict[str, Any]]) -> Source:
+        """Return records that *content* makes one by one."""
+
+        def rows(start: int, stop: int) -> list[bytes]:
+            records = ({"id": ids[n], **content(n), **_stamps(n)} for n in range(start, stop))
+            return list(map(encode, records))
+
+        return Source(count, rows, ids.index)
 
     def chance(self, *what: object) -> random.Random:
         """Return a random source that depends only on seed, scope and *what*."""
@@ -378,7 +386,6 @@ class _Invoices:
     """
 
     ids: Ids
-    count: int
     books: Books
 
     def rows(self, start: int, stop: int) -> list[bytes]:
@@ -550,7 +557,7 @@ class DataSet:
     def _number(self, identifier: str) -> int | None:
         number = self._index.get(identifier)
         if number is None:
-            number = self._source.ids.index(identifier)
+            number = self._source.index(identifier)
             if number is None or number >= self._source.count:
                 return None
         return number if number in self._order else None
@@ -589,7 +596,8 @@ class DataSet:
         # already. So it is read once more then, without pauses.
         for pauses in (True, False):
             version, chooser = self._version, Chooser(query, order_by)
-            chooser.check([self.sample()], self._written.values())
+            others = () if self._source.alike else self._source.rows(0, self._source.count)
+            chooser.check([self.sample()], chain(others, self._written.values()))
             for start in range(0, len(self), SLICE):
                 numbers = self._order[start : start + SLICE]
                 chooser.look(numbers, self._rows(numbers))

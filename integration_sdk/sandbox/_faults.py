@@ -20,7 +20,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
-from functools import wraps
+from functools import partial, wraps
 from inspect import signature
 from itertools import chain, repeat
 from math import inf
@@ -42,6 +42,7 @@ from integration_sdk.sandbox._call import (
     Problem,
     Refused,
     Respond,
+    World,
     decode,
     encode,
 )
@@ -268,43 +269,59 @@ class Rules:
         self._rules.insert(0 if outermost else len(self._rules), rule)
         return rule
 
-    def _refusing(
+    def _answering(
         self,
-        refusal: Callable[[], Refused],
+        answer: Callable[[], Answer | Refused],
         scope: Scope,
         *,
+        processed: bool = False,
         seconds: float | None = None,
         delay: float = 0.0,
         only: re.Pattern[str] | None = None,
-        in_front: bool = True,
+        in_front: bool = False,
     ) -> Rule:
-        """Refuse calls for *seconds* of the service's time, beginning in *delay*."""
+        """Answer in place of the service, for *seconds* of its time, beginning in *delay*.
+
+        With *processed* the request is carried out first.
+        """
 
         async def act(call: Call, proceed: Proceed) -> Answer:
-            raise refusal()
+            if processed:
+                await proceed()
+            told = answer()
+            if isinstance(told, Refused):
+                raise told
+            return told
 
         rule = self._add(act, scope, only=only, in_front=in_front)
         rule.since = self._service.clock.now() + delay
         rule.until = inf if seconds is None else rule.since + seconds
         return rule
 
-    def _world(self, scope: Scope, only: re.Pattern[str] | None = None, **changes: Any) -> Rule:
+    def _changing(self, scope: Scope, only: re.Pattern[str] | None = None, **changes: Any) -> Rule:
+        """Change parts of the answer on its way."""
+
+        async def act(call: Call, proceed: Proceed) -> Answer:
+            return evolve(await proceed(), **changes)
+
+        return self._add(act, scope, only=only, in_front=True)
+
+    def _world(
+        self, scope: Scope, only: re.Pattern[str] | None, change: Callable[[World], World]
+    ) -> Rule:
         """Change the world for a call."""
 
         async def act(call: Call, proceed: Proceed) -> Answer:
-            call.world = evolve(call.world, **changes)
+            call.world = change(call.world)
             return await proceed()
 
         return self._add(act, scope, only=only)
 
-    def _told(self, change: Callable[[Notices], Notices], scope: Scope) -> Rule:
+    def _told(self, scope: Scope, change: Callable[[Notices], Notices]) -> Rule:
         """Change the notifications of a push."""
-
-        async def act(call: Call, proceed: Proceed) -> Answer:
-            call.world = evolve(call.world, notices=change(call.world.notices))
-            return await proceed()
-
-        return self._add(act, scope, only=PUSHES)
+        return self._world(
+            scope, PUSHES, lambda world: evolve(world, notices=change(world.notices))
+        )
 
     def _draw(self, seconds: Seconds) -> Callable[[], float]:
         if callable(seconds):
@@ -419,33 +436,24 @@ class Faults(Rules):
         content = body.encode() if isinstance(body, str) else body
         content = content if isinstance(content, bytes) else encode(content)
 
-        async def act(call: Call, proceed: Proceed) -> Answer:
-            if processed:
-                await proceed()
+        def answer() -> Answer | Refused:
             if body is None:
-                raise Refused(code, ERRORS.get(code, "Error"), headers=headers)
+                return Refused(code, ERRORS.get(code, "Error"), headers=headers)
             return Answer(code, content, headers, content_type)
 
-        return self._add(act, scope)
+        return self._answering(answer, scope, processed=processed)
 
     def html_from_proxy(
         self, status: Status = 502, *, processed: bool = False, **scope: Unpack[Scope]
     ) -> Rule:
         """A proxy answers with an HTML page; with *processed*, after the request is carried out."""
         page = f"<html><head><title>{status}</title></head><body>{status} from proxy</body></html>"
-
-        async def act(call: Call, proceed: Proceed) -> Answer:
-            if processed:
-                await proceed()
-            return Answer(status, page.encode(), content_type=HTML)
-
-        return self._add(act, scope, in_front=True)
+        answer = Answer(status, page.encode(), content_type=HTML)
+        return self._answering(lambda: answer, scope, processed=processed, in_front=True)
 
     def not_ready(self, seconds: Duration | None = None, **scope: Unpack[Scope]) -> Rule:
         """409: the data set is not ready, for *seconds* of the service's time or for good."""
-        return self._refusing(
-            lambda: Refused(409, ERRORS[409]), scope, seconds=seconds, in_front=False
-        )
+        return self._answering(lambda: Refused(409, ERRORS[409]), scope, seconds=seconds)
 
     def unavailable(
         self,
@@ -456,20 +464,16 @@ class Faults(Rules):
         **scope: Unpack[Scope],
     ) -> Rule:
         """503 for *seconds* of the service's time, beginning in *delay*; None for good."""
-        headers = _retry_after(retry_after)
-        return self._refusing(
-            lambda: Refused(503, ERRORS[503], headers=headers), scope, seconds=seconds, delay=delay
-        )
+        refused = partial(Refused, 503, ERRORS[503], headers=_retry_after(retry_after))
+        return self._answering(refused, scope, seconds=seconds, delay=delay, in_front=True)
 
     def expire_account(self, **scope: Unpack[Scope]) -> Rule:
         """402 to any request: the free account has expired."""
-        return self._refusing(account_expired, scope)
+        return self._answering(account_expired, scope, in_front=True)
 
     def no_push_list(self, status: Literal[404, 405] = 404, **scope: Unpack[Scope]) -> Rule:
         """There is no list of pushes (404 or 405)."""
-        return self._refusing(
-            lambda: Refused(status, ERRORS[status]), scope, only=PUSH_LIST, in_front=False
-        )
+        return self._answering(lambda: Refused(status, ERRORS[status]), scope, only=PUSH_LIST)
 
     def rate_limit(
         self,
@@ -552,19 +556,13 @@ class Faults(Rules):
 
     def drop_connection(self, *, before: bool = True, **scope: Unpack[Scope]) -> Rule:
         """Cut the connection instead of answering, *before* or after carrying out the request."""
-
-        async def act(call: Call, proceed: Proceed) -> Answer:
-            return evolve(Answer() if before else await proceed(), dropped=True)
-
-        return self._add(act, scope, in_front=True)
+        if before:
+            return self._answering(lambda: Answer(dropped=True), scope, in_front=True)
+        return self._changing(scope, dropped=True)
 
     def lose_answer(self, **scope: Unpack[Scope]) -> Rule:
         """The push is recorded and its answer lost."""
-
-        async def act(call: Call, proceed: Proceed) -> Answer:
-            return evolve(await proceed(), dropped=True)
-
-        return self._add(act, scope, only=PUSHES, in_front=True)
+        return self._changing(scope, PUSHES, dropped=True)
 
     def truncate(self, at_byte: Whole, **scope: Unpack[Scope]) -> Rule:
         """Cut the connection after *at_byte* bytes of the answer's body."""
@@ -572,20 +570,17 @@ class Faults(Rules):
         async def pieces(body: bytes) -> AsyncIterator[bytes]:
             yield body[:at_byte]
 
-        async def act(call: Call, proceed: Proceed) -> Answer:
-            return evolve(await proceed(), pieces=pieces)
-
-        return self._add(act, scope, in_front=True)
+        return self._changing(scope, pieces=pieces)
 
     # ------------------------------------------------------------------ lists
 
     def cap_page_size(self, size: Count = 2000, **scope: Unpack[Scope]) -> Rule:
         """Pages hold at most *size* items, whatever was asked for."""
-        return self._world(scope, page_size_cap=size)
+        return self._world(scope, None, lambda world: evolve(world, page_size_cap=size))
 
     def list_lag(self, seconds: Duration, **scope: Unpack[Scope]) -> Rule:
         """Pushes appear in the list *seconds* after their request."""
-        return self._world(scope, PUSH_LIST, list_lag=seconds)
+        return self._world(scope, PUSH_LIST, lambda world: evolve(world, list_lag=seconds))
 
     def drift(
         self,
@@ -629,7 +624,8 @@ class Faults(Rules):
 
     def push_seconds(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
         """Asynchronous platforms take *seconds* for a push."""
-        return self._world(scope, PUSHES, push_seconds=self._draw(seconds))
+        draw = self._draw(seconds)
+        return self._world(scope, PUSHES, lambda world: evolve(world, push_seconds=draw))
 
     def fail_next_push(
         self, message: str, *, item: str | None = None, **scope: Unpack[Scope]
@@ -637,7 +633,7 @@ class Faults(Rules):
         """The next push, or the next ``times=``, fails with *message*."""
         scope.setdefault("times", 1)
         problem = Problem(item, message, "PlatformValidator")
-        return self._world(scope, PUSHES, push_failure=problem)
+        return self._world(scope, PUSHES, lambda world: evolve(world, push_failure=problem))
 
     def late_effect(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
         """Pushes with a deadline are TimedOut, and take effect *seconds* after it all the same.
@@ -652,7 +648,8 @@ class Faults(Rules):
                 'late_effect needs dialect="published": the interface document guarantees that '
                 "no push is processed after its deadline"
             )
-        return self._world(scope, PUSHES, late_effect=self._draw(seconds))
+        draw = self._draw(seconds)
+        return self._world(scope, PUSHES, lambda world: evolve(world, late_effect=draw))
 
     def foreign_writer(
         self, record: Mapping[str, Any], *, before: bool = True, **scope: Unpack[Scope]
@@ -678,17 +675,17 @@ class Faults(Rules):
 
     def lose_notifications(self, **scope: Unpack[Scope]) -> Rule:
         """Subscribers are not notified of the ends of these pushes."""
-        return self._told(lambda notices: (), scope)
+        return self._told(scope, lambda notices: ())
 
     def double_notifications(self, copies: Count = 2, **scope: Unpack[Scope]) -> Rule:
         """Each notification is sent *copies* times, with the same id."""
-        return self._told(lambda notices: notices * copies, scope)
+        return self._told(scope, lambda notices: notices * copies)
 
     def delay_notifications(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
         """Each notification is sent *seconds* late; with a span they overtake each other."""
         draw = self._draw(seconds)
         return self._told(
-            lambda notices: tuple(evolve(one, delay=one.delay + draw()) for one in notices), scope
+            scope, lambda notices: tuple(evolve(one, delay=one.delay + draw()) for one in notices)
         )
 
     def forge_notifications(
@@ -701,7 +698,7 @@ class Faults(Rules):
         authentic, but claims Success as soon as the push is recorded.
         """
         forged = Notice(forged=how)
-        return self._told(lambda notices: (forged, *(() if instead else notices)), scope)
+        return self._told(scope, lambda notices: (forged, *(() if instead else notices)))
 
 
 @define
