@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from integration_sdk.cli._plan import Forecast
+from integration_sdk.cli._plan import Forecast, plan
+from integration_sdk.cli._service import Service
 from integration_sdk.sandbox import Connection, Sandbox
 from tests.cli_support import Done, invoice, posts, pushed, run, to, written
 
@@ -25,89 +26,107 @@ def books(sandbox: Sandbox) -> Connection:
     return sandbox.companies[0].connections[0]
 
 
-async def plan(sandbox: Sandbox, source: Path, *options: str) -> Done:
-    return await run("plan", str(source), *options, sandbox=sandbox)
+class Planning:
+    """`plan` without a process of its own."""
+
+    def __init__(self, sandbox: Sandbox, capsys: pytest.CaptureFixture[str]) -> None:
+        self.sandbox, self._capsys = sandbox, capsys
+
+    async def __call__(self, source: Path, **options: Any) -> Done:
+        books = self.sandbox.companies[0].connections[0]
+        published = self.sandbox.dialect == "published"
+        who = Service(
+            base_url=self.sandbox.base_url, api_key=self.sandbox.api_key, published=published
+        )
+        code = await plan(
+            str(source),
+            company=books.company_id,
+            connection=books.id,
+            data_type="invoices",
+            service=who,
+            **options,
+        )
+        said = self._capsys.readouterr()
+        return Done(code, said.out, said.err)
+
+    async def facts(self, source: Path, **options: Any) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((await self(source, json=True, **options)).stdout)
+        return found
 
 
-def facts(done: Done) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+@pytest.fixture
+def planning(sandbox: Sandbox, capsys: pytest.CaptureFixture[str]) -> Planning:
+    return Planning(sandbox, capsys)
 
 
 async def test_what_is_refused_is_known_after_one_request(
-    sandbox: Sandbox, books: Connection, tmp_path: Path
+    planning: Planning, tmp_path: Path
 ) -> None:
     """By the options or as no record, with line, reference and reasons; exit code 1."""
+    sandbox = planning.sandbox
     wrong = invoice(7) | {"lineItems": "none"}
     source = written(tmp_path / "r", [*map(invoice, range(6)), wrong, invoice(0)])
     with source.open("a") as file:
         print("no record\n", file=file)
 
-    done = await plan(sandbox, source, *to(books), "--reference", "invoiceNumber", "--json")
+    done = await planning(source, reference="invoiceNumber", json=True)
 
+    found = json.loads(done.stdout)
     assert done.code == 1
-    found = facts(done)
     assert (found["records"], found["new"], found["known"]) == (9, 6, {"repeated": 1})
-    assert [(one["line"], one["reference"]) for one in found["refused"]] == [
-        (7, "INV-7"),
-        (9, None),
-    ]
-    assert "lineItems" in found["refused"][0]["errors"][0]
-    assert "no JSON object" in found["refused"][1]["errors"][0]
+    refused = {one["line"]: one for one in found["refused"]}
+    assert {line: one["reference"] for line, one in refused.items()} == {7: "INV-7", 9: None}
+    assert "lineItems" in refused[7]["errors"][0]
+    assert "no JSON object" in refused[9]["errors"][0]
     assert sandbox.served == found["calls"]["options"] == 1
     assert posts(sandbox) == 0
 
 
 async def test_push_does_what_was_planned(
-    sandbox: Sandbox, books: Connection, tmp_path: Path
+    planning: Planning, books: Connection, tmp_path: Path
 ) -> None:
     """As many POSTs, and afterwards all is on record; the journal is not made by planning."""
     journal, source = tmp_path / "pushes.db", written(tmp_path / "r", map(invoice, range(12)))
-    options = (*to(books), "--journal", str(journal), "--json")
-    before = await plan(sandbox, source, *options)
+    before = await planning.facts(source, journal=str(journal))
     assert not journal.exists()
 
-    await pushed(sandbox, books, source, journal=journal)
-    after = await plan(sandbox, source, *options)
+    await pushed(planning.sandbox, books, source, journal=journal)
+    after = await planning(source, journal=str(journal), json=True)
 
-    assert (before.code, after.code) == (0, 0)
-    assert facts(before)["calls"] == {"options": 1, "pushes": 12, "polls": 5}
-    assert posts(sandbox) == facts(before)["calls"]["pushes"]
-    assert facts(after)["known"] == {"Success": 12}
-    assert facts(after)["calls"] == {"options": 1, "pushes": 0, "polls": 0}
+    assert before["calls"] == {"options": 1, "pushes": 12, "polls": 5}
+    assert posts(planning.sandbox) == before["calls"]["pushes"]
+    assert after.code == 0
+    assert json.loads(after.stdout)["known"] == {"Success": 12}
+    assert json.loads(after.stdout)["calls"] == {"options": 1, "pushes": 0, "polls": 0}
 
 
 async def test_a_reference_of_another_record_is_refused(
-    sandbox: Sandbox, books: Connection, tmp_path: Path
+    planning: Planning, books: Connection, tmp_path: Path
 ) -> None:
     """Whether the journal has it or an earlier line."""
     journal, first = tmp_path / "pushes.db", written(tmp_path / "1", [invoice(1)])
-    await pushed(sandbox, books, first, journal=journal, reference="invoiceNumber")
+    await pushed(planning.sandbox, books, first, journal=journal, reference="invoiceNumber")
     changed = [invoice(number) | {"note": "again"} for number in (1, 2)]
     source = written(tmp_path / "2", [*changed, invoice(2)])
 
-    done = await plan(
-        sandbox,
-        source,
-        *to(books),
-        *("--journal", str(journal), "--reference", "invoiceNumber", "--json"),
-    )
+    found = await planning.facts(source, journal=str(journal), reference="invoiceNumber")
 
-    found = facts(done)
     assert [one["line"] for one in found["refused"]] == [1, 3]
     assert "used for another record" in found["refused"][0]["errors"][0]
     assert "it is in line 2" in found["refused"][1]["errors"][0]
-    assert posts(sandbox) == 1
+    assert posts(planning.sandbox) == 1
 
 
-async def test_a_quota_that_is_too_small_is_told(tmp_path: Path) -> None:
+async def test_a_quota_that_is_too_small_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """If the service names one: what is left of it, and until when."""
     async with Sandbox(companies=1, invoices=5, dialect="published", daily_quota=8) as sandbox:
         source = written(tmp_path / "r", map(invoice, range(12)))
-        books = to(sandbox.companies[0].connections[0])
+        planning = Planning(sandbox, capsys)
 
-        found = facts(await plan(sandbox, source, *books, "--published", "--json"))
-        shown = await plan(sandbox, source, *books, "--published")
+        found = await planning.facts(source)
+        shown = await planning(source)
 
     assert (found["quota"]["limit"], found["quota"]["remaining"]) == (8, 7)
     assert found["beyondQuota"] == 12 + 5 - 7
@@ -115,14 +134,11 @@ async def test_a_quota_that_is_too_small_is_told(tmp_path: Path) -> None:
     assert ": 11 have to wait" in shown.stdout
 
 
-async def test_a_type_without_options_is_not_checked(
-    sandbox: Sandbox, books: Connection, tmp_path: Path
-) -> None:
+async def test_a_type_without_options_is_not_checked(planning: Planning, tmp_path: Path) -> None:
     """The table says so, and what is assumed."""
-    sandbox.faults.status(404, route="GET", times=1)
-    source = written(tmp_path / "r", [{"any": "thing"}])
+    planning.sandbox.faults.status(404, route="GET", times=1)
 
-    done = await plan(sandbox, source, *to(books))
+    done = await planning(written(tmp_path / "r", [{"any": "thing"}]))
 
     assert done.code == 0
     assert "not checked" in done.stdout
@@ -131,12 +147,12 @@ async def test_a_type_without_options_is_not_checked(
 
 
 async def test_the_table_shows_the_first_that_are_refused(
-    sandbox: Sandbox, books: Connection, tmp_path: Path
+    planning: Planning, tmp_path: Path
 ) -> None:
     """Ten of them."""
     source = written(tmp_path / "r", [{"invoiceNumber": f"I-{number}"} for number in range(12)])
 
-    done = await plan(sandbox, source, *to(books), "--reference", "invoiceNumber")
+    done = await planning(source, reference="invoiceNumber")
 
     assert done.code == 1
     assert "line 10  I-9 " in done.stdout
@@ -145,32 +161,27 @@ async def test_the_table_shows_the_first_that_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "says"),
+    "case",
     [
-        (["--scope", "one"], 2, "--scope names a part of --journal: give both"),
-        (["--api-key", "wrong"], 1, "401"),
-        (["--journal", "README.md"], 1, "is not a journal of this SDK"),
+        ("r", ["--scope", "one"], 2, "--scope names a part of --journal: give both"),
+        ("r", ["--api-key", "wrong"], 1, "401"),
+        ("r", ["--journal", "README.md"], 1, "is not a journal of this SDK"),
+        ("nowhere", [], 2, "nowhere: No such file"),
     ],
 )
 async def test_what_cannot_be_planned_is_one_sentence(
-    sandbox: Sandbox, tmp_path: Path, options: list[str], code: int, says: str
+    sandbox: Sandbox, tmp_path: Path, case: tuple[str, list[str], int, str]
 ) -> None:
     """Of the exit codes that other commands have."""
+    source, options, code, says = case
+    written(tmp_path / "r", [invoice(1)])
     books = to(sandbox.companies[0].connections[0])
-    done = await plan(sandbox, written(tmp_path / "r", [invoice(1)]), *books, *options)
+
+    done = await run("plan", str(tmp_path / source), *books, *options, sandbox=sandbox)
 
     assert done.code == code
     assert says in done.stderr
     assert len(done.stderr.splitlines()) == 1
-
-
-async def test_input_that_is_not_there_asks_nothing(sandbox: Sandbox, books: Connection) -> None:
-    """Exit code 2."""
-    done = await plan(sandbox, Path("nowhere"), *to(books))
-
-    assert done.code == 2
-    assert "cannot read nowhere" in done.stderr
-    assert sandbox.served == 0
 
 
 @pytest.mark.parametrize(
