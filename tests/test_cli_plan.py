@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -190,3 +191,11 @@ async def test_what_cannot_be_planned_is_one_sentence(
 def test_time_is_full_minutes_at_the_limit_and_a_rest(new: int, seconds: float) -> None:
     """25,000 pushes and 5,000 polls are 30 minutes of 1,000 requests."""
     assert Forecast({}, new=new, latency=0.1).seconds == pytest.approx(seconds)
+
+
+def test_what_the_journal_has_open_is_waited_for() -> None:
+    """What never left is sent, what was sent is polled, what has ended takes nothing."""
+    known = Counter({"QUEUED": 3, "OPEN": 1, "LOST": 1, "Success": 7, "DOUBT": 2})
+
+    assert Forecast({}, new=2, known=known).calls == {"options": 1, "pushes": 5, "polls": 5}
+    assert Forecast({}, known=Counter(OPEN=2)).calls == {"options": 1, "pushes": 0, "polls": 2}
