@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shlex
 from datetime import UTC, datetime
 from threading import Thread
@@ -14,7 +15,6 @@ import pytest
 
 from integration_sdk import Client
 from integration_sdk.sandbox import Sandbox, serve
-from integration_sdk.sandbox._clock import Clock, http_date, iso
 from tests.sandbox_support import DELIVERY, holding, serving, until
 from tests.test_sandbox_lists import KINDS
 
@@ -101,37 +101,27 @@ async def test_ten_thousand_pushes_pass_in_three_hours() -> None:
 # ---------------------------------------------------------------------- clock
 
 
-class Loop:
-    """A loop whose time is set by hand."""
-
-    def __init__(self) -> None:
-        self.at = 100.0
-
-    def time(self) -> float:
-        return self.at
-
-
-def test_the_clock_follows_its_loop() -> None:
+async def test_the_clock_follows_its_loop() -> None:
     """The service's time runs with the loop's, real or virtual, and stands while stopped."""
-    clock, loop = Clock(datetime(2024, 1, 1)), Loop()  # noqa: DTZ001 - read as UTC
-    clock.follow(loop)  # type: ignore[arg-type] # time() is all it asks for
-    loop.at += 3600
-    clock.advance(minutes=30)
-    clock.rest()
-    loop.at += 3600
+    sandbox = Sandbox(invoices=0, starts=datetime(2024, 1, 1))  # noqa: DTZ001 - read as UTC
+    clock = sandbox.clock
+    async with sandbox:
+        await asyncio.sleep(3600)
+        clock.advance(minutes=30)
+    await asyncio.sleep(3600)
 
-    assert iso(clock.now()) == "2024-01-01T01:30:00.000Z"
+    assert 5400 <= clock.now() - datetime(2024, 1, 1, tzinfo=UTC).timestamp() < 5401
     with pytest.raises(ValueError, match="negative"):
         clock.advance(seconds=-1)
 
 
-def test_times_are_written_as_the_service_does() -> None:
-    """Up to 7 digits and Z; HTTP dates are never early."""
-    moment = datetime(2024, 2, 29, 12, 0, 0, 123_456, tzinfo=UTC).timestamp()
+async def test_times_are_written_as_the_service_does() -> None:
+    """7 digits and Z in an operation, whole seconds in a record."""
+    async with serving(starts=datetime(2024, 2, 29, 12, 0, 0, 123_456, tzinfo=UTC)) as http:
+        operation = await http.push(1)
 
-    assert iso(moment, digits=7) == "2024-02-29T12:00:00.1234560Z"
-    assert iso(moment, digits=0) == "2024-02-29T12:00:00Z"
-    assert http_date(moment) == "Thu, 29 Feb 2024 12:00:01 GMT"
+    assert re.fullmatch(r"2024-02-29T12:00:0\d\.\d{6}0Z", operation["requestedOnUtc"])
+    assert re.fullmatch(r"2024-02-29T12:00:0\dZ", operation["data"]["modifiedDate"])
 
 
 # ---------------------------------------------------------------------- what it remembers

@@ -20,7 +20,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
-from functools import partial, wraps
+from functools import wraps
 from inspect import signature
 from itertools import chain, repeat
 from math import inf
@@ -271,7 +271,7 @@ class Rules:
 
     def _answering(
         self,
-        answer: Callable[[], Answer | Refused],
+        told: Answer | Refused,
         scope: Scope,
         *,
         processed: bool = False,
@@ -288,10 +288,7 @@ class Rules:
         async def act(call: Call, proceed: Proceed) -> Answer:
             if processed:
                 await proceed()
-            told = answer()
-            if isinstance(told, Refused):
-                raise told
-            return told
+            return self._service.refuse(told) if isinstance(told, Refused) else told
 
         rule = self._add(act, scope, only=only, in_front=in_front)
         rule.since = self._service.clock.now() + delay
@@ -435,13 +432,9 @@ class Faults(Rules):
         """
         content = body.encode() if isinstance(body, str) else body
         content = content if isinstance(content, bytes) else encode(content)
-
-        def answer() -> Answer | Refused:
-            if body is None:
-                return Refused(code, ERRORS.get(code, "Error"), headers=headers)
-            return Answer(code, content, headers, content_type)
-
-        return self._answering(answer, scope, processed=processed)
+        told = Answer(code, content, headers, content_type)
+        error = _error(code, headers)
+        return self._answering(error if body is None else told, scope, processed=processed)
 
     def html_from_proxy(
         self, status: Status = 502, *, processed: bool = False, **scope: Unpack[Scope]
@@ -449,11 +442,11 @@ class Faults(Rules):
         """A proxy answers with an HTML page; with *processed*, after the request is carried out."""
         page = f"<html><head><title>{status}</title></head><body>{status} from proxy</body></html>"
         answer = Answer(status, page.encode(), content_type=HTML)
-        return self._answering(lambda: answer, scope, processed=processed, in_front=True)
+        return self._answering(answer, scope, processed=processed, in_front=True)
 
     def not_ready(self, seconds: Duration | None = None, **scope: Unpack[Scope]) -> Rule:
         """409: the data set is not ready, for *seconds* of the service's time or for good."""
-        return self._answering(lambda: Refused(409, ERRORS[409]), scope, seconds=seconds)
+        return self._answering(_error(409), scope, seconds=seconds)
 
     def unavailable(
         self,
@@ -464,16 +457,16 @@ class Faults(Rules):
         **scope: Unpack[Scope],
     ) -> Rule:
         """503 for *seconds* of the service's time, beginning in *delay*; None for good."""
-        refused = partial(Refused, 503, ERRORS[503], headers=_retry_after(retry_after))
+        refused = _error(503, _retry_after(retry_after))
         return self._answering(refused, scope, seconds=seconds, delay=delay, in_front=True)
 
     def expire_account(self, **scope: Unpack[Scope]) -> Rule:
         """402 to any request: the free account has expired."""
-        return self._answering(account_expired, scope, in_front=True)
+        return self._answering(account_expired(), scope, in_front=True)
 
     def no_push_list(self, status: Literal[404, 405] = 404, **scope: Unpack[Scope]) -> Rule:
         """There is no list of pushes (404 or 405)."""
-        return self._answering(lambda: Refused(status, ERRORS[status]), scope, only=PUSH_LIST)
+        return self._answering(_error(status), scope, only=PUSH_LIST)
 
     def rate_limit(
         self,
@@ -499,7 +492,7 @@ class Faults(Rules):
             if wait > 0:
                 told = wait if retry_after is None else retry_after
                 headers |= _retry_after(None if form == "none" else told, form, call.now)
-                raise Refused(429, ERRORS[429], headers=headers)
+                raise _error(429, headers)
             answer = await proceed()
             return evolve(answer, headers={**answer.headers, **headers})
 
@@ -521,7 +514,7 @@ class Faults(Rules):
         async def act(call: Call, proceed: Proceed) -> Answer:
             lanes = {("total", None): total, ("company", call.company_id): per_company}
             if any(most is not None and working[lane] >= most for lane, most in lanes.items()):
-                raise Refused(429, ERRORS[429], headers=_retry_after(retry_after))
+                raise _error(429, _retry_after(retry_after))
             working.update(lanes.keys())
             try:
                 return await proceed()
@@ -557,7 +550,7 @@ class Faults(Rules):
     def drop_connection(self, *, before: bool = True, **scope: Unpack[Scope]) -> Rule:
         """Cut the connection instead of answering, *before* or after carrying out the request."""
         if before:
-            return self._answering(lambda: Answer(dropped=True), scope, in_front=True)
+            return self._answering(Answer(dropped=True), scope, in_front=True)
         return self._changing(scope, dropped=True)
 
     def lose_answer(self, **scope: Unpack[Scope]) -> Rule:
@@ -722,6 +715,10 @@ class _Bucket:
     def until_full(self) -> float:
         """Seconds until the bucket is full again."""
         return (self.holds - self.tokens) / self.per_second
+
+
+def _error(status: int, headers: Mapping[str, str] = NOTHING) -> Refused:
+    return Refused(status, ERRORS.get(status, "Error"), headers=headers)
 
 
 def _retry_after(
