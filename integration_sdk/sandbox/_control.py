@@ -27,7 +27,7 @@ from integration_sdk.sandbox._account import DAY, Company, Connection
 from integration_sdk.sandbox._call import Answer, Call, Refused, answer, bad_request, not_found
 from integration_sdk.sandbox._clock import iso
 from integration_sdk.sandbox._faults import HTML, Faults, Rule
-from integration_sdk.sandbox._pushes import Operation
+from integration_sdk.sandbox._pushes import VERBS, Operation
 from integration_sdk.sandbox._routes import wrong_method
 from integration_sdk.sandbox._schemas import PLATFORMS, list_name, option_name
 from integration_sdk.sandbox._service import Service
@@ -45,7 +45,6 @@ SWITCHES: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     ),
 }
 """Faults that the page turns on and off: their label, what they do, their arguments."""
-_CHANGES = {"POST": "Create", "PUT": "Update", "DELETE": "Delete", "ATTACH": "Attach to"}
 _LABELS = (
     *("invoiceNumber", "creditNoteNumber", "reference", "code", "nominalCode"),
     *("customerName", "supplierName", "name", "description"),
@@ -138,15 +137,16 @@ class Control:
         )
 
     def _state(self, call: Call) -> Answer:
-        ledger = self._service.ledger
+        pushes = list(self._service.ledger)
+        latest = pushes[: -PUSHES_SHOWN - 1 : -1]
         in_force = [rule for rule in self._faults if not rule.is_over(call.now)]
         ours = {name: rule for name, rule in self._on.items() if rule in in_force}
         return answer(
             {
                 "now": iso(call.now, digits=0),
                 "companies": len(self._service.companies),
-                "pushes": [self._push(push, call.now) for push in ledger.latest(PUSHES_SHOWN)],
-                "recorded": len(ledger),
+                "pushes": [self._push(push, call.now) for push in latest],
+                "recorded": len(pushes),
                 "switches": [
                     {"name": name, "label": label, "about": about, "on": name in ours}
                     for name, (label, about, _) in SWITCHES.items()
@@ -164,7 +164,7 @@ class Control:
             "company": company.name if company else push.company,
             "platform": connection.platform if connection else "",
             "dataType": option_name(push.data_type),
-            "change": _CHANGES[push.verb],
+            "change": VERBS[push.verb][0],
             "label": _label(push),
             "status": push.status,
             "seconds": (now if push.completed is None else push.completed) - push.requested,
