@@ -264,13 +264,13 @@ async def test_it_serves_until_cancelled(dialect: Literal["document", "published
         assert (curl, option, answer.status) == ("curl", "-H", 200)
     assert said[3].startswith(f"Look: {sandbox.base_url}/ ")
     assert shlex.split(said[4]) == [
-        *("Client:", "export"),
+        "export",
         f"INTEGRATION_SDK_BASE_URL={sandbox.base_url}",
         f"INTEGRATION_SDK_API_KEY={sandbox.api_key}",
     ]
     # A client of another dialect would rely on what this service does not do.
     for line in said[5:]:
-        assert line.startswith("Client: say Client(dialect=Dialect.published())")
+        assert line.startswith("Dialect: use Client(dialect=Dialect.published())")
         assert "--published" in line
     serving_task.cancel()
     with pytest.raises(asyncio.CancelledError):

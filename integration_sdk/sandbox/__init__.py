@@ -284,7 +284,7 @@ async def serve(sandbox: Sandbox, say: Callable[[str], object] | None = None) ->
         say(f"Try: curl -H 'Authorization: Basic {credential}' {sandbox.base_url}/companies")
         say(f"Look: {sandbox.base_url}/ shows pushes as they go, a form to push, fault switches")
         url, key = quote(sandbox.base_url), quote(sandbox.api_key)
-        say(f"Client: export INTEGRATION_SDK_BASE_URL={url} INTEGRATION_SDK_API_KEY={key}")
+        say(f"export INTEGRATION_SDK_BASE_URL={url} INTEGRATION_SDK_API_KEY={key}")
         if sandbox.dialect == "published":
-            say("Client: say Client(dialect=Dialect.published()), or --published to a command")
+            say("Dialect: use Client(dialect=Dialect.published()), or --published in commands")
         await asyncio.Event().wait()
