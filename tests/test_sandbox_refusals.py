@@ -62,9 +62,8 @@ PUT {at}/push/invoices/x?forceUpdate= | maybe | 400 forceUpdate
 POST {at}/push/invoices/x/attachment | {} | 400 file
 POST {at}/push/invoices | ; { ; [] ; "x" ; {"a":NaN} ; {"a":1e99999999999999999999} | 400 body
 The page
-POST /_page/fault | [] | 400 body
-POST /_page/fault | {"name": "earthquake", "on": true} ; {"name": [1], "on": true} | 400 name
-POST /_page/fault | {"name": "latency"} ; {"name": "latency", "on": "no"} | 400 on
+POST /_page/faults | {} ; [ ; [{"fault": "earthquake"}] ; [{"fault": 1}] | 400 faults
+DELETE /_page/faults | {} ; [1] | 400 faults
 POST /_page/advance | {"seconds": -1} ; {"seconds": 0} ; {"seconds": "60"} | 400 seconds
 POST /_page/advance | {"seconds": true} ; {"seconds": 86401} | 400 seconds
 POST /_page/online | {"companyId": "x", "connectionId": "y"} | 404
@@ -84,7 +83,7 @@ async def test_what_is_refused_says_why(dialect: str) -> None:
     seen = set()
     async with serving(dialect=dialect) as http:
         sandbox, other = http.sandbox, http.sandbox.companies[1].id
-        before = sandbox.clock.now()
+        before, kept = sandbox.clock.now(), sandbox.faults.latency(0)
         paths = {"company": http.company, "id": http.first.id, "at": http.at()}
         paths["other"] = f"/companies/{other}/connections/{http.connection().id}"
         for call, value, wanted in calls:
@@ -104,5 +103,5 @@ async def test_what_is_refused_says_why(dialect: str) -> None:
             seen.add(body["correlationId"])
 
         assert len(seen) == len(calls)
-        assert (sandbox.pushes, sandbox.sync_settings, list(sandbox.faults)) == ([], None, [])
+        assert (sandbox.pushes, sandbox.sync_settings, list(sandbox.faults)) == ([], None, [kept])
         assert (len(sandbox.companies), sandbox.clock.now() - before < 60) == (3, True)

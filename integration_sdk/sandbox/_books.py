@@ -13,7 +13,7 @@ import asyncio
 import random
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableSequence, Sequence
 from datetime import date, timedelta
 from decimal import Decimal
 from functools import cached_property, partial
@@ -259,15 +259,18 @@ class Books:
 
     def _record(self, kind: str, n: int) -> dict[str, Any]:
         chance = self.chance(kind, n)
-        known = self._known(kind, n, chance)
+        properties = DATA_TYPES[option_name(kind)].properties
+        known = self._known(kind, properties, n, chance)
         record = {
             name: _invented(name, shape, known, n, chance)
-            for name, shape in DATA_TYPES[option_name(kind)].properties.items()
+            for name, shape in properties.items()
             if name not in TOTALS.get(kind, ())
         }
         return filled(kind, record)
 
-    def _known(self, kind: str, n: int, chance: random.Random) -> dict[str, Any]:
+    def _known(
+        self, kind: str, properties: Collection[str], n: int, chance: random.Random
+    ) -> dict[str, Any]:
         """Return values of properties, on any level, that are more than their shape says."""
         code, account, account_type = _ACCOUNTS[n % len(_ACCOUNTS)]
         turn, amount = n // len(_ACCOUNTS), _money(chance, 5_000)
@@ -278,7 +281,7 @@ class Books:
             "supplierRef": {"id": self._ids["suppliers"][n % SUPPLIERS], "supplierName": supplier},
             "contactRef": {"id": self._ids["suppliers"][n % SUPPLIERS], "dataType": "suppliers"},
             "accountRef": self._account(6),
-            "lineItems": self.lines(chance) if kind in TOTALS else [],
+            "lineItems": self.lines(chance) if "lineItems" in properties else [],
             "amount": amount,
             "links": [{**link, "amount": -amount}],
             "journalLines": [
@@ -421,19 +424,17 @@ class _Invoices:
     def _body(self, n: int) -> dict[str, Any]:
         chance = self.books.chance("invoice", n)
         lines = self.books.lines(chance)
-        sums = filled("invoices", {"lineItems": lines})
-        total = sums["totalAmount"]
+        more = {"trackingCategoryRefs": [], "isDirectIncome": False}
+        invoice = filled("invoices", {"lineItems": [line | more for line in lines]})
+        total = invoice["totalAmount"]
         status = chance.choices(_STATUSES, weights=(50, 25, 10, 10, 5))[0]
         shares = {"Paid": total, "PartiallyPaid": (total / 2).quantize(CENT)}
         paid = shares.get(status, ZERO)
         payment = {"currency": "GBP", "totalAmount": paid, "paidOnDate": _midnight(n, later=30)}
         allocation = {"payment": payment, "allocation": {"totalAmount": paid}}
-        return sums | {
+        return invoice | {
             "currency": chance.choice(("GBP", "GBP", "EUR", "USD")),
             "currencyRate": Decimal("1.00"),
-            "lineItems": [
-                {**line, "trackingCategoryRefs": [], "isDirectIncome": False} for line in lines
-            ],
             "paymentAllocations": [allocation] if paid else [],
             "withholdingTax": [],
             "salesOrderRefs": [],

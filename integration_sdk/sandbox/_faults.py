@@ -20,7 +20,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
-from functools import wraps
+from functools import partial, wraps
 from inspect import signature
 from itertools import chain, repeat
 from math import inf
@@ -68,18 +68,6 @@ Rate = Annotated[float, Meta(gt=0, le=10**9)]
 RetryAfter = Annotated[float, Meta(ge=0, le=10**9)]
 HTML = "text/html; charset=utf-8"
 METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}
-ERRORS = {
-    400: "Bad request",
-    401: "Unauthorized",
-    402: "Payment Required",
-    403: "Forbidden",
-    404: "NotFound",
-    405: "Method not allowed",
-    409: "Conflict: the data set is not ready",
-    429: "Too many requests",
-    500: "Internal server error",
-    503: "Service unavailable",
-}
 PUSHES = re.compile(r"(POST|PUT|DELETE) .*/push/")
 PUSH_LIST = re.compile(r"GET /companies/[^/]+/push$")
 DATA_LISTS = re.compile(r"GET /companies/[^/]+/data/(?!bankAccounts)[^/]+$")
@@ -135,6 +123,10 @@ class Rule:
     def is_over(self, now: float) -> bool:
         """Return whether it will not apply to any more calls."""
         return now >= self.until or (self.times is not None and self.hits >= self.times)
+
+    def plain(self) -> Any:
+        """Return its entry as JSON has it; what JSON cannot hold is described."""
+        return msgspec.json.decode(msgspec.json.encode(self.entry, enc_hook=repr))
 
     def applies(self, call: Call) -> bool:
         """Return whether it applies to *call*, and count the call if so."""
@@ -196,6 +188,7 @@ class Rules:
     ) -> Rule:
         """Add a fault of your own: *act* gets the call and a function that proceeds with it.
 
+        It returns an `Answer` or raises `Refused`.
         It acts within the service, or *in_front* of it, or there as the *outermost* rule.
         """
         return self._add(act, scope, in_front=in_front, outermost=outermost)
@@ -217,23 +210,31 @@ class Rules:
         Raises:
             ValueError: It is no such list, or an entry is no valid fault; none is added.
         """
-        try:
-            listed = msgspec.json.decode(text, type=list[dict[str, Any]])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            example = '[{"fault": "latency", "seconds": [1, 3]}]'
-            raise ValueError(f"faults are a JSON list such as {example}: {error}") from None
         before = list(self._rules)
-        for number, options in enumerate(listed, 1):
+        for number, options in enumerate(_entries(text), 1):
             try:
                 self.add_named(options.pop("fault", None), **options)
             except (ValueError, TypeError) as error:
                 self._rules = before
                 raise ValueError(f"fault {number}: {error}") from None
 
-    def listed(self) -> bytes:
-        """Return the rules as JSON: entries of `add_listed`, and to how many calls each applied."""
-        entries = [{**rule.entry, "hits": rule.hits} for rule in self]
-        return msgspec.json.encode(entries, enc_hook=repr)
+    def listed(self, now: float | None = None) -> list[dict[str, Any]]:
+        """Return entries of `add_listed`, and to how many calls each applied; without those that
+        are over *now*.
+        """
+        rules = [rule for rule in self if now is None or not rule.is_over(now)]
+        return [{**rule.plain(), "hits": rule.hits} for rule in rules]
+
+    def end_listed(self, text: bytes) -> None:
+        """End the faults that are `listed` so, whatever their hits; all if *text* is empty.
+
+        Raises:
+            ValueError: It is no list of faults.
+        """
+        ended = [{**entry, "hits": 0} for entry in _entries(text)] if text else None
+        self._rules = [
+            rule for rule in self if ended is not None and {**rule.plain(), "hits": 0} not in ended
+        ]
 
     def remove(self, rule: Rule) -> None:
         """End one fault."""
@@ -271,7 +272,7 @@ class Rules:
 
     def _answering(
         self,
-        told: Answer | Refused,
+        answer: Callable[[], Answer | Refused],
         scope: Scope,
         *,
         processed: bool = False,
@@ -288,7 +289,10 @@ class Rules:
         async def act(call: Call, proceed: Proceed) -> Answer:
             if processed:
                 await proceed()
-            return self._service.refuse(told) if isinstance(told, Refused) else told
+            told = answer()
+            if isinstance(told, Refused):
+                raise told
+            return told
 
         rule = self._add(act, scope, only=only, in_front=in_front)
         rule.since = self._service.clock.now() + delay
@@ -344,6 +348,14 @@ class Rules:
                     "for an address that the service does not have, give a compiled pattern"
                 )
         return lambda call: fits(f"{call.method} {call.path.removesuffix('/')}")
+
+
+def _entries(text: bytes) -> list[dict[str, Any]]:
+    try:
+        return msgspec.json.decode(text, type=list[dict[str, Any]])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        example = '[{"fault": "latency", "seconds": [1, 3]}]'
+        raise ValueError(f"faults are a JSON list such as {example}: {error}") from None
 
 
 def _pattern(route: str) -> str:
@@ -432,9 +444,13 @@ class Faults(Rules):
         """
         content = body.encode() if isinstance(body, str) else body
         content = content if isinstance(content, bytes) else encode(content)
-        told = Answer(code, content, headers, content_type)
-        error = _error(code, headers)
-        return self._answering(error if body is None else told, scope, processed=processed)
+
+        def answer() -> Answer | Refused:
+            if body is None:
+                return Refused(code, headers=headers)
+            return Answer(code, content, headers, content_type)
+
+        return self._answering(answer, scope, processed=processed)
 
     def html_from_proxy(
         self, status: Status = 502, *, processed: bool = False, **scope: Unpack[Scope]
@@ -442,11 +458,11 @@ class Faults(Rules):
         """A proxy answers with an HTML page; with *processed*, after the request is carried out."""
         page = f"<html><head><title>{status}</title></head><body>{status} from proxy</body></html>"
         answer = Answer(status, page.encode(), content_type=HTML)
-        return self._answering(answer, scope, processed=processed, in_front=True)
+        return self._answering(lambda: answer, scope, processed=processed, in_front=True)
 
     def not_ready(self, seconds: Duration | None = None, **scope: Unpack[Scope]) -> Rule:
         """409: the data set is not ready, for *seconds* of the service's time or for good."""
-        return self._answering(_error(409), scope, seconds=seconds)
+        return self._answering(partial(Refused, 409), scope, seconds=seconds)
 
     def unavailable(
         self,
@@ -457,16 +473,16 @@ class Faults(Rules):
         **scope: Unpack[Scope],
     ) -> Rule:
         """503 for *seconds* of the service's time, beginning in *delay*; None for good."""
-        refused = _error(503, _retry_after(retry_after))
+        refused = partial(Refused, 503, headers=_retry_after(retry_after))
         return self._answering(refused, scope, seconds=seconds, delay=delay, in_front=True)
 
     def expire_account(self, **scope: Unpack[Scope]) -> Rule:
         """402 to any request: the free account has expired."""
-        return self._answering(account_expired(), scope, in_front=True)
+        return self._answering(account_expired, scope, in_front=True)
 
     def no_push_list(self, status: Literal[404, 405] = 404, **scope: Unpack[Scope]) -> Rule:
         """There is no list of pushes (404 or 405)."""
-        return self._answering(_error(status), scope, only=PUSH_LIST)
+        return self._answering(partial(Refused, status), scope, only=PUSH_LIST)
 
     def rate_limit(
         self,
@@ -492,7 +508,7 @@ class Faults(Rules):
             if wait > 0:
                 told = wait if retry_after is None else retry_after
                 headers |= _retry_after(None if form == "none" else told, form, call.now)
-                raise _error(429, headers)
+                raise Refused(429, headers=headers)
             answer = await proceed()
             return evolve(answer, headers={**answer.headers, **headers})
 
@@ -514,7 +530,7 @@ class Faults(Rules):
         async def act(call: Call, proceed: Proceed) -> Answer:
             lanes = {("total", None): total, ("company", call.company_id): per_company}
             if any(most is not None and working[lane] >= most for lane, most in lanes.items()):
-                raise _error(429, _retry_after(retry_after))
+                raise Refused(429, headers=_retry_after(retry_after))
             working.update(lanes.keys())
             try:
                 return await proceed()
@@ -550,7 +566,7 @@ class Faults(Rules):
     def drop_connection(self, *, before: bool = True, **scope: Unpack[Scope]) -> Rule:
         """Cut the connection instead of answering, *before* or after carrying out the request."""
         if before:
-            return self._answering(Answer(dropped=True), scope, in_front=True)
+            return self._answering(lambda: Answer(dropped=True), scope, in_front=True)
         return self._changing(scope, dropped=True)
 
     def lose_answer(self, **scope: Unpack[Scope]) -> Rule:
@@ -716,10 +732,6 @@ class _Bucket:
     def until_full(self) -> float:
         """Seconds until the bucket is full again."""
         return (self.holds - self.tokens) / self.per_second
-
-
-def _error(status: int, headers: Mapping[str, str] = NOTHING) -> Refused:
-    return Refused(status, ERRORS.get(status, "Error"), headers=headers)
 
 
 def _retry_after(

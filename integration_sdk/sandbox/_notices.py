@@ -154,7 +154,7 @@ def _body(to: Subscription, op: Operation, message_id: str, key: str, status: st
             "generatedDate": completed or iso(op.requested),
             "payload": {
                 "id": key,
-                "type": VERBS[op.verb][0],
+                "type": VERBS[op.verb].event,
                 "status": status,
                 "referenceCompany": {"id": op.company},
                 "connectionId": op.connection,

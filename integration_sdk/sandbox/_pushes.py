@@ -18,20 +18,29 @@ from itertools import count
 from math import inf
 from typing import Any, Protocol
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from integration_sdk.sandbox._call import Notice, Notices, Problem, decode, encode
 from integration_sdk.sandbox._clock import iso
 from integration_sdk.sandbox._schemas import Shape, filled, judged, option_name, without_unlisted
 from integration_sdk.sandbox._settings import Spelling, new_uuid
 
+
+@frozen
+class Verb:
+    """What a push does: in an operation's ``changes``, in a notification, and on the page."""
+
+    change: str
+    event: str
+    words: str
+
+
 VERBS = {
-    "POST": ("Create", "Created"),
-    "PUT": ("Update", "Modified"),
-    "DELETE": ("Delete", "Deleted"),
-    "ATTACH": ("UploadAttachment", "AttachmentUploaded"),
+    "POST": Verb("Created", "Create", "Create"),
+    "PUT": Verb("Modified", "Update", "Update"),
+    "DELETE": Verb("Deleted", "Delete", "Delete"),
+    "ATTACH": Verb("AttachmentUploaded", "UploadAttachment", "Attach to"),
 }
-"""By verb of a push: what it is called, and what it has done to its record."""
 _CODES = {"Pending": 202, "Success": 200, "Failed": 400, "TimedOut": 408}
 
 
@@ -174,7 +183,7 @@ def _changes(op: Operation) -> list[dict[str, Any]] | None:
     if op.status != "Success":
         return None
     reference = {"id": op.record_id, "dataType": option_name(op.data_type)}
-    change = {"type": VERBS[op.verb][1], "recordRef": reference}
+    change = {"type": VERBS[op.verb].change, "recordRef": reference}
     return [change | ({"attachmentId": op.key} if op.verb == "ATTACH" else {})]
 
 

@@ -110,7 +110,7 @@ class Service:
         if not self.has_key(call):
             problem = Problem("Authorization", "The API key is incorrect", "Authentication")
             headers = {"WWW-Authenticate": "Basic"}
-            raise Refused(401, "Unauthorized", [problem], headers=headers)
+            raise Refused(401, problems=[problem], headers=headers)
         told = self._quota.count(call.now)
         try:
             answer = await self._admitted(call)
