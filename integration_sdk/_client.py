@@ -64,8 +64,9 @@ class Client:
     first call, so you can create it anywhere, even at module level.
 
     All calls of a client share its connections, its rate limits and one polling loop. After a 429
-    or 503 all of them wait for as long as ``Retry-After`` says. Reads are retried; a write is
-    sent again only if the first request had no effect.
+    or 503 all calls wait, at least for as long as ``Retry-After`` says; if one company alone is
+    refused, only its calls wait. Reads are retried; a write is sent again only if the first
+    request had no effect.
 
     Example::
 

@@ -8,7 +8,6 @@ browser of somebody at this machine opens.
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from base64 import b64encode
 from collections.abc import Mapping
@@ -20,8 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk.sandbox import Faults, Sandbox
-from integration_sdk.sandbox._call import Answer, Call
+from integration_sdk.sandbox import Answer, Call, Faults, Sandbox
 from integration_sdk.sandbox._control import Control
 from integration_sdk.sandbox._http import is_same_machine
 from integration_sdk.sandbox._routes import Router
@@ -44,10 +42,6 @@ class Parts(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
-
-
-def switched_on(told: Any) -> set[str]:
-    return {switch["name"] for switch in told["switches"] if switch["on"]}
 
 
 # ---------------------------------------------------------------------- the page as it is served
@@ -134,41 +128,29 @@ async def test_recent_pushes_with_their_states() -> None:
 
 
 async def test_faults_at_a_switch() -> None:
-    """Each switch turns its fault on and off, and shows when it is over by itself."""
+    """A switch posts a fault and deletes it; what is over, or spent, is not told any more."""
+    down, fails = {"fault": "unavailable", "seconds": 30}, {"fault": "fail_next_push"}
     async with serving(companies=1) as http:
-        on = (await press(http, "fault", {"name": "unavailable", "on": True})).body
-        during = (await http.get("/companies")).status
-        off = (await press(http, "fault", {"name": "unavailable", "on": False})).body
-        then = (await http.get("/companies")).status
-        await press(http, "fault", {"name": "unavailable", "on": True})
+        others = http.sandbox.faults.add(holding(asyncio.Event()), route="/push/", skip=9)
+        await http.post("/_page/faults", [down])
+        on, during = await state(http), (await http.get("/companies")).status
+        await http.call("DELETE", "/_page/faults", json=[down | {"hits": 7}])
+        off, then = await state(http), (await http.get("/companies")).status
+        await http.post("/_page/faults", [down, fails | {"message": "as you asked"}])
         http.sandbox.clock.advance(seconds=30)
         over = await state(http)
-        await press(http, "fault", {"name": "fail_next_push", "on": True})
         first, second = await http.push(1), await http.push(1)
         spent = await state(http)
 
-        assert (switched_on(on), during) == ({"unavailable"}, 503)
-        assert (switched_on(off), then) == (set(), 200)
-        assert (switched_on(over), (await http.get("/companies")).status) == (set(), 200)
+        assert (on["faults"][1:], during) == ([down | {"hits": 0}], 503)
+        assert (off["faults"], then) == (on["faults"][:1], 200)
+        assert [told["faults"][1:] for told in (over, spent)] == [
+            [fails | {"message": "as you asked", "hits": 0}],
+            [],
+        ]
         assert (first["status"], second["status"]) == ("Failed", "Success")
-        assert switched_on(spent) == set()
-        assert spent["pushes"][1]["problems"] == ["The platform refuses this push, as you asked"]
-
-
-async def test_all_faults_are_cleared() -> None:
-    """ "Clear all" ends the page's faults and those a program has set, which it lists."""
-    async with serving() as http:
-        http.sandbox.faults.latency(0, route="GET")
-        http.sandbox.faults.add(holding(asyncio.Event()), route="/push/", times=1)
-        on = (await press(http, "fault", {"name": "rate_limit", "on": True})).body
-        await http.call("DELETE", "/_page/faults")
-        cleared = await state(http)
-
-    set_by_a_program = {"name": "latency", "arguments": "seconds=0.0, route='GET'", "hits": 0}
-    assert (switched_on(on), on["faults"][0]) == ({"rate_limit"}, set_by_a_program)
-    assert [fault["name"] for fault in on["faults"]] == ["latency", "add"]
-    assert (switched_on(cleared), cleared["faults"]) == (set(), [])
-    assert list(http.sandbox.faults) == []
+        assert spent["pushes"][1]["problems"] == ["as you asked"]
+        assert others in list(http.sandbox.faults)
 
 
 async def test_time_and_platforms_at_a_button() -> None:
@@ -187,9 +169,8 @@ async def test_time_and_platforms_at_a_button() -> None:
 async def test_odd_commands_are_refused() -> None:
     """What the page cannot mean is refused with a reason and changes nothing."""
     odd: list[tuple[str, Any, int]] = [
-        *(("fault", {"name": name, "on": True}, 400) for name in ("earthquake", ["unavailable"])),
-        ("fault", [], 400),
-        *(("fault", {"name": "latency"} | on, 400) for on in ({}, {"on": "no"})),
+        ("faults", [{"fault": "earthquake"}], 400),
+        ("faults", {}, 400),
         *(("advance", {"seconds": value}, 400) for value in (-1, 0, "60", True, 86_401)),
         ("online", {"companyId": "x", "connectionId": "y"}, 404),
         ("elsewhere", {}, 404),
@@ -200,10 +181,12 @@ async def test_odd_commands_are_refused() -> None:
         for what, body, status in odd:
             reply = await press(http, what, body)
             assert reply.status == reply.body["statusCode"] == status
+        kept = http.sandbox.faults.latency(0)
         put = await http.call("PUT", "/_page/faults", json=[])
+        ended = await http.call("DELETE", "/_page/faults", json={})
 
         assert (put.status, put.headers["Allow"]) == (405, "DELETE, GET, POST")
-        assert list(http.sandbox.faults) == []
+        assert (ended.status, list(http.sandbox.faults)) == (400, [kept])
         assert http.sandbox.clock.now() - before < 60
 
 
@@ -286,13 +269,9 @@ async def test_only_who_may_sets_and_ends_faults(
     """The key opens all from anywhere; without it only this machine's own page and programs."""
     async with serving(**({"key": key} if key else {})) as http:
         headers = {"Content-Type": "application/json", **headers}
-        body = json.dumps({"name": "latency", "on": True})
-        told = [
-            await http.call("POST", "/_page/fault", data=body, headers=headers),
-            await http.call("POST", "/_page/faults", data=LATENCY, headers=headers),
-        ]
-        assert [reply.status for reply in told] == [status] * 2
-        assert len(list(http.sandbox.faults)) == 2 * (status == 200)
+        told = await http.call("POST", "/_page/faults", data=LATENCY, headers=headers)
+        assert told.status == status
+        assert len(list(http.sandbox.faults)) == (status == 200)
         rule = http.sandbox.faults.latency(0)
         ended = await http.call("DELETE", "/_page/faults", headers=headers)
         # A form cannot send DELETE, so that its Content-Type says nothing.
@@ -306,7 +285,7 @@ async def test_other_sites_read_nothing() -> None:
         paths = ["/", "/_page/about", "/_page/state", "/_page/faults"]
         other = [await http.call("GET", path, headers={"Host": "evil.example"}) for path in paths]
         ours = [await http.call("GET", p, headers={"Origin": "http://evil.example"}) for p in paths]
-        ours.append(await http.call("OPTIONS", "/_page/fault"))
+        ours.append(await http.call("OPTIONS", "/_page/faults"))
 
     assert [reply.status for reply in other] == [403] * 4
     assert not any(http.sandbox.api_key in reply.text for reply in other)

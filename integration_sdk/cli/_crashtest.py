@@ -24,8 +24,7 @@ from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT
 from integration_sdk.cli._service import Flag
 from integration_sdk.cli._signals import hearing_signals
 from integration_sdk.errors import ConfigurationError
-from integration_sdk.sandbox import Sandbox
-from integration_sdk.sandbox._call import Refused
+from integration_sdk.sandbox import Refused, Sandbox
 from integration_sdk.testing._crash_findings import KINDS, CrashReport, Finding, judge
 from integration_sdk.testing._crashes import (
     Begin,

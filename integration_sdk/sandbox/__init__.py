@@ -27,6 +27,7 @@ from typing import Any, Self
 
 from integration_sdk.sandbox._account import Company, Connection
 from integration_sdk.sandbox._books import DataSet
+from integration_sdk.sandbox._call import Answer, Call, Refused
 from integration_sdk.sandbox._control import Control
 from integration_sdk.sandbox._faults import Faults, Rule
 from integration_sdk.sandbox._http import RecordedRequest, Server
@@ -38,6 +39,8 @@ from integration_sdk.sandbox._service import Service
 from integration_sdk.sandbox._settings import REMOVAL, DialectName, Settings, Spelling
 
 __all__ = [
+    "Answer",
+    "Call",
     "Company",
     "Connection",
     "DataSet",
@@ -45,6 +48,7 @@ __all__ = [
     "Faults",
     "Operation",
     "RecordedRequest",
+    "Refused",
     "Rule",
     "Sandbox",
     "Subscription",
@@ -58,7 +62,8 @@ class Sandbox:
     Programs in other languages set faults in JSON: ``POST /_page/faults`` adds
     ``[{"fault": "latency", "seconds": [1, 3], "route": "GET"}]``, named as the methods of `Faults`
     and their arguments; ``GET`` lists them with the number of calls each applied to, and
-    ``DELETE`` ends all. From another machine these calls need the API key, like any other.
+    ``DELETE`` ends all, or those in its body. From another machine these calls need the API key,
+    like any other.
 
     Args:
         companies: Companies that are there from the start, each connected to four platforms:
@@ -107,24 +112,12 @@ class Sandbox:
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
+        settings = locals().copy()  # the arguments: `Settings` has the same names
+        del settings["self"], settings["pulled"]
         given = None if pulled is None else read_pulled(pulled)
-        self._settings = Settings(
-            companies=companies if given is None else len(given),
-            invoices=invoices,
-            seed=seed,
-            dialect=dialect,
-            spelling=spelling,
-            api_key=api_key,
-            free_plan=free_plan,
-            account_age_days=account_age_days,
-            legacy_removed=legacy_removed,
-            push_seconds=push_seconds,
-            daily_quota=daily_quota,
-            starts=starts,
-            remember=remember,
-            host=host,
-            port=port,
-        )
+        if given is not None:
+            settings["companies"] = len(given)
+        self._settings = Settings(**settings)
         router = Router(dialect)
         self._service = Service(self._settings, router.find, given)
         self.clock = self._service.clock
@@ -291,7 +284,7 @@ async def serve(sandbox: Sandbox, say: Callable[[str], object] | None = None) ->
         say(f"Try: curl -H 'Authorization: Basic {credential}' {sandbox.base_url}/companies")
         say(f"Look: {sandbox.base_url}/ shows pushes as they go, a form to push, fault switches")
         url, key = quote(sandbox.base_url), quote(sandbox.api_key)
-        say(f"Client: export INTEGRATION_SDK_BASE_URL={url} INTEGRATION_SDK_API_KEY={key}")
+        say(f"export INTEGRATION_SDK_BASE_URL={url} INTEGRATION_SDK_API_KEY={key}")
         if sandbox.dialect == "published":
-            say("Client: say Client(dialect=Dialect.published()), or --published to a command")
+            say("Dialect: use Client(dialect=Dialect.published()), or --published in commands")
         await asyncio.Event().wait()

@@ -417,30 +417,22 @@ class _Invoices:
     def _body(self, n: int) -> dict[str, Any]:
         chance = self.books.chance("invoice", n)
         lines = self.books.lines(chance)
-        net = sum((line["subTotal"] for line in lines), ZERO)
-        tax = sum((line["taxAmount"] for line in lines), ZERO)
-        total = net + tax
+        more = {"trackingCategoryRefs": [], "isDirectIncome": False}
+        invoice = filled("invoices", {"lineItems": [line | more for line in lines]})
+        total = invoice["totalAmount"]
         status = chance.choices(_STATUSES, weights=(50, 25, 10, 10, 5))[0]
         shares = {"Paid": total, "PartiallyPaid": (total / 2).quantize(CENT)}
         paid = shares.get(status, ZERO)
         payment = {"currency": "GBP", "totalAmount": paid, "paidOnDate": _midnight(n, later=30)}
         allocation = {"payment": payment, "allocation": {"totalAmount": paid}}
-        return {
+        return invoice | {
             "currency": chance.choice(("GBP", "GBP", "EUR", "USD")),
             "currencyRate": Decimal("1.00"),
-            "lineItems": [
-                {**line, "trackingCategoryRefs": [], "isDirectIncome": False} for line in lines
-            ],
             "paymentAllocations": [allocation] if paid else [],
             "withholdingTax": [],
             "salesOrderRefs": [],
-            "totalDiscount": ZERO,
-            "discountPercentage": ZERO,
-            "subTotal": net,
             "additionalTaxAmount": ZERO,
             "additionalTaxPercentage": ZERO,
-            "totalTaxAmount": tax,
-            "totalAmount": total,
             "amountDue": total - paid,
             "status": status,
             "note": f"Thank you for your order. Terms: 30 days net. Batch {n}.",

@@ -136,6 +136,10 @@ class Rule:
         """Return whether it will not apply to any more calls."""
         return now >= self.until or (self.times is not None and self.hits >= self.times)
 
+    def plain(self) -> Any:
+        """Return its entry as JSON has it; what JSON cannot hold is described."""
+        return msgspec.json.decode(msgspec.json.encode(self.entry, enc_hook=repr))
+
     def applies(self, call: Call) -> bool:
         """Return whether it applies to *call*, and count the call if so."""
         if call.now < self.since or self.is_over(call.now) or not self.matches(call):
@@ -196,6 +200,7 @@ class Rules:
     ) -> Rule:
         """Add a fault of your own: *act* gets the call and a function that proceeds with it.
 
+        It returns an `Answer` or raises `Refused`.
         It acts within the service, or *in_front* of it, or there as the *outermost* rule.
         """
         return self._add(act, scope, in_front=in_front, outermost=outermost)
@@ -217,23 +222,31 @@ class Rules:
         Raises:
             ValueError: It is no such list, or an entry is no valid fault; none is added.
         """
-        try:
-            listed = msgspec.json.decode(text, type=list[dict[str, Any]])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            example = '[{"fault": "latency", "seconds": [1, 3]}]'
-            raise ValueError(f"faults are a JSON list such as {example}: {error}") from None
         before = list(self._rules)
-        for number, options in enumerate(listed, 1):
+        for number, options in enumerate(_entries(text), 1):
             try:
                 self.add_named(options.pop("fault", None), **options)
             except (ValueError, TypeError) as error:
                 self._rules = before
                 raise ValueError(f"fault {number}: {error}") from None
 
-    def listed(self) -> bytes:
-        """Return the rules as JSON: entries of `add_listed`, and to how many calls each applied."""
-        entries = [{**rule.entry, "hits": rule.hits} for rule in self]
-        return msgspec.json.encode(entries, enc_hook=repr)
+    def listed(self, now: float | None = None) -> list[dict[str, Any]]:
+        """Return entries of `add_listed`, and to how many calls each applied; without those that
+        are over *now*.
+        """
+        rules = [rule for rule in self if now is None or not rule.is_over(now)]
+        return [{**rule.plain(), "hits": rule.hits} for rule in rules]
+
+    def end_listed(self, text: bytes) -> None:
+        """End the faults that are `listed` so, whatever their hits; all if *text* is empty.
+
+        Raises:
+            ValueError: It is no list of faults.
+        """
+        ended = [{**entry, "hits": 0} for entry in _entries(text)] if text else None
+        self._rules = [
+            rule for rule in self if ended is not None and {**rule.plain(), "hits": 0} not in ended
+        ]
 
     def remove(self, rule: Rule) -> None:
         """End one fault."""
@@ -347,6 +360,14 @@ class Rules:
                     "for an address that the service does not have, give a compiled pattern"
                 )
         return lambda call: fits(f"{call.method} {call.path.removesuffix('/')}")
+
+
+def _entries(text: bytes) -> list[dict[str, Any]]:
+    try:
+        return msgspec.json.decode(text, type=list[dict[str, Any]])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        example = '[{"fault": "latency", "seconds": [1, 3]}]'
+        raise ValueError(f"faults are a JSON list such as {example}: {error}") from None
 
 
 def _pattern(route: str) -> str:

@@ -23,8 +23,7 @@ from typing import Any, Final, Literal, Protocol
 from attrs import Factory, define, field, frozen
 
 from integration_sdk.errors import ConfigurationError
-from integration_sdk.sandbox import Operation, Sandbox
-from integration_sdk.sandbox._call import Answer, Call
+from integration_sdk.sandbox import Answer, Call, Operation, Sandbox
 
 Moment = Literal["at its start", "before", "while", "after", "between"]
 Strike = Literal["killed", "frozen"]
