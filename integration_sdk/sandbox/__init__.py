@@ -22,11 +22,11 @@ from datetime import date, datetime
 from functools import partial
 from os import PathLike
 from shlex import quote
-from types import TracebackType
 from typing import Any, Self
 
 from integration_sdk.sandbox._account import Company, Connection
 from integration_sdk.sandbox._books import DataSet
+from integration_sdk.sandbox._call import Answer, Call, Refused
 from integration_sdk.sandbox._control import Control
 from integration_sdk.sandbox._faults import Faults, Rule
 from integration_sdk.sandbox._http import RecordedRequest, Server
@@ -38,6 +38,8 @@ from integration_sdk.sandbox._service import Service
 from integration_sdk.sandbox._settings import REMOVAL, DialectName, Settings, Spelling
 
 __all__ = [
+    "Answer",
+    "Call",
     "Company",
     "Connection",
     "DataSet",
@@ -45,6 +47,7 @@ __all__ = [
     "Faults",
     "Operation",
     "RecordedRequest",
+    "Refused",
     "Rule",
     "Sandbox",
     "Subscription",
@@ -58,7 +61,8 @@ class Sandbox:
     Programs in other languages set faults in JSON: ``POST /_page/faults`` adds
     ``[{"fault": "latency", "seconds": [1, 3], "route": "GET"}]``, named as the methods of `Faults`
     and their arguments; ``GET`` lists them with the number of calls each applied to, and
-    ``DELETE`` ends all. From another machine these calls need the API key, like any other.
+    ``DELETE`` ends all, or those in its body. From another machine these calls need the API key,
+    like any other.
 
     Args:
         companies: Companies that are there from the start, each connected to four platforms:
@@ -107,24 +111,12 @@ class Sandbox:
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
+        settings = locals().copy()  # the arguments: `Settings` has the same names
+        del settings["self"], settings["pulled"]
         given = None if pulled is None else read_pulled(pulled)
-        self._settings = Settings(
-            companies=companies if given is None else len(given),
-            invoices=invoices,
-            seed=seed,
-            dialect=dialect,
-            spelling=spelling,
-            api_key=api_key,
-            free_plan=free_plan,
-            account_age_days=account_age_days,
-            legacy_removed=legacy_removed,
-            push_seconds=push_seconds,
-            daily_quota=daily_quota,
-            starts=starts,
-            remember=remember,
-            host=host,
-            port=port,
-        )
+        if given is not None:
+            settings["companies"] = len(given)
+        self._settings = Settings(**settings)
         router = Router(dialect)
         self._service = Service(self._settings, router.find, given)
         self.clock = self._service.clock
@@ -156,12 +148,7 @@ class Sandbox:
     async def __aenter__(self) -> Self:
         return await self.start()
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.stop()
 
     # ------------------------------------------------------------------ what to connect to
@@ -215,8 +202,7 @@ class Sandbox:
 
     def push(self, connection: Connection, data_type: str, record: dict[str, Any]) -> Operation:
         """Push as somebody else, bypassing the network and the faults."""
-        lane = connection.company_id, connection.id, data_type
-        return self._service.push_by_another(*lane, record)
+        return self._service.push_by_another(connection, data_type, record)
 
     def bring_online(self, connection: Connection) -> None:
         """Bring an offline platform back; it then processes its pending pushes."""

@@ -159,7 +159,7 @@ class Plan:
 def account_expired() -> Refused:
     """Return the refusal of every request once a free account has expired."""
     message = f"Account expired: the free account is older than {FREE_DAYS} days"
-    return Refused(402, "Payment Required", [Problem(None, message)])
+    return Refused(402, problems=[Problem(None, message)])
 
 
 def schedules(settings: Any) -> list[float]:

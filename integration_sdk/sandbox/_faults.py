@@ -68,18 +68,6 @@ Rate = Annotated[float, Meta(gt=0, le=10**9)]
 RetryAfter = Annotated[float, Meta(ge=0, le=10**9)]
 HTML = "text/html; charset=utf-8"
 METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}
-ERRORS = {
-    400: "Bad request",
-    401: "Unauthorized",
-    402: "Payment Required",
-    403: "Forbidden",
-    404: "NotFound",
-    405: "Method not allowed",
-    409: "Conflict: the data set is not ready",
-    429: "Too many requests",
-    500: "Internal server error",
-    503: "Service unavailable",
-}
 PUSHES = re.compile(r"(POST|PUT|DELETE) .*/push/")
 PUSH_LIST = re.compile(r"GET /companies/[^/]+/push$")
 DATA_LISTS = re.compile(r"GET /companies/[^/]+/data/(?!bankAccounts)[^/]+$")
@@ -135,6 +123,10 @@ class Rule:
     def is_over(self, now: float) -> bool:
         """Return whether it will not apply to any more calls."""
         return now >= self.until or (self.times is not None and self.hits >= self.times)
+
+    def plain(self) -> Any:
+        """Return its entry as JSON has it; what JSON cannot hold is described."""
+        return msgspec.json.decode(msgspec.json.encode(self.entry, enc_hook=repr))
 
     def applies(self, call: Call) -> bool:
         """Return whether it applies to *call*, and count the call if so."""
@@ -196,6 +188,7 @@ class Rules:
     ) -> Rule:
         """Add a fault of your own: *act* gets the call and a function that proceeds with it.
 
+        It returns an `Answer` or raises `Refused`.
         It acts within the service, or *in_front* of it, or there as the *outermost* rule.
         """
         return self._add(act, scope, in_front=in_front, outermost=outermost)
@@ -217,23 +210,31 @@ class Rules:
         Raises:
             ValueError: It is no such list, or an entry is no valid fault; none is added.
         """
-        try:
-            listed = msgspec.json.decode(text, type=list[dict[str, Any]])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            example = '[{"fault": "latency", "seconds": [1, 3]}]'
-            raise ValueError(f"faults are a JSON list such as {example}: {error}") from None
         before = list(self._rules)
-        for number, options in enumerate(listed, 1):
+        for number, options in enumerate(_entries(text), 1):
             try:
                 self.add_named(options.pop("fault", None), **options)
             except (ValueError, TypeError) as error:
                 self._rules = before
                 raise ValueError(f"fault {number}: {error}") from None
 
-    def listed(self) -> bytes:
-        """Return the rules as JSON: entries of `add_listed`, and to how many calls each applied."""
-        entries = [{**rule.entry, "hits": rule.hits} for rule in self]
-        return msgspec.json.encode(entries, enc_hook=repr)
+    def listed(self, now: float | None = None) -> list[dict[str, Any]]:
+        """Return entries of `add_listed`, and to how many calls each applied; without those that
+        are over *now*.
+        """
+        rules = [rule for rule in self if now is None or not rule.is_over(now)]
+        return [{**rule.plain(), "hits": rule.hits} for rule in rules]
+
+    def end_listed(self, text: bytes) -> None:
+        """End the faults that are `listed` so, whatever their hits; all if *text* is empty.
+
+        Raises:
+            ValueError: It is no list of faults.
+        """
+        ended = [{**entry, "hits": 0} for entry in _entries(text)] if text else None
+        self._rules = [
+            rule for rule in self if ended is not None and {**rule.plain(), "hits": 0} not in ended
+        ]
 
     def remove(self, rule: Rule) -> None:
         """End one fault."""
@@ -349,6 +350,14 @@ class Rules:
         return lambda call: fits(f"{call.method} {call.path.removesuffix('/')}")
 
 
+def _entries(text: bytes) -> list[dict[str, Any]]:
+    try:
+        return msgspec.json.decode(text, type=list[dict[str, Any]])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        example = '[{"fault": "latency", "seconds": [1, 3]}]'
+        raise ValueError(f"faults are a JSON list such as {example}: {error}") from None
+
+
 def _pattern(route: str) -> str:
     method, _, path = route.strip().rpartition(" ")
     if not method and path.upper() in METHODS:
@@ -438,7 +447,7 @@ class Faults(Rules):
 
         def answer() -> Answer | Refused:
             if body is None:
-                return Refused(code, ERRORS.get(code, "Error"), headers=headers)
+                return Refused(code, headers=headers)
             return Answer(code, content, headers, content_type)
 
         return self._answering(answer, scope, processed=processed)
@@ -453,7 +462,7 @@ class Faults(Rules):
 
     def not_ready(self, seconds: Duration | None = None, **scope: Unpack[Scope]) -> Rule:
         """409: the data set is not ready, for *seconds* of the service's time or for good."""
-        return self._answering(lambda: Refused(409, ERRORS[409]), scope, seconds=seconds)
+        return self._answering(partial(Refused, 409), scope, seconds=seconds)
 
     def unavailable(
         self,
@@ -464,7 +473,7 @@ class Faults(Rules):
         **scope: Unpack[Scope],
     ) -> Rule:
         """503 for *seconds* of the service's time, beginning in *delay*; None for good."""
-        refused = partial(Refused, 503, ERRORS[503], headers=_retry_after(retry_after))
+        refused = partial(Refused, 503, headers=_retry_after(retry_after))
         return self._answering(refused, scope, seconds=seconds, delay=delay, in_front=True)
 
     def expire_account(self, **scope: Unpack[Scope]) -> Rule:
@@ -473,7 +482,7 @@ class Faults(Rules):
 
     def no_push_list(self, status: Literal[404, 405] = 404, **scope: Unpack[Scope]) -> Rule:
         """There is no list of pushes (404 or 405)."""
-        return self._answering(lambda: Refused(status, ERRORS[status]), scope, only=PUSH_LIST)
+        return self._answering(partial(Refused, status), scope, only=PUSH_LIST)
 
     def rate_limit(
         self,
@@ -499,7 +508,7 @@ class Faults(Rules):
             if wait > 0:
                 told = wait if retry_after is None else retry_after
                 headers |= _retry_after(None if form == "none" else told, form, call.now)
-                raise Refused(429, ERRORS[429], headers=headers)
+                raise Refused(429, headers=headers)
             answer = await proceed()
             return evolve(answer, headers={**answer.headers, **headers})
 
@@ -521,7 +530,7 @@ class Faults(Rules):
         async def act(call: Call, proceed: Proceed) -> Answer:
             lanes = {("total", None): total, ("company", call.company_id): per_company}
             if any(most is not None and working[lane] >= most for lane, most in lanes.items()):
-                raise Refused(429, ERRORS[429], headers=_retry_after(retry_after))
+                raise Refused(429, headers=_retry_after(retry_after))
             working.update(lanes.keys())
             try:
                 return await proceed()
@@ -659,7 +668,8 @@ class Faults(Rules):
 
         def push(call: Call) -> None:
             _, company_id, _, connection_id, _, data_type, *_ = call.segments
-            self._service.push_by_another(company_id, connection_id, data_type, record)
+            connection = self._service.connection(company_id, connection_id)
+            self._service.push_by_another(connection, data_type, record)
 
         async def act(call: Call, proceed: Proceed) -> Answer:
             if before:

@@ -110,7 +110,7 @@ class Service:
         if not self.has_key(call):
             problem = Problem("Authorization", "The API key is incorrect", "Authentication")
             headers = {"WWW-Authenticate": "Basic"}
-            raise Refused(401, "Unauthorized", [problem], headers=headers)
+            raise Refused(401, problems=[problem], headers=headers)
         told = self._quota.count(call.now)
         try:
             answer = await self._admitted(call)
@@ -230,10 +230,9 @@ class Service:
         return shape
 
     def push_by_another(
-        self, company_id: str, connection_id: str, data_type: str, record: Mapping[str, Any]
+        self, connection: Connection, data_type: str, record: Mapping[str, Any]
     ) -> Operation:
         """Push *record* as somebody else would."""
-        connection = self.connection(company_id, connection_id)
         return self.push(connection, data_type, "POST", encode(record), foreign=True)
 
     def bring_online(self, connection: Connection) -> None:
