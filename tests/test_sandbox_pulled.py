@@ -157,6 +157,19 @@ async def test_parquet_becomes_records_again(tmp_path: Path) -> None:
     assert served == rows
 
 
+@pytest.mark.parametrize("kind", ["invoices", "salesOrders"])
+async def test_a_list_that_was_empty_is_an_empty_list(kind: str, tmp_path: Path) -> None:
+    """A company without records is served, and asked what has changed; records may come to it."""
+    (tmp_path / kind / "company=c-1").mkdir(parents=True)
+    async with serving(pulled=tmp_path) as http:
+        path = f"{http.company}/data/{kind}"
+        found = await http.get(path, query="modifiedDate>=2024-01-01", orderBy="modifiedDate")
+        http.sandbox.faults.drift(insert=1)
+        grown = await http.get(path)
+
+    assert (found.status, found.body["totalResults"], grown.body["totalResults"]) == (200, 0, 1)
+
+
 def test_a_folder_that_is_none_of_a_pull_is_refused(tmp_path: Path) -> None:
     """ValueError names the folder, or the part and what is wrong with it."""
     other = tmp_path / "other" / "invoices" / "company=c"

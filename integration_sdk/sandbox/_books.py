@@ -200,14 +200,18 @@ class Books:
             return self._generated(ids, TRANSACTIONS, partial(self._bank_transaction, account))
         if kind == "bankAccounts":
             return self._generated(self._ids[kind], BANK_ACCOUNTS, self._bank_account)
-        if self._given is not None and kind in self._given:
+        if self._given is None:
+            count = self._invoices if kind == "invoices" else _COUNTS.get(kind, _OTHERS)
+        elif kind in self._given and self._given[kind].count:
             return self._given[kind]
-        count = self._invoices if kind == "invoices" else _COUNTS.get(kind, _OTHERS)
-        count = count if self._given is None else 0
+        else:
+            count = 0  # and a generated sample of what it would hold
+        if kind not in KINDS:
+            return self._generated(Ids(self._seed, self._scope, kind), count, lambda n: {})
+        ids = self._ids[kind]
         if kind == "invoices":
-            ids = self._ids[kind]
             return Source(count, _Invoices(ids, self).rows, ids.index)
-        return self._generated(self._ids[kind], count, partial(self._record, kind))
+        return self._generated(ids, count, partial(self._record, kind))
 
     def _generated(self, ids: Ids, count: int, content: Callable[[int], dict[str, Any]]) -> Source:
         """Return records that *content* makes one by one."""

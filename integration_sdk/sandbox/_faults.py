@@ -668,7 +668,8 @@ class Faults(Rules):
 
         def push(call: Call) -> None:
             _, company_id, _, connection_id, _, data_type, *_ = call.segments
-            self._service.push_by_another(company_id, connection_id, data_type, record)
+            connection = self._service.connection(company_id, connection_id)
+            self._service.push_by_another(connection, data_type, record)
 
         async def act(call: Call, proceed: Proceed) -> Answer:
             if before:

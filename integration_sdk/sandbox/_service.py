@@ -225,10 +225,9 @@ class Service:
         return shape
 
     def push_by_another(
-        self, company_id: str, connection_id: str, data_type: str, record: Mapping[str, Any]
+        self, connection: Connection, data_type: str, record: Mapping[str, Any]
     ) -> Operation:
         """Push *record* as somebody else would."""
-        connection = self.connection(company_id, connection_id)
         return self.push(connection, data_type, "POST", encode(record), foreign=True)
 
     def bring_online(self, connection: Connection) -> None:
