@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
 from integration_sdk._push.evidence import Finding, may_resend
 from integration_sdk._push.push import PushEvent
-from integration_sdk._push.table import new_row
+from integration_sdk._push.table import Event, after, new_row
 from integration_sdk._store.row import Lane, Row, Snapshot, State, Verdict
 from integration_sdk.errors import (
     AccountExpired,
@@ -373,3 +373,54 @@ async def test_a_choice_that_there_is_none_is_refused(value: Any) -> None:
     with pytest.raises(ConfigurationError, match="in_doubt must be 'ask' or 'resend'"):
         async with coordinator(Model(), in_doubt=value):
             pass
+
+
+# Another process
+
+
+class Elsewhere(Journal):
+    """A store of several processes, of which another acts for every company until it dies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.died = asyncio.Event()
+
+    async def lend(self, **owner: Any) -> Any:
+        lent: Any = await super().lend(**owner)
+        took = lent.take
+
+        async def take(company: str) -> list[Row] | None:
+            return await took(company) if self.died.is_set() else None
+
+        async def news() -> AsyncIterator[str]:
+            await self.died.wait()
+            yield LANE.company_id
+            await asyncio.Event().wait()
+
+        lent.shared, lent.take, lent.news = True, take, news
+        return lent
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("again", [False, True], ids=["recovered", "submitted again"])
+async def test_the_doubt_of_a_process_that_died_is_told_by_its_successor(again: bool) -> None:
+    """It had given up the search and died before anybody heard."""
+    journal, model = Elsewhere(), Model(lambda _: 0.0)
+    lost = structs.replace(
+        absent(reference="INV-1", snapshot=Snapshot(frozenset(), id="before"), attempts=1),
+        state=State.LOST,
+        verdict=None,
+    )
+    await leave_behind(journal, lost)
+    async with asyncio.timeout(600), coordinator(model, journal=journal) as pushes:
+        (push,) = pushes.recovered
+        submitting = asyncio.create_task(pushes.submit(NAMED)) if again else None
+        await asyncio.sleep(1)
+        (known,) = await on_record(journal)
+        doubt = after(known, Event.UNSETTLED, verdict=Verdict.ABSENT, candidates=())
+        journal.kept.put([doubt])
+        journal.died.set()
+        outcome = await (push if submitting is None else await submitting)
+
+    assert outcome.status is OutcomeStatus.IN_DOUBT
+    assert posts(model) == 0

@@ -171,7 +171,7 @@ def test_a_folder_that_is_none_of_a_pull_is_refused(tmp_path: Path) -> None:
     parquet = written(tmp_path / "parquet") / "invoices" / "company=c-1" / "part-00001.parquet"
     parquet.write_bytes(b"PAR")
     odd = [
-        (tmp_path / "nowhere", "nowhere holds no files of a pull"),
+        (tmp_path / "nowhere", "nowhere holds no NDJSON or Parquet files of a pull"),
         (
             written(tmp_path / "line", {"note": "x"}),
             "part-00000.ndjson cannot .*required field `id",
@@ -202,4 +202,4 @@ def test_the_command_serves_a_folder(
     )
     assert main(["sandbox", "--from", str(tmp_path)]) == 2
     assert told == ["c 1"]
-    assert "holds no files of a pull" in capsys.readouterr().err
+    assert "holds no NDJSON or Parquet files of a pull" in capsys.readouterr().err

@@ -461,7 +461,7 @@ class Dispatcher:
             await self._take_over(await self.store.rows(ids=list(company.others)))
 
     async def _take_over(self, rows: Iterable[Row]) -> None:
-        changed = []
+        changed, doubts = [], []
         for row in rows:
             self.company(row.company).others.discard(row.id)
             held = self.rows.get(row.id)
@@ -470,12 +470,18 @@ class Dispatcher:
             if row.id in self.carried:
                 if may_own_unclaimed(row):
                     self.cache(row)  # a rival; its carrier goes on
+            elif row.state is State.DOUBT:
+                self.cache(row)
+                doubts.append(row)
             elif (now := restarted(row)) is row:
                 self.arrive(row)
             else:
                 self.cache(row)
                 changed.append((now, None))
         await self.write_all(changed)
+        for row in doubts:  # last, so that one search is for them and for what is LOST
+            if self.rows.get(row.id) is row:
+                self.arrive(row)
 
     async def recover(self) -> list[Push]:
         """Go on with what earlier processes left, and return a push for each row of it."""
@@ -493,8 +499,6 @@ class Dispatcher:
                 "pushes that earlier runs left in doubt: %d; they are searched for, see `in_doubt`",
                 doubts,
             )
-        for company in {row.company for row in self.rows.values() if row.state is State.DOUBT}:
-            self.search.sweep(company)
         if self.store.shared:
             self._watching = self.start(self._watch())
         return pushes
