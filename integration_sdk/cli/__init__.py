@@ -31,6 +31,7 @@ from integration_sdk.cli._demo import DemoSettings, run_demo
 from integration_sdk.cli._display import Stderr, discard_unwritten, say, stdout
 from integration_sdk.cli._journals import DEFAULT_SCOPE
 from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT, WRONG_USAGE, Results
+from integration_sdk.cli._plan import plan
 from integration_sdk.cli._records import Plan
 from integration_sdk.cli._service import Flag, Service
 from integration_sdk.cli._signals import hearing_signals
@@ -49,6 +50,7 @@ app.command(_pushes)
 _store = App(name="store", help="The database that many processes share as `Store(URL)`.")
 app.command(_store)
 app.command(crashtest)
+app.command(plan)
 
 
 _BY_ENVIRONMENT = Service()
