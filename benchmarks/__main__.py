@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from benchmarks._catalogue import questions
-from benchmarks._peers import RESULTS, ROOT
+from benchmarks import calls, polling, pull, pushing, reading, scale
+from benchmarks._answers import ask, summary, write
+from benchmarks._machine import RESULTS, ROOT
 from benchmarks._question import Question
-from benchmarks._readme import write
-from benchmarks._runner import ask, summary
+
+MODULES = (reading, calls, pushing, polling, pull, scale)
+QUESTIONS = {one.name: one for module in MODULES for one in module.QUESTIONS}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return 1 if ``--check`` finds a goal missed."""
     told = _parser().parse_args(arguments)
-    known = questions()
     if not told.names and not told.readme:
-        print(listing(known.values()))
+        print(listing())
         return 0
-    unknown = [name for name in told.names if name not in known and name != "all"]
+    unknown = [name for name in told.names if name not in {*QUESTIONS, "all"}]
     if unknown:
-        print(f"no question is called {', '.join(unknown)}; there are: {', '.join(known)}, all")
+        print(f"no question is called {', '.join(unknown)}; there are: {', '.join(QUESTIONS)}, all")
         return 2
-    asked = [one for one in known.values() if _is_asked(one, told.names)]
+    asked = [one for one in QUESTIONS.values() if _is_asked(one, told.names)]
     judged = ask(asked, quick=told.quick) if asked else []
     if asked:
         print(f"\n{summary(judged)}")
     if told.readme:
-        print(write(ROOT / "integration_sdk" / "docs" / "figures.md", RESULTS, list(known)))
+        page = ROOT / "integration_sdk" / "docs" / "figures.md"
+        print(write(page, RESULTS, sorted(QUESTIONS)))
     return int(told.check and any(one.is_missed for one in judged))
 
 
@@ -37,10 +39,10 @@ def _is_asked(question: Question, names: Sequence[str]) -> bool:
     return question.name in names or ("all" in names and not question.on_request)
 
 
-def listing(known: Iterable[Question]) -> str:
+def listing() -> str:
     """Return the questions and their goals, as lines."""
     lines: list[str] = []
-    for question in known:
+    for question in QUESTIONS.values():
         aside = " (by name only)" if question.on_request else ""
         lines.append(f"{question.name:<16}{question.asks}{aside}")
         lines += [f"{'':<18}{goal.what} {goal.relation} {goal.bound:g}" for goal in question.goals]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
 PACKAGES = ("integration-sdk", "aiohttp", "msgspec", "attrs", "cattrs", "backoff")
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -21,7 +22,7 @@ def facts() -> dict[str, str]:
         "system": f"{platform.system()} {platform.release()}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "load": " ".join(f"{load:.1f}" for load in os.getloadavg()),
-        "packages": ", ".join(f"{name} {_version(name)}" for name in PACKAGES),
+        "packages": ", ".join(f"{name} {metadata.version(name)}" for name in PACKAGES),
     }
 
 
@@ -46,15 +47,3 @@ def _processor() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.machine())
-
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "from the source tree"
-
-
-def describe(facts: Mapping[str, str]) -> str:
-    """Return *facts* as lines."""
-    return "\n".join(f"{name:>10}  {fact}" for name, fact in facts.items())

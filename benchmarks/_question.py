@@ -7,8 +7,7 @@ picks a number from the rows and compares it with a bound.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from attrs import Factory, evolve, field, frozen
@@ -26,7 +25,6 @@ class Figure:
 
     @property
     def median(self) -> float:
-        """The median of the measured values."""
         return statistics.median(self.values)
 
     @property
@@ -42,17 +40,14 @@ class Row:
 
     Attributes:
         setting: For example ``5,000 a page``.
-        contender: Its name.
         figures: By name with unit, for example ``CPU us/item``.
         note: A remark, or why there are no figures.
-        series: Points (x, y) by name, for plots; not part of the table.
     """
 
     setting: str
     contender: str
     figures: Mapping[str, Figure] = Factory(dict)
     note: str = ""
-    series: Mapping[str, Sequence[tuple[float, float]]] = Factory(dict)
 
 
 def row(setting: str, contender: str, note: str = "", **figures: float) -> Row:
@@ -78,33 +73,39 @@ class Rows:
                 return one.figures[figure].median
         raise NotMeasuredError(f"no {figure!r} of {contender!r} at {setting!r}")
 
-    def ratio(self, setting: str, contender: str, figure: str, to: str) -> float:
-        """Return the figure of *contender* divided by that of *to*."""
-        return self.median(setting, contender, figure) / self.median(setting, to, figure)
-
-    def settings(self) -> list[str]:
-        """Return the settings in their order."""
-        return list(dict.fromkeys(one.setting for one in self.rows))
+    def only(self, *names: str) -> Rows:
+        """Return the rows with only the figures in *names*."""
+        return Rows(
+            evolve(one, figures={name: one.figures[name] for name in names if name in one.figures})
+            for one in self.rows
+        )
 
 
 @frozen
 class Pick:
-    """One figure of one row, or its ratio to that of the contender *over*, if given."""
+    """One figure of one row; its ratio to that of *over*, or what it has beyond that of *beyond*.
+
+    Both name another contender in the same setting.
+    """
 
     setting: str
     contender: str
     figure: str
     over: str = ""
+    beyond: str = ""
 
     def __call__(self, rows: Rows) -> float:
-        """Return the figure or ratio.
+        """Return the figure.
 
         Raises:
             NotMeasuredError: No row has it.
         """
+        value = rows.median(self.setting, self.contender, self.figure)
         if self.over:
-            return rows.ratio(self.setting, self.contender, self.figure, self.over)
-        return rows.median(self.setting, self.contender, self.figure)
+            return value / rows.median(self.setting, self.over, self.figure)
+        if self.beyond:
+            return value - rows.median(self.setting, self.beyond, self.figure)
+        return value
 
     def of_others(self, rows: Rows) -> dict[str, float]:
         """Return the same for all other contenders in the setting."""
@@ -112,7 +113,7 @@ class Pick:
             row.contender: evolve(self, contender=row.contender)(rows)
             for row in rows.rows
             if row.setting == self.setting and self.figure in row.figures
-            if row.contender not in (self.contender, self.over)
+            if row.contender not in (self.contender, self.over, self.beyond)
         }
 
 
@@ -122,21 +123,20 @@ class Goal:
 
     Attributes:
         what: The figure in words.
-        relation: How it must compare with *bound*.
         bound: In the unit that *what* names.
         measured: Picks the figure from the rows.
         needs_full: Whether it is not judged at the smaller sizes of ``--quick``.
         limit: The contender that does only the unavoidable work: the machine's limit.
-        headline: Whether README shows it.
+        headline: Whether the page of figures shows it.
     """
 
     what: str
     relation: Literal["<=", ">="]
     bound: float
     measured: Callable[[Rows], float]
-    needs_full: bool = False
-    limit: str = ""
-    headline: bool = False
+    needs_full: bool = field(default=True, kw_only=True)
+    limit: str = field(default="", kw_only=True)
+    headline: bool = field(default=False, kw_only=True)
 
 
 @frozen
@@ -153,13 +153,7 @@ class Verdict:
     beside: Mapping[str, float] = Factory(dict)
 
     @property
-    def limit(self) -> float | None:
-        """The machine's limit in the same run, if a contender measured it."""
-        return self.beside.get(self.goal.limit)
-
-    @property
     def is_met(self) -> bool:
-        """Whether the figure was measured and is within the bound."""
         if self.value is None:
             return False
         if self.goal.relation == "<=":
@@ -187,9 +181,7 @@ class Question:
         name: Its name on the command line.
         asks: The question, in words.
         run: Answers it; the argument says whether to use small sizes.
-        goals: The goals for the answer.
         compare: (figure, contender): every row gets its ratio to that contender's figure.
-        plot: Draws the rows into a folder; returns the files.
         on_request: Whether it is asked only by name, since it takes long.
     """
 
@@ -198,7 +190,6 @@ class Question:
     run: Callable[[bool], Rows]
     goals: Sequence[Goal] = ()
     compare: tuple[str, str] | None = None
-    plot: Callable[[Rows, Path], Iterable[Path]] | None = None
     on_request: bool = False
 
     def judge(self, rows: Rows, *, quick: bool) -> list[Verdict]:

@@ -9,31 +9,26 @@ reads and writes in one task, without threads. The script is aiohttp, json and a
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from multiprocessing.connection import Connection
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
 
-from benchmarks._goals import GOALS
-from benchmarks._machine import pinned_to_last_core
-from benchmarks._peers import Peer, peers_in_turn
+from benchmarks._contenders import Peer, peers_in_turn
 from benchmarks._postgres import new_database, postgres
-from benchmarks._question import Question, Row, Rows
-from benchmarks._servers import in_own_process
-from integration_sdk.sandbox import Sandbox
+from benchmarks._question import Goal, Pick, Question, Rows
+from benchmarks._servers import sandbox_server
 
 UNITS = 3
+RAW, SCRIPT = "raw() alone", "aiohttp + json script"
 SPEED, CPU, PEAK = "rows/s", "CPU us/row", "peak MiB"
 
 
 def _peer(name: str, how: str) -> Peer:
-    return Peer(name, "pulling", told={"model": how})
+    return Peer(name, "pulling:prepare", told={"model": how})
 
 
 READERS = (
-    _peer("raw() alone", "raw"),
-    _peer("aiohttp + json script", "script"),
+    _peer(RAW, "raw"),
+    _peer(SCRIPT, "script"),
 )
 
 
@@ -45,50 +40,48 @@ def _sinks(*formats: str) -> tuple[Peer, ...]:
 def pull(quick: bool) -> Rows:
     """Measure each of them."""
     invoices, rounds = (4_000, 1) if quick else (40_000, 3)
-    setting = f"{UNITS * invoices:,} invoices"
-    rows: list[Row] = []
-    with _server(invoices) as server, postgres() as database:
-        peers = (*READERS, *_sinks("ndjson", "parquet", "duckdb", "postgres"))
+    peers = (*READERS, *_sinks("ndjson", "parquet", "duckdb", "postgres"))
+    with sandbox_server(companies=UNITS, invoices=invoices) as server, postgres() as database:
 
         def turn(peer: Peer) -> Mapping[str, float]:
-            url = new_database(database)
-            lanes = [(url, ""), *((company, "") for company in server["companies"])]
-            job = {"base_url": server["base_url"], "api_key": server["api_key"], "lanes": lanes}
-            told = peer.work(job, seconds=300)
+            job = server.job()
+            lanes = ((new_database(database), ""), *job.lanes)
+            told = peer.work(replace(job, lanes=lanes), seconds=300)
             return {
                 SPEED: told["items"] / told["seconds"],
                 CPU: told["cpu"] / told["items"] * 1e6,
                 PEAK: told["peak_mib"],
             }
 
-        rows += peers_in_turn(setting, peers, turn, rounds=rounds)
-    return Rows(rows)
+        return Rows(peers_in_turn(f"{UNITS * invoices:,} invoices", peers, turn, rounds=rounds))
 
 
-@contextmanager
-def _server(invoices: int) -> Iterator[Mapping[str, Any]]:
-    with in_own_process(_serve, invoices) as (pipe, _):
-        yield pipe.recv()
-
-
-def _serve(pipe: Connection, invoices: int) -> None:
-    pinned_to_last_core()
-    asyncio.run(_run(pipe, invoices))
-
-
-async def _run(pipe: Connection, invoices: int) -> None:
-    async with Sandbox(companies=UNITS, invoices=invoices, remember=0) as sandbox:
-        companies = [company.id for company in sandbox.companies]
-        told = {"base_url": sandbox.base_url, "api_key": sandbox.api_key, "companies": companies}
-        pipe.send(told)
-        await asyncio.Event().wait()
+def _goal(what: str, bound: float, contender: str, over: str, *, headline: bool = False) -> Goal:
+    pick = Pick("120,000 invoices", contender, SPEED, over=over)
+    return Goal(f"pull to {what}", ">=", bound, pick, headline=headline)
 
 
 PULL = Question(
     "pull",
     "What does it cost to bring records into files and databases, beside reading alone?",
     pull,
-    goals=GOALS["pull"],
-    compare=(SPEED, "raw() alone"),
+    [
+        _goal(
+            "NDJSON over a script of aiohttp and json", 3.0, "ndjson, pull", SCRIPT, headline=True
+        ),
+        _goal(
+            "Parquet over the same sink fed from memory",
+            0.8,
+            "parquet, pull",
+            "parquet, from memory",
+        ),
+        _goal(  # where client and sandbox share two cores
+            "Parquet with two threads over conversion in the loop",
+            1.0,
+            "parquet, pull",
+            "parquet, in the loop",
+        ),
+    ],
+    compare=(SPEED, RAW),
 )
 QUESTIONS = (PULL,)

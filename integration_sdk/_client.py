@@ -64,8 +64,9 @@ class Client:
     first call, so you can create it anywhere, even at module level.
 
     All calls of a client share its connections, its rate limits and one polling loop. After a 429
-    or 503 all of them wait for as long as ``Retry-After`` says. Reads are retried; a write is
-    sent again only if the first request had no effect.
+    or 503 all calls wait, at least for as long as ``Retry-After`` says; if one company alone is
+    refused, only its calls wait. Reads are retried; a write is sent again only if the first
+    request had no effect.
 
     Example::
 
@@ -298,12 +299,12 @@ class Client:
         return await self._poller().wait(company_id, push, timeout=timeout)
 
     def notify(self, key: str) -> None:
-        """Poll push *key* now, because it may have changed.
+        """Poll push *key* now, because it may have changed. Any thread may call this.
 
         A wrong hint does no harm. Pass this method to an `integration_sdk.webhooks.Receiver`. The
         client's coordinators get the hint as well.
         """
-        self._poller().notify(key)
+        self._context.session.call_on_loop(self._poller().notify, key)
 
     def coordinator(
         self,

@@ -107,7 +107,7 @@ class PushOperation:
         operation = await client.wait(key, company_id=company_id, timeout=60)
         if operation.status is PushStatus.FAILED:
             print(operation.validation)
-        print(attrs.asdict(operation))  # for JSON
+        json.dumps(attrs.asdict(operation), default=str)  # times as text
 
     Attributes:
         push_operation_key: Identifies the push; store it.

@@ -164,6 +164,22 @@ FAULTS: Final[dict[str, Fault]] = {
         "",
         "in_doubt_resend",
     ),
+    "what is found counts for those judged later only": Fault(
+        "_push/evidence.py", "more = len(left) < len(judged)", "more = False", "in_doubt_resend"
+    ),
+    "a taken company's doubts are not swept": Fault(
+        "_push/search.py",
+        "self.sweep(row.company)  # an earlier run's word is old",
+        "company = self._of(row.company)",
+        "in_doubt_resend",
+    ),
+    "a search leaves a first word unconfirmed": Fault(
+        "_push/search.py",
+        "        elif self._awaits_another(company_id):\n"
+        "            self._start_sweep(company_id, FIRST)\n",
+        "",
+        "in_doubt_resend",
+    ),
     "a refused company slows everybody": Fault(
         "_http/limiter.py",
         "since = limits.answered_at if is_certain else self._answered_at",

@@ -116,10 +116,13 @@ def conclude(
     patience: float,
     before: dict[str, Finding],
 ) -> Iterator[tuple[str, Event, dict[str, Any]]]:
-    """Judge those in doubt one after the other; change *known* and *before*."""
-    for row in [*known.values()]:
-        if row.state not in {State.LOST, State.DOUBT}:
-            continue
+    """Judge those in doubt one after the other, again as long as one is found.
+
+    Only then say of the others that they were not. Change *known* and *before*.
+    """
+    earlier = dict(before)
+
+    def judged(row: Row) -> tuple[Finding, bool]:
         claimed = {one.key for one in known.values()} | set(owned)
         fresh = [
             one
@@ -139,18 +142,31 @@ def conclude(
             exclusive=exclusive,
             old=not_newer(row.snapshot, listing),
         )
-        same = finding.verdict is Verdict.UNRESOLVED or before.get(row.id) == finding
+        same = finding.verdict is Verdict.UNRESOLVED or earlier.get(row.id) == finding
         before[row.id] = finding
         needed = patience * (PENDING_PATIENCE if finding.waits else 1)
         enough = row.state is State.DOUBT or waited.get(row.id, -inf) >= needed
-        if finding.evidence is not Evidence.AGREEING_ECHO and not (enough and same):
+        return finding, finding.evidence is Evidence.AGREEING_ECHO or (enough and same)
+
+    def in_doubt() -> list[Row]:
+        return [row for row in known.values() if row.state in {State.LOST, State.DOUBT}]
+
+    more = True
+    while more:
+        more = False
+        for row in in_doubt():
+            finding, is_proved = judged(row)
+            if finding.key is not None and is_proved:
+                more = True
+                facts: dict[str, Any] = {"key": finding.key, "evidence": finding.evidence}
+                known[row.id] = after(row, Event.FOUND, **facts)
+                yield row.id, Event.FOUND, facts
+    for row in in_doubt():
+        finding, is_proved = judged(row)
+        if not is_proved:
             continue
-        event, facts = Event.FOUND, dict[str, Any](key=finding.key, evidence=finding.evidence)
-        if finding.key is None:
-            event = Event.UNSETTLED
-            facts = {"verdict": finding.verdict, "candidates": finding.candidates}
-            known_already = (row.verdict, row.candidates) == (finding.verdict, finding.candidates)
-            if row.state is State.DOUBT and known_already:
-                continue
-        known[row.id] = after(row, event, **facts)
-        yield row.id, event, facts
+        facts = {"verdict": finding.verdict, "candidates": finding.candidates}
+        is_known = (row.verdict, row.candidates) == tuple(facts.values())
+        if row.state is State.LOST or not is_known:
+            known[row.id] = after(row, Event.UNSETTLED, **facts)
+            yield row.id, Event.UNSETTLED, facts

@@ -53,6 +53,8 @@ WINDOWS = frozenset({"rate_limit", "concurrency_limit", "list_lag", "unavailable
 """Faults of all calls; the others strike some of them."""
 PATIENCE = 1.5
 """Seconds that a lost push is searched for: longer than lists lag, shorter than some pauses."""
+LONGEST_CALL = 10.0
+"""Seconds for one call, with all that it waits for."""
 Said = dict[str, list[PushOutcome]]
 """All outcomes of each push, by its reference."""
 FINAL = frozenset({OutcomeStatus.SUCCESS, OutcomeStatus.FAILED, OutcomeStatus.TIMED_OUT})
@@ -118,6 +120,7 @@ class Soak:
             weather.cancel()
             with suppress(asyncio.CancelledError):
                 await weather
+        await asyncio.sleep(LONGEST_CALL)  # a poll may be under way whose wait has ended
         stats = self.client.stats()
         if stats.in_flight or stats.waiting:
             self.report.violations.append(f"calls are left: {stats}")
@@ -343,7 +346,9 @@ async def soak(
     async with Sandbox(3, 600, seed=seed, dialect=dialect, push_seconds=(0.05, 1.0)) as sandbox:
 
         def new_client(**options: Any) -> Client:
-            return Client(sandbox.api_key, sandbox.base_url, dialect=speaks, timeout=10, **options)
+            return Client(
+                sandbox.api_key, sandbox.base_url, dialect=speaks, timeout=LONGEST_CALL, **options
+            )
 
         async with new_client() as client:
             dice = random.Random(seed)

@@ -13,25 +13,11 @@ import pytest
 from attrs import evolve
 
 from benchmarks import __main__ as command
-from benchmarks import (
-    _peers,
-    _plots,
-    _readme,
-    journal_cost,
-    scale_listing,
-    scale_pull,
-    scale_pushes,
-    scale_run,
-)
-from benchmarks._catalogue import questions
-from benchmarks._goals import GOALS, headline
+from benchmarks import _answers, _contenders, pushing, scale
+from benchmarks._answers import ask, summary, table
+from benchmarks._contenders import ContenderFailedError, Peer, in_turn
 from benchmarks._machine import cpu_seconds, facts
-from benchmarks._peers import Peer
 from benchmarks._question import Figure, Goal, Pick, Question, Row, Rows
-from benchmarks._runner import ask, summary
-from benchmarks._table import table
-from benchmarks._table import verdicts as table_of_verdicts
-from benchmarks._turns import ContenderFailedError, interleaved
 from benchmarks.peers import _frame
 from integration_sdk import Client
 from integration_sdk._store.memory import MemoryDocuments
@@ -66,22 +52,14 @@ def question(*goals: Goal, ours: float = 4.0) -> Question:
 
 def test_every_question_says_what_it_asks() -> None:
     """Each question has a name for the command line, ends as questions do, and has sound goals."""
-    found = questions()
-
-    assert {"streaming", "pushing", "journal_cost", "import_time", "scale_pushes"} <= set(found)
-    for name, one in found.items():
+    named = {"streaming", "pushing", "journal_cost", "import_time", "scale_pushes", "scale_pull"}
+    assert named <= set(command.QUESTIONS)
+    assert len(command.QUESTIONS) == sum(len(module.QUESTIONS) for module in command.MODULES)
+    for name, one in command.QUESTIONS.items():
         assert name == one.name
         assert name.isidentifier()
         assert one.asks.rstrip()[-1] in "?."
         assert len({held.what for held in one.goals}) == len(one.goals)
-
-
-def test_every_goal_of_the_table_has_its_question() -> None:
-    """The table of goals names questions that there are, and they use what it holds for them."""
-    found = questions()
-
-    assert set(GOALS) <= set(found)
-    assert all(found[name].goals is held for name, held in GOALS.items())
 
 
 def test_the_list_shows_questions_and_bounds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,7 +67,7 @@ def test_the_list_shows_questions_and_bounds(capsys: pytest.CaptureFixture[str])
     assert command.main([]) == 0
 
     said = capsys.readouterr().out
-    assert all(name in said for name in questions())
+    assert all(name in said for name in command.QUESTIONS)
     assert "<= 1.15" in said
 
 
@@ -101,12 +79,12 @@ def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_all_leaves_out_what_takes_long() -> None:
     """`all` asks what fits a coffee break; the rest is asked by name."""
-    on_request = questions()["scale_million"]
+    on_request = command.QUESTIONS["scale_run"]
 
     assert on_request.on_request
     assert not command._is_asked(on_request, ["all"])
-    assert command._is_asked(on_request, ["scale_million"])
-    assert command._is_asked(questions()["streaming"], ["all"])
+    assert command._is_asked(on_request, ["scale_run"])
+    assert command._is_asked(command.QUESTIONS["streaming"], ["all"])
 
 
 # Goals
@@ -148,7 +126,7 @@ def test_a_miss_stands_beside_what_the_machine_allows() -> None:
 
     assert verdicts[0].beside == {"theirs": 8.0}
     assert verdicts[0].is_missed
-    assert table_of_verdicts(verdicts).endswith("limit here 8: theirs")
+    assert _answers.verdicts(verdicts).endswith("limit here 8: theirs")
 
 
 def test_a_pick_is_a_figure_or_a_ratio() -> None:
@@ -165,7 +143,7 @@ def test_check_fails_where_a_goal_is_missed(
     bound: float, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, check: bool
 ) -> None:
     """`--check` turns a missed goal into a failed command; without it the command succeeds."""
-    monkeypatch.setattr(command, "questions", lambda: {"cost": question(goal(bound))})
+    monkeypatch.setattr(command, "QUESTIONS", {"cost": question(goal(bound))})
     monkeypatch.setattr(
         command, "ask", lambda asked, quick: ask(asked, quick=quick, results=tmp_path)
     )
@@ -200,13 +178,13 @@ def test_an_answer_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 def test_readme_is_written_between_its_marks(tmp_path: Path) -> None:
     """The table replaces what stood there; it shows the headlines."""
     pick = Pick("1,000 a page", "ours", "us")
-    held = headline(Goal("us an item", "<=", 3.0, pick, limit="theirs"))
+    held = Goal("us an item", "<=", 3.0, pick, limit="theirs", headline=True)
     detail = evolve(held, what="us of an odd item", headline=False)
     ask([question(held, detail)], quick=False, results=tmp_path)
     readme = tmp_path / "README.md"
-    readme.write_text(f"Before\n{_readme.BEGIN}\nold\n{_readme.END}\nafter\n")
+    readme.write_text(f"Before\n{_answers.BEGIN}\nold\n{_answers.END}\nafter\n")
 
-    said = _readme.write(readme, tmp_path, ["never_asked", "cost"])
+    said = _answers.write(readme, tmp_path, ["never_asked", "cost"])
 
     lines = readme.read_text().splitlines()
     assert said == "README.md shows the figures of 1 questions"
@@ -214,7 +192,7 @@ def test_readme_is_written_between_its_marks(tmp_path: Path) -> None:
     assert lines[-4:] == [
         "|---|---|---|---|",
         "| us an item (`cost`) | 4 | <= 3, missed | theirs 8 |",
-        _readme.END,
+        _answers.END,
         "after",
     ]
 
@@ -222,26 +200,12 @@ def test_readme_is_written_between_its_marks(tmp_path: Path) -> None:
 def test_readme_is_left_alone_without_marks_or_full_answers(tmp_path: Path) -> None:
     """Where there is no place or nothing of full size to show, README stays as it is."""
     readme = tmp_path / "README.md"
-    for text, why in (("no marks\n", "has no lines"), (f"{_readme.BEGIN}{_readme.END}", "full")):
+    for text, why in (("no marks\n", "has no lines"), (f"{_answers.BEGIN}{_answers.END}", "full")):
         readme.write_text(text)
         ask([question()], quick=True, results=tmp_path)
 
-        assert why in _readme.write(readme, tmp_path, ["cost"])
+        assert why in _answers.write(readme, tmp_path, ["cost"])
         assert readme.read_text() == text
-
-
-def test_plots_are_files(tmp_path: Path) -> None:
-    """Lines and bars become PNG files, where matplotlib is there to draw them."""
-    curves = {"a": [(1, 2), (2, 4)]}
-    if not _plots.can_draw():  # matplotlib is in the extra `bench`; the runner asks first
-        with pytest.raises(ModuleNotFoundError):
-            _plots.lines(tmp_path / "l.png", "t", "x", "y", curves)
-        return
-
-    drawn = _plots.lines(tmp_path / "l.png", "t", "x", "y", curves)
-    drawn += _plots.bars(tmp_path / "b.png", "t", "x", {"a": 1.0})
-
-    assert all(file.read_bytes().startswith(b"\x89PNG") for file in drawn)
 
 
 def test_the_machine_is_described() -> None:
@@ -261,7 +225,7 @@ def test_contenders_take_turns() -> None:
         turns.append(name)
         return {"s": float(len(turns))}
 
-    first, second = interleaved("x", {name: partial(turn, name) for name in "ab"}, rounds=2)
+    first, second = in_turn("x", {name: partial(turn, name) for name in "ab"}, rounds=2)
 
     assert turns == ["a", "b", "b", "a"]
     assert first.figures["s"].values == (1.0, 4.0)
@@ -278,7 +242,7 @@ def test_a_contender_that_fails_says_so() -> None:
             raise ContenderFailedError("no such package")
         return {"s": 1.0}
 
-    failed, fine = interleaved("x", {name: partial(turn, name) for name in "ab"}, rounds=3)
+    failed, fine = in_turn("x", {name: partial(turn, name) for name in "ab"}, rounds=3)
 
     assert turns.count("a") == 1
     assert (failed.figures, failed.note) == ({}, "did not run: no such package")
@@ -289,7 +253,7 @@ def test_what_cannot_be_installed_fails_its_contender(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A package that is not to be had is a failure for the table, and leaves nothing complete."""
-    monkeypatch.setattr(_peers, "RESULTS", tmp_path)
+    monkeypatch.setattr(_contenders, "RESULTS", tmp_path)
 
     def refuse(command: Sequence[str], **_: object) -> NoReturn:
         raise subprocess.CalledProcessError(1, command, stderr="looking\nERROR: no such version\n")
@@ -297,7 +261,7 @@ def test_what_cannot_be_installed_fails_its_contender(
     monkeypatch.setattr(subprocess, "run", refuse)
 
     with pytest.raises(ContenderFailedError, match="not installed: ERROR: no such version"):
-        _peers.python_with(("httpx==0.0.0",))
+        Peer("httpx", "readers:httpx_json", ("httpx==0.0.0",)).python("-c", "")
 
     assert not list(tmp_path.glob("environments/*/complete"))
 
@@ -305,7 +269,7 @@ def test_what_cannot_be_installed_fails_its_contender(
 def test_a_script_that_breaks_fails_its_contender() -> None:
     """What a script says last on its way down is the reason in the table."""
     with pytest.raises(ContenderFailedError, match="No module named"):
-        Peer("nobody", "no_such_script").work({})
+        Peer("nobody", "no_such_script").work(_frame.Job("http://nowhere"))
 
 
 def test_a_stall_counts_for_as_long_as_it_lasts() -> None:
@@ -322,16 +286,16 @@ def test_a_stall_counts_for_as_long_as_it_lasts() -> None:
 
 def test_a_small_journal_question() -> None:
     """The journal's question gives a row for each way of writing, all of them measured."""
-    found = journal_cost._measure(pushes=10, rounds=1)
+    found = pushing.compare_journals(pushes=10, rounds=1)
 
-    assert set(journal_cost.WORK) <= {row.contender for row in found.rows}
+    assert len(found.rows) == 7
     assert all(row.figures["ms/push"].median > 0 for row in found.rows)
 
 
-@pytest.mark.parametrize("pattern", scale_pushes.PATTERNS)
+@pytest.mark.parametrize("pattern", scale.PATTERNS)
 def test_a_small_day_of_pushes(pattern: str) -> None:
     """Every push of a simulated day settles, and every request of it is counted."""
-    row = scale_pushes.simulate(scale_pushes.Plan(companies=2, each=20), pattern)
+    row = scale.simulate(scale.Plan(companies=2, each=20), pattern)
 
     assert row.figures["settled"].median == 40
     assert row.figures["requests/push"].median >= 1
@@ -340,25 +304,25 @@ def test_a_small_day_of_pushes(pattern: str) -> None:
 
 def test_a_day_has_the_pushes_it_should() -> None:
     """Both patterns push as many records as planned, in order of time, within a day."""
-    plan = scale_pushes.Plan(companies=3, each=50)
-    for arrivals in scale_pushes.PATTERNS.values():
+    plan = scale.Plan(companies=3, each=50)
+    for arrivals in scale.PATTERNS.values():
         times = [at for at, _ in arrivals(plan)]
         assert len(times) == plan.pushes
         assert times == sorted(times)
-        assert 0 <= times[0] <= times[-1] < scale_pushes.DAY
+        assert 0 <= times[0] <= times[-1] < scale.DAY
 
 
 def test_a_small_listing() -> None:
     """A listing in virtual time reads every record, once, with a request for each page."""
-    row = run_virtual(scale_listing._read_all(lists=3, workers=2))
+    row = run_virtual(scale.read_all(lists=3, workers=2))
 
-    assert row.figures["items"].median == 3 * scale_listing.PAGES * scale_listing.PAGE_SIZE
-    assert row.figures["requests"].median == 3 * scale_listing.PAGES
+    assert row.figures["items"].median == 3 * scale.PAGES * scale.PAGE_SIZE
+    assert row.figures["requests"].median == 3 * scale.PAGES
 
 
 def test_a_small_run() -> None:
     """Every request that the generator gives is settled, and the growth of memory is a figure."""
-    row = run_virtual(scale_run._flow(500))
+    row = run_virtual(scale.flow(500))
 
     assert row.figures["settled"].median == 500
     assert row.figures["MiB grown"].median >= 0
@@ -366,7 +330,7 @@ def test_a_small_run() -> None:
 
 def test_a_small_day() -> None:
     """What is used most takes all of its time, and says so."""
-    row = run_virtual(scale_pull._day(2_000, rate=50.0, trips=1_000.0, tasks=1_000.0))
+    row = run_virtual(scale.pull_day(2_000, rate=50.0, trips=1_000.0, tasks=1_000.0))
 
     assert row.figures["minutes"].median == pytest.approx(2_000 / 50 / 60, rel=0.02)
     assert row.note == "rate breaks first"
@@ -406,5 +370,5 @@ async def test_a_days_unit_makes_the_trips_that_are_simulated(tmp_path: Path) ->
             calls.append(documents.calls)
             requests.append(sum(unit.requests for unit in receipt.units))
 
-    assert calls[1] - calls[0] == 2 * scale_pull.TRIPS
-    assert requests[1] - requests[0] == 2 * scale_pull.REQUESTS
+    assert calls[1] - calls[0] == 2 * scale.TRIPS
+    assert requests[1] - requests[0] == 2 * scale.REQUESTS

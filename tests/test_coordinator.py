@@ -614,6 +614,21 @@ async def test_an_expired_account_stops_the_run_with_one_error() -> None:
     assert posts(model) <= 100 + AHEAD
 
 
+async def test_an_expired_account_ends_the_pauses_of_others() -> None:
+    """Who waits because of a Retry-After is not sent, and waits no longer."""
+    model = Model()
+    answers = iter([error(429, after=300), error(402, message="account expired")])
+    model.answer = lambda call: next(answers) if call.operation == "push.create" else None
+    outcomes: list[PushOutcome] = []
+    async with coordinator(model) as pushes:
+        with pytest.raises(AccountExpired):
+            await collect(pushes.run([request(1), request(2)]), into=outcomes)
+
+    assert now() < 1
+    assert {one.status for one in outcomes} == {OutcomeStatus.REJECTED}
+    assert posts(model) == 2
+
+
 def spent_after(model: Model, pushes: int, *, hours: float) -> None:
     """Let the service's quota be spent after so many pushes, until so many hours have passed."""
 

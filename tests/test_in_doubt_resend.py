@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
 from integration_sdk._push.evidence import Finding, may_resend
 from integration_sdk._push.push import PushEvent
-from integration_sdk._push.table import new_row
+from integration_sdk._push.table import Event, after, new_row
 from integration_sdk._store.row import Lane, Row, Snapshot, State, Verdict
 from integration_sdk.errors import (
     AccountExpired,
@@ -39,8 +39,8 @@ NAMED = evolve(request(1), natural_key="number", reference="INV-1")
 # The rule
 
 
-def absent(name: str = "one", **facts: Any) -> Row:
-    row = new_row(LANE, b'{"number":1}', id=name, natural_key="number")
+def absent(name: str = "one", number: int = 1, **facts: Any) -> Row:
+    row = new_row(LANE, b'{"number":%d}' % number, id=name, natural_key="number")
     return structs.replace(row, state=State.DOUBT, verdict=Verdict.ABSENT, **facts)
 
 
@@ -299,31 +299,54 @@ async def test_a_crash_leaves_the_same_to_do(tmp_path: Path, state: State, arriv
     assert posts(model) == (not arrived)
 
 
-@pytest.mark.virtual_time
-@pytest.mark.parametrize(
-    "states", list(product([State.SENDING, State.LOST, State.DOUBT], repeat=2)), ids="-".join
-)
-@pytest.mark.parametrize("again", [False, True], ids=["recovered", "submitted again"])
-async def test_two_that_a_crash_left_in_one_company_are_both_told(
-    tmp_path: Path, states: tuple[State, State], again: bool
-) -> None:
-    """One search of the company is for all: also for what an earlier run had given up."""
-    path, model = tmp_path / "pushes.db", Model(lambda _: 0.0)
-    before = Snapshot(frozenset(), id="before")
-    left = [
-        structs.replace(absent(name, reference=name, snapshot=before, attempts=1), state=state)
-        for name, state in zip(("one", "two"), states, strict=True)
-    ]
-    await leave_behind(path, *left)
-    named = [evolve(NAMED, record={"number": 1}, reference=row.reference) for row in left]
-    async with asyncio.timeout(600), coordinator(model, journal=path) as pushes:
-        if again:
-            outcomes = await collect(pushes.run(named))
-        else:
-            outcomes = [await one for one in pushes.recovered]
+LIVE = (State.QUEUED, State.SENDING, State.OPEN, State.LOST, State.DOUBT)
 
-    assert [one.status for one in outcomes] == [OutcomeStatus.IN_DOUBT] * 2
-    assert posts(model) == 0
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("states", list(product(LIVE, repeat=2)), ids="-".join)
+@pytest.mark.parametrize("again", [False, True], ids=["recovered", "submitted again"])
+async def test_all_that_a_crash_left_in_one_company_are_told(
+    states: tuple[State, State], again: bool
+) -> None:
+    """One search is for the whole company: also for what an earlier run had given up."""
+    choices = product(("ask", "resend"), (Verdict.ABSENT, Verdict.UNRESOLVED), *[(False, True)] * 2)
+    for in_doubt, verdict, *arrived in choices:
+        journal, model = Journal(), Model(lambda _: 0.0)
+        asked = [
+            evolve(request(number), natural_key="number", reference=f"INV-{number}")
+            for number in range(2)
+        ]
+        exists = [
+            state is State.OPEN or (came and state is not State.QUEUED)
+            for state, came in zip(states, arrived, strict=True)
+        ]
+        keys = [model.add(*LANE, {"number": n}).key if exists[n] else None for n in range(2)]
+        for number, state in enumerate(states):
+            row = structs.replace(
+                absent(f"push-{number}", number, reference=f"INV-{number}"),
+                state=state,
+                key=keys[number] if state is State.OPEN else None,
+                verdict=verdict if state is State.DOUBT else None,
+                snapshot=Snapshot(frozenset(), id="before"),
+                attempts=int(state is not State.QUEUED),
+            )
+            await leave_behind(journal, row)
+        async with (
+            asyncio.timeout(600),
+            coordinator(model, journal=journal, in_doubt=in_doubt) as pushes,
+        ):
+            if again:
+                outcomes = await collect(pushes.run(asked))
+            else:
+                outcomes = [await one for one in pushes.recovered]
+
+        told = {str(one.reference): one.status for one in outcomes}
+        for number, state in enumerate(states):
+            is_there = exists[number] or state is State.QUEUED or in_doubt == "resend"
+            expected = OutcomeStatus.SUCCESS if is_there else OutcomeStatus.IN_DOUBT
+            assert told[f"INV-{number}"] is expected, (in_doubt, verdict, arrived, number)
+            records = [held.record for held in model.by_key.values()]
+            assert records.count({"number": number}) == is_there
 
 
 @pytest.mark.virtual_time
@@ -350,3 +373,54 @@ async def test_a_choice_that_there_is_none_is_refused(value: Any) -> None:
     with pytest.raises(ConfigurationError, match="in_doubt must be 'ask' or 'resend'"):
         async with coordinator(Model(), in_doubt=value):
             pass
+
+
+# Another process
+
+
+class Elsewhere(Journal):
+    """A store of several processes, of which another acts for every company until it dies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.died = asyncio.Event()
+
+    async def lend(self, **owner: Any) -> Any:
+        lent: Any = await super().lend(**owner)
+        took = lent.take
+
+        async def take(company: str) -> list[Row] | None:
+            return await took(company) if self.died.is_set() else None
+
+        async def news() -> AsyncIterator[str]:
+            await self.died.wait()
+            yield LANE.company_id
+            await asyncio.Event().wait()
+
+        lent.shared, lent.take, lent.news = True, take, news
+        return lent
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("again", [False, True], ids=["recovered", "submitted again"])
+async def test_the_doubt_of_a_process_that_died_is_told_by_its_successor(again: bool) -> None:
+    """It had given up the search and died before anybody heard."""
+    journal, model = Elsewhere(), Model(lambda _: 0.0)
+    lost = structs.replace(
+        absent(reference="INV-1", snapshot=Snapshot(frozenset(), id="before"), attempts=1),
+        state=State.LOST,
+        verdict=None,
+    )
+    await leave_behind(journal, lost)
+    async with asyncio.timeout(600), coordinator(model, journal=journal) as pushes:
+        (push,) = pushes.recovered
+        submitting = asyncio.create_task(pushes.submit(NAMED)) if again else None
+        await asyncio.sleep(1)
+        (known,) = await on_record(journal)
+        doubt = after(known, Event.UNSETTLED, verdict=Verdict.ABSENT, candidates=())
+        journal.kept.put([doubt])
+        journal.died.set()
+        outcome = await (push if submitting is None else await submitting)
+
+    assert outcome.status is OutcomeStatus.IN_DOUBT
+    assert posts(model) == 0

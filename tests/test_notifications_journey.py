@@ -269,3 +269,22 @@ async def test_a_single_waiter_is_woken() -> None:
         assert operation.status == "Success"
         assert operation.completed_on_utc is not None
         assert sandbox.clock.now() - operation.completed_on_utc.timestamp() < 0.01
+
+
+async def test_another_thread_may_notify() -> None:
+    """Such as the consumer of a queue: the push is polled by the client's own loop, once more."""
+    async with (
+        Sandbox(companies=1, invoices=0, push_seconds=(3600, 3600)) as sandbox,
+        Client(sandbox.api_key, sandbox.base_url, timeout=None) as client,
+    ):
+        company = sandbox.companies[0]
+        books = client.company(company.id).connection(company.connections[0].id)
+        push = await books.push("invoices", RECORD)
+        waiting = asyncio.create_task(client.wait(push))
+        await asyncio.sleep(600)
+        polled = len(sandbox.requests)
+        await asyncio.to_thread(client.notify, push.key)
+        await asyncio.sleep(1)
+
+        assert len(sandbox.requests) == polled + 1
+        assert (await waiting).status == "Success"

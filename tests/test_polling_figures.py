@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks._counted_service import Answer, Asked, Proceed, refusal
-from benchmarks._measured import Measured, Takes, growth_schedule, jain, measure
+from benchmarks.polling import Measured, Takes, growth_schedule, jain, measure
 from integration_sdk.testing import run_virtual
 from tests.push_model import Model, request
 from tests.push_support import coordinator

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from integration_sdk.sandbox import Faults, Rule, Sandbox
+from integration_sdk.sandbox import Answer, Call, Faults, Refused, Rule, Sandbox
 from tests.sandbox_support import DELIVERY, Http, holding, push_under, serving, statuses, until
 
 pytestmark = pytest.mark.virtual_time
@@ -156,14 +156,17 @@ async def test_a_fault_of_ones_own() -> None:
     """add() takes any function around the rest of the call."""
     async with serving() as http:
 
-        async def twice(call: Any, proceed: Any) -> Any:
+        async def twice(call: Call, proceed: Any) -> Answer:
             answer = await proceed()
-            return type(answer)(answer.status, answer.body + b" ", {"X-Twice": call.method})
+            if call.params:
+                raise Refused(422, "twice with nothing")
+            return Answer(answer.status, answer.body + b" ", {"X-Twice": call.method})
 
         rule: Rule = http.sandbox.faults.add(twice, route="GET /companies/")
-        reply = await http.get(http.company)
+        reply, refused = await http.get(http.company), await http.get(http.company, page=1)
 
-    assert (reply.headers["X-Twice"], rule.hits) == ("GET", 1)
+    assert (reply.headers["X-Twice"], rule.hits) == ("GET", 2)
+    assert refused.status == refused.body["statusCode"] == 422
 
 
 # ---------------------------------------------------------------------- what means nothing
@@ -321,8 +324,10 @@ async def test_retry_after_may_be_a_date() -> None:
         http.sandbox.faults.rate_limit(0.01, burst=1, retry_after=90, form="date")
         await http.get("/companies")
         headers = (await http.get("/companies")).headers
+        refused = http.sandbox.requests[-1].at
 
     until = parsedate_to_datetime(headers["Retry-After"])
+    assert until.timestamp() >= refused + 90
     assert 90 <= (until - parsedate_to_datetime(headers["Date"])).total_seconds() <= 91
 
 
@@ -622,7 +627,7 @@ async def test_a_kept_answer_that_was_cut_comes_whole() -> None:
 
         async def cut(_call: Any, proceed: Any) -> Any:
             answer = await proceed()
-            return type(answer)(answer.status, answer.body, dropped=True)
+            return Answer(answer.status, answer.body, dropped=True)
 
         http.sandbox.faults.add(cut, times=1)
         with pytest.raises(aiohttp.ClientError):

@@ -14,7 +14,6 @@ import pytest
 
 from integration_sdk import Client
 from integration_sdk.sandbox import Sandbox, serve
-from integration_sdk.sandbox._clock import Clock, http_date, iso
 from tests.sandbox_support import DELIVERY, holding, serving, until
 from tests.test_sandbox_lists import KINDS
 
@@ -101,37 +100,32 @@ async def test_ten_thousand_pushes_pass_in_three_hours() -> None:
 # ---------------------------------------------------------------------- clock
 
 
-class Loop:
-    """A loop whose time is set by hand."""
+async def test_the_clock_follows_its_loop() -> None:
+    """The service's time runs with the loop's, here a virtual one, and stands while stopped."""
+    starts = datetime(2024, 1, 1)  # noqa: DTZ001 - read as UTC
+    async with serving(starts=starts) as http:
+        clock = http.sandbox.clock
+        await asyncio.sleep(3600)
+        clock.advance(minutes=30)
+    await asyncio.sleep(3600)
 
-    def __init__(self) -> None:
-        self.at = 100.0
-
-    def time(self) -> float:
-        return self.at
-
-
-def test_the_clock_follows_its_loop() -> None:
-    """The service's time runs with the loop's, real or virtual, and stands while stopped."""
-    clock, loop = Clock(datetime(2024, 1, 1)), Loop()  # noqa: DTZ001 - read as UTC
-    clock.follow(loop)  # type: ignore[arg-type] # time() is all it asks for
-    loop.at += 3600
-    clock.advance(minutes=30)
-    clock.rest()
-    loop.at += 3600
-
-    assert iso(clock.now()) == "2024-01-01T01:30:00.000Z"
+    assert clock.now() == starts.replace(tzinfo=UTC).timestamp() + 5400
     with pytest.raises(ValueError, match="negative"):
         clock.advance(seconds=-1)
 
 
-def test_times_are_written_as_the_service_does() -> None:
+async def test_times_are_written_as_the_service_does() -> None:
     """Up to 7 digits and Z; HTTP dates are never early."""
-    moment = datetime(2024, 2, 29, 12, 0, 0, 123_456, tzinfo=UTC).timestamp()
+    async with serving(starts=datetime(2024, 2, 29, 12, 0, 0, 123_456, tzinfo=UTC)) as http:
+        http.sandbox.faults.rate_limit(0.01, burst=1, retry_after=10, form="date")
+        reply = await http.post(f"{http.at(1)}/push/invoices", DELIVERY)
+        refused = await http.get("/companies")
 
-    assert iso(moment, digits=7) == "2024-02-29T12:00:00.1234560Z"
-    assert iso(moment, digits=0) == "2024-02-29T12:00:00Z"
-    assert http_date(moment) == "Thu, 29 Feb 2024 12:00:01 GMT"
+    assert reply.body["requestedOnUtc"] == "2024-02-29T12:00:00.1234560Z"
+    assert reply.body["data"]["modifiedDate"] == "2024-02-29T12:00:00Z"
+    assert http.first.body()["created"] == "2024-02-29T12:00:00.123Z"
+    assert refused.headers["Date"] == "Thu, 29 Feb 2024 12:00:00 GMT"
+    assert refused.headers["Retry-After"] == "Thu, 29 Feb 2024 12:00:11 GMT"
 
 
 # ---------------------------------------------------------------------- what it remembers
@@ -274,13 +268,13 @@ async def test_it_serves_until_cancelled(dialect: Literal["document", "published
         assert (curl, option, answer.status) == ("curl", "-H", 200)
     assert said[3].startswith(f"Look: {sandbox.base_url}/ ")
     assert shlex.split(said[4]) == [
-        *("Client:", "export"),
+        "export",
         f"INTEGRATION_SDK_BASE_URL={sandbox.base_url}",
         f"INTEGRATION_SDK_API_KEY={sandbox.api_key}",
     ]
     # A client of another dialect would rely on what this service does not do.
     for line in said[5:]:
-        assert line.startswith("Client: say Client(dialect=Dialect.published())")
+        assert line.startswith("Dialect: use Client(dialect=Dialect.published())")
         assert "--published" in line
     serving_task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -28,6 +28,7 @@ TYPED = {
     "lines-0-links-0-amount": "12.5",
 }
 """What somebody types for `PAYMENT`, in the order of the form; two parts are chosen or set."""
+LATENCY: list[dict[str, Any]] = [{"fault": "latency", "seconds": [1, 3]}]
 CHOOSE = """(select => {
     const found = [...select.options].find(option => option.text === %s);
     select.value = found.value;
@@ -59,7 +60,10 @@ class Hand:
         return f"{push['status']} {push['change']} {push['dataType']}"
 
     async def turn_on_latency(self) -> None:
-        await press(self._http, "fault", {"name": "latency", "on": True})
+        await press(self._http, "faults", LATENCY)
+
+    async def turn_off_latency(self) -> None:
+        await self._http.call("DELETE", "/_page/faults", json=LATENCY)
 
 
 class Keyboard:
@@ -117,6 +121,13 @@ class Keyboard:
         await self._tab.tab_to("e.id === 'fault-latency'")
         await self._tab.press(" ")
         await self._tab.until("document.getElementById('fault-latency').checked")
+        listed = "document.getElementById('faults').innerText"
+        assert (
+            await self._tab.until(listed) == "lose_answer(times=1) set by a program, met by 0 calls"
+        )
+
+    async def turn_off_latency(self) -> None:
+        await self._tab.press(" ")
         assert self._tab.complaints == []
 
 
@@ -137,9 +148,13 @@ async def test_a_record_is_pushed_from_the_page(using: Any) -> None:
     async with serving(companies=1) as http, using(http) as user:
         shown = await user.push_a_payment()
         (push,) = http.sandbox.pushes
+        theirs = http.sandbox.faults.lose_answer(times=1)
         await user.turn_on_latency()
-
-        await until(lambda: list(http.sandbox.faults))
+        await until(lambda: len(list(http.sandbox.faults)) == 2)
+        switched = http.sandbox.faults.listed()[1]
+        await user.turn_off_latency()
+        await until(lambda: list(http.sandbox.faults) == [theirs])
 
     assert shown == "Success Create payments"
+    assert switched == {**LATENCY[0], "hits": switched["hits"]}
     assert push.record == PAYMENT

@@ -259,12 +259,14 @@ async def test_a_connection_that_was_closed_meanwhile_is_not_written_to() -> Non
             closed.set()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+        serving = threading.Thread(target=serve, args=(listener,), daemon=True)
+        serving.start()
         async with session_on(f"http://127.0.0.1:{listener.getsockname()[1]}") as session:
             await send_once(session, write())
             assert closed.wait(5)  # and not `await`: the loop stands still
             assert isinstance(await reply_of_slot(session, write()), NotSent)
             assert (await session.send(write(), ONE_CALL)).status == 200
+        serving.join(5)  # it closes its connection
     assert len(served) == 2
 
 

@@ -12,13 +12,15 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
+from inspect import isasyncgen
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 TICK = 0.001
 MIB = 2**20
 
@@ -92,101 +94,79 @@ def record(number: int) -> dict[str, Any]:
     }
 
 
-# A script calls one of these
+# A script calls one of these with its functions; the command line names one
 
 
-def reads(items: Callable[[Job], Iterator[object]]) -> None:
-    """Measure a reader that blocks."""
-    job = take_job()
+def reads(*readers: Callable[[Job], Any]) -> None:
+    """Measure a reader: an iterator, an async generator, or an async context manager of one."""
+    job, read = take_job(readers)
 
-    def work() -> int:
-        return _drain(items(job), 1 if job.first_only else job.limit)
-
-    if not job.first_only:
-        _drain(items(job), 1)
-    _tell(job, lambda: (work(), {}, []))
-
-
-def reads_async(reading: Callable[[Job], AbstractAsyncContextManager[AsyncIterable[Any]]]) -> None:
-    """Measure a reader that awaits."""
-    job = take_job()
-
-    async def work(limit: int) -> int:
+    async def awaited(source: Any, limit: int) -> int:
         count = 0
-        async with reading(job) as items:
+        async with aclosing(source) if isasyncgen(source) else source as items:
             async for _ in items:
                 count += 1
                 if count >= limit:
                     break
         return count
 
+    def work(limit: int) -> tuple[int, Known, list[float]]:
+        source = read(job)
+        if isinstance(source, Iterator):
+            return sum(1 for _ in islice(source, limit)), {}, []
+        count, late = asyncio.run(watched(awaited(source, limit), watch=job.watch_loop))
+        return count, {}, late
+
     if not job.first_only:
-        asyncio.run(work(1))
-    limit = 1 if job.first_only else job.limit
-
-    def run() -> tuple[int, Known, list[float]]:
-        count, stalls = asyncio.run(_watched(work(limit), watch=job.watch_loop))
-        return count, {}, stalls
-
-    _tell(job, run)
+        work(1)
+    _tell(job, lambda: work(1 if job.first_only else job.limit))
 
 
-def pushes(push: Callable[[Job], Known]) -> None:
-    """Measure a pusher that blocks."""
-    job = take_job()
+def pushes(*pushers: Callable[[Job], Known | Coroutine[Any, Any, Known]]) -> None:
+    """Measure a pusher, which blocks or awaits."""
+    job, push = take_job(pushers)
 
-    def run() -> tuple[int, Known, list[float]]:
+    def work() -> tuple[int, Known, list[float]]:
         known = push(job)
+        if not isinstance(known, dict):
+            known = asyncio.run(known)
         return len(known), known, []
 
-    _tell(job, run)
+    _tell(job, work)
 
 
-def pushes_async(push: Callable[[Job], Awaitable[Known]]) -> None:
-    """Measure a pusher that awaits."""
-    job = take_job()
-
-    async def work() -> Known:
-        return await push(job)
-
-    def run() -> tuple[int, Known, list[float]]:
-        known, stalls = asyncio.run(_watched(work(), watch=job.watch_loop))
-        return len(known), known, stalls
-
-    _tell(job, run)
-
-
-def pulls_async(prepare: Callable[[Job], Awaitable[Callable[[], Awaitable[int]]]]) -> None:
+def pulls(prepare: Callable[[Job], Awaitable[Callable[[], Awaitable[int]]]]) -> None:
     """Measure what *prepare* returns: it uses all cores, and returns how many rows it wrote."""
-    job = take_job(one_core=False)
-    loop = asyncio.new_event_loop()
-    work = loop.run_until_complete(prepare(job))
+    job, _ = take_job([prepare], one_core=False)
+    with asyncio.Runner() as runner:
 
-    async def run() -> int:
-        return await work()
+        async def work(ready: Callable[[], Awaitable[int]]) -> int:
+            return await ready()
 
-    _tell(job, lambda: (loop.run_until_complete(run()), {}, []))
-    loop.close()
+        async def prepared() -> Callable[[], Awaitable[int]]:
+            return await prepare(job)
+
+        ready = runner.run(prepared())
+        _tell(job, lambda: (runner.run(work(ready)), {}, []))
 
 
-def take_job(*, one_core: bool = True) -> Job:
-    """Return the job on the command line, and stay on the first core."""
-    if one_core and hasattr(os, "sched_setaffinity"):
+def take_job(
+    contenders: Sequence[Callable[[Job], T]], *, one_core: bool = True
+) -> tuple[Job, Callable[[Job], T]]:
+    """Return the job and the contender on the command line, and stay on the first core."""
+    if one_core:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    told = json.loads(sys.argv[1])
-    return Job(**{**told, "lanes": tuple(tuple(lane) for lane in told.get("lanes", ()))})
+    told, name = json.loads(sys.argv[1]), sys.argv[2]
+    lanes = tuple(tuple(lane) for lane in told["lanes"])
+    return Job(**{**told, "lanes": lanes}), {one.__name__: one for one in contenders}[name]
 
 
 # Measuring
 
 
-def _drain(items: Iterator[object], limit: int) -> int:
-    return sum(1 for _ in islice(items, limit))
-
-
 def _tell(job: Job, run: Callable[[], tuple[int, Known, list[float]]]) -> None:
     before = _memory("VmRSS")
-    _forget_peak()
+    Path("/proc/self/clear_refs").write_text("5")  # forgets the peak
     cpu, wall = time.process_time(), time.perf_counter()
     count, known, stalls = run()
     told = {
@@ -201,7 +181,8 @@ def _tell(job: Job, run: Callable[[], tuple[int, Known, list[float]]]) -> None:
     print(json.dumps(told))
 
 
-async def _watched(work: Any, *, watch: bool) -> tuple[Any, list[float]]:
+async def watched(work: Awaitable[T], *, watch: bool = True) -> tuple[T, list[float]]:
+    """Await *work*; return its result, and how late each tick of a timer was meanwhile."""
     late: list[float] = []
     loop = asyncio.get_running_loop()
     timer: asyncio.TimerHandle | None = None
@@ -238,15 +219,6 @@ def resident_mib() -> float:
 
 
 def _memory(field: str) -> int:
-    """Return a field of this process' status in bytes; 0 if there is none."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return 0
-    lines = (line.split() for line in status.read_text().splitlines())
-    return next((int(words[1]) * 1024 for words in lines if words[0] == f"{field}:"), 0)
-
-
-def _forget_peak() -> None:
-    clear = Path("/proc/self/clear_refs")
-    if clear.exists():
-        clear.write_text("5")
+    """Return a field of this process' status in bytes."""
+    lines = map(str.split, Path("/proc/self/status").read_text().splitlines())
+    return next(int(words[1]) * 1024 for words in lines if words[0] == f"{field}:")

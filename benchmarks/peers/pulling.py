@@ -17,7 +17,7 @@ from typing import Any
 
 import aiohttp
 
-from benchmarks.peers._frame import Job, pulls_async
+from benchmarks.peers._frame import Job, pulls
 from integration_sdk import Client, Pull, Store
 from integration_sdk._pull.making import open_sink
 from integration_sdk._pull.state import PullState, Unit
@@ -141,4 +141,4 @@ async def _memory(items: list[bytes], writer: _Writer) -> int:
 
 
 if __name__ == "__main__":
-    pulls_async(prepare)
+    pulls(prepare)

@@ -196,6 +196,14 @@ class Session:
         """Return the companies that are refused for now, though others may not be."""
         return self._limiter.held_back()
 
+    def call_on_loop(self, callback: Callable[[str], None], told: str) -> None:
+        """Call back on the loop that uses the session: at once there, soon from another thread."""
+        state = self._state
+        if state is None or state.loop.is_closed() or state.is_here:
+            callback(told)
+        else:
+            state.loop.call_soon_threadsafe(callback, told)
+
     # Opening and closing
 
     def _state_of_this_loop(self) -> OpenSession | None:
@@ -542,6 +550,14 @@ class OpenSession:
         await anext(lifetime)
         return cls(asyncio.get_running_loop(), limiter, lifetime)
 
+    @property
+    def is_here(self) -> bool:
+        """Whether its loop is the one that runs in this thread."""
+        try:
+            return self.loop is asyncio.get_running_loop()
+        except RuntimeError:
+            return False
+
     def check(self) -> None:
         """Raise `ClientClosed` if called in another process or event loop."""
         if self.process != os.getpid():
@@ -549,7 +565,7 @@ class OpenSession:
                 f"the client was opened in process {self.process} and cannot be used in its "
                 "child; make one client for each process, after the fork"
             )
-        if self.loop is not asyncio.get_running_loop():
+        if not self.is_here:
             raise ClientClosed(
                 "the client is in use by another event loop that still runs; make one client "
                 "for each loop, or close it there first"

@@ -127,6 +127,7 @@ class Dispatcher:
         runs: For each run that still pulls, a callback that stops it with an error.
         stopped: The error because of which nothing more is sent; None while sending.
         closing: Set once nothing more is sent or searched for.
+        halted: Set once nothing more is sent.
     """
 
     store: Rows
@@ -146,6 +147,7 @@ class Dispatcher:
     runs: set[Callable[[BaseException], None]] = Factory(set)
     stopped: IntegrationError | None = None
     closing: asyncio.Event = Factory(asyncio.Event)
+    halted: asyncio.Event = Factory(asyncio.Event)
     over: bool = False
     tasks: set[asyncio.Task[Any]] = Factory(set)
     _watching: asyncio.Task[Any] | None = None
@@ -459,7 +461,7 @@ class Dispatcher:
             await self._take_over(await self.store.rows(ids=list(company.others)))
 
     async def _take_over(self, rows: Iterable[Row]) -> None:
-        changed = []
+        changed, doubts = [], []
         for row in rows:
             self.company(row.company).others.discard(row.id)
             held = self.rows.get(row.id)
@@ -468,12 +470,18 @@ class Dispatcher:
             if row.id in self.carried:
                 if may_own_unclaimed(row):
                     self.cache(row)  # a rival; its carrier goes on
+            elif row.state is State.DOUBT:
+                self.cache(row)
+                doubts.append(row)
             elif (now := restarted(row)) is row:
                 self.arrive(row)
             else:
                 self.cache(row)
                 changed.append((now, None))
         await self.write_all(changed)
+        for row in doubts:  # last, so that one search is for them and for what is LOST
+            if self.rows.get(row.id) is row:
+                self.arrive(row)
 
     async def recover(self) -> list[Push]:
         """Go on with what earlier processes left, and return a push for each row of it."""
@@ -491,8 +499,6 @@ class Dispatcher:
                 "pushes that earlier runs left in doubt: %d; they are searched for, see `in_doubt`",
                 doubts,
             )
-        for company in {row.company for row in self.rows.values() if row.state is State.DOUBT}:
-            self.search.sweep(company)
         if self.store.shared:
             self._watching = self.start(self._watch())
         return pushes
@@ -639,6 +645,7 @@ class Dispatcher:
         if self.stopped is None:
             logger.error("nothing more is pushed: %s", error, exc_info=error.__cause__)
             self.stopped = error
+            self.halted.set()
             self.end_runs(error)
             if not isinstance(error, JournalError):  # else what is open can still be polled
                 self.give_up(error)
@@ -689,11 +696,16 @@ class Dispatcher:
         """Return the time of the running loop, in seconds; it never goes back."""
         return asyncio.get_running_loop().time()
 
-    async def sleep(self, seconds: float) -> bool:
-        """Wait so many seconds; return False at once when the block is left."""
+    def close(self) -> None:
+        """Let nothing more be sent or searched for."""
+        self.closing.set()
+        self.halted.set()
+
+    async def sleep(self, seconds: float, until: asyncio.Event | None = None) -> bool:
+        """Wait so many seconds; return False as soon as the block is left, or *until* is set."""
         try:
             async with asyncio.timeout(seconds):
-                await self.closing.wait()
+                await (until or self.closing).wait()
         except TimeoutError:
             return True
         return False
@@ -726,7 +738,7 @@ class Dispatcher:
 
     async def aclose(self) -> None:
         """Wait for what is under way; then stop hearing of other processes."""
-        self.closing.set()
+        self.close()
         if self._watching is not None:
             self._watching.cancel()
         while working := {*self.tasks} - {asyncio.current_task()}:

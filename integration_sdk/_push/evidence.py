@@ -375,7 +375,7 @@ class Judging:
         waited: Mapping[str, float],
         patience: float,
     ) -> Iterator[tuple[Row, Event, dict[str, Any]]]:
-        """Yield what happens to which row; a settled one, and its push, do not affect the next.
+        """Yield what happens to which row. A push that is found is no candidate for the others.
 
         Args:
             now: The rows as they are by now, by id.
@@ -387,19 +387,32 @@ class Judging:
             patience: Seconds after which the absence of a push counts.
         """
         views = self._views(rivals, free)
-        for asked in self.asked:
-            row = now.get(asked.id)
-            if row is None or row.state not in {State.LOST, State.DOUBT}:
-                continue
-            finding = judge(row, views[asked.snapshot, row.lane], exclusive=self.exclusive)
-            before, found[row.id] = found.get(row.id), finding
-            if not self._counts(row, finding, before, waited.get(row.id, -inf), patience):
-                continue
-            if finding.key is not None:
-                for view in views.values():
-                    view.settle(row.id, finding.key)
+        left = [
+            (row, views[asked.snapshot, row.lane])
+            for asked in self.asked
+            if (row := now.get(asked.id)) is not None and row.state in {State.LOST, State.DOUBT}
+        ]
+        before = {row.id: found.get(row.id) for row, _ in left}
+
+        def counts(row: Row, finding: Finding) -> bool:
+            return self._counts(row, finding, before[row.id], waited.get(row.id, -inf), patience)
+
+        more = True
+        while more:
+            judged, left = left, []
+            for row, view in judged:
+                finding = found[row.id] = judge(row, view, exclusive=self.exclusive)
+                if finding.key is None or not counts(row, finding):
+                    left.append((row, view))
+                    continue
+                for one in views.values():
+                    one.settle(row.id, finding.key)
                 yield row, Event.FOUND, {"key": finding.key, "evidence": finding.evidence}
-            elif (facts := self._unsettled(row, finding)) is not None:
+            more = len(left) < len(judged)
+        for row, _ in left:
+            finding = found[row.id]
+            facts = self._unsettled(row, finding)
+            if facts is not None and finding.key is None and counts(row, finding):
                 yield row, Event.UNSETTLED, facts
 
     def _counts(

@@ -56,10 +56,15 @@ READ_SINGLY: Final = 20
 
 @define
 class _Company:
-    """When a company was listed in search of pushes, and since when a push is in doubt."""
+    """When a company was listed in search of pushes, and since when a push is in doubt.
+
+    Attributes:
+        sweeps: Number of sweeps that have begun, or will.
+    """
 
     since: float
     is_searched: bool = False
+    sweeps: int = 0
     swept_at: float = -inf
     listed: deque[float] = Factory(lambda: deque(maxlen=max(count for count, _ in BUDGET)))
 
@@ -110,13 +115,22 @@ class Search:
             if late or company.is_searched or company.swept_at > now or d.closing.is_set():
                 continue
             company.swept_at = at
-            d.start(self._sweep(name, at - now))
+            self._start_sweep(name, at - now)
+
+    def _start_sweep(self, company_id: str, wait: float) -> None:
+        self._of(company_id).sweeps += 1
+        self.dispatcher.start(self._sweep(company_id, wait))
 
     def unsettled(self, row: Row) -> None:
         """Tell whoever waits for *row*, which has come into DOUBT; or send it again, if we may."""
         pushes = self.dispatcher.handles.of(row.id)
         if row.id in self.found or not any(map(self.dispatcher.handles.was_recovered, pushes)):
-            self._resend_or_tell(row)  # else an earlier run's word is old: it is swept for first
+            self._resend_or_tell(row)
+            return
+        self.sweep(row.company)  # an earlier run's word is old
+        company = self._of(row.company)
+        if not (company.is_searched or company.sweeps):  # it has been swept just now
+            self._resend_or_tell(row)
 
     def _resend_or_tell(self, row: Row) -> None:
         if self._may_resend(row):
@@ -162,6 +176,8 @@ class Search:
         company.is_searched, company.since = False, self.dispatcher.now()
         if self._lost(company_id):
             self.seek(company_id)
+        elif self._awaits_another(company_id):
+            self._start_sweep(company_id, FIRST)
         else:
             self._tell_doubts(company_id)
 
@@ -179,12 +195,16 @@ class Search:
                 if wait and not await self.dispatcher.sleep(wait):
                     return
                 await self.look(company_id, {})
-                doubts = self.dispatcher.doubts(company_id)
-                if not any(awaits_another(row, self.found.get(row.id)) for row in doubts):
+                if not self._awaits_another(company_id):
                     return
                 wait = FIRST
         finally:
+            self._of(company_id).sweeps -= 1
             self._tell_doubts(company_id)
+
+    def _awaits_another(self, company_id: str) -> bool:
+        doubts = self.dispatcher.doubts(company_id)
+        return any(awaits_another(row, self.found.get(row.id)) for row in doubts)
 
     def _tell_doubts(self, company_id: str) -> None:
         """Tell whoever waits for a row that stays in DOUBT after a search or sweep."""

@@ -353,7 +353,7 @@ class Sender:
             row, result = await self._transmit(row, call, more=more)
             if not (more and self._may_go_again(row) and self.policy.waits_for(result)):
                 return
-            if d.stopped or not await d.sleep(self._pause(attempt, result)):
+            if d.stopped or not await d.sleep(self._pause(attempt, result), d.halted):
                 continue
             if row.state is State.LOST:
                 await d.search.look(company, {})

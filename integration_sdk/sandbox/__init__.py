@@ -20,22 +20,26 @@ from base64 import b64encode
 from collections.abc import Callable
 from datetime import date, datetime
 from functools import partial
+from os import PathLike
 from shlex import quote
-from types import TracebackType
 from typing import Any, Self
 
 from integration_sdk.sandbox._account import Company, Connection
 from integration_sdk.sandbox._books import DataSet
+from integration_sdk.sandbox._call import Answer, Call, Refused
 from integration_sdk.sandbox._control import Control
 from integration_sdk.sandbox._faults import Faults, Rule
 from integration_sdk.sandbox._http import RecordedRequest, Server
 from integration_sdk.sandbox._notices import Delivery, Notifier, Style, Subscription
+from integration_sdk.sandbox._pulled import read_pulled
 from integration_sdk.sandbox._pushes import Operation
 from integration_sdk.sandbox._routes import Router
 from integration_sdk.sandbox._service import Service
 from integration_sdk.sandbox._settings import REMOVAL, DialectName, Settings, Spelling
 
 __all__ = [
+    "Answer",
+    "Call",
     "Company",
     "Connection",
     "DataSet",
@@ -43,6 +47,7 @@ __all__ = [
     "Faults",
     "Operation",
     "RecordedRequest",
+    "Refused",
     "Rule",
     "Sandbox",
     "Subscription",
@@ -56,12 +61,16 @@ class Sandbox:
     Programs in other languages set faults in JSON: ``POST /_page/faults`` adds
     ``[{"fault": "latency", "seconds": [1, 3], "route": "GET"}]``, named as the methods of `Faults`
     and their arguments; ``GET`` lists them with the number of calls each applied to, and
-    ``DELETE`` ends all. From another machine these calls need the API key, like any other.
+    ``DELETE`` ends all, or those in its body. From another machine these calls need the API key,
+    like any other.
 
     Args:
         companies: Companies that are there from the start, each connected to four platforms:
             one that answers pushes later, one at once, one never (offline), one strict.
         invoices: Invoices in each company's books; a million cost no memory.
+        pulled: A folder that `Client.pull` has written as NDJSON or Parquet: its companies and
+            records are served in place of generated ones, from memory. What was not pulled is an
+            empty list; connections and bank data are generated.
         seed: The same seed gives the same books, identifiers and faults.
         dialect: ``document`` (the interface document's) or ``published`` (today's public API).
         spelling: Name of an operation's connection field; None for the dialect's own.
@@ -87,6 +96,7 @@ class Sandbox:
         companies: int = 3,
         invoices: int = 20_000,
         *,
+        pulled: str | PathLike[str] | None = None,
         seed: int = 0,
         dialect: DialectName = "document",
         spelling: Spelling | None = None,
@@ -101,25 +111,14 @@ class Sandbox:
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
-        self._settings = Settings(
-            companies=companies,
-            invoices=invoices,
-            seed=seed,
-            dialect=dialect,
-            spelling=spelling,
-            api_key=api_key,
-            free_plan=free_plan,
-            account_age_days=account_age_days,
-            legacy_removed=legacy_removed,
-            push_seconds=push_seconds,
-            daily_quota=daily_quota,
-            starts=starts,
-            remember=remember,
-            host=host,
-            port=port,
-        )
+        settings = locals().copy()  # the arguments: `Settings` has the same names
+        del settings["self"], settings["pulled"]
+        given = None if pulled is None else read_pulled(pulled)
+        if given is not None:
+            settings["companies"] = len(given)
+        self._settings = Settings(**settings)
         router = Router(dialect)
-        self._service = Service(self._settings, router.find)
+        self._service = Service(self._settings, router.find, given)
         self.clock = self._service.clock
         self.faults = Faults(self._service, router.samples)
         self._service.through = self.faults.through
@@ -149,12 +148,7 @@ class Sandbox:
     async def __aenter__(self) -> Self:
         return await self.start()
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.stop()
 
     # ------------------------------------------------------------------ what to connect to
@@ -208,8 +202,7 @@ class Sandbox:
 
     def push(self, connection: Connection, data_type: str, record: dict[str, Any]) -> Operation:
         """Push as somebody else, bypassing the network and the faults."""
-        lane = connection.company_id, connection.id, data_type
-        return self._service.push_by_another(*lane, record)
+        return self._service.push_by_another(connection, data_type, record)
 
     def bring_online(self, connection: Connection) -> None:
         """Bring an offline platform back; it then processes its pending pushes."""
@@ -284,7 +277,7 @@ async def serve(sandbox: Sandbox, say: Callable[[str], object] | None = None) ->
         say(f"Try: curl -H 'Authorization: Basic {credential}' {sandbox.base_url}/companies")
         say(f"Look: {sandbox.base_url}/ shows pushes as they go, a form to push, fault switches")
         url, key = quote(sandbox.base_url), quote(sandbox.api_key)
-        say(f"Client: export INTEGRATION_SDK_BASE_URL={url} INTEGRATION_SDK_API_KEY={key}")
+        say(f"export INTEGRATION_SDK_BASE_URL={url} INTEGRATION_SDK_API_KEY={key}")
         if sandbox.dialect == "published":
-            say("Client: say Client(dialect=Dialect.published()), or --published to a command")
+            say("Dialect: use Client(dialect=Dialect.published()), or --published in commands")
         await asyncio.Event().wait()

@@ -13,14 +13,15 @@ import asyncio
 import random
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableSequence, Sequence
 from datetime import date, timedelta
 from decimal import Decimal
 from functools import cached_property, partial
 from hashlib import blake2b
-from typing import Any, Protocol
+from itertools import chain
+from typing import Any
 
-from attrs import define
+from attrs import define, frozen
 
 from integration_sdk.sandbox._call import Answer, Call, decode, encode
 from integration_sdk.sandbox._lists import Chooser, page_answer, wanted_page
@@ -139,34 +140,20 @@ def _stamps(n: int) -> dict[str, str]:
 # ---------------------------------------------------------------------- generated records
 
 
-class Source(Protocol):
-    """Generated records 0..count-1 of one kind, as JSON rows."""
-
-    ids: Ids
-    count: int
-
-    def rows(self, start: int, stop: int) -> Sequence[bytes]:
-        """The records *start* to *stop*."""
-        ...
-
-
-@define
-class _Few:
-    """Records that are made one by one.
+@frozen
+class Source:
+    """Records 0 to count - 1 of one kind.
 
     Args:
-        content: Makes a record, without its identifier and modification dates.
+        rows: Returns those from one number up to another, as JSON.
+        index: Returns the number behind an identifier; None, or one beyond, for an unknown one.
+        alike: Whether a record shows which properties all of them have.
     """
 
-    ids: Ids
     count: int
-    content: Callable[[int], dict[str, Any]]
-
-    def rows(self, start: int, stop: int) -> list[bytes]:
-        """The records *start* to *stop*."""
-        return [
-            encode({"id": self.ids[n], **self.content(n), **_stamps(n)}) for n in range(start, stop)
-        ]
+    rows: Callable[[int, int], Sequence[bytes]]
+    index: Callable[[str], int | None]
+    alike: bool = True
 
 
 class Books:
@@ -176,13 +163,21 @@ class Books:
         seed: Books of the same seed and scope are identical.
         scope: Distinguishes these books from others, for example a company's number.
         invoices: How many invoices there are.
+        given: Records by kind in place of generated ones; of other kinds there are none.
     """
 
-    def __init__(self, seed: int, scope: str, invoices: int) -> None:
+    def __init__(
+        self, seed: int, scope: str, invoices: int, given: Mapping[str, Source] | None = None
+    ) -> None:
         self._seed, self._scope = seed, scope
         self._invoices = invoices
+        self._given = given
         self._ids = {kind: Ids(seed, scope, kind) for kind in (*KINDS, "bankAccounts")}
         self._data_sets: dict[tuple[str, int], DataSet] = {}
+
+    def has(self, kind: str) -> bool:
+        """Whether there is a data list of this name."""
+        return kind in KINDS or kind in (self._given or ())
 
     def bank_account(self, identifier: str) -> int | None:
         """The number of the bank account *identifier*, or None."""
@@ -191,7 +186,7 @@ class Books:
     def data_set(self, kind: str, account: int = 0) -> DataSet:
         """Return the records of *kind*, with all changes made to them.
 
-        *kind* is one of `KINDS`, ``bankAccounts``, or ``bankTransactions``: those of the
+        *kind* is one that it `has`, ``bankAccounts``, or ``bankTransactions``: those of the
         *account*-th bank account.
         """
         key = kind, account
@@ -200,15 +195,32 @@ class Books:
         return self._data_sets[key]
 
     def _source(self, kind: str, account: int) -> Source:
-        if kind == "invoices":
-            return _Invoices(self._ids[kind], self._invoices, self)
         if kind == "bankTransactions":
             ids = Ids(self._seed, self._scope, f"{kind}/{account}")
-            return _Few(ids, TRANSACTIONS, partial(self._bank_transaction, account))
+            return self._generated(ids, TRANSACTIONS, partial(self._bank_transaction, account))
         if kind == "bankAccounts":
-            return _Few(self._ids[kind], BANK_ACCOUNTS, self._bank_account)
-        count = _COUNTS.get(kind, _OTHERS)
-        return _Few(self._ids[kind], count, partial(self._record, kind))
+            return self._generated(self._ids[kind], BANK_ACCOUNTS, self._bank_account)
+        if self._given is None:
+            count = self._invoices if kind == "invoices" else _COUNTS.get(kind, _OTHERS)
+        elif kind in self._given and self._given[kind].count:
+            return self._given[kind]
+        else:
+            count = 0  # and a generated sample of what it would hold
+        if kind not in KINDS:
+            return self._generated(Ids(self._seed, self._scope, kind), count, lambda n: {})
+        ids = self._ids[kind]
+        if kind == "invoices":
+            return Source(count, _Invoices(ids, self).rows, ids.index)
+        return self._generated(ids, count, partial(self._record, kind))
+
+    def _generated(self, ids: Ids, count: int, content: Callable[[int], dict[str, Any]]) -> Source:
+        """Return records that *content* makes one by one."""
+
+        def rows(start: int, stop: int) -> list[bytes]:
+            records = ({"id": ids[n], **content(n), **_stamps(n)} for n in range(start, stop))
+            return list(map(encode, records))
+
+        return Source(count, rows, ids.index)
 
     def chance(self, *what: object) -> random.Random:
         """Return a random source that depends only on seed, scope and *what*."""
@@ -247,15 +259,18 @@ class Books:
 
     def _record(self, kind: str, n: int) -> dict[str, Any]:
         chance = self.chance(kind, n)
-        known = self._known(kind, n, chance)
+        properties = DATA_TYPES[option_name(kind)].properties
+        known = self._known(kind, properties, n, chance)
         record = {
             name: _invented(name, shape, known, n, chance)
-            for name, shape in DATA_TYPES[option_name(kind)].properties.items()
+            for name, shape in properties.items()
             if name not in TOTALS.get(kind, ())
         }
         return filled(kind, record)
 
-    def _known(self, kind: str, n: int, chance: random.Random) -> dict[str, Any]:
+    def _known(
+        self, kind: str, properties: Collection[str], n: int, chance: random.Random
+    ) -> dict[str, Any]:
         """Return values of properties, on any level, that are more than their shape says."""
         code, account, account_type = _ACCOUNTS[n % len(_ACCOUNTS)]
         turn, amount = n // len(_ACCOUNTS), _money(chance, 5_000)
@@ -266,7 +281,7 @@ class Books:
             "supplierRef": {"id": self._ids["suppliers"][n % SUPPLIERS], "supplierName": supplier},
             "contactRef": {"id": self._ids["suppliers"][n % SUPPLIERS], "dataType": "suppliers"},
             "accountRef": self._account(6),
-            "lineItems": self.lines(chance) if kind in TOTALS else [],
+            "lineItems": self.lines(chance) if "lineItems" in properties else [],
             "amount": amount,
             "links": [{**link, "amount": -amount}],
             "journalLines": [
@@ -378,7 +393,6 @@ class _Invoices:
     """
 
     ids: Ids
-    count: int
     books: Books
 
     def rows(self, start: int, stop: int) -> list[bytes]:
@@ -410,30 +424,22 @@ class _Invoices:
     def _body(self, n: int) -> dict[str, Any]:
         chance = self.books.chance("invoice", n)
         lines = self.books.lines(chance)
-        net = sum((line["subTotal"] for line in lines), ZERO)
-        tax = sum((line["taxAmount"] for line in lines), ZERO)
-        total = net + tax
+        more = {"trackingCategoryRefs": [], "isDirectIncome": False}
+        invoice = filled("invoices", {"lineItems": [line | more for line in lines]})
+        total = invoice["totalAmount"]
         status = chance.choices(_STATUSES, weights=(50, 25, 10, 10, 5))[0]
         shares = {"Paid": total, "PartiallyPaid": (total / 2).quantize(CENT)}
         paid = shares.get(status, ZERO)
         payment = {"currency": "GBP", "totalAmount": paid, "paidOnDate": _midnight(n, later=30)}
         allocation = {"payment": payment, "allocation": {"totalAmount": paid}}
-        return {
+        return invoice | {
             "currency": chance.choice(("GBP", "GBP", "EUR", "USD")),
             "currencyRate": Decimal("1.00"),
-            "lineItems": [
-                {**line, "trackingCategoryRefs": [], "isDirectIncome": False} for line in lines
-            ],
             "paymentAllocations": [allocation] if paid else [],
             "withholdingTax": [],
             "salesOrderRefs": [],
-            "totalDiscount": ZERO,
-            "discountPercentage": ZERO,
-            "subTotal": net,
             "additionalTaxAmount": ZERO,
             "additionalTaxPercentage": ZERO,
-            "totalTaxAmount": tax,
-            "totalAmount": total,
             "amountDue": total - paid,
             "status": status,
             "note": f"Thank you for your order. Terms: 30 days net. Batch {n}.",
@@ -550,7 +556,7 @@ class DataSet:
     def _number(self, identifier: str) -> int | None:
         number = self._index.get(identifier)
         if number is None:
-            number = self._source.ids.index(identifier)
+            number = self._source.index(identifier)
             if number is None or number >= self._source.count:
                 return None
         return number if number in self._order else None
@@ -589,7 +595,8 @@ class DataSet:
         # already. So it is read once more then, without pauses.
         for pauses in (True, False):
             version, chooser = self._version, Chooser(query, order_by)
-            chooser.check([self.sample()], self._written.values())
+            others = () if self._source.alike else self._source.rows(0, self._source.count)
+            chooser.check([self.sample()], chain(others, self._written.values()))
             for start in range(0, len(self), SLICE):
                 numbers = self._order[start : start + SLICE]
                 chooser.look(numbers, self._rows(numbers))

@@ -26,26 +26,14 @@ from attrs import evolve
 from integration_sdk.sandbox._account import DAY, Company, Connection
 from integration_sdk.sandbox._call import Answer, Call, Refused, answer, bad_request, not_found
 from integration_sdk.sandbox._clock import iso
-from integration_sdk.sandbox._faults import HTML, Faults, Rule
-from integration_sdk.sandbox._pushes import Operation
+from integration_sdk.sandbox._faults import HTML, Faults
+from integration_sdk.sandbox._pushes import VERBS, Operation
 from integration_sdk.sandbox._routes import wrong_method
 from integration_sdk.sandbox._schemas import PLATFORMS, list_name, option_name
 from integration_sdk.sandbox._service import Service
 
 PUSHES_SHOWN = 50
 COMPANIES_SHOWN = 500
-SWITCHES: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
-    "rate_limit": ("Rate limit", "429 above 2 requests a second", {"per_second": 2}),
-    "unavailable": ("Maintenance", "503 for 30 seconds", {"seconds": 30, "retry_after": 5}),
-    "latency": ("Latency", "Every call takes 1 to 3 seconds", {"seconds": (1, 3)}),
-    "fail_next_push": (
-        "Fail next push",
-        "The platform refuses one push",
-        {"message": "The platform refuses this push, as you asked"},
-    ),
-}
-"""Faults that the page turns on and off: their label, what they do, their arguments."""
-_CHANGES = {"POST": "Create", "PUT": "Update", "DELETE": "Delete", "ATTACH": "Attach to"}
 _LABELS = (
     *("invoiceNumber", "creditNoteNumber", "reference", "code", "nominalCode"),
     *("customerName", "supplierName", "name", "description"),
@@ -63,7 +51,6 @@ class Control:
 
     def __init__(self, service: Service, faults: Faults) -> None:
         self._service, self._faults = service, faults
-        self._on: dict[str, Rule] = {}
         self._routes: Mapping[tuple[str, str], Callable[[Call], Answer]] = {
             ("GET", "/"): lambda call: document(),
             ("GET", "/_page/about"): self._about,
@@ -71,7 +58,6 @@ class Control:
             ("GET", "/_page/faults"): self._list_faults,
             ("POST", "/_page/faults"): self._add_faults,
             ("DELETE", "/_page/faults"): self._end_faults,
-            ("POST", "/_page/fault"): self._switch,
             ("POST", "/_page/advance"): self._advance,
             ("POST", "/_page/online"): self._bring_online,
         }
@@ -138,20 +124,15 @@ class Control:
         )
 
     def _state(self, call: Call) -> Answer:
-        ledger = self._service.ledger
-        in_force = [rule for rule in self._faults if not rule.is_over(call.now)]
-        ours = {name: rule for name, rule in self._on.items() if rule in in_force}
+        pushes = list(self._service.ledger)
+        latest = pushes[: -PUSHES_SHOWN - 1 : -1]
         return answer(
             {
                 "now": iso(call.now, digits=0),
                 "companies": len(self._service.companies),
-                "pushes": [self._push(push, call.now) for push in ledger.latest(PUSHES_SHOWN)],
-                "recorded": len(ledger),
-                "switches": [
-                    {"name": name, "label": label, "about": about, "on": name in ours}
-                    for name, (label, about, _) in SWITCHES.items()
-                ],
-                "faults": [_fault(rule) for rule in in_force if rule not in ours.values()],
+                "pushes": [self._push(push, call.now) for push in latest],
+                "recorded": len(pushes),
+                "faults": self._faults.listed(call.now),
             }
         )
 
@@ -164,7 +145,7 @@ class Control:
             "company": company.name if company else push.company,
             "platform": connection.platform if connection else "",
             "dataType": option_name(push.data_type),
-            "change": _CHANGES[push.verb],
+            "change": VERBS[push.verb].words,
             "label": _label(push),
             "status": push.status,
             "seconds": (now if push.completed is None else push.completed) - push.requested,
@@ -177,32 +158,20 @@ class Control:
     # ------------------------------------------------------------------ what it does
 
     def _list_faults(self, _call: Call) -> Answer:
-        return Answer(200, self._faults.listed())
+        return answer(self._faults.listed())
 
     def _add_faults(self, call: Call) -> Answer:
+        return self._changed(call, self._faults.add_listed)
+
+    def _end_faults(self, call: Call) -> Answer:
+        return self._changed(call, self._faults.end_listed)
+
+    def _changed(self, call: Call, change: Callable[[bytes], None]) -> Answer:
         try:
-            self._faults.add_listed(call.body)
+            change(call.body)
         except ValueError as error:
             raise bad_request("faults", str(error)) from None
         return self._list_faults(call)
-
-    def _end_faults(self, call: Call) -> Answer:
-        self._faults.clear()
-        return self._list_faults(call)
-
-    def _switch(self, call: Call) -> Answer:
-        body = call.json_object()
-        name, on = body.get("name"), body.get("on")
-        if not isinstance(name, str) or name not in SWITCHES:
-            raise bad_request("name", f"name is one of {', '.join(SWITCHES)}")
-        if not isinstance(on, bool):
-            raise bad_request("on", "on is true or false")
-        before = self._on.pop(name, None)
-        if before is not None and before in self._faults:
-            self._faults.remove(before)
-        if on:
-            self._on[name] = self._faults.add_named(name, **SWITCHES[name][2])
-        return self._state(call)
 
     def _advance(self, call: Call) -> Answer:
         seconds = call.json_object().get("seconds")
@@ -267,10 +236,3 @@ def _label(push: Operation) -> str:
     record = push.record or {}
     named = [str(record[name]) for name in _LABELS if record.get(name)]
     return (*named, ("" if push.verb == "POST" else push.record_id) or "")[0]
-
-
-def _fault(rule: Rule) -> dict[str, Any]:
-    """A fault in words: its name, its arguments, and how often it has applied."""
-    words = [f"{name}={value!r}" for name, value in rule.entry.items() if name != "fault"]
-    name = str(rule.entry.get("fault", "a fault of its own"))
-    return {"name": name, "arguments": ", ".join(words), "hits": rule.hits}

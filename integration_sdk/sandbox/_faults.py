@@ -20,7 +20,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
-from functools import wraps
+from functools import partial, wraps
 from inspect import signature
 from itertools import chain, repeat
 from math import inf
@@ -42,6 +42,7 @@ from integration_sdk.sandbox._call import (
     Problem,
     Refused,
     Respond,
+    World,
     decode,
     encode,
 )
@@ -67,18 +68,6 @@ Rate = Annotated[float, Meta(gt=0, le=10**9)]
 RetryAfter = Annotated[float, Meta(ge=0, le=10**9)]
 HTML = "text/html; charset=utf-8"
 METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}
-ERRORS = {
-    400: "Bad request",
-    401: "Unauthorized",
-    402: "Payment Required",
-    403: "Forbidden",
-    404: "NotFound",
-    405: "Method not allowed",
-    409: "Conflict: the data set is not ready",
-    429: "Too many requests",
-    500: "Internal server error",
-    503: "Service unavailable",
-}
 PUSHES = re.compile(r"(POST|PUT|DELETE) .*/push/")
 PUSH_LIST = re.compile(r"GET /companies/[^/]+/push$")
 DATA_LISTS = re.compile(r"GET /companies/[^/]+/data/(?!bankAccounts)[^/]+$")
@@ -134,6 +123,10 @@ class Rule:
     def is_over(self, now: float) -> bool:
         """Return whether it will not apply to any more calls."""
         return now >= self.until or (self.times is not None and self.hits >= self.times)
+
+    def plain(self) -> Any:
+        """Return its entry as JSON has it; what JSON cannot hold is described."""
+        return msgspec.json.decode(msgspec.json.encode(self.entry, enc_hook=repr))
 
     def applies(self, call: Call) -> bool:
         """Return whether it applies to *call*, and count the call if so."""
@@ -195,6 +188,7 @@ class Rules:
     ) -> Rule:
         """Add a fault of your own: *act* gets the call and a function that proceeds with it.
 
+        It returns an `Answer` or raises `Refused`.
         It acts within the service, or *in_front* of it, or there as the *outermost* rule.
         """
         return self._add(act, scope, in_front=in_front, outermost=outermost)
@@ -216,23 +210,31 @@ class Rules:
         Raises:
             ValueError: It is no such list, or an entry is no valid fault; none is added.
         """
-        try:
-            listed = msgspec.json.decode(text, type=list[dict[str, Any]])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            example = '[{"fault": "latency", "seconds": [1, 3]}]'
-            raise ValueError(f"faults are a JSON list such as {example}: {error}") from None
         before = list(self._rules)
-        for number, options in enumerate(listed, 1):
+        for number, options in enumerate(_entries(text), 1):
             try:
                 self.add_named(options.pop("fault", None), **options)
             except (ValueError, TypeError) as error:
                 self._rules = before
                 raise ValueError(f"fault {number}: {error}") from None
 
-    def listed(self) -> bytes:
-        """Return the rules as JSON: entries of `add_listed`, and to how many calls each applied."""
-        entries = [{**rule.entry, "hits": rule.hits} for rule in self]
-        return msgspec.json.encode(entries, enc_hook=repr)
+    def listed(self, now: float | None = None) -> list[dict[str, Any]]:
+        """Return entries of `add_listed`, and to how many calls each applied; without those that
+        are over *now*.
+        """
+        rules = [rule for rule in self if now is None or not rule.is_over(now)]
+        return [{**rule.plain(), "hits": rule.hits} for rule in rules]
+
+    def end_listed(self, text: bytes) -> None:
+        """End the faults that are `listed` so, whatever their hits; all if *text* is empty.
+
+        Raises:
+            ValueError: It is no list of faults.
+        """
+        ended = [{**entry, "hits": 0} for entry in _entries(text)] if text else None
+        self._rules = [
+            rule for rule in self if ended is not None and {**rule.plain(), "hits": 0} not in ended
+        ]
 
     def remove(self, rule: Rule) -> None:
         """End one fault."""
@@ -268,43 +270,59 @@ class Rules:
         self._rules.insert(0 if outermost else len(self._rules), rule)
         return rule
 
-    def _refusing(
+    def _answering(
         self,
-        refusal: Callable[[], Refused],
+        answer: Callable[[], Answer | Refused],
         scope: Scope,
         *,
+        processed: bool = False,
         seconds: float | None = None,
         delay: float = 0.0,
         only: re.Pattern[str] | None = None,
-        in_front: bool = True,
+        in_front: bool = False,
     ) -> Rule:
-        """Refuse calls for *seconds* of the service's time, beginning in *delay*."""
+        """Answer in place of the service, for *seconds* of its time, beginning in *delay*.
+
+        With *processed* the request is carried out first.
+        """
 
         async def act(call: Call, proceed: Proceed) -> Answer:
-            raise refusal()
+            if processed:
+                await proceed()
+            told = answer()
+            if isinstance(told, Refused):
+                raise told
+            return told
 
         rule = self._add(act, scope, only=only, in_front=in_front)
         rule.since = self._service.clock.now() + delay
         rule.until = inf if seconds is None else rule.since + seconds
         return rule
 
-    def _world(self, scope: Scope, only: re.Pattern[str] | None = None, **changes: Any) -> Rule:
+    def _changing(self, scope: Scope, only: re.Pattern[str] | None = None, **changes: Any) -> Rule:
+        """Change parts of the answer on its way."""
+
+        async def act(call: Call, proceed: Proceed) -> Answer:
+            return evolve(await proceed(), **changes)
+
+        return self._add(act, scope, only=only, in_front=True)
+
+    def _world(
+        self, scope: Scope, only: re.Pattern[str] | None, change: Callable[[World], World]
+    ) -> Rule:
         """Change the world for a call."""
 
         async def act(call: Call, proceed: Proceed) -> Answer:
-            call.world = evolve(call.world, **changes)
+            call.world = change(call.world)
             return await proceed()
 
         return self._add(act, scope, only=only)
 
-    def _told(self, change: Callable[[Notices], Notices], scope: Scope) -> Rule:
+    def _told(self, scope: Scope, change: Callable[[Notices], Notices]) -> Rule:
         """Change the notifications of a push."""
-
-        async def act(call: Call, proceed: Proceed) -> Answer:
-            call.world = evolve(call.world, notices=change(call.world.notices))
-            return await proceed()
-
-        return self._add(act, scope, only=PUSHES)
+        return self._world(
+            scope, PUSHES, lambda world: evolve(world, notices=change(world.notices))
+        )
 
     def _draw(self, seconds: Seconds) -> Callable[[], float]:
         if callable(seconds):
@@ -330,6 +348,14 @@ class Rules:
                     "for an address that the service does not have, give a compiled pattern"
                 )
         return lambda call: fits(f"{call.method} {call.path.removesuffix('/')}")
+
+
+def _entries(text: bytes) -> list[dict[str, Any]]:
+    try:
+        return msgspec.json.decode(text, type=list[dict[str, Any]])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        example = '[{"fault": "latency", "seconds": [1, 3]}]'
+        raise ValueError(f"faults are a JSON list such as {example}: {error}") from None
 
 
 def _pattern(route: str) -> str:
@@ -419,33 +445,24 @@ class Faults(Rules):
         content = body.encode() if isinstance(body, str) else body
         content = content if isinstance(content, bytes) else encode(content)
 
-        async def act(call: Call, proceed: Proceed) -> Answer:
-            if processed:
-                await proceed()
+        def answer() -> Answer | Refused:
             if body is None:
-                raise Refused(code, ERRORS.get(code, "Error"), headers=headers)
+                return Refused(code, headers=headers)
             return Answer(code, content, headers, content_type)
 
-        return self._add(act, scope)
+        return self._answering(answer, scope, processed=processed)
 
     def html_from_proxy(
         self, status: Status = 502, *, processed: bool = False, **scope: Unpack[Scope]
     ) -> Rule:
         """A proxy answers with an HTML page; with *processed*, after the request is carried out."""
         page = f"<html><head><title>{status}</title></head><body>{status} from proxy</body></html>"
-
-        async def act(call: Call, proceed: Proceed) -> Answer:
-            if processed:
-                await proceed()
-            return Answer(status, page.encode(), content_type=HTML)
-
-        return self._add(act, scope, in_front=True)
+        answer = Answer(status, page.encode(), content_type=HTML)
+        return self._answering(lambda: answer, scope, processed=processed, in_front=True)
 
     def not_ready(self, seconds: Duration | None = None, **scope: Unpack[Scope]) -> Rule:
         """409: the data set is not ready, for *seconds* of the service's time or for good."""
-        return self._refusing(
-            lambda: Refused(409, ERRORS[409]), scope, seconds=seconds, in_front=False
-        )
+        return self._answering(partial(Refused, 409), scope, seconds=seconds)
 
     def unavailable(
         self,
@@ -456,20 +473,16 @@ class Faults(Rules):
         **scope: Unpack[Scope],
     ) -> Rule:
         """503 for *seconds* of the service's time, beginning in *delay*; None for good."""
-        headers = _retry_after(retry_after)
-        return self._refusing(
-            lambda: Refused(503, ERRORS[503], headers=headers), scope, seconds=seconds, delay=delay
-        )
+        refused = partial(Refused, 503, headers=_retry_after(retry_after))
+        return self._answering(refused, scope, seconds=seconds, delay=delay, in_front=True)
 
     def expire_account(self, **scope: Unpack[Scope]) -> Rule:
         """402 to any request: the free account has expired."""
-        return self._refusing(account_expired, scope)
+        return self._answering(account_expired, scope, in_front=True)
 
     def no_push_list(self, status: Literal[404, 405] = 404, **scope: Unpack[Scope]) -> Rule:
         """There is no list of pushes (404 or 405)."""
-        return self._refusing(
-            lambda: Refused(status, ERRORS[status]), scope, only=PUSH_LIST, in_front=False
-        )
+        return self._answering(partial(Refused, status), scope, only=PUSH_LIST)
 
     def rate_limit(
         self,
@@ -495,7 +508,7 @@ class Faults(Rules):
             if wait > 0:
                 told = wait if retry_after is None else retry_after
                 headers |= _retry_after(None if form == "none" else told, form, call.now)
-                raise Refused(429, ERRORS[429], headers=headers)
+                raise Refused(429, headers=headers)
             answer = await proceed()
             return evolve(answer, headers={**answer.headers, **headers})
 
@@ -517,7 +530,7 @@ class Faults(Rules):
         async def act(call: Call, proceed: Proceed) -> Answer:
             lanes = {("total", None): total, ("company", call.company_id): per_company}
             if any(most is not None and working[lane] >= most for lane, most in lanes.items()):
-                raise Refused(429, ERRORS[429], headers=_retry_after(retry_after))
+                raise Refused(429, headers=_retry_after(retry_after))
             working.update(lanes.keys())
             try:
                 return await proceed()
@@ -552,19 +565,13 @@ class Faults(Rules):
 
     def drop_connection(self, *, before: bool = True, **scope: Unpack[Scope]) -> Rule:
         """Cut the connection instead of answering, *before* or after carrying out the request."""
-
-        async def act(call: Call, proceed: Proceed) -> Answer:
-            return evolve(Answer() if before else await proceed(), dropped=True)
-
-        return self._add(act, scope, in_front=True)
+        if before:
+            return self._answering(lambda: Answer(dropped=True), scope, in_front=True)
+        return self._changing(scope, dropped=True)
 
     def lose_answer(self, **scope: Unpack[Scope]) -> Rule:
         """The push is recorded and its answer lost."""
-
-        async def act(call: Call, proceed: Proceed) -> Answer:
-            return evolve(await proceed(), dropped=True)
-
-        return self._add(act, scope, only=PUSHES, in_front=True)
+        return self._changing(scope, PUSHES, dropped=True)
 
     def truncate(self, at_byte: Whole, **scope: Unpack[Scope]) -> Rule:
         """Cut the connection after *at_byte* bytes of the answer's body."""
@@ -572,20 +579,17 @@ class Faults(Rules):
         async def pieces(body: bytes) -> AsyncIterator[bytes]:
             yield body[:at_byte]
 
-        async def act(call: Call, proceed: Proceed) -> Answer:
-            return evolve(await proceed(), pieces=pieces)
-
-        return self._add(act, scope, in_front=True)
+        return self._changing(scope, pieces=pieces)
 
     # ------------------------------------------------------------------ lists
 
     def cap_page_size(self, size: Count = 2000, **scope: Unpack[Scope]) -> Rule:
         """Pages hold at most *size* items, whatever was asked for."""
-        return self._world(scope, page_size_cap=size)
+        return self._world(scope, None, lambda world: evolve(world, page_size_cap=size))
 
     def list_lag(self, seconds: Duration, **scope: Unpack[Scope]) -> Rule:
         """Pushes appear in the list *seconds* after their request."""
-        return self._world(scope, PUSH_LIST, list_lag=seconds)
+        return self._world(scope, PUSH_LIST, lambda world: evolve(world, list_lag=seconds))
 
     def drift(
         self,
@@ -629,7 +633,8 @@ class Faults(Rules):
 
     def push_seconds(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
         """Asynchronous platforms take *seconds* for a push."""
-        return self._world(scope, PUSHES, push_seconds=self._draw(seconds))
+        draw = self._draw(seconds)
+        return self._world(scope, PUSHES, lambda world: evolve(world, push_seconds=draw))
 
     def fail_next_push(
         self, message: str, *, item: str | None = None, **scope: Unpack[Scope]
@@ -637,7 +642,7 @@ class Faults(Rules):
         """The next push, or the next ``times=``, fails with *message*."""
         scope.setdefault("times", 1)
         problem = Problem(item, message, "PlatformValidator")
-        return self._world(scope, PUSHES, push_failure=problem)
+        return self._world(scope, PUSHES, lambda world: evolve(world, push_failure=problem))
 
     def late_effect(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
         """Pushes with a deadline are TimedOut, and take effect *seconds* after it all the same.
@@ -652,7 +657,8 @@ class Faults(Rules):
                 'late_effect needs dialect="published": the interface document guarantees that '
                 "no push is processed after its deadline"
             )
-        return self._world(scope, PUSHES, late_effect=self._draw(seconds))
+        draw = self._draw(seconds)
+        return self._world(scope, PUSHES, lambda world: evolve(world, late_effect=draw))
 
     def foreign_writer(
         self, record: Mapping[str, Any], *, before: bool = True, **scope: Unpack[Scope]
@@ -662,7 +668,8 @@ class Faults(Rules):
 
         def push(call: Call) -> None:
             _, company_id, _, connection_id, _, data_type, *_ = call.segments
-            self._service.push_by_another(company_id, connection_id, data_type, record)
+            connection = self._service.connection(company_id, connection_id)
+            self._service.push_by_another(connection, data_type, record)
 
         async def act(call: Call, proceed: Proceed) -> Answer:
             if before:
@@ -678,17 +685,17 @@ class Faults(Rules):
 
     def lose_notifications(self, **scope: Unpack[Scope]) -> Rule:
         """Subscribers are not notified of the ends of these pushes."""
-        return self._told(lambda notices: (), scope)
+        return self._told(scope, lambda notices: ())
 
     def double_notifications(self, copies: Count = 2, **scope: Unpack[Scope]) -> Rule:
         """Each notification is sent *copies* times, with the same id."""
-        return self._told(lambda notices: notices * copies, scope)
+        return self._told(scope, lambda notices: notices * copies)
 
     def delay_notifications(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
         """Each notification is sent *seconds* late; with a span they overtake each other."""
         draw = self._draw(seconds)
         return self._told(
-            lambda notices: tuple(evolve(one, delay=one.delay + draw()) for one in notices), scope
+            scope, lambda notices: tuple(evolve(one, delay=one.delay + draw()) for one in notices)
         )
 
     def forge_notifications(
@@ -701,7 +708,7 @@ class Faults(Rules):
         authentic, but claims Success as soon as the push is recorded.
         """
         forged = Notice(forged=how)
-        return self._told(lambda notices: (forged, *(() if instead else notices)), scope)
+        return self._told(scope, lambda notices: (forged, *(() if instead else notices)))
 
 
 @define

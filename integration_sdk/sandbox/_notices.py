@@ -31,7 +31,7 @@ from attrs import evolve, field, frozen
 
 from integration_sdk.sandbox._call import Forgery, encode
 from integration_sdk.sandbox._clock import Clock, iso
-from integration_sdk.sandbox._pushes import Ledger, Operation
+from integration_sdk.sandbox._pushes import VERBS, Ledger, Operation
 from integration_sdk.sandbox._schemas import option_name
 from integration_sdk.sandbox._settings import HeaderText, allowed, new_uuid
 
@@ -40,7 +40,6 @@ RETRIES = (10.0, 30.0, 80.0)
 """Seconds between attempts: "3 retries in 2 minutes". Assumed for the signed style, too."""
 AT_ONCE = 8
 PATIENCE = 15.0
-_WRITES = {"POST": "Create", "PUT": "Update", "DELETE": "Delete", "ATTACH": "UploadAttachment"}
 _SECRET = re.compile(r"whsec_(?:[A-Za-z0-9+/]{4})+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 logger = logging.getLogger("integration_sdk.sandbox")
 
@@ -155,7 +154,7 @@ def _body(to: Subscription, op: Operation, message_id: str, key: str, status: st
             "generatedDate": completed or iso(op.requested),
             "payload": {
                 "id": key,
-                "type": _WRITES[op.verb],
+                "type": VERBS[op.verb].event,
                 "status": status,
                 "referenceCompany": {"id": op.company},
                 "connectionId": op.connection,

@@ -14,22 +14,32 @@ import random
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from copy import copy
-from itertools import count, islice
+from itertools import count
 from math import inf
 from typing import Any, Protocol
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from integration_sdk.sandbox._call import Notice, Notices, Problem, decode, encode
 from integration_sdk.sandbox._clock import iso
 from integration_sdk.sandbox._schemas import Shape, filled, judged, option_name, without_unlisted
 from integration_sdk.sandbox._settings import Spelling, new_uuid
 
-CHANGES = {
-    "POST": "Created",
-    "PUT": "Modified",
-    "DELETE": "Deleted",
-    "ATTACH": "AttachmentUploaded",
+
+@frozen
+class Verb:
+    """What a push does: in an operation's ``changes``, in a notification, and on the page."""
+
+    change: str
+    event: str
+    words: str
+
+
+VERBS = {
+    "POST": Verb("Created", "Create", "Create"),
+    "PUT": Verb("Modified", "Update", "Update"),
+    "DELETE": Verb("Deleted", "Delete", "Delete"),
+    "ATTACH": Verb("AttachmentUploaded", "UploadAttachment", "Attach to"),
 }
 _CODES = {"Pending": 202, "Success": 200, "Failed": 400, "TimedOut": 408}
 
@@ -173,7 +183,7 @@ def _changes(op: Operation) -> list[dict[str, Any]] | None:
     if op.status != "Success":
         return None
     reference = {"id": op.record_id, "dataType": option_name(op.data_type)}
-    change = {"type": CHANGES[op.verb], "recordRef": reference}
+    change = {"type": VERBS[op.verb].change, "recordRef": reference}
     return [change | ({"attachmentId": op.key} if op.verb == "ATTACH" else {})]
 
 
@@ -213,13 +223,6 @@ class Ledger:
 
     def __iter__(self) -> Iterator[Operation]:
         return iter(self._by_key.values())
-
-    def __len__(self) -> int:
-        return len(self._by_key)
-
-    def latest(self, count: int) -> list[Operation]:
-        """The last *count* pushes, the newest first."""
-        return list(islice(reversed(self._by_key.values()), count))
 
     def new_key(self) -> str:
         """A ``pushOperationKey`` not used before."""

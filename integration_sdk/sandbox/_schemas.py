@@ -16,7 +16,6 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
-from functools import partial
 from typing import Any, Literal
 
 from attrs import evolve, field, frozen
@@ -59,14 +58,157 @@ def list_name(data_type: str) -> str:
 
 # ---------------------------------------------------------------------- the table
 
-_text = partial(Shape, "String")
-_number = partial(Shape, "Number")
-_date = partial(Shape, "DateTime")
-_flag = partial(Shape, "Boolean")
+_TABLE = """
+Currency            GBP|EUR|USD       Currency: ISO 4217 code of the currency
+Account             Ref name          Account
+Customer            Ref companyName   Customer: The customer this is issued to
+Supplier            Ref supplierName  Supplier: The supplier this comes from
+Lines               Array             Line items: What is charged, one entry for each line
+  description       String 4000       Description
+  unitAmount!       Number            Unit amount: Price of one unit, without tax
+  quantity!         Number            Quantity: Number of units
+  discountAmount    Number            Discount
+  subTotal          Number            Sub-total
+  taxAmount         Number            Tax
+  totalAmount       Number            Total
+  accountRef        Account
+  taxRateRef        Ref name          Tax rate
+  itemRef           Ref name          Item
+Totals              Object            Totals
+  subTotal          Number            Sub-total: Without tax
+  totalAmount       Number            Total: With tax
+Party               Object            Party
+  contactName       String 100        Contact
+  emailAddress      String 100        E-mail address
+  phone             String 30         Telephone
+  defaultCurrency   Currency
+  addresses         Array             Addresses: Postal addresses
+    type!           Billing|Delivery  Type: What the address is for
+    line1           String 500        Line 1
+    city            String 255        City
+    country         String 50         Country
+    postalCode      String 30         Postal code
+  status!           Active|Archived   Status: Whether still in use
+invoices  Object  Invoice: An invoice itemises goods sold or services provided to a customer
+  invoiceNumber     String 21         Invoice number: Unique in the books
+  customerRef!      Customer
+  issueDate!        DateTime          Issue date: The date of the invoice
+  dueDate           DateTime          Due date: The date it is to be paid by
+  currency          Currency
+  currencyRate      Number            Currency rate
+  lineItems!        Lines
+  totalDiscount     Number            Discount
+  totalTaxAmount    Number            Tax
+  amountDue         Number            Amount due
+  status!           Draft|Submitted   Status: State of the invoice
+  note              String 1000       Note
+  + Totals
+bills  Object  Bill: A bill itemises goods or services bought from a supplier
+  reference         String 255        Reference
+  supplierRef!      Supplier
+  issueDate!        DateTime          Issue date
+  dueDate!          DateTime          Due date
+  currency          Currency
+  lineItems!        Lines
+  taxAmount         Number            Tax
+  status!           Open|Draft        Status: State of the bill
+  note              String 1000       Note
+  + Totals
+customers  Object  Customer: A customer is somebody that goods or services are sold to
+  customerName!     String 100        Customer name: Name as it appears in the books
+  + Party
+suppliers  Object  Supplier: A supplier is somebody that goods or services are bought from
+  supplierName!     String 100        Supplier name: Name as it appears in the books
+  + Party
+chartOfAccounts  Object  Account: An account is a category in the books of a business
+  nominalCode!      String 10         Nominal code: Unique in the books
+  name!             String 150        Name
+  description       String 4000       Description
+  currency          Currency
+  type!             Asset|Expense|Income|Liability  Type: Kind
+  status            Active|Archived   Status: Whether still in use
+  isBankAccount     Boolean           Bank account
+items  Object  Item: An item is a product or service that is bought or sold
+  code!             String 30         Code
+  name!             String 50         Name
+  type              Inventory|NonInventory|Service  Type: Kind of item
+  isBillItem        Boolean           Can be bought
+  isInvoiceItem     Boolean           Can be sold
+  invoiceItem       Object            Sales details: How it is sold
+    unitPrice!      Number            Unit price
+    accountRef!     Account
+  itemStatus!       Active|Archived   Status: Whether still in use
+payments  Object  Payment: A payment is money received from a customer
+  customerRef!      Customer
+  accountRef!       Account
+  totalAmount!      Number            Amount
+  currency          Currency
+  date!             DateTime          Date: When it was received
+  reference         String 255        Reference
+  lines             Array             Lines: What it pays for
+    amount!         Number            Amount
+    links           Array             Links: Documents paid
+      type!         Invoice|CreditNote  Type: Kind of document
+      id!           String            Identifier
+      amount!       Number            Amount
+creditNotes  Object  Credit note: A credit note takes back all or part of an invoice
+  creditNoteNumber  String 21         Credit note number
+  customerRef!      Customer
+  issueDate!        DateTime          Issue date
+  currency          Currency
+  lineItems!        Lines
+  status!           Draft|Submitted   Status: State
+  + Totals
+journalEntries  Object  Journal entry: A journal entry moves amounts between accounts
+  description       String 255        Description
+  postedOn!         DateTime          Posted on
+  journalLines!     Array             Lines: Amounts moved; they add up to nothing
+    description     String 255        Description
+    netAmount!      Number            Amount
+    currency        Currency
+    accountRef!     Account
+directCosts  Object  Direct cost: A direct cost is a purchase paid for at once
+  reference         String 255        Reference
+  contactRef        Ref name          Supplier
+  issueDate!        DateTime          Issue date
+  currency          Currency
+  lineItems!        Lines
+  taxAmount         Number            Tax
+  + Totals
+"""
+"""A line is a name (``!``: required), a kind, and a label with an explanation; what is indented
+below belongs to it. Kinds are the published ones, ``String 21`` with a maximum length, choices, a
+reference and what its name is called, or a shape from above; ``+`` inserts one's properties.
+"""
 
 
-def _choice(name: str, about: str, *values: str, **more: Any) -> Shape:
-    return _text(name, about, choices={value: _label(value) for value in values}, **more)
+def _read(lines: list[str], above: dict[str, Shape], indent: int = 0) -> dict[str, Shape]:
+    """Take the *lines* of this *indent*, with all below them, and return their shapes."""
+    found: dict[str, Shape] = {}
+    while lines and not lines[0][:indent].strip() and not lines[0].startswith(" ", indent):
+        name, kind, text, *_ = [*re.split(" {2,}", lines.pop(0).strip()), "", ""]
+        if name.startswith("+ "):
+            found |= above[name[2:]].properties
+            continue
+        label, _, about = text.partition(": ")
+        shape = above.get(kind) or _shape(kind, label, about, _read(lines, above, indent + 2))
+        found[name.rstrip("!")] = evolve(shape, required=name.endswith("!"))
+        if not indent:
+            above |= found
+    return found
+
+
+def _shape(kind: str, label: str, about: str, properties: Mapping[str, Shape]) -> Shape:
+    word, _, more = kind.partition(" ")
+    if word == "Ref":
+        what = f"Identifier of the {label.lower()}"
+        identifier = Shape("String", "Identifier", what, required=True)
+        properties = {"id": identifier, more: Shape("String", "Name")}
+        return Shape("Object", f"{label} reference", about, properties=properties)
+    if "|" in word:
+        choices = {value: _label(value) for value in word.split("|")}
+        return Shape("String", label, about, choices=choices)
+    return Shape(word, label, about, properties=properties, most=int(more) if more else None)
 
 
 def _label(value: str) -> str:
@@ -75,194 +217,10 @@ def _label(value: str) -> str:
     return "".join(f" {c.lower()}" if c.isupper() and n else c for n, c in enumerate(value))
 
 
-def _holder(
-    kind: str, label: str, about: str, /, *, required: bool = False, **properties: Shape
-) -> Shape:
-    return Shape(kind, label, about, required=required, properties=properties)
-
-
-_object = partial(_holder, "Object")
-_array = partial(_holder, "Array")
-
-
-def _ref(name: str, about: str = "", *, called: str = "name", required: bool = False) -> Shape:
-    identifier = _text("Identifier", f"Identifier of the {name.lower()}", required=True)
-    properties = {"id": identifier, called: _text("Name")}
-    return Shape("Object", f"{name} reference", about, required=required, properties=properties)
-
-
-_CURRENCY = _choice("Currency", "ISO 4217 code of the currency", "GBP", "EUR", "USD")
-_CUSTOMER = _ref("Customer", "The customer this is issued to", called="companyName", required=True)
-_SUPPLIER = _ref("Supplier", "The supplier this comes from", called="supplierName", required=True)
-_LINES = _array(
-    "Line items",
-    "What is charged, one entry for each line",
-    required=True,
-    description=_text("Description", most=4000),
-    unitAmount=_number("Unit amount", "Price of one unit, without tax", required=True),
-    quantity=_number("Quantity", "Number of units", required=True),
-    discountAmount=_number("Discount"),
-    subTotal=_number("Sub-total"),
-    taxAmount=_number("Tax"),
-    totalAmount=_number("Total"),
-    accountRef=_ref("Account"),
-    taxRateRef=_ref("Tax rate"),
-    itemRef=_ref("Item"),
-)
-_ADDRESSES = _array(
-    "Addresses",
-    "Postal addresses",
-    type=_choice("Type", "What the address is for", "Billing", "Delivery", required=True),
-    line1=_text("Line 1", most=500),
-    city=_text("City", most=255),
-    country=_text("Country", most=50),
-    postalCode=_text("Postal code", most=30),
-)
-_TOTALS: Mapping[str, Any] = {
-    "subTotal": _number("Sub-total", "Without tax"),
-    "totalAmount": _number("Total", "With tax"),
-}
-
-
-def _party(label: str, about: str, name: str) -> Shape:
-    named = _text(f"{label} name", "Name as it appears in the books", required=True, most=100)
-    rest = _object(
-        label,
-        about,
-        contactName=_text("Contact", most=100),
-        emailAddress=_text("E-mail address", most=100),
-        phone=_text("Telephone", most=30),
-        defaultCurrency=_CURRENCY,
-        addresses=_ADDRESSES,
-        status=_choice("Status", "Whether still in use", "Active", "Archived", required=True),
-    )
-    return evolve(rest, properties={name: named, **rest.properties})
-
-
 DATA_TYPES: Mapping[str, Shape] = {
-    "invoices": _object(
-        "Invoice",
-        "An invoice is an itemised record of goods sold or services provided to a customer",
-        invoiceNumber=_text("Invoice number", "Unique in the books", most=21),
-        customerRef=_CUSTOMER,
-        issueDate=_date("Issue date", "The date of the invoice", required=True),
-        dueDate=_date("Due date", "The date it is to be paid by"),
-        currency=_CURRENCY,
-        currencyRate=_number("Currency rate"),
-        lineItems=_LINES,
-        totalDiscount=_number("Discount"),
-        totalTaxAmount=_number("Tax"),
-        amountDue=_number("Amount due"),
-        status=_choice("Status", "State of the invoice", "Draft", "Submitted", required=True),
-        note=_text("Note", most=1000),
-        **_TOTALS,
-    ),
-    "bills": _object(
-        "Bill",
-        "A bill is an itemised record of goods or services bought from a supplier",
-        reference=_text("Reference", most=255),
-        supplierRef=_SUPPLIER,
-        issueDate=_date("Issue date", required=True),
-        dueDate=_date("Due date", required=True),
-        currency=_CURRENCY,
-        lineItems=_LINES,
-        taxAmount=_number("Tax"),
-        status=_choice("Status", "State of the bill", "Open", "Draft", required=True),
-        note=_text("Note", most=1000),
-        **_TOTALS,
-    ),
-    "customers": _party(
-        "Customer", "A customer is somebody that goods or services are sold to", "customerName"
-    ),
-    "suppliers": _party(
-        "Supplier", "A supplier is somebody that goods or services are bought from", "supplierName"
-    ),
-    "chartOfAccounts": _object(
-        "Account",
-        "An account is a category in the books of a business",
-        nominalCode=_text("Nominal code", "Unique in the books", required=True, most=10),
-        name=_text("Name", required=True, most=150),
-        description=_text("Description", most=4000),
-        currency=_CURRENCY,
-        type=_choice("Type", "Kind", "Asset", "Expense", "Income", "Liability", required=True),
-        status=_choice("Status", "Whether still in use", "Active", "Archived"),
-        isBankAccount=_flag("Bank account"),
-    ),
-    "items": _object(
-        "Item",
-        "An item is a product or service that is bought or sold",
-        code=_text("Code", required=True, most=30),
-        name=_text("Name", required=True, most=50),
-        type=_choice("Type", "Kind of item", "Inventory", "NonInventory", "Service"),
-        isBillItem=_flag("Can be bought"),
-        isInvoiceItem=_flag("Can be sold"),
-        invoiceItem=_object(
-            "Sales details",
-            "How it is sold",
-            unitPrice=_number("Unit price", required=True),
-            accountRef=_ref("Account", required=True),
-        ),
-        itemStatus=_choice("Status", "Whether still in use", "Active", "Archived", required=True),
-    ),
-    "payments": _object(
-        "Payment",
-        "A payment is money received from a customer",
-        customerRef=_CUSTOMER,
-        accountRef=_ref("Account", required=True),
-        totalAmount=_number("Amount", required=True),
-        currency=_CURRENCY,
-        date=_date("Date", "When it was received", required=True),
-        reference=_text("Reference", most=255),
-        lines=_array(
-            "Lines",
-            "What it pays for",
-            amount=_number("Amount", required=True),
-            links=_array(
-                "Links",
-                "Documents paid",
-                type=_choice("Type", "Kind of document", "Invoice", "CreditNote", required=True),
-                id=_text("Identifier", required=True),
-                amount=_number("Amount", required=True),
-            ),
-        ),
-    ),
-    "creditNotes": _object(
-        "Credit note",
-        "A credit note takes back all or part of an invoice",
-        creditNoteNumber=_text("Credit note number", most=21),
-        customerRef=_CUSTOMER,
-        issueDate=_date("Issue date", required=True),
-        currency=_CURRENCY,
-        lineItems=_LINES,
-        status=_choice("Status", "State", "Draft", "Submitted", required=True),
-        **_TOTALS,
-    ),
-    "journalEntries": _object(
-        "Journal entry",
-        "A journal entry moves amounts between accounts",
-        description=_text("Description", most=255),
-        postedOn=_date("Posted on", required=True),
-        journalLines=_array(
-            "Lines",
-            "Amounts moved; they add up to nothing",
-            required=True,
-            description=_text("Description", most=255),
-            netAmount=_number("Amount", required=True),
-            currency=_CURRENCY,
-            accountRef=_ref("Account", required=True),
-        ),
-    ),
-    "directCosts": _object(
-        "Direct cost",
-        "A direct cost is a purchase paid for at once",
-        reference=_text("Reference", most=255),
-        contactRef=_ref("Supplier"),
-        issueDate=_date("Issue date", required=True),
-        currency=_CURRENCY,
-        lineItems=_LINES,
-        taxAmount=_number("Tax"),
-        **_TOTALS,
-    ),
+    name: shape
+    for name, shape in _read(_TABLE.strip().splitlines(), {}).items()
+    if name[0].islower()
 }
 """What can be pushed, by the name that options and operations use."""
 

@@ -23,7 +23,7 @@ from integration_sdk.sandbox._account import (
     Replays,
     found_company,
 )
-from integration_sdk.sandbox._books import KINDS, Books, DataSet
+from integration_sdk.sandbox._books import Books, DataSet, Source
 from integration_sdk.sandbox._call import (
     AS_IT_IS,
     Answer,
@@ -55,19 +55,31 @@ class Service:
 
     Args:
         find: Returns the endpoint at an address, or refuses it.
+        given: Records by company and kind in place of generated ones.
     """
 
     through: Through
     """The faults; set before the first call."""
 
-    def __init__(self, settings: Settings, find: Find) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        find: Find,
+        given: Mapping[str, Mapping[str, Source]] | None = None,
+    ) -> None:
         seed = settings.seed
         self.settings, self.clock = settings, Clock(settings.starts)
         now = self.clock.now()
         self.chance = random.Random(f"{seed}/pushes")
         founding = random.Random(f"{seed}/companies")
-        founded = (found_company(n, founding, now) for n in range(settings.companies))
-        self.companies = {company.id: company for company in founded}
+        self.companies = {
+            company.id: company
+            for company in (
+                [found_company(founding, now, n) for n in range(settings.companies)]
+                if given is None
+                else [found_company(founding, now, identifier=each) for each in given]
+            )
+        }
         self.ledger = Ledger(random.Random(f"{seed}/keys"), self._take_effect)
         self.plan = Plan(settings.free_plan, now - settings.account_age_days * DAY)
         self.wording = Wording(settings.connection_name, settings.published)
@@ -76,6 +88,7 @@ class Service:
         self._find = find
         self._quota = Quota(settings.daily_quota, settings.quota_holds)
         self._replays = Replays()
+        self._given = given
         self._books: dict[str, Books] = {}
 
     # ------------------------------------------------------------------ answering
@@ -97,7 +110,7 @@ class Service:
         if not self.has_key(call):
             problem = Problem("Authorization", "The API key is incorrect", "Authentication")
             headers = {"WWW-Authenticate": "Basic"}
-            raise Refused(401, "Unauthorized", [problem], headers=headers)
+            raise Refused(401, problems=[problem], headers=headers)
         told = self._quota.count(call.now)
         try:
             answer = await self._admitted(call)
@@ -138,11 +151,12 @@ class Service:
     def data_set(self, company_id: str, kind: str) -> DataSet:
         """The records of *kind* in a company's books; 409 until it has connected a platform."""
         company, kind = self.company(company_id), list_name(kind)
-        if kind not in KINDS:
+        books = self._books_of(company_id)
+        if not books.has(kind):
             raise not_found(f"there is no data type {kind}")
         if not company.connections:
             raise Refused(409, f"Conflict: the data set {kind} is not ready")
-        return self._books_of(company_id).data_set(kind)
+        return books.data_set(kind)
 
     def bank_accounts(self, connection: Connection) -> DataSet:
         """The bank accounts behind *connection*."""
@@ -158,7 +172,8 @@ class Service:
 
     def _books_of(self, scope: str) -> Books:
         if scope not in self._books:
-            self._books[scope] = Books(self.settings.seed, scope, self.settings.invoices)
+            given = None if self._given is None else self._given.get(scope, {})
+            self._books[scope] = Books(self.settings.seed, scope, self.settings.invoices, given)
         return self._books[scope]
 
     # ------------------------------------------------------------------ pushing
@@ -215,10 +230,9 @@ class Service:
         return shape
 
     def push_by_another(
-        self, company_id: str, connection_id: str, data_type: str, record: Mapping[str, Any]
+        self, connection: Connection, data_type: str, record: Mapping[str, Any]
     ) -> Operation:
         """Push *record* as somebody else would."""
-        connection = self.connection(company_id, connection_id)
         return self.push(connection, data_type, "POST", encode(record), foreign=True)
 
     def bring_online(self, connection: Connection) -> None:

@@ -41,6 +41,16 @@ use one of these:
 * ``integration_client``: an `integration_sdk.Client` connected to that sandbox.
 * ``integration_aioresponses``: an ``aioresponses`` mock, repaired for aiohttp 3.14. Lists are
   requested with ``?page=1&pageSize=100``; requests that are not mocked are logged.
+* ``integration_crashes``: a function that crash-tests a program in real time, as in
+  ``integration_crashes("python", "my_job.py")``, or a coroutine function in virtual time, as in
+  ``integration_crashes(main)``. It raises AssertionError if anything is doubled, lost, mislinked,
+  missing or stale. The marker ``crashes(kills=20, freezes=4, seed=0, files={"out": "invoices"},
+  key="id", changes=0, identity=None, patience=60)`` says what is done, as the options of
+  ``integration-sdk crashtest`` do; ``integration_sandbox`` and ``integration_faults`` make its
+  sandboxes. A coroutine that is killed is abandoned: nothing is cancelled, no ``finally`` runs, and
+  what it has open is closed. That shows what a kill at an ``await`` does. It does not show a kill
+  between two of them or in a thread, and globals, subprocesses and listening sockets outlive it;
+  a program has no such limits.
 * ``@pytest.mark.virtual_time``: the test and its fixtures run on a `VirtualTimeLoop`.
 
 They work under pytest-asyncio (0.24 or newer, 1.4 for virtual time) in strict and auto mode, and
