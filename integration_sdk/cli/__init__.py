@@ -21,6 +21,7 @@ from integration_sdk.cli._demo import demo
 from integration_sdk.cli._display import Stderr, discard, say
 from integration_sdk.cli._journals import list_, migrate, resolve
 from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT, WRONG_USAGE
+from integration_sdk.cli._plan import plan
 from integration_sdk.cli._pull import audit, pull
 from integration_sdk.cli._push import push, resume
 from integration_sdk.cli._sandbox import sandbox
@@ -36,7 +37,7 @@ app = App(
 _pushes = App(name="pushes", help="Show, decide and finish the pushes in a journal.")
 _store = App(name="store", help="Prepare a PostgreSQL database that many processes share.")
 
-for command in (sandbox, demo, push, pull, audit, crashtest, _pushes, _store):
+for command in (sandbox, demo, plan, push, pull, audit, crashtest, _pushes, _store):
     app.command(command)
 _pushes.command(list_, name="list")
 _pushes.command(resume)

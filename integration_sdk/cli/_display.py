@@ -20,8 +20,6 @@ from integration_sdk._printable import printable
 from integration_sdk.errors import ConfigurationError, IntegrationError
 
 SECONDS_BETWEEN_LINES: Final = 2.0
-WIDE: Final = 10_000
-"""Columns of a file or pipe, so that no line is broken."""
 
 
 class Stderr(Console):
@@ -43,7 +41,7 @@ def stdout() -> Console:
     """
     if not sys.stdout:
         raise ConfigurationError("standard output is closed, and results are written to it")
-    return Console(width=None if sys.stdout.isatty() else WIDE)
+    return Console()
 
 
 def say(console: Console, text: str) -> None:
@@ -71,14 +69,20 @@ def discard(file: IO[Any]) -> None:
 def show_table(console: Console, title: str, rows: Iterable[tuple[str, ...]]) -> None:
     """Print rows of texts: in a box on a terminal, as aligned lines elsewhere."""
     say(console, title)
-    boxed = console.is_terminal
-    table = Table(show_header=False, box=ROUNDED if boxed else None)
     columns = [column for column in zip(*rows, strict=True) if any(column)]
+    widths = [max(map(len, map(printable, column))) for column in columns]
+    table = Table(show_header=False, box=ROUNDED)
     for index, _ in enumerate(columns):
-        table.add_column(style="bold" if boxed and index == 0 else "", overflow="fold")
+        table.add_column(style="bold" if index == 0 else "", overflow="fold")
     for row in zip(*columns, strict=True):
-        table.add_row(*(Text(printable(text)) for text in row))
-    console.print(table)
+        texts = [printable(text) for text in row]
+        if console.is_terminal:
+            table.add_row(*map(Text, texts))
+        else:
+            cells = (text.ljust(width) for text, width in zip(texts, widths, strict=True))
+            say(console, ("  " + "  ".join(cells)).rstrip())
+    if console.is_terminal:
+        console.print(table)
 
 
 class Board:

@@ -16,7 +16,7 @@ from integration_sdk._client import Client
 from integration_sdk.cli._display import stdout
 from integration_sdk.cli._journals import Journal
 from integration_sdk.cli._options import FROM_ENVIRONMENT, WHOLE, Flag, Scope, Service
-from integration_sdk.cli._records import Lines, Plan
+from integration_sdk.cli._records import Lines, RecordOptions
 from integration_sdk.cli._run import Run
 from integration_sdk.errors import (
     AccountExpired,
@@ -64,7 +64,7 @@ _USUAL: Final = Patience()
 async def push(
     records: Annotated[str, Parameter(allow_leading_hyphen=True)],
     *,
-    plan: Plan,
+    options: RecordOptions,
     journal: str | None = None,
     scope: Scope = WHOLE,
     check: Literal["options"] | None = None,
@@ -99,12 +99,12 @@ async def push(
     async with service.client() as client:
         with Lines(records) as lines:
             run = Run(client, Journal(journal, scope) if journal is not None else None, lines)
-            await _try_out(client, plan, must_have_options=check is not None)
+            await _try_out(client, options, must_have_options=check is not None)
             async with run.coordinator(
                 check=check, max_open=max_open, **asdict(patience)
             ) as pushes:
                 try:
-                    async for _ in pushes.run(_requests(run, lines, plan)):
+                    async for _ in pushes.run(_requests(run, lines, options)):
                         pass  # `Run.hear` has taken it
                 except _STOPS as error:
                     run.stop(str(error))
@@ -112,11 +112,11 @@ async def push(
         return run.conclude()
 
 
-async def _try_out(client: Client, plan: Plan, *, must_have_options: bool) -> None:
+async def _try_out(client: Client, options: RecordOptions, *, must_have_options: bool) -> None:
     """Check key, address and ids before anything is written to a journal."""
-    books = client.company(plan.company).connection(plan.connection)
+    books = client.company(options.company).connection(options.connection)
     try:
-        await books.options(plan.data_type, for_update=plan.update_id is not None)
+        await books.options(options.data_type, for_update=options.update_id is not None)
     except (Unauthorized, Forbidden, AccountExpired):
         raise
     except ApiError:
@@ -125,13 +125,13 @@ async def _try_out(client: Client, plan: Plan, *, must_have_options: bool) -> No
             raise
 
 
-async def _requests(run: Run, lines: Lines, plan: Plan) -> AsyncIterator[PushRequest]:
+async def _requests(run: Run, lines: Lines, options: RecordOptions) -> AsyncIterator[PushRequest]:
     async for line in lines:
         if not line.text.strip():
             run.outcomes.settled += line.size
             continue
         try:
-            request = plan.request(line)
+            request = options.request(line)
         except InvalidRecord as error:
             run.outcomes.refuse(line, error)
         else:

@@ -133,7 +133,7 @@ class NoRecord(InvalidRecord):
 
 @Parameter(name="*")
 @define(kw_only=True)
-class Plan:
+class RecordOptions:
     """How a line becomes a push. ``data_type`` is the option ``--type``."""
 
     company: str
