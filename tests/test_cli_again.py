@@ -165,7 +165,7 @@ async def test_a_push_to_elsewhere_does_not_answer_for_a_line(
 
     refused, earlier = sorted(done.lines, key=lambda line: line["status"])
     assert (refused["line"], refused["status"]) == (1, "INVALID")
-    assert "'INV-1' was used for another record" in refused["errors"][0]
+    assert "'INV-1' was already used for a different record" in refused["errors"][0]
     assert (earlier["status"], earlier["key"]) == ("SUCCESS", sandbox.pushes[0].key)
     assert "line" not in earlier
     assert (done.code, posts(sandbox), sandbox.count("PUT")) == (1, 1, 0)

@@ -264,20 +264,20 @@ def test_fixtures_follow_the_loop_of_the_test(tmp_path: Path) -> None:
         (
             f"{ANYIO}\nasync def test_it(integration_sandbox): ...",
             ["-p", "asyncio", "-p", "anyio", "--asyncio-mode=auto"],
-            "both run this test: set asyncio_mode = strict, or take away its mark anyio",
+            "both run this test: set asyncio_mode = strict, or remove its mark anyio",
         ),
         (
             f"{ANYIO}\n@pytest.mark.virtual_time\nasync def test_it(): ...",
             ["-p", "asyncio", "-p", "anyio", "--asyncio-mode=auto"],
-            "both run this test: set asyncio_mode = strict, or take away its mark anyio",
+            "both run this test: set asyncio_mode = strict, or remove its mark anyio",
         ),
         (
             f"{ANYIO_BY_MODULE}\n"
             "@pytest.fixture(scope='module')\nasync def shared(): ...\n"
             "@pytest.mark.virtual_time\nasync def test_it(shared): ...",
             ["-p", "anyio"],
-            "the virtual loop ends with its test: give the fixture shared, which runs on it, "
-            "the scope function, not module",
+            "the virtual loop ends with its test, so the fixture shared, which runs on it, "
+            "must have the scope function, not module",
         ),
         (
             "@pytest.mark.crashes(kills=1)\ndef test_it(): ...",

@@ -191,7 +191,7 @@ def _refuse_two_runners(item: pytest.Item) -> None:
         if is_async_test(item):
             raise pytest.UsageError(
                 "pytest-asyncio and anyio would both run this test: set asyncio_mode = strict, "
-                "or take away its mark anyio"
+                "or remove its mark anyio"
             )
 
 
@@ -201,8 +201,8 @@ def _refuse_longer_lives(item: pytest.Function) -> None:
         runs_on_loop = "anyio_backend" in fixture.argnames or _is_async(fixture.func)
         if runs_on_loop and fixture.scope != "function":
             raise pytest.UsageError(
-                f"the virtual loop ends with its test: give the fixture {name}, which runs on it, "
-                f"the scope function, not {fixture.scope}"
+                f"the virtual loop ends with its test, so the fixture {name}, which runs on it, "
+                f"must have the scope function, not {fixture.scope}"
             )
 
 
