@@ -20,8 +20,8 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from integration_sdk.cli._display import Board, Stderr, say, show_table, stdout
+from integration_sdk.cli._options import Flag
 from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT
-from integration_sdk.cli._service import Flag
 from integration_sdk.cli._signals import hearing_signals
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.sandbox import Faults, Refused, Sandbox
@@ -145,8 +145,7 @@ async def crashtest(
         },
         patience=patience,
     )
-    out = Console(file=stdout(), soft_wrap=True)
-    return await _test(command, plan, out, Stderr(), report=report, keep=keep, as_json=json)
+    return await _test(command, plan, stdout(), Stderr(), report=report, keep=keep, as_json=json)
 
 
 async def _test(
