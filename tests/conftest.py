@@ -23,7 +23,7 @@ settings.load_profile("no deadline")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Tests start some hundred processes, each of which would compile all modules anew: half its time.
+    # Tests start hundreds of processes; compiling all modules anew would be half of their time.
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", None) and config.cache is not None:
         os.environ["PYTHONPYCACHEPREFIX"] = str(config.cache.mkdir("bytecode"))
     if not config.pluginmanager.is_registered(testing):
