@@ -24,7 +24,7 @@ settings.load_profile("no deadline")
 
 def pytest_configure(config: pytest.Config) -> None:
     # Tests start hundreds of processes; compiling all modules anew would be half of their time.
-    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None) and config.cache is not None:
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None) and hasattr(config, "cache"):
         os.environ["PYTHONPYCACHEPREFIX"] = str(config.cache.mkdir("bytecode"))
     if not config.pluginmanager.is_registered(testing):
         config.pluginmanager.register(testing, "integration_sdk")
