@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from math import inf
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -137,6 +138,7 @@ class Service:
     pushes: dict[str, list[Held]] = field(default_factory=lambda: defaultdict(list))
     by_key: dict[str, Held] = field(default_factory=dict)
     latency: float = 0.0005
+    numbers: Iterator[int] = field(default_factory=count)
 
     @asynccontextmanager
     async def client(self, **options: Any) -> AsyncIterator[Client]:
@@ -150,7 +152,7 @@ class Service:
     def add(self, company: str = "c-0", record: Any = None, *path: str) -> Held:
         """Record a push, as one that was made before."""
         connection, data_type = path or ("books", "invoices")
-        now, number = asyncio.get_running_loop().time(), len(self.by_key)
+        now, number = asyncio.get_running_loop().time(), next(self.numbers)
         key = f"{number:08x}-0000-4000-8000-000000000000"
         ends = now + self.takes(record)
         held = Held(key, company, connection, data_type, record or {}, now, ends)

@@ -4,7 +4,7 @@
   compared with the published limits of an account of 1,000 companies. Companies do not affect each
   other, so some of them stand for all.
 - `scale_run`: memory, while an async generator makes requests, and ``run(max_open=2000)`` pulls and
-  pushes them. The service forgets what ended a minute ago.
+  pushes them. The service forgets what ended ten seconds ago.
 - `scale_listing`: the real client against the real sandbox, with the full number of requests and
   pages, but each record standing for a thousand. The service answers in 100 ms and enforces its
   published limit; decoding a page of 5,000 occupies the one core that all workers share. Memory is
@@ -186,7 +186,7 @@ async def flow(count: int) -> Row:
             settled += 1
             if settled % (count // 10) == 0:
                 requests += len(service.log)
-                _forget(service, asyncio.get_running_loop().time() - 60)
+                _forget(service, asyncio.get_running_loop().time() - 10)
                 gc.collect()
                 memory.append(resident_mib())
     return row(

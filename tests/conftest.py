@@ -7,6 +7,7 @@ where it is not. A test that leaves a task or a socket behind fails. None fails 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -22,6 +23,9 @@ settings.load_profile("no deadline")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Tests start hundreds of processes; compiling all modules anew would be half of their time.
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None) and hasattr(config, "cache"):
+        os.environ["PYTHONPYCACHEPREFIX"] = str(config.cache.mkdir("bytecode"))
     if not config.pluginmanager.is_registered(testing):
         config.pluginmanager.register(testing, "integration_sdk")
 

@@ -23,7 +23,7 @@ LONG: Final = [pytest.mark.long, pytest.mark.timeout(1_200)]
 @pytest.mark.parametrize("how", ["crash", "freeze", "full"])
 @pytest.mark.parametrize(
     ("format_", "every"),
-    [("ndjson", 8), *(pytest.param(one, 1, marks=LONG) for one in ("ndjson", "parquet"))],
+    [("ndjson", 16), *(pytest.param(one, 1, marks=LONG) for one in ("ndjson", "parquet"))],
 )
 async def test_a_stop_at_any_step_costs_nothing(how: str, format_: str, every: int) -> None:
     """Of a process that crashes, or is overtaken while it is frozen, or finds the disk full.

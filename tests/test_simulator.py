@@ -31,19 +31,19 @@ def assert_clean(tally: simulator.Tally) -> None:
 
 def test_one_owner_keeps_every_promise() -> None:
     """Crashes, strangers, troubles and lists of every kind, with a journal and without."""
-    told = simulated(HERE.parent, "--histories", "300")
+    told = simulated(HERE.parent, "--histories", "150")
     assert "violations: 0" in told, told
 
 
 def test_one_owner_with_a_file_keeps_every_promise() -> None:
     """SQLite itself, opened anew by each process; its thread has tests of its own."""
-    told = simulated(HERE.parent, "--histories", "60", "--weather", '{"sqlite": true}')
+    told = simulated(HERE.parent, "--histories", "40", "--weather", '{"sqlite": true}')
     assert "violations: 0" in told, told
 
 
 def test_two_owners_keep_every_promise() -> None:
     """Killed, frozen, thawed and cut off, on a store whose notifications get lost."""
-    told = simulated(HERE.parent, "--histories", "100", "--owners", "2")
+    told = simulated(HERE.parent, "--histories", "60", "--owners", "2")
     assert "violations: 0" in told, told
 
 

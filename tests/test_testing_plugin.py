@@ -12,6 +12,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -73,6 +74,33 @@ async def test_aioresponses_works(integration_aioresponses):
     async with aiohttp.ClientSession() as session, session.get("https://x.example/") as answer:
         assert len(await answer.read()) == 200_000
 """
+ASYNC_IN_DISGUISE = """
+from hypothesis import HealthCheck, given, settings, strategies
+
+thrice = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=3, deadline=None
+)
+
+@pytest.mark.parametrize("turn", [1, 2])
+@thrice
+@given(size=strategies.integers(1, 3))
+async def test_a_property(integration_client, turn, size):
+    await integration_client.companies.list(page_size=size)
+
+@pytest.mark.virtual_time
+@thrice
+@given(size=strategies.integers(1, 3))
+async def test_a_property_in_virtual_time(integration_client, size):
+    await integration_client.companies.list(page_size=size)
+
+class TestInAClass:
+    async def test_a_method(self, integration_client):
+        await integration_client.companies.list()
+
+    @staticmethod
+    async def test_a_static_method(integration_client):
+        await integration_client.companies.list()
+"""
 
 
 def documented_example() -> str:
@@ -105,13 +133,17 @@ def run_pytest(project: Path, *options: str) -> str:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_documented_example_works(tmp_path: Path, mode: str) -> None:
-    """Copied from the docstring, the example passes in every mode, as do the other features."""
+    """Copied from the docstring, the example passes in every mode, as do the other features.
+
+    Properties, parameters, methods: whatever awaits gets a sandbox that answers.
+    """
     prelude, options = MODES[mode]
     example = documented_example().replace("import pytest\n", f"import pytest\n{prelude}\n", 1)
     (tmp_path / "test_example.py").write_text(example)
-    (tmp_path / "test_others.py").write_text(f"import pytest\n{prelude}\n{OTHERS}")
+    for name, tests in (("others", OTHERS), ("disguise", ASYNC_IN_DISGUISE)):
+        (tmp_path / f"test_{name}.py").write_text(f"import pytest\n{prelude}\n{tests}")
 
-    assert "= 7 passed in" in (output := run_pytest(tmp_path, *options)), output
+    assert "= 12 passed in" in (output := run_pytest(tmp_path, *options)), output
 
 
 def test_the_readme_s_example_works(tmp_path: Path) -> None:
@@ -184,163 +216,173 @@ def test_fixtures_follow_the_loop_of_the_test(tmp_path: Path) -> None:
     assert "= 4 passed in" in output, output
 
 
-@pytest.mark.parametrize(
-    ("test", "options", "complaint"),
-    [
-        (
-            "async def test_it(integration_sandbox): ...",
-            [],
-            "install pytest-asyncio 0.24 or newer, or mark the test with pytest.mark.anyio",
-        ),
-        (
-            "@pytest.mark.anyio\n"
-            "@pytest.mark.parametrize('anyio_backend', ['trio'])\n"
-            "async def test_it(anyio_backend, integration_sandbox): ...",
-            ["-p", "anyio"],
-            'a fixture anyio_backend that returns "asyncio", not "trio"',
-        ),
-        (
-            "@pytest.mark.asyncio\n@pytest.mark.integration_faults('rate_limits')\n"
-            "async def test_it(integration_sandbox): ...",
-            ["-p", "asyncio"],
-            "integration_faults: there is no fault 'rate_limits': give one of add, ",
-        ),
-        (
-            "@pytest.mark.asyncio\n@pytest.mark.integration_faults()\n"
-            "async def test_it(integration_sandbox): ...",
-            ["-p", "asyncio"],
-            "integration_faults: there is no fault None: give one of add, ",
-        ),
-        (
-            "@pytest.mark.asyncio\n@pytest.mark.integration_faults('status', route='GET')\n"
-            "async def test_it(integration_sandbox): ...",
-            ["-p", "asyncio"],
-            "UsageError: integration_faults: Faults.status() missing 1 required positional",
-        ),
-        (
-            "@pytest.mark.asyncio\n@pytest.mark.integration_sandbox(companys=1)\n"
-            "async def test_it(integration_client): ...",
-            ["-p", "asyncio"],
-            "UsageError: integration_sandbox: Sandbox.__init__() got an unexpected keyword",
-        ),
-        (
-            "@pytest.mark.asyncio\n@pytest.mark.integration_sandbox(companies=-1)\n"
-            "async def test_it(integration_client): ...",
-            ["-p", "asyncio"],
-            "UsageError: integration_sandbox: companies cannot be -1: Expected `int` >= 0",
-        ),
-        (
-            "@pytest.mark.integration_faults('status', 503)\ndef test_it(): ...",
-            [],
-            "integration_faults has no effect without the fixture integration_sandbox, "
-            "integration_client or integration_crashes: make it an argument of test_it",
-        ),
-        (
-            "@pytest.mark.asyncio\n@pytest.mark.integration_sandbox(companies=1)\n"
-            "async def test_it(): ...",
-            ["-p", "asyncio"],
-            "integration_sandbox has no effect without the fixture",
-        ),
-        (
-            "@pytest.mark.asyncio\n@pytest.mark.integration_faults('status', 503, rout='GET')\n"
-            "async def test_it(integration_sandbox): ...",
-            ["-p", "asyncio"],
-            "UsageError: integration_faults: rout is no argument of status: it takes code, body, ",
-        ),
-        (
-            "def test_it(integration_sandbox): ...",
-            ["-p", "asyncio"],
-            "integration_sandbox answers only while the test awaits: make test_it an async",
-        ),
-        (
-            "import unittest\nclass Test(unittest.IsolatedAsyncioTestCase):\n"
-            "    @pytest.fixture(autouse=True)\n"
-            "    def given(self, integration_client): self.client = integration_client\n"
-            "    async def test_it(self): await self.client.companies.list()",
-            ["-p", "asyncio"],
-            "Test is a unittest.TestCase, which has no loop or one of its own: write `async with "
-            "Sandbox() as sandbox` in tests of an IsolatedAsyncioTestCase",
-        ),
-        (
-            f"{ANYIO}\nasync def test_it(integration_sandbox): ...",
-            ["-p", "asyncio", "-p", "anyio", "--asyncio-mode=auto"],
-            "both run this test: set asyncio_mode = strict, or remove its mark anyio",
-        ),
-        (
-            f"{ANYIO}\n@pytest.mark.virtual_time\nasync def test_it(): ...",
-            ["-p", "asyncio", "-p", "anyio", "--asyncio-mode=auto"],
-            "both run this test: set asyncio_mode = strict, or remove its mark anyio",
-        ),
-        (
-            f"{ANYIO_BY_MODULE}\n"
-            "@pytest.fixture(scope='module')\nasync def shared(): ...\n"
-            "@pytest.mark.virtual_time\nasync def test_it(shared): ...",
-            ["-p", "anyio"],
-            "the virtual loop ends with its test, so the fixture shared, which runs on it, "
-            "must have the scope function, not module",
-        ),
-        (
-            "@pytest.mark.crashes(kills=1)\ndef test_it(): ...",
-            [],
-            "crashes has no effect without the fixture integration_crashes: make it an argument",
-        ),
-        (
-            "async def test_it(integration_crashes): ...",
-            ["-p", "asyncio", "--asyncio-mode=auto"],
-            "integration_crashes runs loops of its own: make test_it a plain function",
-        ),
-        (
-            "@pytest.mark.crashes(20)\ndef test_it(integration_crashes): ...",
-            [],
-            "crashes: name the arguments of a crash test, such as kills=20",
-        ),
-        (
-            "@pytest.mark.crashes(kils=20)\ndef test_it(integration_crashes): ...",
-            [],
-            "UsageError: crashes: CrashPlan.__init__() got an unexpected keyword argument 'kils'",
-        ),
-        (
-            "@pytest.mark.crashes(kills=0, freezes=0)\ndef test_it(integration_crashes): ...",
-            [],
-            "UsageError: crashes: kills and freezes are counts, and one is above 0",
-        ),
-        (
-            "@pytest.mark.integration_sandbox(companies=-1)\ndef test_it(integration_crashes): ...",
-            [],
-            "UsageError: integration_sandbox: companies cannot be -1: Expected `int` >= 0",
-        ),
-        (
-            "@pytest.mark.integration_faults('rate_limits')\ndef test_it(integration_crashes): ...",
-            [],
-            "UsageError: integration_faults: there is no fault 'rate_limits'",
-        ),
-        (
-            "@pytest.mark.virtual_time\ndef test_it(): ...",
-            ["-p", "asyncio"],
-            "virtual_time has no effect here: make test_it an async function",
-        ),
-        (
-            "@pytest.mark.virtual_time(60)\nasync def test_it(): ...",
-            ["-p", "asyncio", "--asyncio-mode=auto"],
-            "UsageError: virtual_time takes no arguments, not (60)",
-        ),
-        (
-            "@pytest.mark.virtual_time\nasync def test_it(): ...",
-            ["-p", "asyncio"],
-            "virtual_time works where pytest-asyncio 1.4 or newer, or anyio, runs the test",
-        ),
-    ],
-)
-def test_a_mistake_is_explained(
-    tmp_path: Path, test: str, options: list[str], complaint: str
-) -> None:
+MISTAKES: list[tuple[str, list[str], str]] = [
+    (
+        "async def test_it(integration_sandbox): ...",
+        [],
+        "install pytest-asyncio 0.24 or newer, or mark the test with pytest.mark.anyio",
+    ),
+    (
+        "@pytest.mark.anyio\n"
+        "@pytest.mark.parametrize('anyio_backend', ['trio'])\n"
+        "async def test_it(anyio_backend, integration_sandbox): ...",
+        ["-p", "anyio"],
+        'a fixture anyio_backend that returns "asyncio", not "trio"',
+    ),
+    (
+        "@pytest.mark.asyncio\n@pytest.mark.integration_faults('rate_limits')\n"
+        "async def test_it(integration_sandbox): ...",
+        ["-p", "asyncio"],
+        "integration_faults: there is no fault 'rate_limits': give one of add, ",
+    ),
+    (
+        "@pytest.mark.asyncio\n@pytest.mark.integration_faults()\n"
+        "async def test_it(integration_sandbox): ...",
+        ["-p", "asyncio"],
+        "integration_faults: there is no fault None: give one of add, ",
+    ),
+    (
+        "@pytest.mark.asyncio\n@pytest.mark.integration_faults('status', route='GET')\n"
+        "async def test_it(integration_sandbox): ...",
+        ["-p", "asyncio"],
+        "UsageError: integration_faults: Faults.status() missing 1 required positional",
+    ),
+    (
+        "@pytest.mark.asyncio\n@pytest.mark.integration_sandbox(companys=1)\n"
+        "async def test_it(integration_client): ...",
+        ["-p", "asyncio"],
+        "UsageError: integration_sandbox: Sandbox.__init__() got an unexpected keyword",
+    ),
+    (
+        "@pytest.mark.asyncio\n@pytest.mark.integration_sandbox(companies=-1)\n"
+        "async def test_it(integration_client): ...",
+        ["-p", "asyncio"],
+        "UsageError: integration_sandbox: companies cannot be -1: Expected `int` >= 0",
+    ),
+    (
+        "@pytest.mark.integration_faults('status', 503)\ndef test_it(): ...",
+        [],
+        "integration_faults has no effect without the fixture integration_sandbox, "
+        "integration_client or integration_crashes: make it an argument of test_it",
+    ),
+    (
+        "@pytest.mark.asyncio\n@pytest.mark.integration_sandbox(companies=1)\n"
+        "async def test_it(): ...",
+        ["-p", "asyncio"],
+        "integration_sandbox has no effect without the fixture",
+    ),
+    (
+        "@pytest.mark.asyncio\n@pytest.mark.integration_faults('status', 503, rout='GET')\n"
+        "async def test_it(integration_sandbox): ...",
+        ["-p", "asyncio"],
+        "UsageError: integration_faults: rout is no argument of status: it takes code, body, ",
+    ),
+    (
+        "def test_it(integration_sandbox): ...",
+        ["-p", "asyncio"],
+        "integration_sandbox answers only while the test awaits: make test_it an async",
+    ),
+    (
+        "import unittest\nclass Test(unittest.IsolatedAsyncioTestCase):\n"
+        "    @pytest.fixture(autouse=True)\n"
+        "    def given(self, integration_client): self.client = integration_client\n"
+        "    async def test_it(self): await self.client.companies.list()",
+        ["-p", "asyncio"],
+        "Test is a unittest.TestCase, which has no loop or one of its own: write `async with "
+        "Sandbox() as sandbox` in tests of an IsolatedAsyncioTestCase",
+    ),
+    (
+        f"{ANYIO}\nasync def test_it(integration_sandbox): ...",
+        ["-p", "asyncio", "-p", "anyio", "--asyncio-mode=auto"],
+        "both run this test: set asyncio_mode = strict, or remove its mark anyio",
+    ),
+    (
+        f"{ANYIO}\n@pytest.mark.virtual_time\nasync def test_it(): ...",
+        ["-p", "asyncio", "-p", "anyio", "--asyncio-mode=auto"],
+        "both run this test: set asyncio_mode = strict, or remove its mark anyio",
+    ),
+    (
+        f"{ANYIO_BY_MODULE}\n"
+        "@pytest.fixture(scope='module')\nasync def shared(): ...\n"
+        "@pytest.mark.virtual_time\nasync def test_it(shared): ...",
+        ["-p", "anyio"],
+        "the virtual loop ends with its test, so the fixture shared, which runs on it, "
+        "must have the scope function, not module",
+    ),
+    (
+        "@pytest.mark.crashes(kills=1)\ndef test_it(): ...",
+        [],
+        "crashes has no effect without the fixture integration_crashes: make it an argument",
+    ),
+    (
+        "async def test_it(integration_crashes): ...",
+        ["-p", "asyncio", "--asyncio-mode=auto"],
+        "integration_crashes runs loops of its own: make test_it a plain function",
+    ),
+    (
+        "@pytest.mark.crashes(20)\ndef test_it(integration_crashes): ...",
+        [],
+        "crashes: name the arguments of a crash test, such as kills=20",
+    ),
+    (
+        "@pytest.mark.crashes(kils=20)\ndef test_it(integration_crashes): ...",
+        [],
+        "UsageError: crashes: CrashPlan.__init__() got an unexpected keyword argument 'kils'",
+    ),
+    (
+        "@pytest.mark.crashes(kills=0, freezes=0)\ndef test_it(integration_crashes): ...",
+        [],
+        "UsageError: crashes: kills and freezes are counts, and one is above 0",
+    ),
+    (
+        "@pytest.mark.integration_sandbox(companies=-1)\ndef test_it(integration_crashes): ...",
+        [],
+        "UsageError: integration_sandbox: companies cannot be -1: Expected `int` >= 0",
+    ),
+    (
+        "@pytest.mark.integration_faults('rate_limits')\ndef test_it(integration_crashes): ...",
+        [],
+        "UsageError: integration_faults: there is no fault 'rate_limits'",
+    ),
+    (
+        "@pytest.mark.virtual_time\ndef test_it(): ...",
+        ["-p", "asyncio"],
+        "virtual_time has no effect here: make test_it an async function",
+    ),
+    (
+        "@pytest.mark.virtual_time(60)\nasync def test_it(): ...",
+        ["-p", "asyncio", "--asyncio-mode=auto"],
+        "UsageError: virtual_time takes no arguments, not (60)",
+    ),
+    (
+        "@pytest.mark.virtual_time\nasync def test_it(): ...",
+        ["-p", "asyncio"],
+        "virtual_time works where pytest-asyncio 1.4 or newer, or anyio, runs the test",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def mistakes(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What pytest says of each of `MISTAKES`: those with the same options are made in one run."""
+    said = [""] * len(MISTAKES)
+    for options in {tuple(options) for _, options, _ in MISTAKES}:
+        project = tmp_path_factory.mktemp("mistakes")
+        for number, (test, its_options, _) in enumerate(MISTAKES):
+            if its_options == list(options):
+                (project / f"test_{number}.py").write_text(f"import pytest\n{test}\n")
+        output = run_pytest(project, *options, "--junitxml=results.xml")
+        assert " passed" not in output, output
+        for case in ET.parse(project / "results.xml").iter("testcase"):  # noqa: S314 - our own
+            number = int(case.attrib["classname"].split(".")[0].removeprefix("test_"))
+            said[number] += " ".join("".join(case.itertext()).split())
+    return said
+
+
+@pytest.mark.parametrize("number", range(len(MISTAKES)))
+def test_a_mistake_is_explained(mistakes: list[str], number: int) -> None:
     """Wherever no loop, the wrong one or two would run the test, the error says what to do."""
-    (tmp_path / "test_it.py").write_text(f"import pytest\n{test}\n")
-
-    output = run_pytest(tmp_path, *options)
-
-    assert complaint in " ".join(output.split()), output
-    assert "passed" not in output
+    assert MISTAKES[number][2] in mistakes[number]
 
 
 def test_a_conftest_may_name_the_plugin_that_is_loaded_already() -> None:
@@ -394,44 +436,6 @@ def test_a_test_without_its_virtual_loop_fails_alone(tmp_path: Path) -> None:
     output = run_pytest(tmp_path, "-p", "asyncio")
 
     assert "= 1 passed, 1 skipped, 1 error in" in output, output
-
-
-ASYNC_IN_DISGUISE = """
-from hypothesis import HealthCheck, given, settings, strategies
-
-thrice = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=3, deadline=None
-)
-
-@pytest.mark.parametrize("turn", [1, 2])
-@thrice
-@given(size=strategies.integers(1, 3))
-async def test_a_property(integration_client, turn, size):
-    await integration_client.companies.list(page_size=size)
-
-@pytest.mark.virtual_time
-@thrice
-@given(size=strategies.integers(1, 3))
-async def test_a_property_in_virtual_time(integration_client, size):
-    await integration_client.companies.list(page_size=size)
-
-class TestInAClass:
-    async def test_a_method(self, integration_client):
-        await integration_client.companies.list()
-
-    @staticmethod
-    async def test_a_static_method(integration_client):
-        await integration_client.companies.list()
-"""
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_any_kind_of_async_test_is_taken_for_one(tmp_path: Path, mode: str) -> None:
-    """Properties, parameters, methods: whatever awaits gets a sandbox that answers."""
-    prelude, options = MODES[mode]
-    (tmp_path / "test_it.py").write_text(f"import pytest\n{prelude}\n{ASYNC_IN_DISGUISE}")
-
-    assert "= 5 passed in" in (output := run_pytest(tmp_path, *options)), output
 
 
 def test_a_pytest_asyncio_that_is_too_old_harms_no_other_test(tmp_path: Path) -> None:
