@@ -106,7 +106,7 @@ async def test_a_reference_of_another_record_is_refused(
     found = await planning.facts(source, journal=str(journal), reference="invoiceNumber")
 
     assert [one["line"] for one in found["refused"]] == [1, 3]
-    assert "used for another record" in found["refused"][0]["errors"][0]
+    assert "reference 'INV-1'" in found["refused"][0]["errors"][0]
     assert "it is in line 2" in found["refused"][1]["errors"][0]
     assert posts(planning.sandbox) == 1
 

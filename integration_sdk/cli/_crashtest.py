@@ -33,6 +33,7 @@ from integration_sdk.testing._crash_findings import (
     judge,
 )
 from integration_sdk.testing._crashes import (
+    SMALL,
     Begin,
     CrashPlan,
     Event,
@@ -137,9 +138,9 @@ async def crashtest(
         expected=_expectations(expect or (), data_type or (), key),
         changes=changes,
         sandbox={
+            **SMALL,
             "companies": companies,
             "invoices": invoices,
-            "push_seconds": (0.02, 0.1),
             "dialect": "published" if published else "document",
         },
         patience=patience,
