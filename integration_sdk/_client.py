@@ -330,10 +330,10 @@ class Client:
 
         Args:
             journal: Where to record each push before it is sent: path of a file, a
-                ``postgresql://`` URL, or a `Store`. A later run goes on with what this one leaves.
-                On a database any number of processes may push at the same time. One process at a
-                time sends for each company; if it dies, another takes over within 20 seconds. None
-                keeps no record.
+                ``postgresql://`` URL, or a `Store`. A later run continues what this one leaves.
+                With a database, any number of processes may push at the same time. One process at
+                a time sends for each company; if it dies, another takes over within 20 seconds.
+                None keeps no record.
             check: "options" checks each record against the push options before it is sent. A record
                 that breaks them gets the outcome INVALID. Warnings are logged to
                 ``integration_sdk.pushes``, each kind once.
@@ -414,39 +414,39 @@ class Client:
         part_bytes: int = 32 * requests.MIB,
         dask: Any = None,
     ) -> integration_sdk.Pull:
-        """Write the records of companies into files or a database, each state once.
+        """Write the records of companies into files or a database.
 
-        Await it to get a `Receipt`, or iterate over its units as they end. Run again, it goes on
-        where it stood, whatever ended it, and later reads only what has changed.
+        Await it to get a `Receipt`, or iterate over its units as they end. A unit is one company's
+        records of one type. If a run was interrupted, the next one continues where it stopped.
+        Later runs read only what has changed.
 
         Args:
             data_types: Such as ``["invoices", "customers"]``.
-            to: A folder; the file of a DuckDB database; the URL of a PostgreSQL one.
+            to: A folder, the file of a DuckDB database, or the URL of a PostgreSQL database.
             format: None for "postgres" if *to* is a URL, "duckdb" if it ends in ``.duckdb``, else
                 "ndjson". Parquet needs the extra ``integration-sdk[arrow]``, the databases
                 ``[duckdb]`` and ``[postgres]``.
-            companies: Ids; None for all of the account, with those that join later.
-            full: Read each unit as a whole and replace it in one step, so that records that the
-                service has deleted go. Without it they stay.
-            store: Keeps how far each unit was read. Several processes that share a PostgreSQL
-                store share the work. None for a file in the folder, or the database itself.
-            compression: Of NDJSON files: "gz", or "zst" with the extra ``[zstd]``.
+            companies: Company ids; None for all companies of the account, later ones included.
+            full: Read each unit as a whole and replace it in one step. This removes records that
+                the service has deleted; other runs keep them.
+            store: Where to record how far each unit was read. Processes that share a PostgreSQL
+                store share the work. Default: a file in the folder, or the database itself.
+            compression: For NDJSON files: "gz", or "zst" with the extra ``[zstd]``.
             at_once: Units to read at a time, at most; fewer if *max_bytes* is small.
-            max_bytes: Bytes of records and pages to hold in memory, approximately; columns take
-                about 100 MiB besides.
-            part_bytes: Bytes of records in a part, at most; fewer where many units share
-                *max_bytes*.
-            dask: Address of a Dask scheduler, or a client of one: its workers read and write, as
-                many units at a time as they have threads. Needs the extra
-                ``integration-sdk[dask]``, a PostgreSQL store, and
-                ``INTEGRATION_SDK_API_KEY`` in the environment of each worker. The *rate* of this
-                client becomes one for all of them, kept in the store.
+            max_bytes: Bytes of records and pages to hold in memory, approximately. Columnar formats
+                take about 100 MiB more.
+            part_bytes: Bytes of records in a part, at most; fewer if many units share *max_bytes*.
+            dask: Address of a Dask scheduler, or a ``distributed.Client``. Its workers read and
+                write as many units at a time as they have threads. It needs the extra
+                ``integration-sdk[dask]``, a PostgreSQL store, and ``INTEGRATION_SDK_API_KEY`` in
+                the environment of each worker. All workers share this client's *rate*, through the
+                store.
 
         Raises:
-            ConfigurationError: An argument cannot work; the place is something else; there is no
-                such company or data type (on awaiting it).
-            PullError: The disk is full, or the cluster is lost (on awaiting it).
-            PaymentRequired, Unauthorized: What was read before is written.
+            ConfigurationError: An argument is invalid. When awaited: the target holds something
+                else, or there is no such company or data type.
+            PullError: When awaited: the disk is full, or the cluster was lost.
+            PaymentRequired, Unauthorized: When awaited. What was read so far has been written.
         """
         from integration_sdk._pull import making  # noqa: PLC0415 - for pulls only
 

@@ -86,7 +86,7 @@ def read_notification(body: bytes) -> Notification | None:
     """
     value = decode_json(body)
     if not isinstance(value, dict):
-        raise MalformedResponse("a notification is a JSON object")
+        raise MalformedResponse("a notification must be a JSON object")
     envelope = _folded(value)
     return _read_rule_era(envelope) or _read_today(envelope)
 

@@ -5,7 +5,7 @@
     IntegrationError
     ├── ConfigurationError          a wrong setting or argument (also a ValueError)
     │   └── ReferenceConflict       the reference was used for a different record
-    ├── ClientClosed                the client is closed, or of another loop or process
+    ├── ClientClosed                the client is closed, or belongs to another loop or process
     ├── TransportError              no usable answer (includes time-outs)
     │   ├── NotSent                 nothing left this process; safe to repeat
     │   ├── AnswerLost              the request may have been carried out
@@ -119,9 +119,9 @@ class ConfigurationError(IntegrationError, ValueError):
 
 
 class ReferenceConflict(ConfigurationError):
-    """The reference was used before for another record, which may have been pushed.
+    """The reference was used for a different record, which may have been pushed.
 
-    Nothing was sent. A web service can answer 409 to it, and 400 to other wrong arguments.
+    Nothing was sent. A web service can answer this with 409, and other wrong arguments with 400.
 
     Attributes:
         reference: The reference.
@@ -150,8 +150,8 @@ class NotSent(TransportError):
 class AnswerLost(TransportError):
     """The request may have arrived, but its answer was lost.
 
-    Reads were retried before. A push may have been carried out, so it is not sent again. A
-    coordinator sends a create again if the dialect has idempotency keys.
+    A read was retried first. A push may have been carried out, so it is not sent again; only if
+    the dialect has idempotency keys, a coordinator sends a create again.
     """
 
 
@@ -385,14 +385,14 @@ class PushingStopped(PushError):
 
 
 class PullError(IntegrationError):
-    """A pull cannot write to its target, or something that it wrote is gone.
+    """A pull cannot write to its target, or something that it wrote is missing.
 
-    What was committed stays, and the next run resumes behind it.
+    What was committed stays. The next run resumes after it.
     """
 
 
 class JournalError(IntegrationError):
-    """The journal cannot be opened, trusted or written. No push is sent without a record."""
+    """The journal cannot be opened or written, or is damaged. No push is sent unrecorded."""
 
 
 class JournalInUse(JournalError):

@@ -1,4 +1,4 @@
-"""Receive "Push status changed" notifications instead of only polling.
+"""Receive "Push status changed" notifications, so that the client polls less.
 
 Create a `Receiver` and mount it at the URL that the service posts to::
 
@@ -8,24 +8,25 @@ Create a `Receiver` and mount it at the URL that the service posts to::
         app.router.add_post("/pushes", receiver.aiohttp)   # aiohttp.web
         app.mount("/pushes", receiver.asgi)                # Starlette, FastAPI: at /pushes/
 
-A notification makes the client poll that push now; the API's answer decides. If nobody is
-waiting for the push, coordinators look for pushes whose answers were lost. Polling continues as
-a fallback, so nothing depends on a notification arriving. With ``notified=True`` polling waits
-for notifications from the start; otherwise it learns from the first ones.
+A notification makes the client poll that push now; the API's answer decides. A notification
+for an unknown push makes coordinators search for pushes whose answers were lost. Polling remains
+as a fallback, so nothing depends on a notification arriving. With ``notified=True`` polling waits
+for notifications from the start; otherwise only after some have arrived.
 
-If several processes are behind that URL, each notification reaches one of them, which need not be
-the one that waits. Give the receiver a function that passes the key on to all, by Redis or the
-like, and call ``client.notify(key)`` in each. A process that hears of half of its pushes polls for
-the others; one that hears of most relies on it, and may notice the end of another a minute late.
+If several processes share that URL, each notification reaches only one of them, perhaps not the
+one that waits. Give the receiver a function that sends the key to all of them, for example through
+Redis, and call ``client.notify(key)`` in each. A process that gets only some notifications polls
+for the rest. One that gets most of them relies on them, and may see the end of the others up to a
+minute late.
 
 A server that is shutting down receives no notifications, so it may notice the end of a push up to
 a minute late, or two seconds before the end of a wait. To stop sooner, use a timeout in handlers,
 as in ``client.wait(operation, timeout=5)``, and give the coordinator a journal and
 ``leave="detach"``: the next run then continues with the open pushes.
 
-The sender gets an empty answer at once: 204 if the delivery is accepted (duplicates and events
-that are not about pushes included), 401 if it has no valid signature or authorization, 400 if
-it is too large or not a JSON object. The reason is logged to ``integration_sdk.webhooks``.
+The sender gets an empty answer at once: 204 if the delivery is accepted (including duplicates and
+events that are not about pushes), 401 without a valid signature or authorization, 400 if it is too
+large or not a JSON object. The reason is logged to ``integration_sdk.webhooks``.
 """
 
 from __future__ import annotations
@@ -72,16 +73,16 @@ class Receiver:
         secrets: Standard Webhooks secrets, ``whsec_...``; several during a rotation.
         authorization: Accepted values of the ``Authorization`` header, as configured at the
             service; several during a rotation. With *secrets* as well, either is enough.
-        allow_unverified: Whether to accept notifications from anybody. Must be True if neither
-            *secrets* nor *authorization* is given, and False otherwise.
+        allow_unverified: True to accept notifications from anybody, without *secrets* and
+            *authorization*.
         tolerance: Seconds by which a signed timestamp may be off.
         max_body: Maximum size of a notification in bytes.
-        remembers: How many notification ids to keep for detecting duplicates.
-        clock: Seconds since 1970.
+        remembers: Number of notification ids to keep, to detect duplicates.
+        clock: Returns the time, in seconds since 1970.
 
     Raises:
         ConfigurationError: There is nothing to verify senders with, a secret is malformed,
-            *notify* is not a plain function, or a number is invalid.
+            *notify* is a coroutine function, or a number is invalid.
 
     Source: "Events". Assumed: signatures and shapes are those the service publishes.
     """
@@ -99,7 +100,7 @@ class Receiver:
         clock: Callable[[], float] = time.time,
     ) -> None:
         if not _is_plain(notify):
-            raise ConfigurationError("notify must be a plain function: it is called, not awaited")
+            raise ConfigurationError("notify must be a plain function; it is not awaited")
         shared = _listed("authorization", authorization)
         signers = [signer(secret) for secret in _listed("secrets", secrets)]
         _checks.true_or_false("allow_unverified", allow_unverified)
@@ -146,7 +147,7 @@ class Receiver:
             elif scope["type"] == "websocket":
                 await send({"type": "websocket.close"})
             else:
-                raise ConfigurationError(f"a webhook receiver takes HTTP, not {scope['type']}")
+                raise ConfigurationError(f"a webhook receiver accepts HTTP, not {scope['type']}")
 
         return app
 

@@ -366,9 +366,9 @@ async def test_what_is_no_request_is_refused_at_once() -> None:
     model = Model()
     wrong: Any = "INV-1"
     async with coordinator(model) as pushes:
-        with pytest.raises(ConfigurationError, match="wants PushRequest values"):
+        with pytest.raises(ConfigurationError, match="takes PushRequest values"):
             await asyncio.wait_for(pushes.submit(wrong), 60)
-        with pytest.raises(ConfigurationError, match="wants PushRequest values"):
+        with pytest.raises(ConfigurationError, match="takes PushRequest values"):
             await collect(pushes.run([wrong]))
 
     assert posts(model) == 0

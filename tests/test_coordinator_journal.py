@@ -84,7 +84,7 @@ async def test_a_reference_stands_for_one_record(journal: AJournal) -> None:
     model = Model()
     async with coordinator(model, journal=journal) as pushes:
         await (await pushes.submit(evolve(request(1), reference="INV-1")))
-        with pytest.raises(ReferenceConflict, match="another record") as caught:
+        with pytest.raises(ReferenceConflict, match="different record") as caught:
             await pushes.submit(evolve(request(2), reference="INV-1"))
         (outcome,) = await collect(pushes.run([evolve(request(2), reference="INV-1")]))
     assert caught.value.reference == "INV-1"

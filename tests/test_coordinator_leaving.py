@@ -176,9 +176,7 @@ async def test_an_exception_that_leaves_pushes_open_says_so(
         await is_interrupted()
 
     (said,) = caplog.messages
-    assert said.endswith(
-        f"pushes that go on at the service without it: 1; their keys are in {where}"
-    )
+    assert said.endswith(f"pushes that continue at the service: 1; their keys are in {where}")
     assert len(pushes.detached) == 1
 
 
@@ -268,7 +266,9 @@ async def test_who_decides_about_a_push_that_was_found_meanwhile_is_told(journal
         pushes.notify("somebody's")
         await asyncio.sleep(10)
         await pushes.submit(RECORD)
-        with pytest.raises(ConfigurationError, match="only what is in doubt can be decided"):
+        with pytest.raises(
+            ConfigurationError, match="you can decide only about a push that is IN_DOUBT"
+        ):
             await pushes.decide(str(push.intent), "resend")
 
 

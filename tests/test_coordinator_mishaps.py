@@ -262,7 +262,7 @@ async def test_a_reference_stands_for_one_record_of_the_service(journal: Journal
     """The same content for another record, or as a new one, is another push."""
     async with coordinator(Model(takes=lambda _: 0.0), journal=journal) as pushes:
         first = await (await pushes.submit(request(0, reference="R")))
-        with pytest.raises(ConfigurationError, match="give this one its own"):
+        with pytest.raises(ConfigurationError, match="use a new reference"):
             await pushes.submit(request(0, reference="R", record_id="17"))
 
     assert first.status is OutcomeStatus.SUCCESS

@@ -352,7 +352,7 @@ async def test_another_record_does_not_wait_for_a_doubt(journal: AJournal) -> No
     """A reference that is searched for refuses another record at once, and the block can end."""
     await left_behind(journal, state=State.SENDING, attempts=1)
     async with asyncio.timeout(60), coordinator(Model(), journal=journal) as pushes:
-        with pytest.raises(ConfigurationError, match="another record"):
+        with pytest.raises(ConfigurationError, match="different record"):
             await pushes.submit(evolve(RECORD, record={"number": 2}))
 
 

@@ -75,8 +75,8 @@ def test_a_doubt_says_what_the_lists_have_shown(
 
     sentences = {
         f"It may be one of {len(candidates)}: {', '.join(candidates[:3])}. ": bool(candidates),
-        "No list shows it. ": not candidates and verdict is Verdict.ABSENT,
-        "The lists could not tell whether it exists. ": not candidates
+        "The list of pushes does not show it. ": not candidates and verdict is Verdict.ABSENT,
+        "The list of pushes does not settle whether it exists. ": not candidates
         and verdict is not Verdict.ABSENT,
     }
     assert {one: one in told for one in sentences} == sentences
@@ -106,4 +106,4 @@ async def test_a_list_that_proves_nothing_is_said_to(breaks: str) -> None:
         outcome = await (await pushes.submit(request(1)))
 
     assert outcome.status is OutcomeStatus.IN_DOUBT
-    assert "The lists could not tell whether it exists. " in str(outcome.error)
+    assert "The list of pushes does not settle whether it exists. " in str(outcome.error)

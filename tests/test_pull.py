@@ -352,7 +352,7 @@ async def test_two_at_once_take_a_postgres_store(client: Client, tmp_path: Path)
     units = aiter(client.pull(["invoices", "items"], to=tmp_path, store=store, at_once=1))
     await anext(units)
 
-    with pytest.raises(ConfigurationError, match="several at once take a PostgreSQL store"):
+    with pytest.raises(ConfigurationError, match="several at once need a PostgreSQL store"):
         await client.pull(["invoices"], to=tmp_path, store=store)
     await units.aclose()  # type: ignore[attr-defined]
     assert not (await client.pull(["invoices"], to=tmp_path, store=store)).errors

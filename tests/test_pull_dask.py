@@ -201,7 +201,7 @@ async def test_the_command(sandbox: Sandbox, workers: Cluster, store: str, tmp_p
         ({"store": None}, "all workers share the store"),
         ({"store": "state.db"}, "pass a postgresql:// URL, not 'state.db'"),
         ({"store": Store()}, "pass a postgresql:// URL, not Store()"),
-        ({"to": "out.duckdb"}, "a DuckDB file has one writer"),
+        ({"to": "out.duckdb"}, "a DuckDB file can have only one writer"),
         ({"dask": 3}, "dask must be the address of a scheduler"),
     ],
 )

@@ -161,10 +161,12 @@ async def test_what_timed_out_and_took_effect_later_is_not_pushed_twice(journal:
             async with client.coordinator(journal=journal, in_doubt="resend") as pushes:
                 push = await pushes.submit(asked)
                 outcome = await push
-                with pytest.raises(ReferenceConflict, match="it timed out: look for it"):
+                with pytest.raises(
+                    ReferenceConflict, match="that push timed out: check the platform"
+                ):
                     await pushes.submit(evolve(asked, record=DELIVERY | {"note": "corrected"}))
             assert outcome.status is OutcomeStatus.TIMED_OUT
-            assert "look before you push it again" in str(outcome.error)
+            assert "check the platform before you push it again" in str(outcome.error)
 
         assert len(sandbox.pushes) == sandbox.count("POST", "/push/") == 1
         assert len(books) == before + 1

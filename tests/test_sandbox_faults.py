@@ -324,8 +324,10 @@ async def test_retry_after_may_be_a_date() -> None:
         http.sandbox.faults.rate_limit(0.01, burst=1, retry_after=90, form="date")
         await http.get("/companies")
         headers = (await http.get("/companies")).headers
+        refused = http.sandbox.requests[-1].at
 
     until = parsedate_to_datetime(headers["Retry-After"])
+    assert until.timestamp() >= refused + 90
     assert 90 <= (until - parsedate_to_datetime(headers["Date"])).total_seconds() <= 91
 
 

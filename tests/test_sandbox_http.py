@@ -174,12 +174,6 @@ async def test_a_slash_at_the_end_of_a_path_makes_no_difference() -> None:
             assert http.sandbox.requests[-1].path == f"{path}/"
 
 
-async def test_paths_are_decoded_by_segment() -> None:
-    """An encoded slash stays within its segment."""
-    async with serving() as http:
-        assert (await http.get(f"/companies/{http.first.id}%2Fpush")).status == 404
-
-
 # ---------------------------------------------------------------------- lines
 
 

@@ -85,7 +85,7 @@ async def test_a_store_in_memory_keeps_no_pushes() -> None:
 @pytest.mark.parametrize("where", ["", ".", "/", 5, b"state.db", "mysql://host/db"])
 def test_what_is_no_path_is_refused(where: Any) -> None:
     """At once, not at the first push."""
-    with pytest.raises(ConfigurationError, match="a store is kept in a file"):
+    with pytest.raises(ConfigurationError, match="a Store takes the path of a file"):
         Store(where)
 
 

@@ -562,7 +562,7 @@ async def test_tables_of_another_version_are_left_alone(url: str, version: int, 
         pass
     await sql(url, "UPDATE integration_sdk.migrations SET version = $1", version)
 
-    with pytest.raises(JournalError, match=f"schema {version} .*use the {which} SDK"):
+    with pytest.raises(JournalError, match=f"version {version} .*use the {which} SDK"):
         async with rows_of(url):
             pass
 

@@ -257,7 +257,7 @@ async def test_what_cannot_be_told_to_others_holds_here(caplog: pytest.LogCaptur
     await asyncio.sleep(0)
     await asyncio.sleep(0)
 
-    assert "could not be told to others: away" in caplog.text
+    assert "could not be told that calls are refused: away" in caplog.text
     await rate.acquire()
     assert loop.time() >= begin + 5.0
 

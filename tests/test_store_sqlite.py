@@ -305,7 +305,7 @@ async def test_a_file_of_another_version_is_left_alone(
     before = path.read_bytes()
 
     for work in (Store(path).lend(), recorded(path)):
-        with pytest.raises(JournalError, match=f"schema {version}, .*the {which} version"):
+        with pytest.raises(JournalError, match=f"version {version}; .*the {which} SDK"):
             await work
     assert path.read_bytes() == before
 

@@ -262,8 +262,8 @@ MISTAKES: list[tuple[str, list[str], str]] = [
     (
         "@pytest.mark.integration_faults('status', 503)\ndef test_it(): ...",
         [],
-        "integration_faults has no effect without the fixture integration_sandbox or "
-        "integration_client: make it an argument of test_it",
+        "integration_faults has no effect without the fixture integration_sandbox, "
+        "integration_client or integration_crashes: make it an argument of test_it",
     ),
     (
         "@pytest.mark.asyncio\n@pytest.mark.integration_sandbox(companies=1)\n"
@@ -294,20 +294,55 @@ MISTAKES: list[tuple[str, list[str], str]] = [
     (
         f"{ANYIO}\nasync def test_it(integration_sandbox): ...",
         ["-p", "asyncio", "-p", "anyio", "--asyncio-mode=auto"],
-        "both run this test: set asyncio_mode = strict, or take away its mark anyio",
+        "both run this test: set asyncio_mode = strict, or remove its mark anyio",
     ),
     (
         f"{ANYIO}\n@pytest.mark.virtual_time\nasync def test_it(): ...",
         ["-p", "asyncio", "-p", "anyio", "--asyncio-mode=auto"],
-        "both run this test: set asyncio_mode = strict, or take away its mark anyio",
+        "both run this test: set asyncio_mode = strict, or remove its mark anyio",
     ),
     (
         f"{ANYIO_BY_MODULE}\n"
         "@pytest.fixture(scope='module')\nasync def shared(): ...\n"
         "@pytest.mark.virtual_time\nasync def test_it(shared): ...",
         ["-p", "anyio"],
-        "the virtual loop ends with its test: give the fixture shared, which runs on it, "
-        "the scope function, not module",
+        "the virtual loop ends with its test, so the fixture shared, which runs on it, "
+        "must have the scope function, not module",
+    ),
+    (
+        "@pytest.mark.crashes(kills=1)\ndef test_it(): ...",
+        [],
+        "crashes has no effect without the fixture integration_crashes: make it an argument",
+    ),
+    (
+        "async def test_it(integration_crashes): ...",
+        ["-p", "asyncio", "--asyncio-mode=auto"],
+        "integration_crashes runs loops of its own: make test_it a plain function",
+    ),
+    (
+        "@pytest.mark.crashes(20)\ndef test_it(integration_crashes): ...",
+        [],
+        "crashes: name the arguments of a crash test, such as kills=20",
+    ),
+    (
+        "@pytest.mark.crashes(kils=20)\ndef test_it(integration_crashes): ...",
+        [],
+        "UsageError: crashes: CrashPlan.__init__() got an unexpected keyword argument 'kils'",
+    ),
+    (
+        "@pytest.mark.crashes(kills=0, freezes=0)\ndef test_it(integration_crashes): ...",
+        [],
+        "UsageError: crashes: kills and freezes are counts, and one is above 0",
+    ),
+    (
+        "@pytest.mark.integration_sandbox(companies=-1)\ndef test_it(integration_crashes): ...",
+        [],
+        "UsageError: integration_sandbox: companies cannot be -1: Expected `int` >= 0",
+    ),
+    (
+        "@pytest.mark.integration_faults('rate_limits')\ndef test_it(integration_crashes): ...",
+        [],
+        "UsageError: integration_faults: there is no fault 'rate_limits'",
     ),
     (
         "@pytest.mark.virtual_time\ndef test_it(): ...",

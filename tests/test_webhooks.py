@@ -321,7 +321,7 @@ async def test_asgi_refuses_what_it_does_not_know(receiver: Receiver) -> None:
     async def never(*_: Any) -> Any:
         raise AssertionError
 
-    with pytest.raises(ConfigurationError, match="takes HTTP, not smoke"):
+    with pytest.raises(ConfigurationError, match="accepts HTTP, not smoke"):
         await receiver.asgi({"type": "smoke"}, never, never)
 
 

@@ -1,9 +1,9 @@
 """Checks a record against the push options before it is pushed.
 
 The service describes which records of a data type a company's platform accepts (`PushOptions`).
-``check`` finds problems in a record; ``json_schema`` and ``form`` make the same rules available to
-other tools. What the document rules out is an error: a required property that is missing, a value
-that is not a choice, a wrong type. All else is a warning, since only the platform can tell.
+``check`` finds problems in a record; ``json_schema`` and ``form`` give the same rules to other
+tools. A missing required property, a value that is not a choice and a wrong type are errors. All
+else is a warning, because only the platform can tell.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ProblemCode(StrEnum):
     REQUIRED = "required"
     """A required property is missing, null or empty."""
     NOT_A_CHOICE = "not_a_choice"
-    """The value is not one of those listed."""
+    """The value is not one of the choices."""
     WRONG_TYPE = "wrong_type"
     """The value is not of the property's type."""
     UNLISTED = "unlisted"
@@ -81,7 +81,9 @@ def refuse(problems: list[Problem]) -> None:
     if errors:
         told = "; ".join(str(problem).removesuffix(".") for problem in errors[:5])
         more = f"; and {len(errors) - 5} more" if len(errors) > 5 else ""
-        raise InvalidRecord(f"not sent: the options do not allow it: {told}{more}", problems=errors)
+        raise InvalidRecord(
+            f"not sent: the push options do not allow it: {told}{more}", problems=errors
+        )
 
 
 @frozen(kw_only=True)
@@ -104,12 +106,12 @@ class PushOptions(PropertyDescription):
     def check(self, record: Any) -> list[Problem]:
         """Return the problems of *record*; an empty list if there are none.
 
-        They have the order of the record, with missing fields of each object at its end. The
-        record is checked in the form in which it would be sent, so it may hold Decimals and
-        dates, or be an instance of an attrs class, dataclass, pydantic model or Struct.
+        The record is checked as it would be sent, so it may hold Decimals and dates, or be an
+        instance of an attrs class, dataclass, pydantic model or msgspec Struct.
 
         Returns:
-            Problems. A push fails if one of them ``is_error``; warnings do not stop it.
+            Problems, in the order of the record; missing fields of an object come last. If one of
+            them ``is_error``, the push would fail; warnings do not stop it.
 
         Source: "Push options description", rules 1 to 3.
         """
@@ -122,11 +124,11 @@ class PushOptions(PropertyDescription):
         return found.problems
 
     def json_schema(self) -> dict[str, Any]:
-        """Return a JSON Schema (Draft 2020-12) that refuses the records with errors.
+        """Return a JSON Schema (Draft 2020-12) that rejects records with errors.
 
         Warnings are not part of it; rules in plain words are in the descriptions. A DateTime has
-        a ``pattern`` and no ``format``, because ``date-time`` would refuse the plain dates and
-        the times without an offset that the service accepts.
+        a ``pattern`` and no ``format``: ``date-time`` would reject plain dates and times without
+        an offset, which the service accepts.
         """
         return render_schema(self._fields)
 

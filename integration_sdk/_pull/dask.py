@@ -109,7 +109,9 @@ def on_cluster(
             f"dask must be the address of a scheduler, or a distributed.Client, not {cluster!r}"
         )
     if format_ == "duckdb":
-        raise ConfigurationError("a DuckDB file has one writer; with Dask take another format")
+        raise ConfigurationError(
+            "a DuckDB file can have only one writer; with Dask, use another format"
+        )
     if not (is_url(store) or (isinstance(store, Store) and store.shared)):
         raise ConfigurationError(
             f"with Dask all workers share the store: pass a postgresql:// URL, not {store!r}"
@@ -148,7 +150,7 @@ def _rate(session: Session) -> dict[str, Any] | None:
             return {"per_second": per_second}
         case StoreRate(limit=limit):
             return {"per_second": 1 / limit.interval, "burst": limit.burst, "name": limit.name}
-    raise ConfigurationError("with Dask rate= is a number, or Store(...).rate(), for all workers")
+    raise ConfigurationError("with Dask, rate= must be a number or Store(...).rate()")
 
 
 async def pull_units(cluster: Any, job: Job, pairs: Sequence[Pair]) -> AsyncGenerator[Ended]:

@@ -157,7 +157,7 @@ class Files:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise ConfigurationError(
-                    f"{self.path} is being written by another pull; several at once take a "
+                    f"{self.path} is being written by another pull; several at once need a "
                     "PostgreSQL store"
                 ) from None
         if self._open() is None:

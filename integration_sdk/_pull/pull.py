@@ -1,6 +1,6 @@
-"""A run: which units there are, whose sink and store are, and many units at once.
+"""A run of a pull: finds the units, checks that sink and store belong together, reads many at once.
 
-Where a unit fails, the others go on. A unit that another process has is waited for.
+If a unit fails, the others continue. A unit that another process is reading is waited for.
 """
 
 from __future__ import annotations
@@ -51,10 +51,11 @@ class PullProgress:
     """How far a pull has got.
 
     Attributes:
-        units, done: Units in all, and those that have ended; 0 before they are known.
+        units: Number of units; 0 until it is known.
+        done: Units that have ended.
         records: Records read in this run.
-        reading: For each unit that is being read its name, the records that it has read of its
-            list, and how many there are, if known.
+        reading: ``(name, records read, records in all)`` of each unit that is being read; the last
+            is None if it is unknown.
     """
 
     units: int
@@ -93,14 +94,14 @@ class Pull:
     _ended: list[UnitReceipt] = field(init=False, factory=list)
 
     def __await__(self) -> Generator[Any, None, Receipt]:
-        """Run it; return the receipt, in which units may have errors."""
+        """Run the pull and return its receipt, in which units may have errors."""
         return self._run_to_end().__await__()
 
     async def _run_to_end(self) -> Receipt:
         return await self._run(lambda _: None)
 
     async def __aiter__(self) -> AsyncIterator[UnitReceipt]:
-        """Run it, and yield each unit as it ends; leaving the loop ends it."""
+        """Run the pull and yield each unit as it ends. Leaving the loop stops the pull."""
         told: asyncio.Queue[UnitReceipt | None] = asyncio.Queue()
         running = asyncio.create_task(self._run(told.put_nowait))
         running.add_done_callback(lambda _: told.put_nowait(None))
@@ -114,7 +115,7 @@ class Pull:
 
     @property
     def progress(self) -> PullProgress:
-        """How far it has got."""
+        """How far the pull has got."""
         working = list(self._units.working.values()) if self._units else []
         reading = []
         for work in working:

@@ -1,4 +1,4 @@
-"""What a run has read and written."""
+"""What a run of a pull read and wrote."""
 
 from __future__ import annotations
 
@@ -30,17 +30,19 @@ class Kept(msgspec.Struct, frozen=True):
 
 @frozen(kw_only=True)
 class UnitReceipt:
-    """What a run did for one company's records of one type.
+    """What a run did for one unit: one company's records of one data type.
 
     Attributes:
-        company_id, data_type: Which records.
+        company_id, data_type: The unit.
         rows: Records written.
-        read: Records read; some come again with the changes, others are rejected.
+        read: Records read. It can be higher than *rows*: a record may be read again with the
+            changes, or be rejected.
         first_change, last_change: The earliest and latest ``modifiedDate`` that was read.
-        requests, waits: Sent, and seconds waited for rate limits and retries.
-        state: All that is held of the unit now: its ``rows``, ``sums``, ``rejects``, whether it
-            is a ``snapshot`` that each run reads as a whole, and the ``cursor`` for the next run.
-        error: Why it is not complete; the next run goes on where this one stopped.
+        requests: Requests sent.
+        waits: Seconds spent waiting for rate limits and retries.
+        state: What is stored of the unit now: its ``rows``, ``sums``, ``rejects``, whether it is
+            a ``snapshot`` that each run reads as a whole, and the ``cursor`` for the next run.
+        error: Why the unit is not complete; the next run continues it. None if it is.
     """
 
     company_id: str
@@ -72,12 +74,12 @@ class UnitReceipt:
 
 @frozen(kw_only=True)
 class Receipt:
-    """What a run did.
+    """What a run of a pull did.
 
     Attributes:
-        units: In the order in which they ended.
-        run: Its number.
-        ended: When it ended.
+        units: One `UnitReceipt` for each company and data type, in the order in which they ended.
+        run: The number of the run, from 1.
+        ended: When it ended, in UTC.
     """
 
     units: Sequence[UnitReceipt]
@@ -96,7 +98,7 @@ class Receipt:
 
     @property
     def name(self) -> str:
-        """Sorts by time."""
+        """A name that sorts by time."""
         return f"{self.ended:%Y%m%dT%H%M%S.%f}Z"
 
     def to_json(self) -> bytes:

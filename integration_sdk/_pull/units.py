@@ -152,7 +152,7 @@ class Units:
         try:
             await self._read_and_write(work)
         except Fenced:
-            work.error = PullError(f"another process has taken over {unit}, and goes on with it")
+            work.error = PullError(f"another process has taken over {unit} and continues it")
         except (PaymentRequired, Unauthorized) as error:
             work.error = self.stopped_by = error  # nothing else would be answered either
         except IntegrationError as error:

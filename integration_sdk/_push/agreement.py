@@ -146,8 +146,8 @@ def natural_value(payload: bytes | None, path: str | None) -> str | None:
     value = value_at(decode(payload or b"null"), path)
     if value is None or isinstance(value, Mapping | list | tuple):
         raise ValueError(
-            f"The natural key {path!r} names no single value in the record: "
-            "give the path of a field that every record has, or none."
+            f"natural_key {path!r} names no single value in the record: "
+            "give a field that every record has, or None"
         )
     return leaf(value)
 

@@ -1,8 +1,8 @@
 """The push coordinator: sends many records and polls for their outcomes together.
 
-A push is put on record and sent once (`sending`), carried from state to state (`dispatcher`), and
-polled with all others (`poller`). An outcome is a value, not an exception, whatever the service
-decided. `Coordinator.run` (`run`) adds workers that pull from the caller's iterable.
+A push is recorded and sent once (`sending`), moved from state to state (`dispatcher`), and polled
+together with all others (`poller`). An outcome is a value, not an exception, whatever the service
+decided. `Coordinator.run` (`run`) adds workers that read the caller's iterable.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ FIVE_TIMES: Final = RetryPolicy(attempts=5)
 
 
 class Coordinator:
-    """Pushes many records and tells how each ended. Use it as ``async with``.
+    """Pushes many records and reports the outcome of each. Use it as ``async with``.
 
-    Made by `Client.coordinator`, which says what the options mean.
+    Create it with `Client.coordinator`, which explains the options.
 
     Attributes:
-        detached: Keys of pushes that are no longer followed; they go on at the service.
-        recovered: Pushes that an earlier run left in the journal and this one goes on with.
+        detached: Keys of pushes that are no longer followed. They continue at the service.
+        recovered: Pushes that an earlier run left in the journal and this one continues.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Coordinator:
 
     async def __aenter__(self) -> Self:
         if self._dispatcher is not None and not self._dispatcher.over:
-            raise ConfigurationError("this coordinator's block is open already: submit to it")
+            raise ConfigurationError("this coordinator is open already: use it in its block")
         try:
             store = await self._store.lend(base_url=self._base_url, dialect=self._dialect.name)
         except BaseException:
@@ -153,7 +153,7 @@ class Coordinator:
     ) -> None:
         d = self._opened
         leave = self._leave if kind is None else "detach"
-        d.end_runs(ClientClosed("the block was left; the rest of the input is untouched"))
+        d.end_runs(ClientClosed("the block was left; the rest of the input was not read"))
         try:
             if leave == "drain":
                 await d.handles.idle.wait()
@@ -176,8 +176,8 @@ class Coordinator:
             if abandon and self.detached:
                 where = "the journal: open it again" if d.store.durable else "`detached`"
                 logger.warning(
-                    "an exception has ended the block; pushes that go on at the service without "
-                    "it: %d; their keys are in %s",
+                    "an exception ended the block; pushes that continue at the service: %d; "
+                    "their keys are in %s",
                     len(self.detached),
                     where,
                 )
@@ -197,7 +197,9 @@ class Coordinator:
     @property
     def _opened(self) -> Dispatcher:
         if self._dispatcher is None:
-            raise ConfigurationError("open the coordinator first: async with ... as pushes")
+            raise ConfigurationError(
+                "open the coordinator first: async with client.coordinator() as pushes"
+            )
         return self._dispatcher
 
     # Pushing
@@ -205,34 +207,34 @@ class Coordinator:
     async def submit(self, request: PushRequest, *, wait: float | None = None) -> Push:
         """Push one record; return when the service has answered.
 
-        Waits first while ``max_open`` pushes have no outcome. To send several at a
-        time, call it from several tasks, or use `run`. If the caller is cancelled,
-        the push goes on without it.
+        While ``max_open`` pushes have no outcome, it waits first. To send several at a time,
+        call it from several tasks, or use `run`. If the caller is cancelled, the push
+        continues.
 
         Args:
             request: What to push.
-            wait: Seconds to wait for the outcome once the push has been answered, or its
-                answer lost; after them it is PENDING, or IN_DOUBT. None waits until the
-                push has ended, or to a minute past its ``timeout_minutes``.
+            wait: Seconds to wait for the outcome, from the moment the answer arrives or is
+                lost. After that the push is PENDING, or IN_DOUBT. None waits until the push
+                has ended, or until a minute after its ``timeout_minutes``.
 
         Returns:
-            A push with a ``key``. It has an ``outcome`` already if the service refused
-            it, or if the platform is synchronous. It has neither while the list is
-            searched for a push whose answer was lost, or while another push of the
-            same reference is being sent, which it joins.
+            A push with a ``key``. It has an ``outcome`` already if the service refused it, or
+            if the platform answers at once. It has neither while the SDK searches the list for
+            a push whose answer was lost, or while another push with the same reference is
+            being sent: it then gets that push's outcome.
 
         Raises:
-            InvalidRecord: The record cannot be right; nothing was sent.
-            ReferenceConflict: The reference stands for another record; nothing was sent.
-            ConfigurationError: *request* is no `PushRequest`, its ids or its reference cannot
-                be right, or *wait* is no number of seconds; nothing was sent.
+            InvalidRecord: The record is invalid; nothing was sent.
+            ReferenceConflict: The reference was used for a different record; nothing was sent.
+            ConfigurationError: *request* is not a `PushRequest`, an id or the reference is
+                invalid, or *wait* is not a number of seconds; nothing was sent.
             AccountExpired: The account has expired; nothing more is sent.
-            Unauthorized: The API key was refused three times in a row; likewise.
+            Unauthorized: The API key was refused three times in a row; nothing more is sent.
             JournalError: The journal cannot be read or written; nothing more is sent.
             TooManyRequests, ServiceUnavailable: The service asks to wait for longer than
                 ``max_pause``; nothing more is sent.
-            PushingStopped: A bug has ended a task of the coordinator; nothing more is sent.
-            ClientClosed: The block has been left, or the client is closed.
+            PushingStopped: A bug ended a task of the coordinator; nothing more is sent.
+            ClientClosed: The block was left, or the client is closed.
         """
         seconds("wait", wait)
         d = self._opened
@@ -273,36 +275,38 @@ class Coordinator:
         wait: float | None = None,
         total: int | None = None,
     ) -> AsyncGenerator[PushOutcome, None]:
-        """Push many records and yield the outcome of each, as they come.
+        """Push many records and yield each outcome as it arrives.
 
-        Takes from *requests* no faster than it can send. A record that cannot be right gets
-        the outcome INVALID, and the run goes on.
+        It reads *requests* no faster than it can send. An invalid record gets the outcome
+        INVALID, and the run continues.
 
-        Leaving the loop early stops taking. What was taken by then is still sent, and the end
-        of the block treats it like any other push. If you keep the return value, looping over
-        it again goes on where you left; until then it takes no more than ``max_open`` ahead.
+        If you leave the loop early, no more requests are read. Those already read are still
+        sent, and the end of the block treats them like any other push. If you keep the
+        generator, looping over it again continues where you left; until then it reads at most
+        ``max_open`` requests ahead.
+
+        If an error ends the run, the outcomes of all requests already read are yielded before
+        it is raised. The rest of *requests* is not read.
 
         Args:
             requests: Any iterable, sync or async.
             ordered: Yield in the order of *requests*.
             raise_on: "first" raises the error of the first outcome other than SUCCESS and
-                stops taking, "end" raises it after the last outcome, "none" never raises it.
+                reads no more requests. "end" raises it after the last outcome. "none" never
+                raises it.
             wait: As for `submit`, for each push.
-            total: How many *requests* will give, for `progress`, where it has no ``len()``.
+            total: The number of *requests*, for `progress`, if it has no ``len()``.
 
         Raises:
-            AccountExpired: The account has expired. What was taken has been yielded with its
-                outcome; the rest of *requests* is untouched.
-            TooManyRequests, ServiceUnavailable: Likewise, if the service asks to wait for
-                longer than ``max_pause``; go on at ``retry_at``.
-            Unauthorized: Likewise, if the API key was refused three times in a row.
-            JournalError: Likewise, if the journal cannot be read or written; what was sent
-                before is waited for.
-            PushingStopped: Likewise, if a bug has ended a task of the coordinator.
-            ConfigurationError: *requests* gave something that is no `PushRequest`; raised
-                after the outcomes of those before.
-            CancelledError: A task of the run was cancelled by somebody else; likewise.
-            Exception: Whatever *requests* itself raised, likewise.
+            AccountExpired: The account has expired.
+            TooManyRequests, ServiceUnavailable: The service asks to wait for longer than
+                ``max_pause``; continue at ``retry_at``.
+            Unauthorized: The API key was refused three times in a row.
+            JournalError: The journal cannot be read or written.
+            PushingStopped: A bug ended a task of the coordinator.
+            ConfigurationError: *requests* yielded something other than a `PushRequest`.
+            CancelledError: A task of the run was cancelled from outside.
+            Exception: Whatever *requests* raised.
         """
         one_of("raise_on", raise_on, get_args(RaiseOn))
         seconds("wait", wait)
@@ -325,23 +329,25 @@ class Coordinator:
     # Watching
 
     async def find(self, reference: str) -> Push | None:
-        """Return the push that stands for *reference*; None if it is free. Needs a journal.
+        """Return the push with this *reference*; None if the reference is free. Needs a journal.
 
-        Asks the service nothing. A push that this coordinator follows is that push, which you
-        can await. Any other has its ``outcome``, as far as the journal knows it: PENDING if
-        nobody follows it any more; ``intent`` is its id for `decide`. Of a push that has ended,
-        the journal keeps the status and key, but neither the record nor the platform's data.
+        It sends no request. If this coordinator follows the push, you get that push and can
+        await it. Any other push has the ``outcome`` that the journal knows, PENDING if it had
+        not ended, and its ``intent`` is the id for `decide`. Once a push has ended, the journal
+        keeps its status and key, but not the record or the platform's data.
 
         Raises:
-            ConfigurationError: There is no journal, or *reference* is no str.
+            ConfigurationError: There is no journal, or *reference* is not a str.
             JournalError: The journal cannot be read.
-            ClientClosed: The block has been left.
+            ClientClosed: The block was left.
         """
         if not isinstance(reference, str):
             raise ConfigurationError(f"reference must be a str, not {reference!r}")
         d = self._opened
         if not d.store.durable:
-            raise ConfigurationError("find() looks into a journal: open one with journal=")
+            raise ConfigurationError(
+                "find() needs a journal: pass journal= to client.coordinator()"
+            )
         if d.over:
             raise ClientClosed("this coordinator's block has been left")
         found = await d.store.rows(reference=reference)
@@ -361,13 +367,14 @@ class Coordinator:
 
     @property
     def progress(self) -> PushProgress:
-        """How far the pushes have got; cheap enough to be read often."""
+        """How far the pushes have got. Reading it is cheap."""
         d = self._opened
         return d.handles.tally.progress(d.now(), sending=d.crowd.total(), still_open=len(d.keys))
 
     def detach(self) -> tuple[str, ...]:
-        """Stop following all open pushes and return their keys; they go on at the service."""
-        keys = self._opened.give_up(ClientClosed("the push was detached while Pending; it goes on"))
+        """Stop following all open pushes and return their keys. They continue at the service."""
+        error = ClientClosed("the push was detached while Pending; it continues at the service")
+        keys = self._opened.give_up(error)
         self.detached += keys
         return keys
 
@@ -375,7 +382,7 @@ class Coordinator:
 
     @property
     def in_doubt(self) -> tuple[Push, ...]:
-        """Pushes that are IN_DOUBT or still searched for; each has an ``intent``."""
+        """Pushes that are IN_DOUBT or still being searched for; each has an ``intent``."""
         d = self._opened
         return tuple(push for row in d.doubts() for push in d.handles.of(row.id)[:1])
 
@@ -387,38 +394,38 @@ class Coordinator:
         bind: str | None = None,
         record: Any = None,
     ) -> Push | None:
-        """Decide what becomes of a push that is IN_DOUBT or TIMED_OUT, and put that on record.
+        """Decide what happens to a push that is IN_DOUBT or TIMED_OUT, and record the decision.
 
         Example::
 
             for push in pushes.in_doubt:
-                error = (await push).error  # a push that is still searched for may be found
+                error = (await push).error  # the search may still find the push
                 if isinstance(error, PushInDoubt) and error.intent:
                     print(error, error.candidates)  # look for it at the platform, then:
                     await pushes.decide(error.intent, "resend")
 
         Args:
             intent: `PushInDoubt.intent`, or `Push.intent`.
-            decision: "resend" pushes the record once more; you may end up with it twice.
-                "abandon" gives it up: its reference stays IN_DOUBT for good, so if the
-                record turns out to be missing, push it under a new reference.
-            bind: The key of the push, if you have found it; in place of *decision*.
-            record: With "resend", for a push that TIMED_OUT, of which the journal has no
-                record any more: what to push under its reference, as it was or corrected.
+            decision: "resend" pushes the record once more; it may then exist twice. "abandon"
+                gives the push up: its reference stays IN_DOUBT for good. If the record turns
+                out to be missing, push it under a new reference.
+            bind: The key of the push, if you have found it. Pass it instead of *decision*.
+            record: With "resend", for a push that TIMED_OUT: the record to push under its
+                reference, unchanged or corrected. The journal no longer has it.
 
         Returns:
-            The push that goes on; None after "abandon".
+            The push that continues; None after "abandon".
 
         Raises:
-            ConfigurationError: It is not in doubt, or *decision* makes no sense; with *record*
-                also whatever `submit` raises, once the decision is on record.
-            JournalError: The decision could not be recorded, and does not count.
-            ClientClosed: The block has been left.
+            ConfigurationError: The push is not in doubt, or the arguments do not fit. With
+                *record*, also whatever `submit` raises, after the decision was recorded.
+            JournalError: The decision could not be recorded and has no effect.
+            ClientClosed: The block was left.
         """
         if (decision in {"resend", "abandon"}) == (bind is not None):
-            raise ConfigurationError('decide "resend" or "abandon", or give bind= a push key')
+            raise ConfigurationError('pass "resend" or "abandon", or the key of a push as bind=')
         if record is not None and decision != "resend":
-            raise ConfigurationError('record= is for "resend"')
+            raise ConfigurationError('record= needs "resend"')
         d = self._opened
         if record is not None:
             timed_out = await d.see_through(self._give_back(intent))
@@ -469,7 +476,7 @@ class Coordinator:
         if row is None or row.state is not State.DOUBT:
             state = "settled or unknown" if row is None else _NOT_YET.get(row.state, row.state)
             raise ConfigurationError(
-                f"Intent {intent} is {state}: only what is in doubt can be decided."
+                f"intent {intent} is {state}; you can decide only about a push that is IN_DOUBT"
             )
         return row
 
@@ -493,15 +500,15 @@ class Coordinator:
         found = await d.wire.read_singly(row.company, (key,))
         if not found:
             raise ConfigurationError(
-                f"push {key} cannot be read at the service; nothing is decided"
+                f"push {key} cannot be read at the service; nothing was recorded"
             )
         if not in_lane(found[0], row.lane, self._policy.path_names):
-            raise ConfigurationError(f"push {key} went to another connection or data type")
+            raise ConfigurationError(f"push {key} is of another connection or data type")
 
     async def _bind(self, row: Row, key: str, push: Push) -> Push:
         d = self._opened
         if key in d.keys:
-            raise KeyClaimed(f"Push {key} belongs to intent {d.keys[key]} already.")
+            raise KeyClaimed(f"push {key} already belongs to intent {d.keys[key]}")
         waiting = [one for one in d.handles.of(row.id) if one.outcome is None]
         push = waiting[0] if waiting else push
         bound = after(row, Event.FOUND, decision="bind", key=key, evidence=Evidence.CALLER)
@@ -529,10 +536,10 @@ class Coordinator:
         found = await d.store.rows(ids=[intent])
         if not found or not outcomes.has_ended(found[0], PushStatus.TIMED_OUT):
             raise ConfigurationError(
-                f"record= is for a push that timed out, and intent {intent} is none in this journal"
+                f"record= needs a push that timed out; intent {intent} is not one in this journal"
             )
         await self._decide(after(found[0], Event.RESENT, decision="resend"))
         return outcomes.from_row(found[0], exact=d.exact)
 
 
-_NOT_YET: Final = {State.SENDING: "still being sent", State.LOST: "still searched for"}
+_NOT_YET: Final = {State.SENDING: "still being sent", State.LOST: "still being searched for"}

@@ -69,7 +69,7 @@ AT_ONCE: Final = 12
 """Carriers of a company for rows that no run carries; the session bounds what is in flight."""
 UNHEARD: Final = 2.0
 """Seconds until a store that could not tell the news is asked again."""
-CANCELLED: Final = "its task was cancelled by somebody else"
+CANCELLED: Final = "its task was cancelled from outside"
 
 
 class Moved(Exception):
@@ -210,7 +210,7 @@ class Dispatcher:
         except IntegrationError:
             raise
         except Exception as error:
-            raise JournalError(f"the journal broke: {error!r}") from error
+            raise JournalError(f"the journal failed: {error!r}") from error
 
     async def write_all(self, news: Sequence[tuple[Row, Fresher]]) -> None:
         """Record next versions of several rows, together if possible, and let each arrive.
@@ -496,7 +496,7 @@ class Dispatcher:
         doubts = sum(row.state in {State.LOST, State.DOUBT} for row in self.rows.values())
         if doubts:
             logger.warning(
-                "pushes that earlier runs left in doubt: %d; they are searched for, see `in_doubt`",
+                "pushes that earlier runs left in doubt: %d; searching for them, see `in_doubt`",
                 doubts,
             )
         if self.store.shared:
@@ -510,7 +510,9 @@ class Dispatcher:
                 async for name in self.store.news():
                     await self._look_at(self.company(name))
             except JournalError as error:  # what was missed is seen by the poll of `news`
-                logger.warning("the journal cannot tell what others do: %s", error)
+                logger.warning(
+                    "changes by other processes could not be read from the journal: %s", error
+                )
                 await self.sleep(UNHEARD)
 
     async def _look_at(self, company: Company) -> None:
@@ -656,7 +658,7 @@ class Dispatcher:
         Pushes that are being sent have their outcome once they are answered.
         """
         error = PushingStopped(
-            f"the coordinator broke ({crash!r}); nothing more is sent, and what was sent goes on "
+            f"the coordinator failed ({crash!r}); nothing more is sent; sent pushes continue "
             "at the service"
         )
         error.__cause__ = crash
@@ -768,4 +770,5 @@ def log_failure(result: asyncio.Future[Any]) -> None:
 
 
 def _left() -> ClientClosed:
-    return ClientClosed("the block was left while this push was Pending; it goes on")
+    why = "the block was left while this push was Pending; it continues at the service"
+    return ClientClosed(why)

@@ -1,4 +1,4 @@
-"""Who waits for which row: the pushes that callers hold, their waits, events and outcomes."""
+"""The pushes that callers hold, by row: their waits, events and outcomes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ class Handles:
     """The pushes that callers hold.
 
     Attributes:
-        on_event: The caller's, told of each `PushEvent`.
-        expired: Called with a push and the seconds it was waited for when a wait ends. The
-            dispatcher sets it.
-        ending: Called with the key of a push, if it has one, shortly before. Likewise.
+        on_event: The caller's function, called with each `PushEvent`.
+        expired: Called with a push and its wait in seconds when that wait ends. Set by the
+            dispatcher.
+        ending: Called with the key of a push, if it has one, shortly before its wait ends. Set by
+            the dispatcher.
         unsettled: Pushes without an outcome.
         idle: Set while there are none.
         tally: Counts outcomes.
@@ -47,12 +48,12 @@ class Handles:
         self.idle.set()
 
     def enter(self, push: Push) -> None:
-        """See to it that *push* gets an outcome."""
+        """Track *push* until it has an outcome."""
         self.unsettled.add(push)
         self.idle.clear()
 
     def forget(self, push: Push) -> None:
-        """Wait for no outcome of *push*: it has one, or never came to be."""
+        """Stop tracking *push*: it has an outcome, or was never recorded."""
         self.unsettled.discard(push)
         if not self.unsettled:
             self.idle.set()
@@ -66,7 +67,7 @@ class Handles:
         return push
 
     def join(self, push: Push, row_id: str) -> None:
-        """Let *push* have what becomes of the row."""
+        """Attach *push* to a row, whose outcome it will get."""
         push.intent = row_id
         self._of_row.setdefault(row_id, []).append(push)
 
@@ -75,11 +76,11 @@ class Handles:
         return list(self._of_row.get(row_id, ()))
 
     def pop(self, row_id: str) -> list[Push]:
-        """Return the pushes of a row, which they have no more."""
+        """Detach all pushes from a row and return them."""
         return self._of_row.pop(row_id, [])
 
     def leave(self, push: Push) -> bool:
-        """Take *push* away from its row; return whether others are left."""
+        """Detach *push* from its row; return whether others remain."""
         pushes = self._of_row.get(push.intent or "", [])
         if push in pushes:
             pushes.remove(push)
@@ -88,14 +89,14 @@ class Handles:
         return bool(pushes)
 
     def quit(self, push: Push) -> None:
-        """Take *push* away from a row that was not recorded."""
+        """Detach *push* from a row that was not recorded."""
         self.leave(push)
         push.intent = None
 
-    # Waits, counted from the answer or the loss of it
+    # Waits, from the moment the answer arrives or is lost
 
     def start_wait(self, push: Push) -> None:
-        """Bound the wait for *push*, which was answered, or whose answer was lost."""
+        """Start the clock for the caller's wait for *push*."""
         seconds = outcomes.longest_wait(push.request, push._wait)
         if seconds is not None and push.outcome is None and push not in self._timers:
             self._call_later(last_poll(seconds), self._ends_soon, push, seconds)
@@ -113,7 +114,7 @@ class Handles:
         )
 
     def end_wait(self, push: Push) -> None:
-        """End the wait for *push*: it has an outcome, or will have at once."""
+        """Stop the clock: *push* has an outcome, or is about to."""
         timer = self._timers.pop(push, None)
         if timer is not None:
             timer.cancel()
@@ -133,7 +134,7 @@ class Handles:
         self.tell("ended", push)
 
     def _is_news(self, push: Push) -> bool:
-        """Whether the outcome counts: a row that was recovered and is submitted again is one."""
+        """Whether to count the outcome: a recovered row that is submitted again counts once."""
         if push.intent in self._counted:
             return False
         if push in self._recovered:
@@ -142,18 +143,18 @@ class Handles:
         return True
 
     def was_recovered(self, push: Push) -> bool:
-        """Whether an earlier run left it, and it has no outcome yet."""
+        """Whether an earlier run left *push*, and it has no outcome yet."""
         return push in self._recovered
 
     def tell_of(self, row_id: str, what: What) -> None:
-        """Tell the caller what has happened to a row, once, however many wait for it."""
+        """Report what happened to a row, once, however many pushes are attached to it."""
         for push in self._of_row.get(row_id, ())[:1]:
             self.tell(what, push)
 
     def tell(self, what: What, push: Push) -> None:
-        """Tell the caller's ``on_event``."""
+        """Call the caller's ``on_event``."""
         try:
             if self.on_event:
                 self.on_event(PushEvent(what, push))
         except (Exception, asyncio.CancelledError):  # a future's, say, whose result it reads
-            logger.exception("on_event failed for %r; pushing goes on", what)
+            logger.exception("on_event failed for %r; pushing continues", what)

@@ -50,9 +50,9 @@ LONGEST_REFERENCE: Final = 2000
 GRACE: Final = 60.0
 """Seconds after a push's own deadline by which the service should have reported TimedOut."""
 _DECIDED: Final = {
-    "abandon": "It was abandoned on record, which keeps its reference: where the record is "
-    "missing at the service, push it under another one",
-    "resend": "It was sent again on record, as another push",
+    "abandon": "It was abandoned, and its reference stays taken: if the record is missing at the "
+    "service, push it under a new reference",
+    "resend": "It was sent again as another push",
 }
 _lane = lru_cache(1024)(Lane)
 """There are few lanes and many pushes, so lanes are shared."""
@@ -69,7 +69,7 @@ def checked(request: PushRequest) -> PushRequest:
     """
     if not isinstance(request, PushRequest):
         raise ConfigurationError(
-            f"the coordinator wants PushRequest values, not {type(request).__name__}"
+            f"the coordinator takes PushRequest values, not {type(request).__name__}"
         )
     return request
 
@@ -128,12 +128,12 @@ def _check_text(name: str, text: object) -> None:
         return
     if not isinstance(text, str) or not text.strip() or not is_keepable(text):
         raise ConfigurationError(
-            f"{name} must be a str, not empty and without NUL and lone surrogates, or None,"
+            f"{name} must be None or a str that is not blank and has no NUL or lone surrogate,"
             f" not {text!r}"
         )
     if len(text) > LONGEST_REFERENCE:
         raise ConfigurationError(
-            f"{name} has {len(text):,} characters; {LONGEST_REFERENCE:,} at most"
+            f"{name} may have {LONGEST_REFERENCE:,} characters, not {len(text):,}"
         )
 
 
@@ -156,7 +156,10 @@ def take_up(before: Row, row: Row) -> Row | None:
     if before.state is State.QUEUED or has_ended(before, PushStatus.FAILED):
         return None
     if has_ended(before, PushStatus.TIMED_OUT):
-        way = f'it timed out: look for it, then decide({before.id!r}, "resend", record=...)'
+        way = (
+            "that push timed out: check the platform, then call "
+            f'decide({before.id!r}, "resend", record=...)'
+        )
         raise another_record(row.reference, way)
     raise another_record(row.reference)
 
@@ -171,11 +174,10 @@ def _is_of_the_content(row: Row) -> bool:
     return row.http_status is not None and scope_of(row.http_status) is Scope.RECORD
 
 
-def another_record(reference: str | None, way: str = "give this one its own") -> ReferenceConflict:
+def another_record(reference: str | None, way: str = "use a new reference") -> ReferenceConflict:
     """Return the error for a reference that belongs to another record; *way*: what to do."""
     return ReferenceConflict(
-        f"reference {reference!r} was used for another record, or to do something else with it; "
-        f"{way}",
+        f"reference {reference!r} was already used for a different record or operation; {way}",
         reference=reference,
     )
 
@@ -230,10 +232,10 @@ def standing(
             error = fresher if isinstance(fresher, IntegrationError) else _refusal(row)
             return refused(request, error)
         case State.OPEN:
-            goes_on = WaitExpired("the push was Pending when it was last seen; it goes on")
+            goes_on = WaitExpired("the push was Pending when it was last seen")
             return pending(request, recorded_operation(row), goes_on)
         case State.QUEUED:
-            return pending(request, None, NotSent("not sent yet; a later run sends it"))
+            return pending(request, None, NotSent("not sent yet; a later run will send it"))
         case State.SENDING | State.LOST | State.DOUBT | State.CLOSED:
             return in_doubt(request, row)
         case other:
@@ -274,9 +276,9 @@ def _ending(status: PushStatus) -> OutcomeStatus:
 def _how(operation: PushOperation, dialect: Dialect) -> str:
     if operation.status is PushStatus.TIMED_OUT:
         late = (
-            "it may still take effect, so look before you push it again"
+            "it may still take effect: check the platform before you push it again"
             if dialect.timed_out_may_take_effect
-            else "the service guarantees that it takes no effect any more"
+            else "the service guarantees that it will not take effect"
         )
         return f"timed out as push {operation.key}; {late}"
     return f"failed as push {operation.key}: {reasons(operation) or 'no reason given'}"
@@ -306,18 +308,17 @@ def invalid(request: PushRequest, error: IntegrationError) -> PushOutcome:
 
 
 def in_doubt(request: PushRequest, row: Row) -> PushOutcome:
-    """Return the outcome of a push whose answer was lost, and which could not be found for sure.
+    """Return the outcome of a push whose answer was lost and that could not be identified.
 
-    A push that the caller abandoned stays IN_DOUBT, since it may exist, but is not up for
-    decision any more.
+    A push that the caller abandoned stays IN_DOUBT, since it may exist, but is already decided.
     """
     some = ", ".join(row.candidates[:3])
     if row.candidates:
         seen = f"It may be one of {len(row.candidates)}: {some}"
     elif row.verdict is Verdict.ABSENT:
-        seen = "No list shows it"
+        seen = "The list of pushes does not show it"
     else:
-        seen = "The lists could not tell whether it exists"
+        seen = "The list of pushes does not settle whether it exists"
     cause = _cause(row).rstrip(".")
     error = PushInDoubt(
         f"{_name(request)} may or may not have been pushed: {cause}. "
@@ -336,14 +337,14 @@ def _cause(row: Row) -> str:
 
 def _undecided(row: Row) -> str:
     if row.state is State.LOST:
-        return "It is not sent again by itself, and still searched for"
-    return f"It is not sent again by itself; look for it, and decide about intent {row.id}"
+        return "It is not resent automatically; the search for it continues"
+    return f"It is not resent automatically: check the platform, then decide about intent {row.id}"
 
 
 def pending(
     request: PushRequest, operation: PushOperation | None, error: IntegrationError
 ) -> PushOutcome:
-    """Return the outcome of a push that nobody waits for any longer."""
+    """Return the outcome of a push for which the wait has ended."""
     return PushOutcome(
         status=OutcomeStatus.PENDING, request=request, operation=operation, error=error
     )
@@ -373,8 +374,7 @@ def wait_expired(
     """Return the error of a wait that has ended before the push; *trouble*: of the last poll."""
     seen = "is still Pending" if trouble is None else f"has no known end (last poll: {trouble})"
     error = WaitExpired(
-        f"{name} {seen} after {waited:g} seconds of waiting; it goes on, wait for it again or "
-        "look at it later",
+        f"{name} {seen} after {waited:g} seconds; it continues at the service: wait again",
         operation=operation,
     )
     error.__cause__ = trouble

@@ -138,8 +138,8 @@ class Poller:
         """
         if not isinstance(operation, PushOperation):
             raise ConfigurationError(
-                f"wait() takes a PushOperation or its key, not {type(operation).__name__}: a push "
-                "of a coordinator is awaited itself, as in outcome = await push"
+                f"wait() takes a PushOperation or its key, not {type(operation).__name__}; await "
+                "a push of a coordinator instead: outcome = await push"
             )
         if operation.is_final:
             return operation
@@ -308,7 +308,11 @@ class Poller:
         """Start again if there are pushes to follow, but if the loop broke, give them up."""
         self._task, self._usual = None, ()
         if loop.cancelled() and self._closed:
-            self._give_up(ClientClosed("the client was closed while this push was Pending"))
+            self._give_up(
+                ClientClosed(
+                    "the client was closed while this push was Pending; it continues at the service"
+                )
+            )
         elif crash := None if loop.cancelled() else loop.exception():
             self._give_up(_broken(crash))
         elif self._schedule.pushes:  # added while the last poll ended, or a stranger cancelled it
@@ -361,7 +365,9 @@ class Poller:
             level = logging.WARNING if operation.is_final else logging.DEBUG
             logger.log(level, "push %s is %s. %s", key, operation.status, operation.error_message)
         if operation.key != key:
-            raise MalformedResponse(f"asked for push {key}, a cache answered with {operation.key}")
+            raise MalformedResponse(
+                f"asked for push {key}, but got {operation.key}, as from a cache"
+            )
         return operation
 
     async def _list(self, poll: ListPoll) -> None:
@@ -445,11 +451,11 @@ class Poller:
         before, target.trouble = target.trouble, Trouble(poll.started, error)
         is_news = before is None or not isinstance(before.error, UNREADABLE)
         level = logging.WARNING if is_news and isinstance(error, UNREADABLE) else logging.DEBUG
-        logger.log(level, "polling %s failed, and is repeated: %s", target, error)
+        logger.log(level, "polling %s failed and will be retried: %s", target, error)
 
     def _unlistable(self, poll: ListPoll, error: IntegrationError) -> None:
         level = logging.WARNING if isinstance(error, MalformedResponse) else logging.INFO
-        logger.log(level, "%s The company's pushes are polled singly.", error)
+        logger.log(level, "%s The company's pushes are polled one by one.", error)
         self._schedule.unlistable(poll, _now())
 
     def _refused(self, poll: Poll, error: IntegrationError) -> None:
@@ -481,8 +487,8 @@ class Poller:
         if self._expects_notifications and self._schedule.has_no_trust:
             self._expects_notifications = False
             logger.warning(
-                "Client(notified=True), but pushes have ended without a notification, and are "
-                "polled as if there were none: are they passed to client.notify?"
+                "Client(notified=True), but pushes ended without a notification; polling as usual. "
+                "Are notifications passed to client.notify?"
             )
 
     def _lose(self, push: OpenPush, error: IntegrationError) -> None:
@@ -516,7 +522,7 @@ def _tell_lost(push: OpenPush, error: IntegrationError) -> None:
 def _broken(crash: BaseException) -> PollingStopped:
     cause = crash.exceptions[0] if isinstance(crash, ExceptionGroup) else crash
     error = PollingStopped(
-        f"the polling loop broke ({cause!r}); the push goes on, wait for it again"
+        f"the polling loop failed ({cause!r}); the push continues, wait for it again"
     )
     error.__cause__ = cause
     return error

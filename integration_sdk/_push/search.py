@@ -243,7 +243,7 @@ class Search:
             await d.write_all(news)
         except JournalError as error:
             logger.warning(
-                "the search for pushes in doubt of company %s failed; it is repeated: %s",
+                "the search for pushes in doubt of company %s failed and will be retried: %s",
                 company_id,
                 error,
             )

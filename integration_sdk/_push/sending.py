@@ -450,7 +450,7 @@ class Sender:
         except IntegrationError as error:
             return row, Failure(Phase.NEVER_LEFT, error)
         except Exception as error:  # of a middleware
-            logger.exception("sending %s failed in an unforeseen way", row)
+            logger.exception("sending %s failed unexpectedly", row)
             return row, _unsent(f"sending the push broke off: {error!r}")
         finally:
             self.in_line.discard(task)
@@ -461,8 +461,8 @@ class Sender:
         except IntegrationError as error:
             return Failure(Phase.MAY_HAVE_LEFT, error)
         except Exception as error:
-            logger.exception("sending %s failed in an unforeseen way", row)
-            lost = AnswerLost(f"the answer was lost: sending the push broke off: {error!r}")
+            logger.exception("sending %s failed unexpectedly", row)
+            lost = AnswerLost(f"the answer was lost: sending failed: {error!r}")
             return Failure(Phase.MAY_HAVE_LEFT, lost)
         except asyncio.CancelledError:
             if current_task_cancelled():
@@ -621,10 +621,14 @@ class Sender:
         except Stale:
             await d.restart(row.id)
         except JournalError as error:
-            logger.warning("%s is not sent again, since that was not recorded: %s", row, error)
+            logger.warning(
+                "%s is not sent again, because that could not be recorded: %s", row, error
+            )
             d.tell(row)
         else:
-            logger.warning("no list shows %s: it is sent again as intent %s", row, again.id)
+            logger.warning(
+                "the list of pushes does not show %s: it is sent again as intent %s", row, again.id
+            )
 
 
 def this_task() -> asyncio.Task[Any]:

@@ -130,14 +130,14 @@ def _check_url(url: str) -> None:
     rest = url.partition("://")[2]
     if "@" in rest and "@" not in urlsplit(url).netloc:
         raise ConfigurationError(
-            f"{without_password(url)} cannot be read: write the characters #, / and ? of its "
-            "password as %23, %2F and %3F"
+            f"{without_password(url)} cannot be read: in its password, write #, / and ? as %23, "
+            "%2F and %3F"
         )
 
 
 def _check_schema(name: object) -> None:
     if not re.fullmatch("[a-z_][a-z0-9_]{0,62}", str(name)):
-        raise ConfigurationError(f"schema must be a name of a-z, 0-9 and _, not {name!r}")
+        raise ConfigurationError(f"schema must be a name made of a-z, 0-9 and _, not {name!r}")
 
 
 @define(eq=False)
@@ -212,7 +212,7 @@ class Connection:
         if before is not None and before is not loop:
             if self._db is not None and not before.is_closed():
                 raise JournalError(
-                    f"{self.database} is in use in another event loop: give this one its own"
+                    f"{self.database} is in use in another event loop: make a Store for each loop"
                 )
             self._db = None  # it has gone with its loop
             self._lock = asyncio.Lock()
@@ -228,7 +228,7 @@ class Connection:
 async def _result(asking: asyncio.Future[T]) -> T:
     await asyncio.wait([asking], timeout=STATEMENT + LEAST)
     if asking.cancelled():
-        raise ConnectionError("somebody cancelled the task")
+        raise ConnectionError("its task was cancelled from outside")
     if not asking.done():
         raise TimeoutError("it does not answer")
     return asking.result()
@@ -322,9 +322,9 @@ class Postgres:
                 await self._migrate(db)
         except (asyncpg.InsufficientPrivilegeError, asyncpg.InvalidSchemaNameError) as error:
             raise ConfigurationError(
-                f"{self} has no tables in its schema {self.schema!r} that its role may use, and it "
-                "may not make them: let `integration-sdk store migrate URL` make them, as a role "
-                "that may, and grant them to this one"
+                f"{self} has no tables in schema {self.schema!r} that its role may use or create: "
+                "run `integration-sdk store migrate URL` as a role that may create them, and grant "
+                "them to this role"
             ) from error
         self._has_tables = True
 
@@ -335,8 +335,8 @@ class Postgres:
         if version > VERSION or 0 < version <= VERSION - len(MIGRATIONS):
             other = "newer" if version > VERSION else "older"
             raise JournalError(
-                f"{self} has schema {version} in {self.schema!r}, this SDK knows {VERSION}: use "
-                f"the {other} SDK that made it, or another schema="
+                f"{self} has tables of version {version} in schema {self.schema!r}; this SDK needs "
+                f"{VERSION}: use the {other} SDK that made them, or another schema="
             )
         return version
 
@@ -362,7 +362,7 @@ class Postgres:
     def refusal(self, error: Exception) -> Exception:
         """Return the error for what the database, or its client, does not do."""
         if isinstance(error, asyncpg.PostgresError | asyncpg.DataError | ssl.SSLError | OSError):
-            return JournalError(f"{self} refuses: {self._told(error)}")
+            return JournalError(f"{self} reports: {self._told(error)}")
         if isinstance(error, ValueError) and not isinstance(error, IntegrationError):
             return ConfigurationError(f"{self} cannot be used: {self._told(error)}")
         return error

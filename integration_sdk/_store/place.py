@@ -30,8 +30,8 @@ def take(path: Path) -> int:
     """
     if fcntl is None:
         raise JournalError(
-            f"The journal {path} cannot be locked: that takes a POSIX system, such as Linux or "
-            "macOS. Leave journal= out to keep pushes in memory, or run this where fcntl is."
+            f"The journal {path} cannot be locked: that needs a POSIX system, such as Linux or "
+            "macOS. Without journal=, pushes are kept in memory."
         )
     refuse_others(path)
     lock = own_file(lock_of(path))
@@ -90,11 +90,11 @@ def refuse_strangers(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISREG(found.st_mode):
-        raise JournalError(f"{path} is not a regular file: a journal is never opened by a link.")
+        raise JournalError(f"{path} is not a regular file; a journal is not opened through a link.")
     if found.st_nlink > 1:
         raise JournalError(
-            f"{path} has another name as well (a hard link), under which it could be opened a "
-            "second time: copy the file, and open the copy."
+            f"{path} has a second name (a hard link), under which another process could open it: "
+            "copy the file and open the copy."
         )
     if found.st_uid != os.geteuid():
         raise JournalError(f"{path} belongs to user {found.st_uid}: use a journal of your own.")
@@ -112,7 +112,7 @@ def refuse_others(path: Path) -> None:
         why = f"{error.strerror}: {path.parent}"
         raise JournalError(f"The journal {path} cannot be opened: {why}.") from error
     if head and head != _MAGIC:
-        raise JournalError(f"{path} is not a journal of this SDK, and was left as it is.")
+        raise JournalError(f"{path} is not a journal of this SDK and was not changed.")
 
 
 def _lock_for_us(lock: int, path: Path) -> None:
@@ -121,7 +121,7 @@ def _lock_for_us(lock: int, path: Path) -> None:
     except BlockingIOError as error:
         raise JournalInUse(
             f"The journal {path} is in use by another process or client: "
-            "end that one first, or give this one a journal of its own."
+            "stop that one first, or use another file."
         ) from error
     except OSError as error:
         raise JournalError(

@@ -197,7 +197,9 @@ class Heart:
             try:
                 await self._beat()
             except JournalError as error:
-                logger.warning("leases could not be renewed, others may take over: %s", error)
+                logger.warning(
+                    "leases could not be renewed; other processes may take over: %s", error
+                )
 
     async def stop(self) -> None:
         """Give back all that the holder has, and tell others so."""
@@ -211,7 +213,7 @@ class Heart:
                 lambda db: db.execute(_END, self.holder, self.database.schema)
             )
         except JournalError as error:
-            logger.warning("leases could not be given back, they expire: %s", error)
+            logger.warning("leases could not be released and will expire: %s", error)
         finally:
             self._connection.close()
 
@@ -284,7 +286,7 @@ class PostgresRows:
             broken, self._waiting = self._waiting, []
             for _, written in broken:
                 if not written.done():
-                    written.set_exception(JournalError(f"The store's writer broke: {error!r}"))
+                    written.set_exception(JournalError(f"The store's writer failed: {error!r}"))
         if self._waiting:
             self._start()
 
@@ -519,7 +521,7 @@ class PostgresRows:
                     batch = [*told]
                     names = await self._named(batch)
                 except JournalError as error:
-                    logger.warning("what other processes do is not known: %s", error)
+                    logger.warning("changes by other processes could not be read: %s", error)
                     await asyncio.sleep(POLL)
                     continue
                 told.difference_update(batch)

@@ -138,7 +138,7 @@ class StoreRate:
         try:
             await self._keeper.pause(self.limit.name, seconds)
         except JournalError as error:  # the others will be refused themselves
-            logger.warning("that calls are refused could not be told to others: %s", error)
+            logger.warning("other processes could not be told that calls are refused: %s", error)
 
     async def _slot(self) -> float:
         """Return the time of the next slot that is free."""

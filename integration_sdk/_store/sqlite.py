@@ -220,7 +220,7 @@ class SqliteFile:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             if isinstance(error, sqlite3.IntegrityError | sqlite3.DataError):
-                raise RowRefused(f"The journal {self._path} refused it: {error}.") from error
+                raise RowRefused(f"The journal {self._path} refused the row: {error}.") from error
             if isinstance(error, sqlite3.Error):
                 # After a full disk or a lock, nothing was written. A failed write or sync may have
                 # worked, so nothing more is written until the file is opened and read again.
@@ -232,7 +232,7 @@ class SqliteFile:
         return answer
 
     def _not_written(self, why: str) -> JournalError:
-        reopen = " (open it again to go on)" if self._broken else ""
+        reopen = " (reopen it to continue)" if self._broken else ""
         return JournalError(f"The journal {self._path} could not be written: {why}{reopen}.")
 
     def _write(self, commits: Sequence[Commit]) -> list[list[Row] | None]:
@@ -376,13 +376,13 @@ def _check(path: Path, db: sqlite3.Connection) -> None:
         return
     ((application,),) = db.execute("PRAGMA application_id").fetchall()
     if application != APPLICATION_ID:
-        raise JournalError(f"{path} is not a journal of this SDK, and was left as it is.")
+        raise JournalError(f"{path} is not a journal of this SDK and was not changed.")
     ((version,),) = db.execute("PRAGMA user_version").fetchall()
     if version != VERSION:
         other = "newer" if version > VERSION else "older"
         raise JournalError(
-            f"The journal {path} has schema {version}, this SDK knows {VERSION}: it was left as it "
-            f"is, for the {other} version of the SDK that made it."
+            f"The journal {path} has version {version}; this SDK needs {VERSION}. It was not "
+            f"changed: use the {other} SDK that made it."
         )
 
 
@@ -412,12 +412,12 @@ def _array(texts: Iterable[str]) -> str:
 def _unreadable(path: Path, error: BaseException) -> JournalError:
     if _code(error) in _NO_DAMAGE:
         return JournalError(
-            f"The journal {path} cannot be used: {error}. See whether its disk is full, read-only "
-            "or failing, or another program has the file locked."
+            f"The journal {path} cannot be used: {error}. Check whether its disk is full, "
+            "read-only or failing, or another program has locked the file."
         )
     return JournalError(
-        f"The journal {path} cannot be trusted: {error}. Nothing was sent and the file is as it "
-        "was: restore it from a copy, or look into it with sqlite3."
+        f"The journal {path} cannot be trusted: {error}. Nothing was sent, and the file was not "
+        "changed: restore a backup, or inspect it with sqlite3."
     )
 
 

@@ -1,4 +1,4 @@
-"""`Store`: where state is kept that outlives a call, a block or a process."""
+"""`Store`: storage for state that outlives a call, a block or a process."""
 
 from __future__ import annotations
 
@@ -23,28 +23,36 @@ POSTGRES: Final = ("postgresql://", "postgres://")
 
 
 class Store:
-    """Where state is kept: pass it wherever there is a ``journal=`` or ``store=``.
+    """Storage for pushes, cursors and rates: SQLite, PostgreSQL or memory.
 
-    ``Store("state.db")`` is a SQLite file that survives crashes and power loss, for one process at
-    a time. ``Store("postgresql://...")`` is a database for any number of processes. ``Store()`` is
-    memory. It opens at its first use; `aclose` or ``async with`` ends it.
+    Pass it wherever there is a ``journal=`` or ``store=``. ``Store("state.db")`` is a SQLite file,
+    for one process at a time; it survives crashes and power loss. ``Store("postgresql://...")`` is
+    a database for any number of processes. ``Store()`` is memory. A store opens at its first use;
+    close it with `aclose` or ``async with``.
 
-    What is in a scope belongs to one service: the base URL and the dialect of the client that
-    first uses it. A client of another service is refused before anything is read or sent, since
-    the pushes on record, their ids and references, would mean nothing there.
+    Example::
+
+        async with Store("postgresql://...") as store:
+            async with Client(rate=store.rate(per_second=95)) as client:
+                async with client.coordinator(journal=store) as pushes:
+                    ...
+
+    A scope belongs to one service: the base URL and dialect of the client that first uses it. A
+    client of another service is refused before anything is read or sent, because the recorded ids
+    and references mean nothing there.
 
     Args:
-        where: Path of the file, beside which ``-lock`` is created, and ``-wal`` and ``-shm`` while
-            it is open; only their owner can read them. Or the URL of a PostgreSQL database as libpq
-            takes it, for which the extra ``integration-sdk[postgres]`` is needed. None for memory.
-        scope: The name of what belongs to one service. A file or database can have many.
-        schema: Where the tables of a database are; ``integration-sdk store migrate`` makes them,
-            or the first use, if its role may.
+        where: The path of a file. ``-lock`` is created beside it, and ``-wal`` and ``-shm`` while
+            it is open; only their owner can read them. Or the URL of a PostgreSQL database, in the
+            form that libpq takes, with the extra ``integration-sdk[postgres]``. None for memory.
+        scope: Separates services in one file or database, which can hold many scopes.
+        schema: The schema of the tables in a database. ``integration-sdk store migrate`` creates
+            them; otherwise the first use does, if its role is allowed to.
         patience: Seconds to wait for a database that cannot be reached, before
             `StoreUnavailable` is raised.
 
     Raises:
-        ConfigurationError: An argument is none of these, or the extra is missing.
+        ConfigurationError: An argument is invalid, or the extra is missing.
     """
 
     def __init__(
@@ -64,8 +72,8 @@ class Store:
             self._database = Postgres(str(where), patience, schema)
         elif where is not None and not is_path(where):
             raise ConfigurationError(
-                "a store is kept in a file, given by its path, in a database, given by its "
-                f"postgresql:// URL, or in memory (None), not {where!r}"
+                "a Store takes the path of a file, a postgresql:// URL, or None for memory, "
+                f"not {where!r}"
             )
         elif where is not None:
             self._path = Path(where)
@@ -98,7 +106,7 @@ class Store:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Finish pending work and close the file. Leave the blocks that use the store first."""
+        """Finish pending work and close the store. Leave the blocks that use it first."""
         await self.take_back()
         file, self._file = self._file, None
         if file is not None:
@@ -111,14 +119,14 @@ class Store:
 
     @property
     def shared(self) -> bool:
-        """Whether other processes may use it at the same time."""
+        """Whether several processes can use it at the same time."""
         return self._database is not None
 
     def for_others(self) -> dict[str, Any]:
-        """Return the arguments for the same store in other processes; its URL as it was given."""
+        """Return the arguments for the same store in another process, with the password."""
         where = self._database
         if where is None:
-            raise ConfigurationError(f"{self} is one process's; others need a postgresql:// URL")
+            raise ConfigurationError(f"{self} is for one process; several need a postgresql:// URL")
         return {
             "where": where.url,
             "scope": self._scope,
@@ -127,19 +135,19 @@ class Store:
         }
 
     def rate(self, *, per_second: float, burst: int = 1, name: str = "calls") -> StoreRate:
-        """Return a limit that all clients of this store keep together, for ``Client(rate=)``.
+        """Return a limit shared by all clients that use this store, for ``Client(rate=)``.
 
-        In a database, that is one limit for all its processes and hosts; in a file or in memory,
-        one for the clients of this process that use this store. Keep it a little below the
-        service's: at 95 a second where it allows 100, refusals are rare.
+        A database shares it among all processes and hosts. A file or memory shares it among the
+        clients of this process that use this `Store`. Set it a little below the service's limit:
+        at 95 a second where 100 are allowed, refusals are rare.
 
         Args:
-            per_second: How many calls may leave in a second, retries included.
-            burst: How many of them may leave at once after a pause.
-            name: Clients that give the same name share the limit. One for each account.
+            per_second: Calls that may leave in a second, retries included.
+            burst: Calls that may leave at once after a pause.
+            name: Clients with the same name share the limit. Use one name for each account.
 
         Raises:
-            ConfigurationError: An argument cannot be right.
+            ConfigurationError: An argument is invalid.
         """
         if not (is_number(per_second) and 0 < per_second < inf):
             raise ConfigurationError(f"per_second must be more than 0, not {per_second!r}")
@@ -152,19 +160,19 @@ class Store:
         """Return the rows of pushes, to one coordinator at a time.
 
         Args:
-            base_url: Of the service of who will read and write it; None for who sends nothing.
-            dialect: Likewise.
+            base_url: The service that the borrower calls; None if it calls none.
+            dialect: The dialect of that service.
 
         Raises:
             ConfigurationError: The scope belongs to another service.
-            JournalInUse: A coordinator has it, or another process has the file.
-            JournalError: The file is somebody else's, not a journal, or damaged.
+            JournalInUse: Another coordinator uses it, or another process has the file open.
+            JournalError: The file belongs to another user, is not a journal, or is damaged.
             StoreUnavailable: The database cannot be reached.
         """
         if self._lent is not None:
             raise JournalInUse(
-                f"{self} is in use by another coordinator: leave its block first, or give this "
-                "one a store of its own"
+                f"{self} is in use by another coordinator: leave its block first, or use "
+                "another store"
             )
         self._lent = self._memory[0]  # so that no other gets it meanwhile
         try:
@@ -179,13 +187,13 @@ class Store:
         return self._lent
 
     async def take_back(self) -> None:
-        """Let the next coordinator have the rows, wherever it runs."""
+        """Release the rows for the next coordinator, in this process or another."""
         rows, self._lent = self._lent, None
         if rows is not None:
             await rows.release()
 
     async def documents(self, *, base_url: str | None = None, dialect: str = "") -> Documents:
-        """Return the documents of pulls. Raises as `lend`, but any number may have them."""
+        """Return the documents of pulls. Raises like `lend`, but any number may use them."""
         file = await self._opened(base_url, dialect)
         if self._database is not None:
             self._documents = self._documents or PostgresDocuments(self._database, self._scope)
@@ -193,7 +201,7 @@ class Store:
         return self._memory[1] if file is None else SqliteDocuments(file)
 
     async def recorded(self) -> list[Row]:
-        """Return all rows of pushes as of one moment, also while another program has them."""
+        """Return a snapshot of all rows of pushes, even while another program writes them."""
         if self._database is not None:
             return await PostgresRows(self._database, self._scope).rows()
         if self._path is not None:
@@ -218,16 +226,16 @@ class Store:
         if owner != client:
             scope = "" if self._scope == "default" else f"scope {self._scope!r} of "
             raise ConfigurationError(
-                f"{scope}{self} holds the pushes of {owner.base_url} (dialect {owner.dialect}), "
-                f"and this client is for {client.base_url} (dialect {client.dialect}), which knows "
-                "none of them. Nothing was read or sent. Give each service a store or a scope of "
-                "its own, or this client the base_url= and dialect= of the store's"
+                f"{scope}{self} belongs to {owner.base_url} (dialect {owner.dialect}), but this "
+                f"client is for {client.base_url} (dialect {client.dialect}). Nothing was read or "
+                "sent. Use a store or scope of its own for each service, or pass the base_url= and "
+                "dialect= that the store belongs to"
             )
 
 
 def _printable(name: str, value: object) -> str:
     if not (isinstance(value, str) and value.strip() and value.isprintable()):
-        raise ConfigurationError(f"{name} must be a str that can be printed, not {value!r}")
+        raise ConfigurationError(f"{name} must be a printable str that is not blank, not {value!r}")
     return value
 
 

@@ -7,7 +7,7 @@ import html
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from json import dumps
@@ -20,13 +20,20 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from integration_sdk.cli._display import Board, Stderr, say, show_table, stdout
+from integration_sdk.cli._options import Flag
 from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT
-from integration_sdk.cli._service import Flag
 from integration_sdk.cli._signals import hearing_signals
 from integration_sdk.errors import ConfigurationError
-from integration_sdk.sandbox import Refused, Sandbox
-from integration_sdk.testing._crash_findings import KINDS, CrashReport, Finding, judge
+from integration_sdk.sandbox import Faults, Refused, Sandbox
+from integration_sdk.testing._crash_findings import (
+    FINDINGS_SHOWN,
+    KINDS,
+    CrashReport,
+    Finding,
+    judge,
+)
 from integration_sdk.testing._crashes import (
+    SMALL,
     Begin,
     CrashPlan,
     Event,
@@ -36,7 +43,6 @@ from integration_sdk.testing._crashes import (
     program,
 )
 
-FINDINGS_SHOWN: Final = 5
 ROUNDS_SHOWN: Final = 40
 WIDTH: Final = 960
 
@@ -132,15 +138,14 @@ async def crashtest(
         expected=_expectations(expect or (), data_type or (), key),
         changes=changes,
         sandbox={
+            **SMALL,
             "companies": companies,
             "invoices": invoices,
-            "push_seconds": (0.02, 0.1),
             "dialect": "published" if published else "document",
         },
         patience=patience,
     )
-    out = Console(file=stdout(), soft_wrap=True)
-    return await _test(command, plan, out, Stderr(), report=report, keep=keep, as_json=json)
+    return await _test(command, plan, stdout(), Stderr(), report=report, keep=keep, as_json=json)
 
 
 async def _test(
@@ -211,12 +216,6 @@ def _made(keep: Path) -> Path:
 
 def _check(plan: CrashPlan, report: Path | None) -> None:
     """Find what cannot work before the program has run for a minute."""
-    if plan.kills < 0 or plan.freezes < 0 or plan.kills + plan.freezes == 0:
-        raise ConfigurationError("--kills and --freezes are counts, and one is above 0")
-    if plan.workers < 1 or plan.changes < 0 or plan.patience <= 0:
-        raise ConfigurationError("--workers is at least 1, --changes 0, and --patience above 0")
-    if plan.changes and not plan.expected:
-        raise ConfigurationError("--changes are to be found in --expect: give both")
     if report is not None:
         _check_writable(report)
     try:
@@ -224,7 +223,8 @@ def _check(plan: CrashPlan, report: Path | None) -> None:
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
     try:
-        sandbox.faults.add_listed(b"[]" if plan.faults is None else plan.faults)
+        if plan.faults is not None:
+            plan.faults(sandbox.faults)
         for expected in plan.expected:
             for company in sandbox.companies[:1]:
                 sandbox.data_set(company.id, expected.data_type)
@@ -263,16 +263,19 @@ def _expectations(paths: Sequence[str], types: Sequence[str], key: str) -> tuple
     )
 
 
-def _read_faults(file: Path | None) -> bytes | None:
-    """Return the text of a file of faults.
+def _read_faults(file: Path | None) -> Callable[[Faults], object] | None:
+    """Return what adds the faults of a file to those of a sandbox.
 
     Raises:
         ConfigurationError: It cannot be read.
     """
+    if file is None:
+        return None
     try:
-        return None if file is None else file.read_bytes()
+        listed = file.read_bytes()
     except OSError as error:
         raise ConfigurationError(f"cannot read {file}: {error.strerror}") from None
+    return lambda faults: faults.add_listed(listed)
 
 
 # On the terminal
@@ -280,14 +283,10 @@ def _read_faults(file: Path | None) -> bytes | None:
 
 def _show(out: Console, found: CrashReport, seconds: float) -> None:
     show_table(out, "Crash test", list(_summary(found, seconds)))
-    for finding in found.findings[:FINDINGS_SHOWN]:
-        say(out, "")
-        say(out, f"{finding.kind}, round {finding.round}: {finding.what}")
-        for line in finding.where:
-            say(out, f"  {line}")
-    more = len(found.findings) - FINDINGS_SHOWN
-    if more > 0:
-        say(out, f"and {more:,} more; --report and --json have all")
+    for line in str(found).splitlines():
+        say(out, line)
+    if len(found.findings) > FINDINGS_SHOWN:
+        say(out, "--report and --json have all")
 
 
 def _summary(found: CrashReport, seconds: float) -> Iterator[tuple[str, str]]:

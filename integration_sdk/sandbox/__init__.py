@@ -22,7 +22,6 @@ from datetime import date, datetime
 from functools import partial
 from os import PathLike
 from shlex import quote
-from types import TracebackType
 from typing import Any, Self
 
 from integration_sdk.sandbox._account import Company, Connection
@@ -149,12 +148,7 @@ class Sandbox:
     async def __aenter__(self) -> Self:
         return await self.start()
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.stop()
 
     # ------------------------------------------------------------------ what to connect to
@@ -208,8 +202,7 @@ class Sandbox:
 
     def push(self, connection: Connection, data_type: str, record: dict[str, Any]) -> Operation:
         """Push as somebody else, bypassing the network and the faults."""
-        lane = connection.company_id, connection.id, data_type
-        return self._service.push_by_another(*lane, record)
+        return self._service.push_by_another(connection, data_type, record)
 
     def bring_online(self, connection: Connection) -> None:
         """Bring an offline platform back; it then processes its pending pushes."""

@@ -13,7 +13,7 @@ import asyncio
 import random
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableSequence, Sequence
 from datetime import date, timedelta
 from decimal import Decimal
 from functools import cached_property, partial
@@ -200,14 +200,18 @@ class Books:
             return self._generated(ids, TRANSACTIONS, partial(self._bank_transaction, account))
         if kind == "bankAccounts":
             return self._generated(self._ids[kind], BANK_ACCOUNTS, self._bank_account)
-        if self._given is not None and kind in self._given:
+        if self._given is None:
+            count = self._invoices if kind == "invoices" else _COUNTS.get(kind, _OTHERS)
+        elif kind in self._given and self._given[kind].count:
             return self._given[kind]
-        count = self._invoices if kind == "invoices" else _COUNTS.get(kind, _OTHERS)
-        count = count if self._given is None else 0
+        else:
+            count = 0  # and a generated sample of what it would hold
+        if kind not in KINDS:
+            return self._generated(Ids(self._seed, self._scope, kind), count, lambda n: {})
+        ids = self._ids[kind]
         if kind == "invoices":
-            ids = self._ids[kind]
             return Source(count, _Invoices(ids, self).rows, ids.index)
-        return self._generated(self._ids[kind], count, partial(self._record, kind))
+        return self._generated(ids, count, partial(self._record, kind))
 
     def _generated(self, ids: Ids, count: int, content: Callable[[int], dict[str, Any]]) -> Source:
         """Return records that *content* makes one by one."""
@@ -255,15 +259,18 @@ class Books:
 
     def _record(self, kind: str, n: int) -> dict[str, Any]:
         chance = self.chance(kind, n)
-        known = self._known(kind, n, chance)
+        properties = DATA_TYPES[option_name(kind)].properties
+        known = self._known(kind, properties, n, chance)
         record = {
             name: _invented(name, shape, known, n, chance)
-            for name, shape in DATA_TYPES[option_name(kind)].properties.items()
+            for name, shape in properties.items()
             if name not in TOTALS.get(kind, ())
         }
         return filled(kind, record)
 
-    def _known(self, kind: str, n: int, chance: random.Random) -> dict[str, Any]:
+    def _known(
+        self, kind: str, properties: Collection[str], n: int, chance: random.Random
+    ) -> dict[str, Any]:
         """Return values of properties, on any level, that are more than their shape says."""
         code, account, account_type = _ACCOUNTS[n % len(_ACCOUNTS)]
         turn, amount = n // len(_ACCOUNTS), _money(chance, 5_000)
@@ -274,7 +281,7 @@ class Books:
             "supplierRef": {"id": self._ids["suppliers"][n % SUPPLIERS], "supplierName": supplier},
             "contactRef": {"id": self._ids["suppliers"][n % SUPPLIERS], "dataType": "suppliers"},
             "accountRef": self._account(6),
-            "lineItems": self.lines(chance) if kind in TOTALS else [],
+            "lineItems": self.lines(chance) if "lineItems" in properties else [],
             "amount": amount,
             "links": [{**link, "amount": -amount}],
             "journalLines": [

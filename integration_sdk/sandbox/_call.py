@@ -114,26 +114,41 @@ class World:
 AS_IT_IS = World()
 
 
+ERRORS = {
+    400: "Bad request",
+    401: "Unauthorized",
+    402: "Payment Required",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "Method not allowed",
+    409: "Conflict: the data set is not ready",
+    429: "Too many requests",
+    500: "Internal server error",
+    503: "Service unavailable",
+}
+"""Source: "Status codes"; the words are ours where it has a sentence."""
+
+
 class Refused(Exception):
     """Raised to refuse a call; becomes the documented error body.
 
     Args:
         status: HTTP status, repeated in the body.
-        error: The error text.
+        error: The error text; None for the status's own.
         problems: Entries of ``validation.errors``; without any there is no ``validation``.
     """
 
     def __init__(
         self,
         status: int,
-        error: str,
+        error: str | None = None,
         problems: Sequence[Problem] = (),
         *,
         headers: Mapping[str, str] = NOTHING,
     ) -> None:
-        super().__init__(status, error)
         self.status = status
-        self.error = error
+        self.error = error or ERRORS.get(status, "Error")
+        super().__init__(status, self.error)
         self.problems = problems
         self.headers = headers
 

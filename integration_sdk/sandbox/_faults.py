@@ -68,18 +68,6 @@ Rate = Annotated[float, Meta(gt=0, le=10**9)]
 RetryAfter = Annotated[float, Meta(ge=0, le=10**9)]
 HTML = "text/html; charset=utf-8"
 METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}
-ERRORS = {
-    400: "Bad request",
-    401: "Unauthorized",
-    402: "Payment Required",
-    403: "Forbidden",
-    404: "NotFound",
-    405: "Method not allowed",
-    409: "Conflict: the data set is not ready",
-    429: "Too many requests",
-    500: "Internal server error",
-    503: "Service unavailable",
-}
 PUSHES = re.compile(r"(POST|PUT|DELETE) .*/push/")
 PUSH_LIST = re.compile(r"GET /companies/[^/]+/push$")
 DATA_LISTS = re.compile(r"GET /companies/[^/]+/data/(?!bankAccounts)[^/]+$")
@@ -459,7 +447,7 @@ class Faults(Rules):
 
         def answer() -> Answer | Refused:
             if body is None:
-                return Refused(code, ERRORS.get(code, "Error"), headers=headers)
+                return Refused(code, headers=headers)
             return Answer(code, content, headers, content_type)
 
         return self._answering(answer, scope, processed=processed)
@@ -474,7 +462,7 @@ class Faults(Rules):
 
     def not_ready(self, seconds: Duration | None = None, **scope: Unpack[Scope]) -> Rule:
         """409: the data set is not ready, for *seconds* of the service's time or for good."""
-        return self._answering(lambda: Refused(409, ERRORS[409]), scope, seconds=seconds)
+        return self._answering(partial(Refused, 409), scope, seconds=seconds)
 
     def unavailable(
         self,
@@ -485,7 +473,7 @@ class Faults(Rules):
         **scope: Unpack[Scope],
     ) -> Rule:
         """503 for *seconds* of the service's time, beginning in *delay*; None for good."""
-        refused = partial(Refused, 503, ERRORS[503], headers=_retry_after(retry_after))
+        refused = partial(Refused, 503, headers=_retry_after(retry_after))
         return self._answering(refused, scope, seconds=seconds, delay=delay, in_front=True)
 
     def expire_account(self, **scope: Unpack[Scope]) -> Rule:
@@ -494,7 +482,7 @@ class Faults(Rules):
 
     def no_push_list(self, status: Literal[404, 405] = 404, **scope: Unpack[Scope]) -> Rule:
         """There is no list of pushes (404 or 405)."""
-        return self._answering(lambda: Refused(status, ERRORS[status]), scope, only=PUSH_LIST)
+        return self._answering(partial(Refused, status), scope, only=PUSH_LIST)
 
     def rate_limit(
         self,
@@ -520,7 +508,7 @@ class Faults(Rules):
             if wait > 0:
                 told = wait if retry_after is None else retry_after
                 headers |= _retry_after(None if form == "none" else told, form, call.now)
-                raise Refused(429, ERRORS[429], headers=headers)
+                raise Refused(429, headers=headers)
             answer = await proceed()
             return evolve(answer, headers={**answer.headers, **headers})
 
@@ -542,7 +530,7 @@ class Faults(Rules):
         async def act(call: Call, proceed: Proceed) -> Answer:
             lanes = {("total", None): total, ("company", call.company_id): per_company}
             if any(most is not None and working[lane] >= most for lane, most in lanes.items()):
-                raise Refused(429, ERRORS[429], headers=_retry_after(retry_after))
+                raise Refused(429, headers=_retry_after(retry_after))
             working.update(lanes.keys())
             try:
                 return await proceed()
@@ -680,7 +668,8 @@ class Faults(Rules):
 
         def push(call: Call) -> None:
             _, company_id, _, connection_id, _, data_type, *_ = call.segments
-            self._service.push_by_another(company_id, connection_id, data_type, record)
+            connection = self._service.connection(company_id, connection_id)
+            self._service.push_by_another(connection, data_type, record)
 
         async def act(call: Call, proceed: Proceed) -> Answer:
             if before:

@@ -144,7 +144,7 @@ class Server:
             return await self._respond(call)
         except Exception:
             logger.exception("the sandbox failed on %s %s", call.method, call.path)
-            return self._refuse(Refused(500, "Internal server error"))
+            return self._refuse(Refused(500))
 
     def _call(self, request: web.BaseRequest) -> Call:
         target = request.raw_path

@@ -32,7 +32,7 @@ class _Shown(msgspec.Struct):
     """What tells a record's states apart."""
 
     id: str | int
-    changed: str | None = msgspec.field(default=None, name="modifiedDate")
+    changed: Any = msgspec.field(default=None, name="modifiedDate")
 
 
 _SHOWN = msgspec.json.Decoder(_Shown)
@@ -50,7 +50,8 @@ def read_pulled(folder: str | os.PathLike[str]) -> Pulled:
     found = sorted(root.glob("[!_.]*/company=*"))
     if not found:
         raise ValueError(
-            f"{root} holds no files of a pull: nothing is called <type>/company=<id> there"
+            f"{root} holds no NDJSON or Parquet files of a pull: "
+            "nothing is called <type>/company=<id> there"
         )
     pulled: dict[str, dict[str, Source]] = {}
     for place in found:
@@ -67,7 +68,7 @@ def _source(place: Path) -> Source:
         try:
             for row in _rows(part):
                 shown = _SHOWN.decode(row)
-                state = number, shown.changed or "", row
+                state = number, str(shown.changed or ""), row
                 # A part may hold an earlier state behind a later one, where the list moved.
                 held = states.get(str(shown.id), state)
                 if state[:2] >= held[:2]:

@@ -333,7 +333,7 @@ def _bank(service: Service, call: Call) -> Connection:
     if not isinstance(removed, bool):
         removed = datetime.fromtimestamp(call.now, UTC).date() > removed
     if removed:
-        raise Refused(404, "NotFound")
+        raise Refused(404)
     company = _company(service, call)
     if not company.connections:
         raise Refused(409, "Conflict: the data set bankAccounts is not ready")

@@ -72,14 +72,9 @@ class Service:
         now = self.clock.now()
         self.chance = random.Random(f"{seed}/pushes")
         founding = random.Random(f"{seed}/companies")
-        self.companies = {
-            company.id: company
-            for company in (
-                [found_company(founding, now, n) for n in range(settings.companies)]
-                if given is None
-                else [found_company(founding, now, identifier=each) for each in given]
-            )
-        }
+        known = [None] * settings.companies if given is None else list(given)
+        founded = (found_company(n, founding, now, each) for n, each in enumerate(known))
+        self.companies = {company.id: company for company in founded}
         self.ledger = Ledger(random.Random(f"{seed}/keys"), self._take_effect)
         self.plan = Plan(settings.free_plan, now - settings.account_age_days * DAY)
         self.wording = Wording(settings.connection_name, settings.published)
@@ -110,7 +105,7 @@ class Service:
         if not self.has_key(call):
             problem = Problem("Authorization", "The API key is incorrect", "Authentication")
             headers = {"WWW-Authenticate": "Basic"}
-            raise Refused(401, "Unauthorized", [problem], headers=headers)
+            raise Refused(401, problems=[problem], headers=headers)
         told = self._quota.count(call.now)
         try:
             answer = await self._admitted(call)
@@ -230,10 +225,9 @@ class Service:
         return shape
 
     def push_by_another(
-        self, company_id: str, connection_id: str, data_type: str, record: Mapping[str, Any]
+        self, connection: Connection, data_type: str, record: Mapping[str, Any]
     ) -> Operation:
         """Push *record* as somebody else would."""
-        connection = self.connection(company_id, connection_id)
         return self.push(connection, data_type, "POST", encode(record), foreign=True)
 
     def bring_online(self, connection: Connection) -> None:

@@ -1,8 +1,8 @@
-"""Test kit: a pytest plugin, virtual time and a repaired aioresponses.
+"""Test kit: a pytest plugin, virtual time and a patched aioresponses.
 
-Copy this into a test file; there is nothing to import or configure. (In pytest-asyncio's
-strict mode, mark the tests with ``@pytest.mark.asyncio``; under anyio, mark them with
-``@pytest.mark.anyio`` and add a fixture ``anyio_backend`` that returns ``"asyncio"``.)
+Copy this into a test file; there is nothing to import or configure. In pytest-asyncio's strict
+mode, mark the tests with ``@pytest.mark.asyncio``. Under anyio, mark them with
+``@pytest.mark.anyio`` and add a fixture ``anyio_backend`` that returns ``"asyncio"``.
 
 ::
 
@@ -34,21 +34,31 @@ strict mode, mark the tests with ``@pytest.mark.asyncio``; under anyio, mark the
 The plugin is installed with the SDK, so pytest always loads it, but it does nothing until you
 use one of these:
 
-* ``integration_sandbox``: a running `integration_sdk.sandbox.Sandbox`, fresh for each test.
-  The marker ``integration_sandbox(...)`` takes its options, ``integration_faults(name, ...)``
-  calls that method of ``sandbox.faults`` before the test and may be repeated; a test with
-  either that does not use the sandbox is an error.
+* ``integration_sandbox``: a running `integration_sdk.sandbox.Sandbox`, a new one for each test.
+  The marker ``integration_sandbox(...)`` sets its options. The marker
+  ``integration_faults(name, ...)`` calls that method of ``sandbox.faults`` before the test, and
+  can be repeated. A marked test that does not use the sandbox is an error.
 * ``integration_client``: an `integration_sdk.Client` connected to that sandbox.
-* ``integration_aioresponses``: an ``aioresponses`` mock, repaired for aiohttp 3.14. Lists are
+* ``integration_aioresponses``: an ``aioresponses`` mock, patched for aiohttp 3.14. Lists are
   requested with ``?page=1&pageSize=100``; requests that are not mocked are logged.
+* ``integration_crashes``: a function that crash-tests a program in real time, as in
+  ``integration_crashes("python", "my_job.py")``, or a coroutine function in virtual time, as in
+  ``integration_crashes(main)``. It raises AssertionError if anything is doubled, lost, mislinked,
+  missing or stale. The marker ``crashes(kills=20, freezes=4, seed=0, files={"out": "invoices"},
+  key="id", changes=0, identity=None, patience=60)`` says what is done, as the options of
+  ``integration-sdk crashtest`` do; ``integration_sandbox`` and ``integration_faults`` make its
+  sandboxes. A coroutine that is killed is abandoned: nothing is cancelled, no ``finally`` runs, and
+  what it has open is closed. That shows what a kill at an ``await`` does. It does not show a kill
+  between two of them or in a thread, and globals, subprocesses and listening sockets outlive it;
+  a program has no such limits.
 * ``@pytest.mark.virtual_time``: the test and its fixtures run on a `VirtualTimeLoop`.
 
-They work under pytest-asyncio (0.24 or newer, 1.4 for virtual time) in strict and auto mode, and
-under anyio's plugin (with pytest-asyncio in strict mode, if it is installed). They run on the
-loop of the test, whatever its scope. The mock needs neither plugin.
+They work with pytest-asyncio (0.24 or newer, 1.4 for virtual time) in strict and auto mode, and
+with anyio's plugin; if pytest-asyncio is installed as well, set it to strict mode. They run on
+the loop of the test, whatever its scope. The mock needs neither plugin.
 
-`run_virtual` and `patched_aioresponses` do the same outside of pytest. If nothing should be sent
-at all, use ``unittest.mock.create_autospec(Client, instance=True)`` as the client.
+`run_virtual` and `patched_aioresponses` do the same without pytest. For a client that sends
+nothing, use ``unittest.mock.create_autospec(Client, instance=True)``.
 """
 
 from __future__ import annotations

@@ -43,6 +43,7 @@ _LABELS: Final = ("Number", "reference", "Name", "name", "description", "id")
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|made:[0-9a-f]{16}")
 _MAGIC: Final = b"SQLite format 3\0"
 SHOWN: Final = 3
+FINDINGS_SHOWN: Final = 5
 
 
 @frozen
@@ -54,6 +55,9 @@ class Finding:
     round: int
     where: tuple[str, ...] = ()
     count: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.kind}, round {self.round}: {self.what}"
 
 
 @define
@@ -82,8 +86,10 @@ class CrashReport:
         return sum(one.count(what) for one in self.rounds[1:])
 
     def __str__(self) -> str:
-        lines = [f"{one.kind}: {one.what}\n  " + "\n  ".join(one.where) for one in self.findings]
-        return "\n".join(lines) or "nothing is doubled, lost or missing"
+        shown = self.findings[:FINDINGS_SHOWN]
+        lines = ["\n  ".join([str(one), *one.where]) for one in shown]
+        more = len(self.findings) - len(shown)
+        return "\n".join([*lines, f"and {more:,} more"] if more else lines)
 
 
 async def judge(rounds: Sequence[Round], plan: CrashPlan) -> CrashReport:

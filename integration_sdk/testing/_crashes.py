@@ -23,7 +23,7 @@ from typing import Any, Final, Literal, Protocol
 from attrs import Factory, define, field, frozen
 
 from integration_sdk.errors import ConfigurationError
-from integration_sdk.sandbox import Answer, Call, Operation, Sandbox
+from integration_sdk.sandbox import Answer, Call, Faults, Operation, Sandbox
 
 Moment = Literal["at its start", "before", "while", "after", "between"]
 Strike = Literal["killed", "frozen"]
@@ -40,6 +40,11 @@ WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 MOST_PER_ROUND: Final = 5
 TRIES: Final = 3
 """Undisturbed lives that end badly, one after the other, until a round is given up."""
+SMALL: Final[Mapping[str, Any]] = {
+    "companies": 3,
+    "invoices": 500,
+    "push_seconds": (0.02, 0.1),
+}
 PAUSE: Final = 0.2
 """Seconds before a program is started again that has ended badly by itself."""
 FROZEN: Final = (0.1, 1.0)
@@ -71,7 +76,7 @@ class CrashPlan:
         kills, freezes: How many, in all rounds together.
         workers: Rounds at the same time; most programs wait most of the time. One that looks for
             a lost push does so for 30 s, so a round with one takes that long.
-        faults: As `Sandbox.faults.add_listed` takes them; None for lost answers, 429 and 503.
+        faults: Adds them to a sandbox; None for lost answers, 429 and 503.
         changes: Records of each expected type that change once the program has ended well; it
             is then started again, and has to notice.
         sandbox: Options of `Sandbox`.
@@ -84,13 +89,21 @@ class CrashPlan:
     freezes: int = 10
     seed: int = 0
     workers: int = 16
-    faults: bytes | None = None
+    faults: Callable[[Faults], object] | None = None
     changes: int = 0
-    sandbox: Mapping[str, Any] = field(factory=dict)
+    sandbox: Mapping[str, Any] = SMALL
     copies: tuple[Path, ...] = ()
     expected: tuple[Expected, ...] = ()
     identity: str | None = None
     patience: float = 60.0
+
+    def __attrs_post_init__(self) -> None:
+        if self.kills < 0 or self.freezes < 0 or self.kills + self.freezes == 0:
+            raise ConfigurationError("kills and freezes are counts, and one is above 0")
+        if self.workers < 1 or self.changes < 0 or self.patience <= 0:
+            raise ConfigurationError("workers is at least 1, changes 0, and patience above 0")
+        if self.changes and not self.expected:
+            raise ConfigurationError("changes are to be found in files: name some")
 
 
 class Life(Protocol):
@@ -207,7 +220,7 @@ class _Playing:
         self.allowed = self.chance.randint(1, MOST_PER_ROUND)
         self.sandbox.faults.add(self._watch, outermost=True)
         if self.usual is not None and self.plan.faults is not None:
-            self.sandbox.faults.add_listed(self.plan.faults)
+            self.plan.faults(self.sandbox.faults)
         await self._until_it_ends_well()
         if self.plan.changes and not self.round.stuck:
             self._change()
@@ -476,6 +489,14 @@ class Process:
         return f"{how}, last line: {said[-1].strip()[:300]}" if said else how
 
 
+def where(sandbox: Sandbox) -> dict[str, str]:
+    """Return the environment variables that name a sandbox."""
+    return {
+        "INTEGRATION_SDK_BASE_URL": sandbox.base_url,
+        "INTEGRATION_SDK_API_KEY": sandbox.api_key,
+    }
+
+
 def program(command: Sequence[str]) -> Begin:
     """Return how *command* is started in another folder.
 
@@ -499,11 +520,6 @@ def program(command: Sequence[str]) -> Begin:
 
     async def begin(sandbox: Sandbox, folder: Path) -> Process:
         output = folder.with_name(f"{folder.name}.out")
-        there = {
-            "INTEGRATION_SDK_BASE_URL": sandbox.base_url,
-            "INTEGRATION_SDK_API_KEY": sandbox.api_key,
-            "PYTHONPATH": path,
-        }
         with output.open("ab") as log:
             running = await asyncio.create_subprocess_exec(
                 *words,
@@ -511,7 +527,7 @@ def program(command: Sequence[str]) -> Begin:
                 stdout=log,
                 stderr=log,
                 cwd=folder,
-                env=os.environ | there,
+                env=os.environ | where(sandbox) | {"PYTHONPATH": path},
                 start_new_session=True,
             )
         return Process(running, output)

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from inspect import isasyncgenfunction, iscoroutinefunction, signature
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
     from aioresponses import aioresponses
 
     from integration_sdk import Client
-    from integration_sdk.sandbox import Sandbox
+    from integration_sdk.sandbox import Faults, Sandbox
+    from integration_sdk.testing._crashes import CrashPlan
 
 T = TypeVar("T")
 MARKERS = (
@@ -27,9 +30,15 @@ MARKERS = (
     "integration_sandbox(**options): make this test's integration_sandbox with these options",
     "integration_faults(name, *args, **options): call sandbox.faults.<name> before the test; "
     "may be repeated",
+    "crashes(kills=20, freezes=4, ...): what integration_crashes does to a program or coroutine",
 )
-_OF_SANDBOX = {"integration_sandbox", "integration_faults"}
-_HAS_SANDBOX = pytest.StashKey[bool]()
+_OF_SANDBOX = "integration_sandbox, integration_client or integration_crashes"
+_NEEDS = {
+    "integration_sandbox": _OF_SANDBOX,
+    "integration_faults": _OF_SANDBOX,
+    "crashes": "integration_crashes",
+}
+_USED = pytest.StashKey[set[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -93,10 +102,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Refuse a mark on the test itself that had no effect; marks of its class or module may."""
     result = yield
     for marker in item.own_markers:
-        if marker.name in _OF_SANDBOX and _HAS_SANDBOX not in item.stash:
+        if marker.name in _NEEDS and marker.name not in item.stash.get(_USED, set()):
             raise pytest.UsageError(
-                f"{marker.name} has no effect without the fixture integration_sandbox or "
-                f"integration_client: make it an argument of {item.name}"
+                f"{marker.name} has no effect without the fixture {_NEEDS[marker.name]}: "
+                f"make it an argument of {item.name}"
             )
     return result
 
@@ -182,7 +191,7 @@ def _refuse_two_runners(item: pytest.Item) -> None:
         if is_async_test(item):
             raise pytest.UsageError(
                 "pytest-asyncio and anyio would both run this test: set asyncio_mode = strict, "
-                "or take away its mark anyio"
+                "or remove its mark anyio"
             )
 
 
@@ -192,8 +201,8 @@ def _refuse_longer_lives(item: pytest.Function) -> None:
         runs_on_loop = "anyio_backend" in fixture.argnames or _is_async(fixture.func)
         if runs_on_loop and fixture.scope != "function":
             raise pytest.UsageError(
-                f"the virtual loop ends with its test: give the fixture {name}, which runs on it, "
-                f"the scope function, not {fixture.scope}"
+                f"the virtual loop ends with its test, so the fixture {name}, which runs on it, "
+                f"must have the scope function, not {fixture.scope}"
             )
 
 
@@ -231,7 +240,67 @@ def integration_aioresponses() -> Iterator[aioresponses]:
         yield mock
 
 
+@pytest.fixture
+def integration_crashes(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., None]:
+    """Return what crash-tests a coroutine function, or the words of a command.
+
+    It raises AssertionError if anything is doubled, lost, mislinked, missing or stale.
+    """
+    from integration_sdk.testing._crash_coroutines import crash  # noqa: PLC0415 - on use
+
+    if _is_async(request.function):
+        raise pytest.UsageError(
+            f"integration_crashes runs loops of its own: make {request.node.name} a plain function"
+        )
+    plan = _crash_plan(request)
+
+    def run(*what: Any) -> None:
+        __tracebackhide__ = True
+        for name in ("BASE_URL", "API_KEY"):
+            monkeypatch.setenv(f"INTEGRATION_SDK_{name}", "")  # and as it was, after the test
+        monkeypatch.chdir(Path.cwd())
+        report = crash(what[0] if callable(what[0]) else what, plan, Path(mkdtemp(dir=tmp_path)))
+        if not report.passed:
+            raise AssertionError(str(report))
+
+    return run
+
+
 # ---- how they are made ----
+
+
+def _crash_plan(request: pytest.FixtureRequest) -> CrashPlan:
+    """Return what the test's markers describe."""
+    from integration_sdk.sandbox import Sandbox  # noqa: PLC0415 - on use
+    from integration_sdk.testing._crashes import SMALL, CrashPlan, Expected  # noqa: PLC0415 - on use
+
+    request.node.stash[_USED] = set(_NEEDS)
+    options = {"kills": 20, "freezes": 4} | _named(request, "crashes")
+    files, key = options.pop("files", {}), options.pop("key", "id")
+    options["expected"] = tuple(Expected(path=one, data_type=files[one], key=key) for one in files)
+    options["sandbox"] = {**SMALL, **_named(request, "integration_sandbox")}
+    add = _faults_of(request)
+    add(_called(Sandbox, pytest.mark.integration_sandbox(**options["sandbox"]).mark).faults)
+    if request.node.get_closest_marker("integration_faults"):
+        options["faults"] = add
+    return _called(CrashPlan, pytest.mark.crashes(**options).mark)
+
+
+def _named(request: pytest.FixtureRequest, name: str) -> dict[str, Any]:
+    marker = request.node.get_closest_marker(name)
+    if marker is not None and marker.args:
+        raise pytest.UsageError(f"{name}: name the arguments of a crash test, such as kills=20")
+    return {} if marker is None else marker.kwargs
+
+
+def _faults_of(request: pytest.FixtureRequest) -> Callable[[Faults], None]:
+    def add(faults: Faults) -> None:
+        for fault in reversed(list(request.node.iter_markers("integration_faults"))):
+            _called(faults.add_named, fault)
+
+    return add
 
 
 @asynccontextmanager
@@ -240,10 +309,9 @@ async def running_sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandb
     from integration_sdk.sandbox import Sandbox  # noqa: PLC0415 - on use
 
     marker = request.node.get_closest_marker("integration_sandbox")
-    request.node.stash[_HAS_SANDBOX] = True
+    request.node.stash[_USED] = {"integration_sandbox", "integration_faults"}
     sandbox = _called(Sandbox, marker) if marker else Sandbox()
-    for fault in reversed(list(request.node.iter_markers("integration_faults"))):
-        _called(sandbox.faults.add_named, fault)
+    _faults_of(request)(sandbox.faults)
     async with sandbox:
         yield sandbox
 

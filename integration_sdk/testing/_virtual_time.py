@@ -12,9 +12,9 @@ the clock stands still until it is done: a connection attempt, a name look-up, a
 ``call_soon_threadsafe``, a subprocess or a remote host cannot be counted; timers do not
 wait for them.
 
-A test that waits for something that never comes would hang for ever, or race through the
-years on some repeating timer. Instead it gets `VirtualTimeStalled`, after *patience* real
-seconds or at the *horizon*; the message says which task waits where.
+A test that waits for something that never happens would hang, or run through years of some
+repeating timer. Instead it gets `VirtualTimeStalled`, after *patience* real seconds or at the
+*horizon*; the message says which task waits where.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ TEN_YEARS: Final = 10 * 365 * 86_400.0
 
 
 class VirtualTimeStalled(RuntimeError):
-    """The test waits for something that never comes; the message says which task waits where."""
+    """The test waits for something that never happens; the message names each task and its line."""
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """An asyncio event loop that never sleeps; `time` is virtual seconds since *start*.
 
     Args:
-        start: What `time` returns at first, in seconds.
-        patience: Real seconds to wait for work outside the loop, or for anything at
-            all if no timer is set, before `VirtualTimeStalled` is raised.
-        horizon: Virtual seconds since *start* after which it is raised, too.
+        start: The first value of `time`, in seconds.
+        patience: Real seconds to wait for work outside the loop, or for anything if no timer is
+            set, before `VirtualTimeStalled` is raised.
+        horizon: Virtual seconds since *start* after which it is also raised.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class _JumpingSelector(selectors.DefaultSelector):
         if timeout is None or self._loop.waits_for:
             return super().select(self._patience) or self._give_up(
                 f"{self._patience:g} real seconds passed while the loop waited for "
-                f"{self._loop.waits_for or 'nobody: no timer is set and no socket is readable'}"
+                f"{self._loop.waits_for or 'nothing: no timer is set and no socket is readable'}"
             )
         if self._loop.time() > self._end:
             self._give_up("the horizon was reached, so some timer repeats for ever")

@@ -47,10 +47,15 @@ def _below(file: Path, path: Path) -> tuple[str, ...]:
     return file.relative_to(path).parts
 
 
-def _reader(path: Path) -> Callable[[Path, str], Iterator[Record]]:
+def is_sqlite(path: Path) -> bool:
+    """Return whether a file is a SQLite database."""
     with path.open("rb") as file:
-        if file.read(len(_SQLITE)) == _SQLITE:
-            return _sqlite
+        return file.read(len(_SQLITE)) == _SQLITE
+
+
+def _reader(path: Path) -> Callable[[Path, str], Iterator[Record]]:
+    if is_sqlite(path):
+        return _sqlite
     for suffix, reader in READERS.items():
         if path.name.endswith(suffix):
             return reader
