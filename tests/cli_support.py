@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import io
+import itertools
 import json
 import os
+import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, redirect_stderr, redirect_stdout
+from functools import partial
 from inspect import isawaitable
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from attrs import frozen
 from msgspec import structs
-from rich.console import Console
 
-from integration_sdk import Client, PushRequest, Store
+from integration_sdk import Client, PushRequest, Store, cli
 from integration_sdk._store.row import Row, State
-from integration_sdk.cli._journals import Journal
-from integration_sdk.cli._outcomes import Results
-from integration_sdk.cli._pushing import push, resume
-from integration_sdk.cli._records import Plan
-from integration_sdk.cli._service import Service
 from integration_sdk.sandbox import Connection, Sandbox
 from tests.sandbox_support import DELIVERY
 
@@ -130,45 +127,54 @@ def posts(sandbox: Sandbox) -> int:
     return sandbox.count("POST", "/push/")
 
 
-def service(sandbox: Sandbox, **changes: str) -> Service:
-    facts: dict[str, Any] = {"base_url": sandbox.base_url, "api_key": sandbox.api_key} | changes
-    return Service(**facts)
+async def here(*arguments: object, sandbox: Sandbox | None = None) -> Done:
+    """Run a command in this process and on this loop."""
+    words = list(map(str, arguments))
+    if sandbox:
+        for option, value in (("--base-url", sandbox.base_url), ("--api-key", sandbox.api_key)):
+            words += [] if option in words else [option, value]
+    with captured() as (out, err):
+        code = await cli.run(words)
+    return Done(code, out(), err())
 
 
-async def pushed(
-    sandbox: Sandbox,
-    connection: Connection,
-    source: Path,
-    *,
-    journal: str | Path | None = None,
-    check: Literal["options"] | None = None,
-    patience: float = 0.2,
-    key: str | None = None,
-    url: str | None = None,
-    **plan: Any,
-) -> Done:
-    """Push without a process of its own."""
-    out, err = io.BytesIO(), io.StringIO()
-    where = service(sandbox, api_key=key or sandbox.api_key, base_url=url or sandbox.base_url)
-    code = await push(
-        where,
-        str(source),
-        Plan(connection.company_id, connection.id, "invoices", **plan),
-        Results(out),
-        Console(file=err, width=200),
-        journal=Journal(str(journal)) if journal else None,
-        check=check,
-        patience=patience,
-    )
-    return Done(code, out.getvalue().decode(), err.getvalue())
+@asynccontextmanager
+async def serving(*options: object) -> AsyncIterator[tuple[str, str]]:
+    """A sandbox that the command serves on this loop until Ctrl-C: its address and key."""
+    with captured() as (out, err):
+        task = asyncio.create_task(cli.run(["sandbox", "--port", "0", *map(str, options)]))
+        await until(lambda: task.done() or "Client: " in out())
+        said = dict(line.split(": ", 1) for line in out().splitlines())
+        try:
+            yield said["Sandbox"], said["API key"]
+        finally:
+            signal.raise_signal(signal.SIGINT)
+            assert (await task, err()) == (0, "Sandbox stopped.\n")
+
+
+@contextmanager
+def captured() -> Iterator[tuple[Callable[[], str], Callable[[], str]]]:
+    """What is written to stdout and stderr."""
+    files = [TextIOWrapper(BytesIO(), "utf-8", write_through=True) for _ in range(2)]
+
+    def read(file: TextIOWrapper) -> str:
+        assert isinstance(file.buffer, BytesIO)
+        return file.buffer.getvalue().decode()
+
+    with redirect_stdout(files[0]), redirect_stderr(files[1]):
+        yield partial(read, files[0]), partial(read, files[1])
+
+
+async def pushed(sandbox: Sandbox, connection: Connection, source: Path, **options: object) -> Done:
+    """Push without a process of its own; ``update_id="id"`` stands for ``--update-id id``."""
+    given = {"patience": 0.2} | options
+    pairs = [(f"--{name.replace('_', '-')}", value) for name, value in given.items()]
+    words = itertools.chain.from_iterable(pairs)
+    return await here("push", source, *to(connection), *words, sandbox=sandbox)
 
 
 async def resumed(sandbox: Sandbox, journal: str | Path) -> Done:
-    out, err = io.BytesIO(), io.StringIO()
-    console = Console(file=err)
-    kept = Journal(str(journal))
-    code = await resume(service(sandbox), kept, Results(out), console, patience=0.2)
-    return Done(code, out.getvalue().decode(), err.getvalue())
+    return await here("pushes", "resume", journal, "--patience", 0.2, sandbox=sandbox)
 
 
 async def left_open(

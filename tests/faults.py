@@ -479,6 +479,15 @@ FAULTS: Final[dict[str, Fault]] = {
         "webhooks",
     ),
     # The sandbox
+    "an older state of a pulled record wins": Fault(
+        "sandbox/_pulled.py", "if state[:2] >= held[:2]:", "if True:", "sandbox_pulled"
+    ),
+    "names that only some pulled records have are refused": Fault(
+        "sandbox/_pulled.py", ", alike=False", "", "sandbox_pulled"
+    ),
+    "DELETE of some faults ends all": Fault(
+        "sandbox/_faults.py", "ended is not None and {", "ended is None and {", "sandbox_page"
+    ),
     "a 429 is kept for its idempotency key": Fault(
         "sandbox/_account.py",
         " and entry.answer.status != 429",

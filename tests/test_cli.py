@@ -15,10 +15,10 @@ import aiohttp
 import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from integration_sdk import __main__, __version__, cli
+from integration_sdk import __main__, __version__
 from integration_sdk.cli import main
 from integration_sdk.sandbox import Sandbox
-from tests.cli_support import ended, run, started, until
+from tests.cli_support import ended, run, serving, started, until
 from tests.notification_support import listening
 
 PUSH = ("push", "records", "--company", "c", "--connection", "k", "--type", "invoices")
@@ -83,8 +83,8 @@ async def test_ctrl_c_while_the_command_is_loaded_is_one_line(
         (["sandbox", "--api-key", ""], "api_key cannot be empty: "),
         (["sandbox", "--companies", "51", "--free-plan"], "companies cannot be 51: the free plan"),
         (["sandbox", "--account-age-days", "366"], "account_age_days needs free_plan: "),
-        (["sandbox", "--legacy-removed", "maybe"], "'maybe' belongs to no option: an option begin"),
-        (["pushes", "list", "a.db", "b.db"], "'b.db' belongs to no option: "),
+        (["sandbox", "--legacy-removed", "maybe"], "unexpected: maybe; see --help"),
+        (["pushes", "list", "a.db", "b.db"], "unexpected: b.db; see --help"),
         (["sandbox", "--faults", "none.json"], "cannot read none.json: No such file or directory"),
     ],
     ids=lambda one: one if isinstance(one, str) else "",
@@ -154,25 +154,6 @@ async def test_sandbox_says_how_to_call_it_until_ctrl_c(by: signal.Signals) -> N
     assert (done.code, done.stderr) == (0, "Sandbox stopped.\n")
 
 
-@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_breaks_off_no_step_of_the_sandbox(
-    by: signal.Signals, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A task that is interrupted within a step never goes on, and whoever awaits it neither."""
-    steps: list[str] = []
-
-    async def serve(sandbox: Sandbox) -> None:
-        signal.raise_signal(by)
-        steps.append("ended the step")
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(cli, "serve", serve)
-
-    assert main(["sandbox", "--port", "0", "--invoices", "1"]) == 0
-    assert steps == ["ended the step"]
-    assert capsys.readouterr().err == "Sandbox stopped.\n"
-
-
 async def test_sandbox_serves_programs_of_any_language() -> None:
     """It posts the ends of pushes to subscribers, signed, and writes what it is asked to stderr."""
     options = ("--port", "0", "--published", "--push-seconds", "0", "0", "--verbose")
@@ -220,50 +201,50 @@ def test_an_address_to_post_to_is_checked(capsys: pytest.CaptureFixture[str]) ->
 def test_authorization_is_for_subscribers(capsys: pytest.CaptureFixture[str]) -> None:
     """Without --subscribe nobody would be sent it, nor is it the key to call with."""
     assert main(["sandbox", "--port", "0", "--authorization", "Bearer ours"]) == 2
-    assert "--authorization is sent to --subscribe URL: give both" in capsys.readouterr().err
+    assert "--authorization is for requests to --subscribe: give both" in capsys.readouterr().err
 
 
-def test_sandbox_goes_wrong_as_a_file_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.virtual_time
+async def test_sandbox_goes_wrong_as_a_file_says(tmp_path: Path) -> None:
     """--faults and --push-seconds give programs in any language what Python's tests have."""
-    told: list[object] = []
-
-    async def look(sandbox: Sandbox) -> None:
-        connection = sandbox.companies[0].connections[0]
-        async with sandbox, aiohttp.ClientSession(sandbox.base_url) as session:
-            async with session.get("/companies") as answer:
-                told.append(answer.status)
-            push = sandbox.push(connection, "suppliers", {"supplierName": "A", "status": "Active"})
-            for _ in range(2):
-                sandbox.clock.advance(seconds=45)
-                told.append(next(one.status for one in sandbox.pushes if one.key == push.key))
-
-    monkeypatch.setattr(cli, "serve", look)
     faults = tmp_path / "faults.json"
     faults.write_text(
         '[{"fault": "latency", "seconds": [0, 0.01]},'
         ' {"fault": "html_from_proxy", "status": 500, "route": "PUT"},'
-        ' {"fault": "html_from_proxy", "status": 504, "route": "GET"}]'
+        ' {"fault": "html_from_proxy", "status": 504, "route": "GET", "times": 1}]'
     )
-    options = ["--port", "0", "--push-seconds", "60", "80", "--faults", str(faults)]
+    options = ("--invoices", 1, "--push-seconds", 60, 80, "--faults", faults)
+    connection = Sandbox().companies[0].connections[0]
+    company = f"/companies/{connection.company_id}"
+    record = {"supplierName": "A", "status": "Active"}
 
-    assert main(["sandbox", "--invoices", "1", *options]) == 0
+    async with serving(*options) as (url, key), aiohttp.ClientSession(url) as http:
+        http.headers["Authorization"] = f"Basic {b64encode(key.encode()).decode()}"
+        async with http.get("/companies") as answer:
+            told: list[object] = [answer.status]
+        path = f"{company}/connections/{connection.id}/push/suppliers"
+        async with http.post(path, json=record) as answer:
+            pushed = (await answer.json())["pushOperationKey"]
+        for _ in range(2):
+            await asyncio.sleep(45)
+            async with http.get(f"{company}/push/{pushed}") as answer:
+                told.append((await answer.json())["status"])
 
     assert told == [504, "Pending", "Success"]
 
 
-async def first_answers(sandbox: Sandbox, *, key: str) -> list[object]:
+async def first_answers(url: str, key: str) -> list[object]:
     """What a create, the sync settings, a legacy path and two reads are answered."""
-    legacy = f"/companies/{sandbox.companies[0].id}/data/bankAccounts"
     calls: list[tuple[str, str, object]] = [
         ("POST", "/companies", {"name": "A"}),
         ("POST", "/profile/syncSettings", {"syncSchedule": 1}),
-        ("GET", legacy, None),
+        ("GET", f"/companies/{Sandbox().companies[0].id}/data/bankAccounts", None),
         ("GET", "/companies/", None),
         ("GET", "/companies", None),
     ]
     headers = {"Authorization": f"Basic {b64encode(key.encode()).decode()}"}
     answered: list[object] = []
-    async with sandbox, aiohttp.ClientSession(sandbox.base_url, headers=headers) as session:
+    async with aiohttp.ClientSession(url, headers=headers) as session:
         for method, path, body in calls:
             async with session.request(method, path, json=body) as answer:
                 answered.append(answer.status)
@@ -284,38 +265,12 @@ async def first_answers(sandbox: Sandbox, *, key: str) -> list[object]:
     ],
     ids=lambda one: " ".join(map(str, one)),
 )
-def test_the_account_of_the_command_is_as_its_options_say(
-    options: list[str], statuses: list[int], monkeypatch: pytest.MonkeyPatch
+async def test_the_account_of_the_command_is_as_its_options_say(
+    options: list[str], statuses: list[int]
 ) -> None:
     """Programs of any language meet the plans, quotas and times that Python's tests can."""
-    told: list[object] = []
-    key = Sandbox().api_key
-
-    async def look(sandbox: Sandbox) -> None:
-        told.extend(await first_answers(sandbox, key=key))
-
-    monkeypatch.setattr(cli, "serve", look)
-
-    assert main(["sandbox", "--invoices", "1", "--port", "0", *options]) == 0
-
-    assert told == statuses
-
-
-def test_a_sandbox_of_the_command_keeps_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may serve for months, and nobody can look at what it saw."""
-    told: list[object] = []
-
-    async def look(sandbox: Sandbox) -> None:
-        async with sandbox, aiohttp.ClientSession(sandbox.base_url) as session:
-            async with session.get("/companies") as answer:
-                told.append(answer.status)
-            told.extend([sandbox.served, sandbox.requests])
-
-    monkeypatch.setattr(cli, "serve", look)
-
-    assert main(["sandbox", "--invoices", "1", "--port", "0"]) == 0
-
-    assert told == [401, 1, []]
+    async with serving("--invoices", 1, *options) as (url, _):
+        assert await first_answers(url, Sandbox().api_key) == statuses
 
 
 @pytest.mark.parametrize(

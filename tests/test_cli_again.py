@@ -10,6 +10,7 @@ import pytest
 
 from integration_sdk.sandbox import Connection, Sandbox
 from tests.cli_support import (
+    here,
     invoice,
     left_open,
     offline,
@@ -19,6 +20,7 @@ from tests.cli_support import (
     run,
     written,
 )
+from tests.postgres import Server
 
 
 @pytest.fixture
@@ -51,7 +53,7 @@ async def test_a_second_run_sends_nothing_again(
 
     assert posts(sandbox) == sent == 10
     assert (again.code, again.statuses) == (first.code, first.statuses)
-    assert "10 of them had been sent in an earlier run" in again.stderr
+    assert "10 of them were sent by an earlier run" in again.stderr
 
 
 async def test_records_are_known_by_content_wherever_they_stand(
@@ -110,6 +112,22 @@ async def test_a_reference_of_another_record_is_refused(
     assert posts(sandbox) == 1
 
 
+async def test_a_journal_can_be_in_a_schema_of_its_own(
+    sandbox: Sandbox, books: Connection, tmp_path: Path, postgres: Server
+) -> None:
+    """With --schema each command uses the tables that `store migrate` made there."""
+    url, source = await postgres.new_database(), written(tmp_path / "r", [invoice(1)])
+
+    made = await here("store", "migrate", url, "--schema", "books")
+    done = await pushed(sandbox, books, source, journal=url, schema="books")
+    listed = await here("pushes", "list", url, "--schema", "books")
+    usual = await here("pushes", "list", url)
+
+    assert (made.code, done.statuses) == (0, ["SUCCESS"])
+    assert "1 pushes in" in listed.stdout
+    assert "holds no pushes" in usual.stdout
+
+
 # What an earlier run left
 
 
@@ -126,7 +144,7 @@ async def test_what_goes_on_already_is_told_once_with_its_line(
 
     assert [(line["line"], line["status"]) for line in done.lines] == [(1, "SUCCESS")]
     assert posts(sandbox) == 1
-    assert "1 of them had been sent in an earlier run" in done.stderr
+    assert "1 of them were sent by an earlier run" in done.stderr
 
 
 @pytest.mark.parametrize("other", ["connection", "update"])
@@ -185,7 +203,7 @@ async def test_doubt_without_a_journal_says_what_is_left_to_do(
     done = await pushed(sandbox, books, written(tmp_path / "r", [invoice(1)]))
 
     assert (done.code, done.statuses) == (3, ["IN_DOUBT"])
-    assert "There is no --journal to decide in" in done.stderr
+    assert "Without --journal: look at the service" in done.stderr
     assert "decide(" not in done.stderr + done.stdout
     assert "resolve" not in done.stderr
 
@@ -225,6 +243,6 @@ async def test_a_decision_to_resend_is_carried_out_once(
     after = await pushed(sandbox, books, source, journal=journal)
 
     assert (decided.code, done.code, after.code) == (0, 0, 0)
-    assert ("2 of them had been sent in an earlier run" in done.stderr) == (command == "push")
+    assert ("2 of them were sent by an earlier run" in done.stderr) == (command == "push")
     assert posts(sandbox) == 4
     assert len(sandbox.pushes) == 3

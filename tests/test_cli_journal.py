@@ -65,7 +65,7 @@ def test_list_counts_by_state_and_says_what_is_next(
     text = " ".join(capsys.readouterr().out.split())
     assert "6 pushes in" in text
     assert "FINAL Success 2" in text
-    assert "OPEN 1 the service has it" in text
+    assert "OPEN 1 accepted by the service" in text
     assert "SENDING 1 the answer was lost" in text
     assert "DOUBT UNRESOLVED 2 in doubt" in text
     assert "aa1 INV-aa1 company invoices k-7, k-8" in text
@@ -152,7 +152,7 @@ def test_a_journal_that_is_none_is_refused(
     ("options", "decision", "next_step"),
     [
         (["--abandon"], "abandon", "given up"),
-        (["--resend"], "resend", "sent once more"),
+        (["--resend"], "resend", "will be sent again"),
         (["--bind", "k-7"], "bind", "is push k-7"),
     ],
     ids=["abandon", "resend", "bind"],
@@ -183,20 +183,20 @@ def test_a_decision_is_on_record(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["aa", "--abandon"], "2 pushes of this journal have an intent that begins 'aa'"),
-        (["zz", "--abandon"], "no push that is not settled in this journal has an intent that"),
+        (["aa", "--abandon"], "2 intents begin with 'aa'"),
+        (["zz", "--abandon"], "no intent that is not settled begins with 'zz'"),
         (["aa1", "--bind", "a/../b"], "bind 'a/../b' cannot be part of a path"),
         (["aa1", "--bind", ""], "bind must be a non-empty string"),
-        (["aa1", "--abandon", "--bind", ""], "give one of"),
+        (["aa1", "--abandon", "--bind", ""], "Exactly 1 of {--resend, --abandon, --bind}"),
         (["aa1", "--bind", " "], "bind must be a non-empty string"),
-        (["dd1", "--abandon"], "no push that is not settled"),
+        (["dd1", "--abandon"], "no intent that is not settled"),
         (["cc1", "--resend"], "only what is in doubt can be decided"),
-        (["aa1"], "give one of --resend, --abandon and --bind KEY"),
-        (["aa1", "--resend", "--abandon"], "give one of"),
-        (["--abandon"], "give an intent, or --all-absent"),
-        (["aa1", "--all-absent", "--abandon"], "give an intent, or --all-absent"),
-        (["--all-absent", "--bind", "k-7"], "--bind is for one push"),
-        (["--all-absent"], "give one of --resend, --abandon and --bind KEY"),
+        (["aa1"], "Exactly 1 of {--resend, --abandon, --bind}"),
+        (["aa1", "--resend", "--abandon"], "Exactly 1 of {--resend, --abandon, --bind}"),
+        (["--abandon"], "Exactly 1 of {--intent, --all-absent}"),
+        (["aa1", "--all-absent", "--abandon"], "Exactly 1 of {--intent, --all-absent}"),
+        (["--all-absent", "--bind", "k-7"], "Mutually exclusive arguments"),
+        (["--all-absent"], "Exactly 1 of {--resend, --abandon, --bind}"),
     ],
     ids=lambda one: " ".join(one) if isinstance(one, list) else "",
 )
@@ -233,7 +233,7 @@ UNSHOWN = (
 
 
 @pytest.mark.parametrize(
-    ("option", "next_step"), [("--resend", "to be sent once more"), ("--abandon", "given up")]
+    ("option", "next_step"), [("--resend", "will be sent again"), ("--abandon", "given up")]
 )
 async def test_one_decision_for_all_that_no_list_shows(
     where: str, option: str, next_step: str, capsys: pytest.CaptureFixture[str]
@@ -254,7 +254,7 @@ async def test_one_decision_for_all_that_no_list_shows(
     sent = {row.parent for row in rows.values() if row.state is State.QUEUED}
     assert sent == (decided if option == "--resend" else set())
     told = " ".join(capsys.readouterr().out.split())
-    assert f"2 of 6 pushes in doubt, those that no list shows: {next_step}" in told
+    assert f"2 of 6 pushes in doubt: {next_step}" in told
     assert f"2 not decided: {NO_LIST}." in told
     assert "1 not decided: they are updates, not creates." in told
     assert "1 not decided: they have no natural key" in told
@@ -278,7 +278,7 @@ def test_no_intent_is_not_the_only_one(tmp_path: Path, capsys: pytest.CaptureFix
 
     assert main(["pushes", "resolve", "", "--abandon", "--journal", journal]) == 2
 
-    assert "an intent that begins ''" in capsys.readouterr().err
+    assert "begins with ''" in capsys.readouterr().err
     assert asyncio.run(recorded(journal)) == before
 
 
@@ -289,7 +289,7 @@ def test_a_key_of_another_push_cannot_be_bound(
     """A push has one intent, open or final: the decision is refused in words, and not made."""
     assert main(["pushes", "resolve", "aa1", "--journal", journal, "--bind", key]) == 1
     assert asyncio.run(recorded(journal))["aa1"].state is State.DOUBT
-    refusal = f"{key} is the key of another push already, that of intent {owner}"
+    refusal = f"{key} is already the key of intent {owner}"
     assert refusal in capsys.readouterr().err
 
 
@@ -385,7 +385,7 @@ async def test_a_scope_is_decided_about_by_its_name(
     assert (await recorded(where))["aa1"].state is State.DOUBT
     assert (await recorded(where, "our books"))["aa1"].state is State.CLOSED
     assert await asyncio.to_thread(main, ["pushes", "resolve", "aa2", "--resend", *scope]) == 0
-    assert "--scope 'our books'` does it." in " ".join(capsys.readouterr().out.split())
+    assert "--scope 'our books'`." in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_scope_needs_a_journal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -393,7 +393,7 @@ def test_a_scope_needs_a_journal(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert main(["push", "-", *to, "--scope", "books"]) == 2
 
-    assert "--scope names a part of --journal: give both" in capsys.readouterr().err
+    assert "--scope and --schema need --journal" in capsys.readouterr().err
 
 
 async def test_a_database_is_named_without_its_password(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -9,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import define
 
-from integration_sdk.cli._plan import Forecast, plan
-from integration_sdk.cli._service import Service
+from integration_sdk.cli._plan import Forecast
 from integration_sdk.sandbox import Connection, Sandbox
-from tests.cli_support import Done, invoice, posts, pushed, run, to, written
+from tests.cli_support import Done, here, invoice, posts, pushed, run, to, written
 
 
 @pytest.fixture
@@ -27,37 +28,29 @@ def books(sandbox: Sandbox) -> Connection:
     return sandbox.companies[0].connections[0]
 
 
+@define
 class Planning:
     """`plan` without a process of its own."""
 
-    def __init__(self, sandbox: Sandbox, capsys: pytest.CaptureFixture[str]) -> None:
-        self.sandbox, self._capsys = sandbox, capsys
+    sandbox: Sandbox
 
-    async def __call__(self, source: Path, **options: Any) -> Done:
+    async def __call__(self, source: Path, **options: object) -> Done:
+        given = [
+            (f"--{name}", *([] if value is True else [value])) for name, value in options.items()
+        ]
+        words = itertools.chain.from_iterable(given)
+        published = ["--published"] * (self.sandbox.dialect == "published")
         books = self.sandbox.companies[0].connections[0]
-        published = self.sandbox.dialect == "published"
-        who = Service(
-            base_url=self.sandbox.base_url, api_key=self.sandbox.api_key, published=published
-        )
-        code = await plan(
-            str(source),
-            company=books.company_id,
-            connection=books.id,
-            data_type="invoices",
-            service=who,
-            **options,
-        )
-        said = self._capsys.readouterr()
-        return Done(code, said.out, said.err)
+        return await here("plan", source, *to(books), *words, *published, sandbox=self.sandbox)
 
-    async def facts(self, source: Path, **options: Any) -> dict[str, Any]:
+    async def facts(self, source: Path, **options: object) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((await self(source, json=True, **options)).stdout)
         return found
 
 
 @pytest.fixture
-def planning(sandbox: Sandbox, capsys: pytest.CaptureFixture[str]) -> Planning:
-    return Planning(sandbox, capsys)
+def planning(sandbox: Sandbox) -> Planning:
+    return Planning(sandbox)
 
 
 async def test_what_is_refused_is_known_after_one_request(
@@ -78,7 +71,7 @@ async def test_what_is_refused_is_known_after_one_request(
     refused = {one["line"]: one for one in found["refused"]}
     assert {line: one["reference"] for line, one in refused.items()} == {7: "INV-7", 9: None}
     assert "lineItems" in refused[7]["errors"][0]
-    assert "no JSON object" in refused[9]["errors"][0]
+    assert "is not a JSON object" in refused[9]["errors"][0]
     assert sandbox.served == found["calls"]["options"] == 1
     assert posts(sandbox) == 0
 
@@ -113,18 +106,16 @@ async def test_a_reference_of_another_record_is_refused(
     found = await planning.facts(source, journal=str(journal), reference="invoiceNumber")
 
     assert [one["line"] for one in found["refused"]] == [1, 3]
-    assert "used for another record" in found["refused"][0]["errors"][0]
+    assert "reference 'INV-1'" in found["refused"][0]["errors"][0]
     assert "it is in line 2" in found["refused"][1]["errors"][0]
     assert posts(planning.sandbox) == 1
 
 
-async def test_a_quota_that_is_too_small_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_quota_that_is_too_small_is_told(tmp_path: Path) -> None:
     """If the service names one: what is left of it, and until when."""
     async with Sandbox(companies=1, invoices=5, dialect="published", daily_quota=8) as sandbox:
         source = written(tmp_path / "r", map(invoice, range(12)))
-        planning = Planning(sandbox, capsys)
+        planning = Planning(sandbox)
 
         found = await planning.facts(source)
         shown = await planning(source)
@@ -164,7 +155,7 @@ async def test_the_table_shows_the_first_that_are_refused(
 @pytest.mark.parametrize(
     "case",
     [
-        ("r", ["--scope", "one"], 2, "--scope names a part of --journal: give both"),
+        ("r", ["--scope", "one"], 2, "--scope and --schema need --journal"),
         ("r", ["--api-key", "wrong"], 1, "401"),
         ("r", ["--journal", "README.md"], 1, "is not a journal of this SDK"),
         ("nowhere", [], 2, "nowhere: No such file"),

@@ -215,10 +215,11 @@ def test_the_process_is_left_as_it_was(
 ) -> None:
     """No file or thread more, and after the test its folder and environment."""
     there = Path.cwd(), dict(os.environ)
-    before = threading.active_count(), len(list(Path("/dev/fd").iterdir()))
+    threads, files = threading.active_count(), len(list(Path("/dev/fd").iterdir()))
 
     integration_crashes(with_a_journal)
 
-    assert (threading.active_count(), len(list(Path("/dev/fd").iterdir()))) == before
+    assert threading.active_count() <= threads  # one of an earlier test may have ended
+    assert len(list(Path("/dev/fd").iterdir())) <= files
     request.getfixturevalue("monkeypatch").undo()
     assert (Path.cwd(), dict(os.environ)) == there

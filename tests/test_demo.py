@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import re
 
 import pytest
-from rich.console import Console
 
-from integration_sdk.cli._demo import DemoSettings, run_demo
-from integration_sdk.errors import ConfigurationError, Unauthorized
 from integration_sdk.sandbox import Sandbox
-from tests.cli_support import run
+from tests.cli_support import here, run
 
-
-def settings(sandbox: Sandbox | None = None, **changes: object) -> DemoSettings:
-    facts: dict[str, object] = {
-        "base_url": sandbox and sandbox.base_url,
-        "api_key": sandbox and sandbox.api_key,
-        "invoices": 400,
-        "pushes": 12,
-        "page_size": 50,
-        "prefetch": 4,
-    }
-    return DemoSettings(**facts | changes)  # type: ignore[arg-type]  # a table of settings
-
-
-async def shown(wanted: DemoSettings, *, terminal: bool = False) -> tuple[str, str]:
-    """What the demo prints: the table, and what is beside it."""
-    out, err = io.StringIO(), io.StringIO()
-    how = {"force_terminal": terminal, "width": 100}
-    await run_demo(wanted, Console(file=out, **how), Console(file=err, **how))  # type: ignore[arg-type]  # both
-    return out.getvalue(), err.getvalue()
+SMALL = ("--invoices", 400, "--pushes", 12, "--page-size", 50, "--prefetch", 4)
 
 
 def figures(table: str) -> dict[str, str]:
@@ -52,7 +30,7 @@ async def test_the_command_absorbs_trouble_and_shows_what_it_took() -> None:
     assert table["because"].endswith("(7)")
     assert (table["answered 429"], table["answered 503"]) == ("2", "2")
     assert int(table["requests"].replace(",", "")) >= 80
-    assert " s of all calls together" in table["waits"]
+    assert " s for all calls together" in table["waits"]
     assert table["wall time"].endswith(" s")
     assert "\x1b" not in done.stdout + done.stderr
 
@@ -61,61 +39,64 @@ async def test_the_command_absorbs_trouble_and_shows_what_it_took() -> None:
 @pytest.mark.parametrize("pushes", [0, 1])
 async def test_a_small_demo_absorbs_its_trouble_too(pushes: int) -> None:
     """Where one call at a time is under way, no call is refused as often as it is tried."""
-    wanted = DemoSettings(invoices=20, page_size=2, prefetch=0, pushes=pushes)
+    small = ("--invoices", 20, "--page-size", 2, "--prefetch", 0, "--pushes", pushes)
 
-    table = figures((await shown(wanted))[0])
+    table = figures((await here("demo", *small)).stdout)
 
     assert table["invoices streamed"].startswith("20 in ")
     assert (table["answered 429"], table["answered 503"]) == ("2", "2")
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize(("pushes", "refused"), [(5, 0), (16, 2)])
 async def test_most_pushes_of_a_small_demo_succeed(pushes: int, refused: int) -> None:
     """A platform that refused whatever it got would show nothing."""
-    table, beside = await shown(DemoSettings(invoices=20, page_size=20, pushes=pushes))
+    done = await here("demo", "--invoices", 20, "--page-size", 20, "--pushes", pushes)
 
-    assert figures(table)["SUCCESS"] == str(pushes - refused)
-    assert f"refuses {refused} records" in beside
+    assert figures(done.stdout)["SUCCESS"] == str(pushes - refused)
+    assert f"refuses {refused} records" in done.stderr
 
 
 async def test_nothing_is_pushed_to_a_server_of_ones_own_unless_allowed() -> None:
     """Without --allow-push the demo only reads there."""
     async with Sandbox(companies=1, invoices=400) as sandbox:
-        table, beside = await shown(settings(sandbox))
+        done = await here("demo", *SMALL, sandbox=sandbox)
         read_only = sandbox.count("POST")
-        allowed, _ = await shown(settings(sandbox, allow_push=True))
+        allowed = await here("demo", *SMALL, "--allow-push", sandbox=sandbox)
 
         assert read_only == 0
         assert sandbox.count("POST") == 12
-    assert "that takes --allow-push" in beside
-    assert "records pushed" not in table
-    assert figures(allowed)["SUCCESS"] == "12"
+    assert "without --allow-push" in done.stderr
+    assert "records pushed" not in done.stdout
+    assert figures(allowed.stdout)["SUCCESS"] == "12"
 
 
-async def test_bars_are_for_terminals() -> None:
+async def test_bars_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal gets bars and a drawn table, a file plain lines."""
     async with Sandbox(companies=1, invoices=400) as sandbox:
-        drawn = await shown(settings(sandbox), terminal=True)
-        plain = await shown(settings(sandbox))
+        plain = await here("demo", *SMALL, sandbox=sandbox)
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        drawn = await here("demo", *SMALL, sandbox=sandbox)
 
-    assert "━" in drawn[1]
-    assert "╭" in drawn[0]
-    assert plain[0].isascii()
-    assert "Streaming: 400 of 400" in plain[1]
+    assert "━" in drawn.stderr
+    assert "╭" in drawn.stdout
+    assert plain.stdout.isascii()
+    assert "Streaming: 400 of 400" in plain.stderr
 
 
-async def test_an_error_comes_out_bare() -> None:
-    """A wrong key is one Unauthorized, not a group of what the tasks met."""
+async def test_an_error_is_one_line() -> None:
+    """A wrong key is one line, not one for each of the tasks that met it."""
     async with Sandbox(companies=1, invoices=1) as sandbox:
-        with pytest.raises(Unauthorized):
-            await shown(settings(sandbox, api_key="wrong"))
         sandbox.faults.status(401, route="/data/")
-        with pytest.raises(Unauthorized):
-            await shown(settings(sandbox))
+        done = await here("demo", *SMALL, sandbox=sandbox)
+
+    assert done.code == 1
+    assert "answered 401" in done.stderr.splitlines()[-1]
 
 
 async def test_an_account_without_connections_is_told_so() -> None:
     """Where there is nothing to read, the demo says what is missing."""
     async with Sandbox(companies=0) as sandbox:
-        with pytest.raises(ConfigurationError, match="connect one first"):
-            await shown(settings(sandbox))
+        done = await here("demo", sandbox=sandbox)
+
+    assert (done.code, "connect one first" in done.stderr) == (2, True)

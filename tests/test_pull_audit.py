@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import AsyncIterator
 from decimal import Decimal
@@ -11,12 +10,10 @@ from pathlib import Path
 import asyncpg
 import duckdb
 import pytest
-from rich.console import Console
 
 from integration_sdk import Client
-from integration_sdk.cli._pull import audit
 from integration_sdk.sandbox import Sandbox
-from tests.cli_support import Done, run, service
+from tests.cli_support import Done, here, run
 from tests.pull_support import Place, new_place, now, parts
 
 
@@ -132,11 +129,7 @@ def everything_below(folder: Path) -> bytes:
 
 async def audited(place: Place, sandbox: Sandbox, *, ask_service: bool = False) -> Done:
     """Audit without a process of its own."""
-    out = io.StringIO()
-    code = await audit(
-        service(sandbox), str(place.to), None, Console(file=out, width=200), ask_service=ask_service
-    )
-    return Done(code, out.getvalue(), "")
+    return await here("audit", place.to, *["--service"] * ask_service, sandbox=sandbox)
 
 
 async def spoil(place: Place, company: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it ships no types
 
-from tests.sandbox_support import Http, Reply, serving
+from tests.sandbox_support import Http, Reply, published
 
 pytestmark = pytest.mark.virtual_time
 
@@ -111,31 +111,21 @@ def reads(schema: dict[str, Any], reply: Reply) -> Any:
     return reply.body
 
 
-async def sent(
-    http: Http, by: Mapping[str, str], method: str, path: str, body: bytes = b""
-) -> Reply:
+async def sent(http: Http, call: str, body: bytes = b"", by: Mapping[str, str] = PLATFORM) -> Reply:
     """What is answered to a request as *by* sends it."""
     kind = {"Content-Type": "application/json"} if body else {}
-    return await http.call(method, path, data=body or None, headers={**by, **kind})
-
-
-def published() -> Any:
-    return serving(dialect="published", push_seconds=(1, 2))
+    return await http.call(*call.split(), data=body or None, headers={**by, **kind})
 
 
 async def test_companies_are_listed_created_and_changed() -> None:
     """Company: id, name and redirect; a page: its numbers and links."""
     async with published() as http:
-        made = await sent(
-            http, PLATFORM, "POST", "/companies", b'{"name": "Newcomers", "description": "x"}'
-        )
-        page = await sent(http, PLATFORM, "GET", "/companies?page=1&pageSize=2")
-        few = await sent(
-            http, PLATFORM, "GET", "/companies?page=1&pageSize=100&query=name~new&orderBy=-created"
-        )
+        made = await sent(http, "POST /companies", b'{"name": "Newcomers", "description": "x"}')
+        page = await sent(http, "GET /companies?page=1&pageSize=2")
+        few = await sent(http, "GET /companies?page=1&pageSize=100&query=name~new&orderBy=-created")
         company = f"/companies/{reads(COMPANY, made)['id']}"
-        changed = await sent(http, PLATFORM, "PATCH", company, b'{"name": "Regulars"}')
-        replaced = await sent(http, PLATFORM, "PUT", company, b'{"name": "Locals"}')
+        changed = await sent(http, f"PATCH {company}", b'{"name": "Regulars"}')
+        replaced = await sent(http, f"PUT {company}", b'{"name": "Locals"}')
 
     assert reads(page_of(COMPANY), page)["totalResults"] == 4
     assert [found["name"] for found in reads(page_of(COMPANY), few)["results"]] == ["Newcomers"]
@@ -146,8 +136,8 @@ async def test_companies_are_listed_created_and_changed() -> None:
 async def test_connections_are_listed() -> None:
     """Connection: eight required fields, status and sourceType from enumerations."""
     async with published() as http:
-        page = await sent(http, PLATFORM, "GET", f"{http.company}/connections?page=1&pageSize=100")
-        one = await sent(http, PLATFORM, "GET", http.at())
+        page = await sent(http, f"GET {http.company}/connections?page=1&pageSize=100")
+        one = await sent(http, f"GET {http.at()}")
 
     assert reads(page_of(CONNECTION), page)["results"][0] == reads(CONNECTION, one)
 
@@ -156,10 +146,10 @@ async def test_invoices_are_listed() -> None:
     """Invoice: dates, totals, and a status from the enumeration; filtered and ordered."""
     query = "page=1&pageSize=50&query=status%3Dpaid%26%26totalAmount%3E100&orderBy=-issueDate"
     async with published() as http:
-        everything = await sent(http, ACCOUNTING, "GET", f"{http.company}/data/invoices?page=1")
-        paid = await sent(http, ACCOUNTING, "GET", f"{http.company}/data/invoices?{query}")
+        everything = await sent(http, f"GET {http.company}/data/invoices?page=1", by=ACCOUNTING)
+        paid = await sent(http, f"GET {http.company}/data/invoices?{query}", by=ACCOUNTING)
         identifier = everything.body["results"][0]["id"]
-        one = await sent(http, ACCOUNTING, "GET", f"{http.company}/data/invoices/{identifier}")
+        one = await sent(http, f"GET {http.company}/data/invoices/{identifier}", by=ACCOUNTING)
 
     assert reads(page_of(READ_INVOICE), everything)["totalResults"] == 250
     assert {found["status"] for found in reads(page_of(READ_INVOICE), paid)["results"]} == {"Paid"}
@@ -171,7 +161,7 @@ async def test_options_are_read(connection: int) -> None:
     """PushOption: type, displayName and required on every level, types from the enumeration."""
     async with published() as http:
         replies = [
-            await sent(http, PLATFORM, "GET", f"{http.at(connection)}/options/{data_type}")
+            await sent(http, f"GET {http.at(connection)}/options/{data_type}")
             for data_type in DATA_TYPES
         ]
 
@@ -187,19 +177,16 @@ async def test_pushes_are_made_and_watched(connection: int) -> None:
     async with published() as http:
         identifier = http.sandbox.data_set(http.first.id, "invoices").ids()[0]
         push = f"{http.at(connection)}/push/invoices"
-        made = await sent(http, ACCOUNTING, "POST", f"{push}?timeoutInMinutes=5", INVOICE)
+        made = await sent(http, f"POST {push}?timeoutInMinutes=5", INVOICE, by=ACCOUNTING)
         changed = await sent(
-            http, ACCOUNTING, "PUT", f"{push}/{identifier}?forceUpdate=true", INVOICE
+            http, f"PUT {push}/{identifier}?forceUpdate=true", INVOICE, by=ACCOUNTING
         )
         http.sandbox.clock.advance(minutes=6)
         listed = await sent(
-            http,
-            PLATFORM,
-            "GET",
-            f"{http.company}/push?page=1&pageSize=100&orderBy=-requestedOnUtc",
+            http, f"GET {http.company}/push?page=1&pageSize=100&orderBy=-requestedOnUtc"
         )
         key = reads(OPERATION, made)["pushOperationKey"]
-        one = await sent(http, PLATFORM, "GET", f"{http.company}/push/{key}")
+        one = await sent(http, f"GET {http.company}/push/{key}")
 
     operations = reads(page_of(OPERATION), listed)["results"]
     ends = [operation["status"] for operation in operations]
@@ -212,13 +199,12 @@ async def test_pushes_are_made_and_watched(connection: int) -> None:
 async def test_a_null_says_nothing() -> None:
     """What a client writes as null is as if it were absent, for the strictest of platforms."""
     async with published() as http:
-        quiet = await sent(http, ACCOUNTING, "POST", f"{http.at(1)}/push/invoices", INVOICE)
+        quiet = await sent(http, f"POST {http.at(1)}/push/invoices", INVOICE, by=ACCOUNTING)
         wrong = await sent(
             http,
-            ACCOUNTING,
-            "POST",
-            f"{http.at(3)}/push/invoices",
+            f"POST {http.at(3)}/push/invoices",
             INVOICE.replace(b'"salesOrderRefs":null', b'"salesOrderRefs":[]'),
+            by=ACCOUNTING,
         )
         http.sandbox.clock.advance(minutes=1)
         failed = await http.pushed(wrong.body)
@@ -231,7 +217,7 @@ async def test_an_error_is_read() -> None:
     """ErrorMessage: its fields as the document has them, at any status."""
     error = needs("statusCode", "service", "error", "correlationId", "canBeRetried")
     async with published() as http:
-        reply = await sent(http, PLATFORM, "GET", f"{http.company}/push/{http.first.id}")
+        reply = await sent(http, f"GET {http.company}/push/{http.first.id}")
 
     Draft202012Validator(error).validate(reply.body)
     assert reply.status == reply.body["statusCode"] == 404

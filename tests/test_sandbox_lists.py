@@ -416,7 +416,9 @@ async def test_an_invoice_looks_like_one() -> None:
         assert invoice["subTotal"] == net
         assert invoice["totalAmount"] == net + invoice["totalTaxAmount"]
         assert invoice["totalAmount"].as_tuple().exponent == -2
-        assert 0 <= invoice["amountDue"] <= invoice["totalAmount"]
+        paid = sum(each["allocation"]["totalAmount"] for each in invoice["paymentAllocations"])
+        assert 0 <= invoice["amountDue"] == invoice["totalAmount"] - paid
+        assert (invoice["amountDue"] == 0) == (invoice["status"] == "Paid")
         assert set(invoice["customerRef"]) == {"id", "companyName"}
         assert invoice["dueDate"] > invoice["issueDate"]
     assert 1_900 < len(reply.text) / 500 < 2_500

@@ -6,6 +6,7 @@ Source: "Events", and what the service publishes of it. Nothing of the SDK's rec
 from __future__ import annotations
 
 import asyncio
+import io
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +15,7 @@ from aiohttp import web
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from integration_sdk.sandbox import Sandbox
-from tests.notification_support import KEY, SECRET, listening, telling
+from tests.notification_support import KEY, SECRET, listening, telling, told_key
 from tests.sandbox_support import DELIVERY, serving, until
 
 pytestmark = pytest.mark.virtual_time
@@ -74,32 +75,73 @@ async def test_the_signed_shape(record: Any, status: str, event: str) -> None:
     assert (told.status, told.attempt, told.body) == (204, 0, sent)
 
 
-async def test_each_end_is_told_at_its_time() -> None:
-    """Success, Failed and TimedOut are told when they come, though nobody asks; Pending never."""
-    async with telling() as (http, ear):
-        began = asyncio.get_running_loop().time()
-        await http.push(1)  # at once
-        await http.push(0)  # after a minute
-        await http.push(2, timeoutInMinutes=5)  # offline, until its deadline
-        await http.push(2)  # offline for good
-        await asyncio.sleep(3600)
-
-    times = [round(at - began) for at, _, _ in ear.heard]
-    assert times == [0, 60, 300]
-    assert [body["Data"]["status"] for body in ear.bodies] == ["Success", "Success", "TimedOut"]
-
-
-async def test_it_follows_the_service_clock() -> None:
-    """clock.advance() brings the ends that it passes."""
-    async with telling() as (http, ear):
-        first = await http.push()
-        http.sandbox.clock.advance(seconds=10)
-        second = await http.push()
-        http.sandbox.clock.advance(hours=3)
+async def test_what_was_done_is_told() -> None:
+    """A change is named in the event, and in the operation as today's API has it."""
+    async with telling(subscribe={"style": "signed"}, dialect="published") as (http, ear):
+        one, other = http.sandbox.data_set(http.first.id, "invoices").ids()[:2]
+        path = f"{http.at(1)}/push/invoices"
+        await http.call("POST", f"{path}/{one}/attachment", data={"file": io.BytesIO(b"%PDF")})
+        await http.call("PUT", f"{path}/{one}", json=DELIVERY)
+        await http.call("DELETE", f"{path}/{other}")
+        listed = (await http.get(f"{http.company}/push", orderBy="requestedOnUtc")).body
         await asyncio.sleep(1)
+        events = [body["payload"]["type"] for body in ear.bodies]
 
-    keys = [operation["pushOperationKey"] for operation in (first, second)]
-    assert sorted(ear.keys) == sorted(keys)
+    changes = [operation["changes"][0]["type"] for operation in listed["results"]]
+    assert events == ["UploadAttachment", "Update", "Delete"]
+    assert changes == ["AttachmentUploaded", "Modified", "Deleted"]
+
+
+LATE = [
+    {"fault": "delay_notifications", "seconds": 300, "times": 1},
+    {"fault": "delay_notifications", "seconds": 100, "skip": 1},
+]
+TOLD: list[tuple[str, list[int], list[dict[str, Any]], str, str]] = [
+    # "2!5" pushes through connection 2 with a deadline of 5 minutes, "+60" advances the clock,
+    # "on" brings the offline platform back. What is heard: number of the push, and after seconds.
+    ("each end when it comes, Pending never", [], [], "1 0 2!5 2", "0:0 1:60 2:300"),
+    ("the clock brings the ends that it passes", [], [], "0 +10 0 +9000", "0:0 1:0"),
+    ("what an offline platform works off", [], [], "2 +3600 on", "0:60"),
+    ("once acknowledged, never again", [503, 503, 202], [], "1", "0:0 0:10 0:40"),
+    ("lost", [], [{"fault": "lose_notifications", "times": 1}], "1 1", "1:0"),
+    ("twice", [], [{"fault": "double_notifications"}], "1", "0:0 0:0"),
+    ("late, so one overtakes the other", [], [*LATE], "0 0", "1:160 0:360"),
+]
+
+
+@pytest.mark.parametrize(("_why", "answers", "faults", "script", "wanted"), TOLD)
+async def test_what_is_told_when(
+    _why: str, answers: list[int], faults: list[dict[str, Any]], script: str, wanted: str
+) -> None:
+    """Though nobody asks; every attempt has the id of its notification."""
+    status = [*answers, *[204] * 9]
+    async with telling(lambda n: status[n - 1], subscribe={"style": "signed"}) as (http, ear):
+        await http.post("/_page/faults", faults)
+        began, keys = asyncio.get_running_loop().time(), []
+        for word in script.split():
+            if word == "on":
+                http.sandbox.bring_online(http.connection(2))
+            elif word.startswith("+"):
+                http.sandbox.clock.advance(seconds=float(word))
+            else:
+                connection, _, minutes = word.partition("!")
+                deadline = {"timeoutInMinutes": minutes} if minutes else {}
+                operation = await http.push(int(connection), **deadline)
+                keys.append(operation["pushOperationKey"])
+        await asyncio.sleep(3600)
+        heard = [
+            f"{keys.index(key)}:{at - began:.0f}"
+            for key, (at, _, _) in zip(ear.keys, ear.heard, strict=True)
+        ]
+        attempts = [told.status for told in http.sandbox.notifications]
+        ends = {push.key: push.status for push in http.sandbox.pushes}
+
+    assert sorted(heard) == sorted(wanted.split())
+    assert heard == wanted.split() or len({each.split(":")[1] for each in heard}) == 1
+    assert attempts == status[: len(heard)]
+    assert all(body["payload"]["status"] == ends[told_key(body)] for body in ear.bodies)
+    ids = {headers["webhook-id"] for _, headers, _ in ear.heard}
+    assert len(ids) == len(set(ear.keys))
 
 
 async def test_whoever_comes_late_hears_the_rest() -> None:
@@ -113,17 +155,6 @@ async def test_whoever_comes_late_hears_the_rest() -> None:
         await asyncio.sleep(61)
 
     assert ear.keys == [later["pushOperationKey"]]
-
-
-async def test_a_platform_that_comes_back_is_told_of() -> None:
-    """What an offline platform works off on its return is told as well."""
-    async with telling() as (http, ear):
-        waiting = await http.push(2)
-        await asyncio.sleep(3600)
-        http.sandbox.bring_online(http.connection(2))
-        await asyncio.sleep(61)
-
-    assert ear.keys == [waiting["pushOperationKey"]]
 
 
 async def test_who_leaves_takes_only_its_own_notifications_along() -> None:
@@ -177,15 +208,6 @@ async def test_three_retries_in_two_minutes() -> None:
     assert len(set(proofs)) == 4
 
 
-async def test_a_retry_that_is_heard_is_the_last() -> None:
-    """Once acknowledged, a notification does not come again."""
-    async with telling(lambda n: 503 if n < 3 else 202) as (http, _):
-        await http.push(1)
-        await asyncio.sleep(3600)
-
-        assert [told.status for told in http.sandbox.notifications] == [503, 503, 202]
-
-
 async def test_nobody_there_is_no_error() -> None:
     """An address where nobody listens is tried like any other; the service goes on."""
     async with serving() as http:
@@ -198,41 +220,6 @@ async def test_nobody_there_is_no_error() -> None:
 
 
 # ---------------------------------------------------------------------- faults
-
-
-async def test_lost() -> None:
-    """Pushes made while notifications are lost are never told of; later ones are."""
-    async with telling() as (http, ear):
-        http.sandbox.faults.lose_notifications(times=1)
-        await http.push(1)
-        told = await http.push(1)
-        await asyncio.sleep(3600)
-
-    assert ear.keys == [told["pushOperationKey"]]
-
-
-async def test_doubled() -> None:
-    """A doubled notification comes twice with one id."""
-    async with telling(subscribe={"style": "signed"}) as (http, ear):
-        http.sandbox.faults.double_notifications()
-        await http.push(1)
-        await asyncio.sleep(1)
-
-    assert len(ear.heard) == 2
-    assert len({headers["webhook-id"] for _, headers, _ in ear.heard}) == 1
-
-
-async def test_late_and_reordered() -> None:
-    """Late notifications leave after the end of their push and may overtake each other."""
-    async with telling() as (http, ear):
-        delays = iter([300.0, 100.0])
-        http.sandbox.faults.delay_notifications(lambda: next(delays))
-        slow, fast = await http.push(), await http.push()
-        began = asyncio.get_running_loop().time()
-        await asyncio.sleep(3600)
-
-    assert ear.keys == [fast["pushOperationKey"], slow["pushOperationKey"]]
-    assert [round(at - began) for at, _, _ in ear.heard] == [160, 360]
 
 
 @pytest.mark.parametrize("how", ["signature", "secret"])

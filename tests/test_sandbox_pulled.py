@@ -14,7 +14,7 @@ from integration_sdk.cli import main
 from integration_sdk.sandbox import Sandbox
 from tests.sandbox_support import serving
 
-KINDS = ("invoices", "accounts", "payments")
+KINDS = ("invoices", "accounts")
 
 
 async def pulled(sandbox: Sandbox, to: Path, **options: Any) -> list[tuple[str, str, int]]:
@@ -46,9 +46,11 @@ def records(sandbox: Sandbox) -> dict[tuple[str, str], list[Any]]:
     }
 
 
-def written(folder: Path, *lines: object, company: str = "c-1", part: int = 0) -> Path:
-    """A part with *lines*, as a pull of invoices writes it."""
-    place = folder / "invoices" / f"company={company}"
+def written(
+    folder: Path, *lines: object, kind: str = "invoices", company: str = "c-1", part: int = 0
+) -> Path:
+    """A part with *lines*, as a pull writes it."""
+    place = folder / kind / f"company={company}"
     place.mkdir(parents=True, exist_ok=True)
     text = "".join(f"{json.dumps(line)}\n" for line in lines)
     (place / f"part-{part:05}.ndjson").write_text(text)
@@ -69,7 +71,7 @@ async def test_what_was_pulled_is_served(options: dict[str, Any], tmp_path: Path
     """Companies and records are the service's, with ids, dates and amounts; so a program that
     pulls from here gets what it got from there.
     """
-    async with Sandbox(companies=2, invoices=40) as service:
+    async with Sandbox(companies=2, invoices=5) as service:
         rows = await pulled(service, tmp_path / "out", **options)
         theirs = records(service)
     async with Sandbox(pulled=tmp_path / "out", seed=5) as copy:
@@ -90,9 +92,11 @@ async def test_the_last_state_of_a_record_counts(tmp_path: Path) -> None:
         {"id": "b", "modifiedDate": new, "note": "1"},
     )
     written(tmp_path, {"id": "b", "modifiedDate": old, "note": "2"}, part=1)
-    async with serving(pulled=tmp_path) as http:
+    written(tmp_path, {"id": "VAT20"}, kind="taxRates")
+    async with serving(pulled=tmp_path, daily_quota=True) as http:
         path = f"{http.company}/data/invoices"
         body = (await http.get(path)).body
+        rates = await http.get(f"{http.company}/data/taxRates")
         due = (await http.get(path, query="dueDate>2024-04-30", orderBy="dueDate")).body
         one = (await http.get(f"{path}/b")).body
 
@@ -104,6 +108,9 @@ async def test_the_last_state_of_a_record_counts(tmp_path: Path) -> None:
     ]
     assert [row["id"] for row in due["results"]] == [7]
     assert one["note"] == "2"
+    # a type of which the sandbox knows nothing, in a quota for one company
+    assert rates.body["results"] == [{"id": "VAT20"}]
+    assert rates.headers["X-Rate-Limit-Limit"] == "2000"
 
 
 async def test_it_goes_on_from_there(tmp_path: Path) -> None:
@@ -114,14 +121,14 @@ async def test_it_goes_on_from_there(tmp_path: Path) -> None:
         await pulled(http.sandbox, tmp_path / "again")
         customer = {"customerName": "Toft", "status": "Active"}
         operation = (await http.post(f"{http.at(1)}/push/customers", customer)).body
-        payment = http.sandbox.data_set(http.first.id, "payments")
-        payment.append({"id": "new", "modifiedDate": operation["completedOnUtc"]})
+        accounts = http.sandbox.data_set(http.first.id, "accounts")
+        accounts.append({"id": "new", "modifiedDate": operation["completedOnUtc"]})
         customers = (await http.get(f"{http.company}/data/customers")).body
         rows = {kind: rows for _, kind, rows in await pulled(http.sandbox, tmp_path / "again")}
 
     assert operation["status"] == "Success"
     assert [row["customerName"] for row in customers["results"]] == ["Toft"]
-    assert rows == {"invoices": 0, "accounts": 0, "payments": 1}
+    assert rows == {"invoices": 0, "accounts": 1}
 
 
 async def test_parquet_becomes_records_again(tmp_path: Path) -> None:

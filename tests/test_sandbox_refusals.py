@@ -69,7 +69,12 @@ POST /_page/advance | {"seconds": true} ; {"seconds": 86401} | 400 seconds
 POST /_page/online | {"companyId": "x", "connectionId": "y"} | 404
 POST /_page/elsewhere | {} | 404
 """
-ODD_BODIES = [b"\xff", b"[" * 100_000, b'{"lineItems":' + b"[" * 600 + b"]" * 600 + b"}"]
+ODD_BODIES = [
+    b"\xff",
+    b'{"a":"\xff"}',
+    b"[" * 100_000,
+    b'{"lineItems":' + b"[" * 600 + b"]" * 600 + b"}",
+]
 
 
 @pytest.mark.parametrize("dialect", ["document", "published"])

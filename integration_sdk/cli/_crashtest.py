@@ -20,8 +20,8 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from integration_sdk.cli._display import Board, Stderr, say, show_table, stdout
+from integration_sdk.cli._options import Flag
 from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT
-from integration_sdk.cli._service import Flag
 from integration_sdk.cli._signals import hearing_signals
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.sandbox import Faults, Refused, Sandbox
@@ -33,6 +33,7 @@ from integration_sdk.testing._crash_findings import (
     judge,
 )
 from integration_sdk.testing._crashes import (
+    SMALL,
     Begin,
     CrashPlan,
     Event,
@@ -137,15 +138,14 @@ async def crashtest(
         expected=_expectations(expect or (), data_type or (), key),
         changes=changes,
         sandbox={
+            **SMALL,
             "companies": companies,
             "invoices": invoices,
-            "push_seconds": (0.02, 0.1),
             "dialect": "published" if published else "document",
         },
         patience=patience,
     )
-    out = Console(file=stdout(), soft_wrap=True)
-    return await _test(command, plan, out, Stderr(), report=report, keep=keep, as_json=json)
+    return await _test(command, plan, stdout(), Stderr(), report=report, keep=keep, as_json=json)
 
 
 async def _test(

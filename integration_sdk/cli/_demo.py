@@ -1,4 +1,4 @@
-"""The demo: stream a large result set while many records are pushed."""
+"""The command ``demo``: stream a large result set while many records are pushed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rich.console import Console
 from integration_sdk._client import Client
 from integration_sdk._http import SessionStats
 from integration_sdk._list.drift import ListReport
-from integration_sdk.cli._display import Bar, Board, say, show_table
-from integration_sdk.cli._outcomes import by_status
-from integration_sdk.cli._service import ApiKey, Flag, Service
+from integration_sdk.cli._display import Bar, Board, Stderr, say, show_table, stdout
+from integration_sdk.cli._options import ApiKey, Flag, Service
+from integration_sdk.cli._outcomes import counted
 from integration_sdk.errors import ConfigurationError, IntegrationError
-from integration_sdk.models import OutcomeStatus, PropertyDescription, PushOutcome, PushRequest
+from integration_sdk.models import OutcomeStatus, PropertyDescription, PushRequest
 from integration_sdk.sandbox import Sandbox
 
 REASONS_SHOWN: Final = 3
@@ -37,29 +37,29 @@ class DemoSettings:
     """The options of the demo."""
 
     base_url: str | None = None
-    """A server of your own; without it an embedded sandbox serves. Never taken from the
-    environment: a demo goes nowhere by accident."""
+    """Address of your own server. By default the demo starts a sandbox; this option is never taken
+    from the environment."""
 
     api_key: ApiKey = field(default=None, repr=False)
-    """Its key."""
+    """API key of your own server."""
 
     allow_push: Flag = False
-    """Push to a server of your own, too. The sandbox is always pushed to."""
+    """Push to your own server. The sandbox is always pushed to."""
 
     invoices: _Count = 20_000
-    """How many to stream, at most."""
+    """Maximum number of invoices to stream."""
 
     pushes: _Count = 500
-    """How many to push; the sandbox's platform refuses 7 of them, or one in eight."""
+    """Number of records to push. The sandbox rejects 7 of them, or one in eight if fewer."""
 
     page_size: int = 500
-    """Invoices a page."""
+    """Invoices per page."""
 
     prefetch: int = 8
-    """Pages fetched ahead."""
+    """Pages to fetch ahead."""
 
     seed: int = 0
-    """Of the sandbox."""
+    """Seed of the sandbox."""
 
     @property
     def may_push(self) -> bool:
@@ -70,6 +70,9 @@ class DemoSettings:
     def refused(self) -> int:
         """How many pushes the sandbox's platform refuses."""
         return min(MOST_REFUSED, self.pushes // 8)
+
+
+_USUAL: Final = DemoSettings()
 
 
 @frozen
@@ -93,21 +96,31 @@ class Tally:
     seconds: float = 0.0
 
 
-async def run_demo(settings: DemoSettings, out: Console, err: Console) -> None:
-    """Run the demo, with progress bars on *err* and a final table on *out*.
+async def demo(*, settings: DemoSettings = _USUAL) -> None:
+    """Stream invoices and push records at the same time, while some requests get 429 or 503.
 
-    Raises:
-        ConfigurationError: The server has no company with a connection.
-        IntegrationError: As any call.
+    Everything runs against a sandbox in this process, unless you give --base-url.
     """
-    tally = Tally()
+    out, err, tally = stdout(), Stderr(), Tally()
     say(err, "Streaming invoices and pushing records at the same time.")
     async with _server(settings, err) as service, service.client(timeout=120) as client:
         began = time.monotonic()
         books = await _pick(client)
-        say(err, _plan(settings, books))
+        say(
+            err,
+            f"{settings.pushes:,} records are pushed to {books.name}."
+            if settings.may_push
+            else f"Nothing is pushed to {books.name} without --allow-push.",
+        )
+        board = Board(err)
         try:
-            await _work(client, books, settings, Board(err), tally)
+            with board.shown():
+                async with asyncio.TaskGroup() as jobs:
+                    bar = board.bar("Streaming")
+                    jobs.create_task(_stream(client, books, settings, bar, tally))
+                    if settings.may_push:
+                        bar = board.bar("Pushing")
+                        jobs.create_task(_push(client, books, settings, bar, tally))
         except* IntegrationError as failed:
             raise failed.exceptions[0] from None
         tally.seconds = time.monotonic() - began
@@ -125,8 +138,8 @@ async def _server(settings: DemoSettings, err: Console) -> AsyncIterator[Service
         _trouble(sandbox, settings)
         say(
             err,
-            f"A sandbox serves at {sandbox.base_url}: 10 to 50 ms a request, now and then 429 or "
-            f"503 for a second, and a platform that refuses {settings.refused} records.",
+            f"A sandbox serves at {sandbox.base_url}. A request takes it 10 to 50 ms, some get 429 "
+            f"or 503 for a second, and its platform refuses {settings.refused} records.",
         )
         yield Service(base_url=sandbox.base_url, api_key=sandbox.api_key)
 
@@ -150,25 +163,7 @@ async def _pick(client: Client) -> Books:
         connection = await client.company(company["id"]).connections.list().first()
         if connection is not None:
             return Books(company["id"], connection["id"], company.get("name") or company["id"])
-    raise ConfigurationError("no company of this account has a connection; connect one first")
-
-
-def _plan(settings: DemoSettings, books: Books) -> str:
-    if settings.may_push:
-        return f"{settings.pushes:,} records go to {books.name}."
-    return f"Nothing is pushed to {books.name}: that takes --allow-push."
-
-
-async def _work(
-    client: Client, books: Books, settings: DemoSettings, board: Board, tally: Tally
-) -> None:
-    with board.shown():
-        async with asyncio.TaskGroup() as jobs:
-            bar = board.bar("Streaming")
-            jobs.create_task(_stream(client, books, settings, bar, tally))
-            if settings.may_push:
-                bar = board.bar("Pushing")
-                jobs.create_task(_push(client, books, settings, bar, tally))
+    raise ConfigurationError("no company of this account has a connection: connect one first")
 
 
 async def _stream(
@@ -202,20 +197,16 @@ async def _push(
 
     def show(_: object = None) -> None:
         done, still = tally.outcomes.total(), pushes.progress.open
-        counts = [f"{n:,} {status}" for status, n in by_status(tally.outcomes)]
+        counts = counted(tally.outcomes)
         note = ", ".join([*counts, f"{still:,} open"] if still else counts)
         bar.show(f"{done:,} of {settings.pushes:,}", done / settings.pushes, note=note)
 
     async with client.coordinator(max_open=MOST_OPEN, on_event=show) as pushes:
         async for outcome in pushes.run(requests):
-            _count(tally, outcome)
+            tally.outcomes[outcome.status] += 1
+            tally.reasons.update(outcome.reasons)
             show()
     tally.pushing = time.monotonic() - began
-
-
-def _count(tally: Tally, outcome: PushOutcome) -> None:
-    tally.outcomes[outcome.status] += 1
-    tally.reasons.update(outcome.reasons)
 
 
 def _example(described: PropertyDescription, number: int) -> Any:
@@ -250,12 +241,12 @@ def _rows(tally: Tally, stats: SessionStats, settings: DemoSettings) -> Iterator
     if settings.may_push:
         done = tally.outcomes.total()
         yield "records pushed", f"{done:,} in {tally.pushing:.2f} s"
-    for status, count in by_status(tally.outcomes):
-        yield f"  {status}", f"{count:,}"
+    for status in filter(tally.outcomes.get, OutcomeStatus):
+        yield f"  {status}", f"{tally.outcomes[status]:,}"
     for reason, count in tally.reasons.most_common(REASONS_SHOWN):
         yield "  because", f"{reason} ({count:,})"
     yield "requests", f"{stats.attempts:,}"
     yield "  answered 429", f"{stats.throttled:,}"
     yield "  answered 503", f"{stats.unavailable:,}"
-    yield "waits", f"{stats.waits:,}, {stats.waited:,.0f} s of all calls together"
+    yield "waits", f"{stats.waits:,}, {stats.waited:,.0f} s for all calls together"
     yield "wall time", f"{tally.seconds:.2f} s"

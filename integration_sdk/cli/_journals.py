@@ -1,37 +1,39 @@
-"""The commands that read a journal, or record a decision in it: no network, no waiting."""
+"""The commands that work on a journal or its database, without the service."""
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from inspect import isawaitable
+from itertools import chain
+from json import dumps
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final
 from uuid import uuid4
 
-from attrs import frozen
-from rich.console import Console
+from attrs import asdict, frozen
+from cyclopts import Group, Parameter
+from cyclopts.validators import LimitedChoice, mutually_exclusive
 
 from integration_sdk._http import requests
 from integration_sdk._push.evidence import is_missing
 from integration_sdk._push.table import Event, after, sent_again
-from integration_sdk._store.database import without_password
+from integration_sdk._store.database import migrate as make_tables
+from integration_sdk._store.database import migration, without_password
 from integration_sdk._store.row import Evidence, KeyClaimed, Row, State, Verdict
 from integration_sdk._store.store import Store, is_url
-from integration_sdk.cli._display import say, show_table
+from integration_sdk.cli._display import say, show_table, stdout
+from integration_sdk.cli._options import WHOLE, Flag, Scope
 from integration_sdk.errors import ConfigurationError
 
-Decision = Literal["resend", "abandon", "bind"]
-DEFAULT_SCOPE: Final = "default"
-_LOST: Final = "the answer was lost: `pushes resume` looks for it"
+_LOST: Final = "the answer was lost: `pushes resume` searches for it"
 _NEXT: Final = {
     State.QUEUED: "not sent yet: `pushes resume` sends it",
     State.SENDING: _LOST,
     State.LOST: _LOST,
-    State.OPEN: "the service has it: `pushes resume` waits for the end",
-    State.DOUBT: "in doubt: look, and decide with `pushes resolve`",
+    State.OPEN: "accepted by the service: `pushes resume` waits for it",
+    State.DOUBT: "in doubt: check, and decide with `pushes resolve`",
 }
 _DECIDED: Final = {
     "resend": "sent again as another push",
@@ -41,14 +43,14 @@ _DECIDED: Final = {
 
 @frozen
 class Journal:
-    """Where pushes are kept, as a command line names it."""
+    """Where pushes are recorded, as a command line names it: a path or a URL."""
 
     where: str
-    scope: str = DEFAULT_SCOPE
+    scope: Scope
 
     def __str__(self) -> str:
-        scope = "" if self.scope == DEFAULT_SCOPE else f"scope {self.scope!r} of "
-        return f"{scope}{self.place}"
+        name = self.scope.scope
+        return self.place if name == WHOLE.scope else f"scope {name!r} of {self.place}"
 
     @property
     def place(self) -> str:
@@ -58,16 +60,15 @@ class Journal:
     @property
     def options(self) -> str:
         """What to write after a command that is to use it."""
-        scope = [] if self.scope == DEFAULT_SCOPE else ["--scope", self.scope]
-        return shlex.join(["--journal", self.place, *scope])
+        given = {"--journal": self.place}
+        for name, value in asdict(self.scope).items():
+            if value != getattr(WHOLE, name):
+                given[f"--{name}"] = value
+        return shlex.join(chain.from_iterable(given.items()))
 
     def store(self) -> Store:
-        """Return it unopened.
-
-        Raises:
-            ConfigurationError: It can be no journal, or the extra for databases is missing.
-        """
-        return Store(self.where, self.scope)
+        """Return it unopened. ConfigurationError: it cannot be a journal."""
+        return self.scope.store(self.where)
 
     def check_exists(self) -> None:
         """Refuse a file that does not exist, since opening would create it.
@@ -81,28 +82,35 @@ class Journal:
             raise ConfigurationError(f"there is no journal {self}: {error.strerror}") from None
 
 
-async def show(journal: Journal, out: Console, *, as_json: bool) -> None:
-    """Print how many pushes of a journal are in each state, and which are in doubt.
+# list
 
-    Takes no lock: a program may have it open, and another may open it meanwhile.
 
-    Raises:
-        ConfigurationError: There is no such journal.
-        JournalError: It is damaged, or cannot be read.
+async def list_(journal: str, *, scope: Scope = WHOLE, json: Flag = False) -> None:
+    """Show the pushes in a journal, by state. Needs no network.
+
+    Another program may be using the journal.
+
+    Parameters
+    ----------
+    journal
+        As given to push.
+    json
+        Print one JSON object per push instead of tables.
     """
-    journal.check_exists()
-    async with journal.store() as store:
+    out, kept = stdout(), Journal(journal, scope)
+    kept.check_exists()
+    async with kept.store() as store:
         rows = await store.recorded()
-    if as_json:
+    if json:
         for row in rows:
-            say(out, json.dumps(_facts(row)))  # ASCII, which any terminal can write
+            say(out, dumps(_facts(row)))  # ASCII, which any terminal can write
         return
     if not rows:
-        say(out, f"{journal.place} holds no pushes in scope {journal.scope!r}.")
+        say(out, f"{kept.place} holds no pushes in scope {scope.scope!r}.")
         return
     counts = Counter(map(_state, rows))
     summary = [(state, f"{count:,}", next_) for (state, next_), count in sorted(counts.items())]
-    show_table(out, f"{len(rows):,} pushes in {journal}", summary)
+    show_table(out, f"{len(rows):,} pushes in {kept}", summary)
     doubts = [row for row in rows if row.state is State.DOUBT]
     if doubts:
         show_table(out, "In doubt", [_doubt(row) for row in doubts])
@@ -118,7 +126,7 @@ def _state(row: Row) -> tuple[str, str]:
         case State.DOUBT:
             return f"{row.state} {row.verdict}", _NEXT[row.state]
         case State.REFUSED if row.http_status is None:
-            return row.state, "never left"
+            return row.state, "not sent"
         case State.REFUSED:
             return row.state, "refused by the service"
         case State.QUEUED | State.SENDING | State.OPEN | State.LOST:
@@ -152,55 +160,72 @@ def _facts(row: Row) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value not in (None, ())}
 
 
+# resolve
+
+_DECISION: Final = Group("Decision", validator=LimitedChoice(1, 1))
+_WHICH: Final = Group("Which pushes", validator=LimitedChoice(1, 1))
+_ALONE: Final = Group("A key is for one push", validator=mutually_exclusive, show=False)
+
+
 async def resolve(
-    journal: Journal, intent: str | None, out: Console, *, decision: Decision, key: str | None
+    intent: Annotated[str | None, Parameter(group=_WHICH)] = None,
+    *,
+    journal: str,
+    scope: Scope = WHOLE,
+    all_absent: Annotated[Flag, Parameter(group=(_WHICH, _ALONE))] = False,
+    resend: Annotated[Flag, Parameter(group=_DECISION)] = False,
+    abandon: Annotated[Flag, Parameter(group=_DECISION)] = False,
+    bind: Annotated[str | None, Parameter(group=(_DECISION, _ALONE))] = None,
 ) -> None:
-    """Record a decision about a push in doubt; `resume` carries it out.
+    """Record a decision about pushes in doubt. Needs no network; resume carries it out.
 
-    Args:
-        journal: Where it is.
-        intent: The id of the push in the journal, or its beginning; None for each create with a
-            natural key that no list shows.
-        out: Where to print the next step.
-        decision: "resend", "abandon" or "bind".
-        key: The key of the push, for "bind".
-
-    Raises:
-        ConfigurationError: There is no such push, it is not in doubt, or the key is invalid.
-        KeyClaimed: The key belongs to another push.
-        JournalError: The decision was not recorded and does not count.
+    Parameters
+    ----------
+    intent
+        Id of the push, or the beginning of it, as shown by list and in its outcome.
+    journal
+        As given to push.
+    all_absent
+        Every create with a natural key that no list has shown and that no other push could be.
+    resend
+        Push the record again. If the first push arrives after all, the record exists twice.
+    abandon
+        Give up on the push.
+    bind
+        The push is the one with this key.
     """
-    if key is not None:
-        requests.segment("bind", key)
-    journal.check_exists()
-    async with journal.store() as store:
-        kept = await store.lend()
-        live = await kept.rows(live=True)
+    out, kept = stdout(), Journal(journal, scope)
+    if bind is not None:
+        requests.segment("bind", bind)
+    kept.check_exists()
+    async with kept.store() as store:
+        rows = await store.lend()
+        live = await rows.rows(live=True)
         chosen = list(filter(is_missing, live)) if intent is None else [_one(live, intent)]
         for row in chosen:
-            decided, add = _decided(row, decision, key)
+            decided, add = _decided(row, bind, resend=resend)
             try:
-                made = kept.decide(decided, add)
+                made = rows.decide(decided, add)
                 if isawaitable(made):
                     await made
             except KeyClaimed:
-                owner = next((one.id for one in await kept.rows() if one.key == key), "unknown")
+                owner = next((one.id for one in await rows.rows() if one.key == bind), "unknown")
                 raise KeyClaimed(
-                    f"{key} is the key of another push already, that of intent {owner}; "
-                    "nothing is decided"
+                    f"{bind} is already the key of intent {owner}; nothing was decided"
                 ) from None
-    resume = f"`integration-sdk pushes resume {journal.options}`"
-    said = {
-        "resend": f"to be sent once more. {resume} does it.",
-        "abandon": "given up.",
-        "bind": f"push {key}. {resume} waits for its end.",
-    }
+    then = f"`integration-sdk pushes resume {kept.options}`"
+    decision = (
+        f"will be sent again by {then}."
+        if resend
+        else "given up."
+        if abandon
+        else f"is push {bind}; {then} waits for it."
+    )
     if intent is not None:
-        say(out, f"On record: {chosen[0].reference or chosen[0].id} is {said[decision]}")
+        say(out, f"Recorded for {chosen[0].reference or chosen[0].id}: {decision}")
         return
     doubts = [row for row in live if row.state is State.DOUBT]
-    some = f"{len(chosen):,} of {len(doubts):,} pushes in doubt, those that no list shows"
-    say(out, f"On record for {some}: {said[decision]}")
+    say(out, f"Recorded for {len(chosen):,} of {len(doubts):,} pushes in doubt: {decision}")
     for why in _left_out(row for row in doubts if not is_missing(row)):
         say(out, why)
 
@@ -212,14 +237,13 @@ def _left_out(rows: Iterable[Row]) -> list[str]:
         if row.verdict is not Verdict.ABSENT or row.candidates
         else "they are updates, not creates"
         if row.method != "POST"
-        else "they have no natural key by which a second one could be told: "
-        "decide about each by its intent"
+        else "they have no natural key to recognize a second one by; decide by intent"
         for row in rows
     )
     return [f"{count:,} not decided: {why}." for why, count in reasons.items()]
 
 
-def _decided(row: Row, decision: Decision, key: str | None) -> tuple[Row, Sequence[Row]]:
+def _decided(row: Row, key: str | None, *, resend: bool) -> tuple[Row, Sequence[Row]]:
     """Return the row after the decision, and the new row that it leads to, if any.
 
     Raises:
@@ -229,27 +253,49 @@ def _decided(row: Row, decision: Decision, key: str | None) -> tuple[Row, Sequen
         raise ConfigurationError(
             f"intent {row.id} is {row.state}: only what is in doubt can be decided"
         )
-    match decision:
-        case "abandon":
-            return after(row, Event.ABANDONED, decision="abandon"), ()
-        case "bind":
-            evidence = Evidence.CALLER
-            return after(row, Event.FOUND, decision="bind", key=key, evidence=evidence), ()
-        case "resend":
-            fresh = str(uuid4()) if row.idempotency_key else None
-            decided, again = sent_again(row, fresh or uuid4().hex, fresh)
-            return decided, [again]
+    if key is not None:
+        evidence = Evidence.CALLER
+        return after(row, Event.FOUND, decision="bind", key=key, evidence=evidence), ()
+    if not resend:
+        return after(row, Event.ABANDONED, decision="abandon"), ()
+    fresh = str(uuid4()) if row.idempotency_key else None
+    decided, again = sent_again(row, fresh or uuid4().hex, fresh)
+    return decided, [again]
 
 
 def _one(rows: Iterable[Row], intent: str) -> Row:
     found = [row for row in rows if intent and row.id.startswith(intent)]
     if len(found) > 1:
-        raise ConfigurationError(
-            f"{len(found)} pushes of this journal have an intent that begins {intent!r}: "
-            "give more of it"
-        )
+        raise ConfigurationError(f"{len(found)} intents begin with {intent!r}: give more of it")
     if not found:
-        raise ConfigurationError(
-            f"no push that is not settled in this journal has an intent that begins {intent!r}"
-        )
+        raise ConfigurationError(f"no intent that is not settled begins with {intent!r}")
     return found[0]
+
+
+# store migrate
+
+
+async def migrate(
+    url: str,
+    *,
+    schema: str = WHOLE.schema,
+    print_: Annotated[Flag, Parameter(name="--print")] = False,
+) -> None:
+    """Create the tables of a store in PostgreSQL, or update them. Can be run any number of times.
+
+    For databases in which the program's own role may not create tables. That role needs USAGE on
+    the schema, and SELECT, INSERT, UPDATE and DELETE on all tables in it.
+
+    Parameters
+    ----------
+    url
+        postgresql://user:password@host/database, with a role that may create tables.
+    schema
+        Schema of the tables, as in Store(schema=) and --schema.
+    print_
+        Print the SQL instead of running it; the URL is not used.
+    """
+    if print_:
+        print(migration(schema))
+    else:
+        await make_tables(url, schema)

@@ -20,16 +20,14 @@ from integration_sdk._options.check import PushOptions, refuse
 from integration_sdk._push.outcomes import another_record, take_up, to_row
 from integration_sdk._store.row import Row, State
 from integration_sdk._store.store import is_url
-from integration_sdk.cli import _records
 from integration_sdk.cli._display import say, show_table, stdout
-from integration_sdk.cli._journals import DEFAULT_SCOPE, Journal
+from integration_sdk.cli._journals import Journal
+from integration_sdk.cli._options import FROM_ENVIRONMENT, WHOLE, Flag, Scope, Service
 from integration_sdk.cli._outcomes import ALL_SUCCEEDED, SOME_DID_NOT
-from integration_sdk.cli._records import Line, Lines
-from integration_sdk.cli._service import Flag, Service
+from integration_sdk.cli._records import Line, Lines, RecordOptions
 from integration_sdk.errors import (
     AccountExpired,
     ApiError,
-    ConfigurationError,
     Forbidden,
     InvalidRecord,
     ReferenceConflict,
@@ -46,75 +44,45 @@ POLLS_PER_PUSH: Final = 0.2
 """Measured with 5,000 pushes that take 1 to 30 seconds: a list shows many. See figures.md."""
 FEW: Final = 5
 """Pushes up to which each costs a poll of its own."""
-_SERVICE: Final = Service()
 
 
 async def plan(
     records: Annotated[str, Parameter(allow_leading_hyphen=True)],
     *,
-    company: str,
-    connection: str,
-    data_type: Annotated[str, Parameter(name="--type")],
+    options: RecordOptions,
     journal: str | None = None,
-    scope: str = DEFAULT_SCOPE,
-    reference: str | None = None,
-    natural_key: str | None = None,
-    update_id: str | None = None,
+    scope: Scope = WHOLE,
     json: Flag = False,
-    service: Service = _SERVICE,
+    service: Service = FROM_ENVIRONMENT,
 ) -> int:
-    """Tell what `push` would do with these records: which are refused, how many calls, how long.
+    """Show what `push` would do with these records: which are refused, how many calls, how long.
 
-    Reads the push options, which is one request, and pushes nothing. The time is that of sending;
-    the platform's own is not known.
+    Reads the push options, which takes one request, and pushes nothing. The time is that of
+    sending; how long the platform takes is unknown.
 
-    Exit codes: 0 all would be sent or are on record, 1 some are refused or the service or journal
-    cannot be used, 2 wrong usage.
+    Exit codes: 0 all would be sent or are on record; 1 some are refused, or the service or journal
+    could not be used; 2 wrong usage.
 
     Parameters
     ----------
     records
-        As it is given to push, like the options below.
-    company
-        Id of the company.
-    connection
-        Id of its connection.
-    data_type
-        What the records are, such as invoices.
+        As given to push, like the options below.
     journal
-        What it has is not sent again. It is only read, and need not be there yet.
-    scope
-        Name of what belongs to one service in the journal.
-    reference
-        Path of the record's own name.
-    natural_key
-        Path of a field that tells the record from others.
-    update_id
-        Path of the id of the record to update.
+        What it holds is not sent again. It is only read, and need not exist yet.
     json
-        One JSON object in place of tables.
-    service
-        Which service.
+        Print one JSON object instead of tables.
     """
-    if journal is None and scope != DEFAULT_SCOPE:
-        raise ConfigurationError("--scope names a part of --journal: give both")
-    lane = _records.Plan(
-        company,
-        connection,
-        data_type,
-        reference=reference,
-        natural_key=natural_key,
-        update_id=update_id,
-    )
-    out = Console(file=stdout(), soft_wrap=True)
+    out = stdout()
+    if journal is None:
+        scope.check_unused("--journal")
     with Lines(records) as lines:
         where = None if journal is None else Journal(journal, scope)
         forecast = Forecast({str(row.reference): row for row in await _on_record(where)})
         async with service.client() as client:
-            await forecast.ask(client, lane)
+            await forecast.ask(client, options)
             async for line in lines:
                 if line.text.strip():
-                    forecast.take(line, lane, client)
+                    forecast.take(line, options, client)
     if json:
         say(out, dumps(forecast.facts()))
     else:
@@ -154,17 +122,17 @@ class Forecast:
     _options: PushOptions | None = None
     _lines: dict[str, tuple[int, object]] = Factory(dict)
 
-    async def ask(self, client: Client, plan: _records.Plan) -> None:
+    async def ask(self, client: Client, wanted: RecordOptions) -> None:
         """Read the options.
 
         Raises:
             IntegrationError: The service cannot be reached, or refuses the key.
         """
-        books = client.company(plan.company_id).connection(plan.connection_id)
+        books = client.company(wanted.company).connection(wanted.connection)
         began = time.perf_counter()
         try:
             self._options = await books.options(
-                plan.data_type, for_update=plan.update_id is not None
+                wanted.data_type, for_update=wanted.update_id is not None
             )
         except (Unauthorized, Forbidden, AccountExpired):
             raise
@@ -173,11 +141,11 @@ class Forecast:
         self.latency = time.perf_counter() - began
         self.quota = client.quota
 
-    def take(self, line: Line, plan: _records.Plan, client: Client) -> None:
+    def take(self, line: Line, wanted: RecordOptions, client: Client) -> None:
         """Judge a line, as ``push --check options`` would."""
         reference = None
         try:
-            request = plan.request(line)
+            request = wanted.request(line)
             reference = request.reference
             row, _ = to_row(client.dialect, request, "", None, durable=True)
             state = self._state(row, line.number)

@@ -1,65 +1,124 @@
-"""The command that pulls: companies x data types into files or a database."""
+"""The commands that pull, and that check what was pulled."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import AsyncExitStack, nullcontext, suppress
+from contextlib import AsyncExitStack, nullcontext
 from functools import partial
-from typing import Any, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
+from cyclopts import Parameter
 from rich.console import Console
 
+from integration_sdk._http.requests import MIB
 from integration_sdk._pull.audit import audit as find
 from integration_sdk._pull.making import format_of, open_sink
 from integration_sdk._pull.pull import Pull
 from integration_sdk._pull.receipts import UnitReceipt
-from integration_sdk._store.store import Store
-from integration_sdk.cli._display import Bar, Board, say
-from integration_sdk.cli._journals import DEFAULT_SCOPE
+from integration_sdk.cli._display import Bar, Board, Stderr, say, stdout
+from integration_sdk.cli._options import FROM_ENVIRONMENT, WHOLE, Flag, Scope, Service
 from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT
-from integration_sdk.cli._service import Service
 from integration_sdk.cli._signals import hearing_signals
 from integration_sdk.errors import ConfigurationError, PaymentRequired, PullError, Unauthorized
 
 SECONDS_BETWEEN_LOOKS: Final = 0.25
+Format = Literal["ndjson", "parquet", "duckdb", "postgres"]
 _STOPS: Final = (PaymentRequired, PullError, Unauthorized)
 
 
 async def pull(
-    service: Service,
     data_types: list[str],
-    out: Console,
-    err: Console,
     *,
-    store: Store | None,
-    rate: float | None,
-    as_json: bool,
-    **options: Any,
+    to: str,
+    format: Format | None = None,  # noqa: A002
+    companies: str | None = None,
+    store: str | None = None,
+    scope: Scope = WHOLE,
+    full: Flag = False,
+    rate: float | None = None,
+    units: int = 16,
+    memory: int = 256,
+    part: int = 32,
+    compression: Literal["gz", "zst"] | None = None,
+    dask: str | None = None,
+    json: Flag = False,
+    service: Service = FROM_ENVIRONMENT,
 ) -> int:
-    """Pull, and return the exit code: units on *out* as they end, progress on *err*.
+    """Write the records of companies into files or a database, each state once.
 
-    Raises:
-        ConfigurationError: The job cannot work; nothing was written.
-        IntegrationError: The service cannot be reached, or refuses the key.
+    Run the same command again to continue after any interruption, and later to read only what has
+    changed. Each unit (the records of one type of one company) is printed on stdout when it ends;
+    progress is on stderr. Ctrl-C finishes the parts being written; a second one quits at once.
+
+    Exit codes: 0 all units are complete; 1 some are not, or the service or the target could not be
+    used; 2 wrong usage; 130 interrupted.
+
+    Parameters
+    ----------
+    data_types
+        Data types to read, such as invoices customers.
+    to
+        A folder, the file of a DuckDB database, or the postgresql:// URL of a database.
+    format
+        By default postgres for a URL, duckdb for a name that ends in .duckdb, else ndjson.
+    companies
+        Ids, separated by commas. By default all companies of the account.
+    store
+        File that records how far each unit was read. With a postgresql:// URL, several commands
+        can share the work. By default a file in the folder, or the target database itself.
+    full
+        Read each unit completely and replace it in one step. This removes records that the
+        service has deleted.
+    rate
+        Maximum number of calls per second.
+    units
+        Maximum number of units to read at a time.
+    memory
+        Maximum MiB of records and pages in memory.
+    part
+        Maximum MiB of records in a part; less if many units share the memory.
+    compression
+        Compression of NDJSON files.
+    dask
+        Address of a Dask scheduler whose workers read and write. Needs a PostgreSQL --store.
+    json
+        Print one JSON object per unit instead of a line.
     """
-    async with service.client(rate=rate) as client, store or nullcontext():
-        job = client.pull(data_types, store=store, **options)
+    out, err = stdout(), Stderr()
+    ids = None if companies is None else [one.strip() for one in companies.split(",")]
+    if ids is not None and not all(ids):
+        raise ConfigurationError("--companies needs ids, separated by commas")
+    if store is None:
+        scope.check_unused("--store")
+    kept = None if store is None else scope.store(store)
+    async with service.client(rate=rate) as client, kept or nullcontext():
+        job = client.pull(
+            data_types,
+            to=to,
+            format=format,
+            companies=ids,
+            store=kept,
+            full=full,
+            at_once=units,
+            max_bytes=memory * MIB,
+            part_bytes=part * MIB,
+            compression=compression,
+            dask=dask,
+        )
         board = Board(err)
-        taking = asyncio.create_task(_take(job, out, as_json=as_json))
+        taking = asyncio.create_task(_take(job, out, as_json=json))
         with hearing_signals(taking.cancel, partial(_leave, board)), board.shown():
-            looking = asyncio.create_task(_look(job, board.bar("pull")))
+            looking = asyncio.create_task(_look(job, board.bar("Pulling")))
             try:
-                units, stopped_by = await taking
+                units_, stopped_by = await taking
             except asyncio.CancelledError:
-                say(err, "interrupted; the same command goes on from here")
+                say(err, "Interrupted. Run the same command again to continue.")
                 return INTERRUPTED
             finally:
                 looking.cancel()
-                with suppress(asyncio.CancelledError):
-                    await looking
-        return _conclude(units, stopped_by, err)
+        return _conclude(units_, stopped_by, err)
 
 
 def _leave(board: Board) -> None:
@@ -115,20 +174,33 @@ def _conclude(units: list[UnitReceipt], stopped_by: Exception | None, err: Conso
     if stopped_by is not None:
         say(err, f"integration-sdk: {stopped_by}")
     elif failed:
-        say(err, f"{len(failed)} units are not complete; the same command goes on from here")
+        say(err, f"{len(failed)} units are not complete. Run the same command again to continue.")
     return SOME_DID_NOT if failed or stopped_by is not None else 0
 
 
 async def audit(
-    service: Service, to: str, format_: str | None, out: Console, *, ask_service: bool
+    to: str,
+    *,
+    format: Format | None = None,  # noqa: A002
+    ask_service: Annotated[Flag, Parameter(name="--service")] = False,
+    service: Service = FROM_ENVIRONMENT,
 ) -> int:
-    """Compare a sink with its receipts, and return the exit code.
+    """Compare what a pull has written with its receipts: rows, bytes, sums of all numbers.
 
-    Raises:
-        ConfigurationError: No pull has written there.
+    Exit codes: 0 all agree; 1 some do not; 2 wrong usage.
+
+    Parameters
+    ----------
+    to
+        As given to pull.
+    format
+        As given to pull.
+    ask_service
+        Also compare with the number of records at the service.
     """
+    out = stdout()
     async with AsyncExitStack() as opened:
-        sink = open_sink(to, format_ or format_of(to), None, tokens=False)
+        sink = open_sink(to, format or format_of(to), None, tokens=False)
         opened.push_async_callback(sink.aclose)
         client = await opened.enter_async_context(service.client()) if ask_service else None
         problems = 0
@@ -138,28 +210,3 @@ async def audit(
             say(out, unit + what)
             problems += bool(finding.problem)
     return SOME_DID_NOT if problems else 0
-
-
-def store_of(where: str | None, scope: str) -> Store | None:
-    """Return the store of ``--store`` and ``--scope``; None for the one beside what is written.
-
-    Raises:
-        ConfigurationError: A scope was given alone.
-    """
-    if where is None and scope != DEFAULT_SCOPE:
-        raise ConfigurationError("--scope needs --store")
-    return None if where is None else Store(where, scope)
-
-
-def listed(companies: str | None) -> list[str] | None:
-    """Return the ids of ``--companies ID,ID``.
-
-    Raises:
-        ConfigurationError: There is none.
-    """
-    if companies is None:
-        return None
-    ids = [one.strip() for one in companies.split(",") if one.strip()]
-    if not ids:
-        raise ConfigurationError("--companies needs an id")
-    return ids

@@ -1,42 +1,37 @@
-"""Reads pushes from the lines of an NDJSON file or pipe, no faster than they are pushed.
-
-A thread reads, since reading a pipe may block for any time, and passes lines to the loop. Records
-are sent with exact fractions.
-"""
+"""NDJSON in, push requests out: lines are read no faster than they are pushed."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import re
 import stat
 import sys
-from collections import Counter, deque
-from contextlib import suppress
+from collections import Counter
+from collections.abc import AsyncIterator
 from decimal import Decimal
-from os import fstat
-from pathlib import Path
-from threading import Semaphore, Thread
-from types import TracebackType
-from typing import Any, BinaryIO, Final, Self
+from io import FileIO
+from typing import Annotated, Any, Final, Self
 
 import msgspec
-from attrs import Factory, define, frozen
+from attrs import Factory, define, field, frozen
+from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from integration_sdk._push.agreement import value_at
 from integration_sdk._records.codec import encode_sorted
 from integration_sdk.errors import ConfigurationError, InvalidRecord
 from integration_sdk.models import PushRequest
 
-AHEAD: Final = 256
-"""Lines that are read ahead."""
 FORMAT: Final = (
-    "a JSON object a line (NDJSON), in UTF-8 and not compressed; such lines are made from CSV by "
+    "one JSON object per line (NDJSON), in UTF-8 and not compressed; it is made from CSV by "
     "`mlr --icsv --ojsonl cat FILE`, and from a JSON array by `jq -c '.[]' FILE`"
 )
+_AT_ONCE: Final = 1 << 16
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _OBJECT: Final = re.compile(rb"\s*\{")
-_decode: Final = msgspec.json.Decoder(float_hook=Decimal).decode
+_decode: Final = msgspec.json.Decoder(float_hook=Decimal).decode  # fractions are sent exactly
 
 
 @frozen
@@ -46,12 +41,18 @@ class Line:
     number: int
     text: bytes
 
+    @property
+    def size(self) -> int:
+        """Bytes of it in the file."""
+        return len(self.text) + 1
+
 
 class Lines:
     """The lines of *source*, a file or ``-``; a ``with`` block around one ``async for``.
 
     Attributes:
-        size: Bytes to read; None for a pipe.
+        size: Bytes to read; None for a pipe or a terminal.
+        read: Number of the last line that was yielded.
 
     Raises:
         ConfigurationError: The source cannot be opened or read.
@@ -60,127 +61,107 @@ class Lines:
     def __init__(self, source: str) -> None:
         self._name = "standard input" if source == "-" else source
         self._file = self._opened(source)
-        self.size = _size(self._file)
-        self._loop = asyncio.get_running_loop()
-        self._news = asyncio.Event()
-        self._room = Semaphore(AHEAD)
-        self._ready: deque[bytes] = deque()
-        self._last = Line(0, b"")
-        self._failure: OSError | None = None
-        self._over = self._stopped = False
-        # A daemon, because the read of a pipe that nobody writes to cannot be ended.
-        self._thread = Thread(target=self._read, name="integration_sdk lines", daemon=True)
+        found = os.fstat(self._file.fileno())
+        self.size = found.st_size if stat.S_ISREG(found.st_mode) else None
+        self.read = 0
+        self._stopped, self._news = False, asyncio.Event()
 
-    def _opened(self, source: str) -> BinaryIO:
+    def _opened(self, source: str) -> FileIO:
+        if source == "-" and not sys.stdin:
+            raise ConfigurationError("cannot read standard input: it is closed")
         try:
-            if source == "-":
-                if not sys.stdin:
-                    raise ConfigurationError("cannot read standard input: it is closed")
-                return open(sys.stdin.fileno(), "rb", closefd=False)  # no path
-            return Path(source).open("rb")
+            return FileIO(sys.stdin.fileno(), closefd=False) if source == "-" else FileIO(source)
         except OSError as error:
             raise ConfigurationError(f"cannot read {self._name}: {error.strerror}") from None
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
-        if not self._thread.ident:
-            self._file.close()
-
-    @property
-    def read(self) -> int:
-        """The number of the last line that was yielded."""
-        return self._last.number
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
     def stop(self) -> None:
         """Yield no more lines."""
-        self._over = self._stopped = True
-        self._room.release()
+        self._stopped = True
         self._news.set()
 
-    def __aiter__(self) -> Self:
-        self._thread.start()
-        return self
+    async def __aiter__(self) -> AsyncIterator[Line]:
+        held = bytearray()
+        while chunk := await self._chunk():
+            held += chunk
+            if b"\n" not in chunk:
+                continue
+            *texts, held = held.split(b"\n")
+            for text in texts:
+                if self._stopped:
+                    return
+                yield self._line(text)
+        if held and not self._stopped:
+            yield self._line(held)
 
-    async def __anext__(self) -> Line:
-        while not self._ready and not self._over:
-            self._news.clear()
-            await self._news.wait()
-        if self._failure and not self._ready:
-            raise ConfigurationError(f"cannot read {self._name} on: {self._failure.strerror}")
-        if self._stopped or not self._ready:
-            raise StopAsyncIteration
-        text = self._ready.popleft()
-        self._room.release()
-        self._last = Line(self._last.number + 1, text)
-        return self._last
+    def _line(self, text: bytearray) -> Line:
+        self.read += 1
+        return Line(self.read, bytes(text))
 
-    # In the thread
-
-    def _read(self) -> None:
-        failure = None
+    async def _chunk(self) -> bytes:
+        """Return some bytes as soon as there are any; none at the end, or once stopped."""
+        if self.size is None:
+            await self._readable()
         try:
-            with self._file:
-                for text in self._file:
-                    self._room.acquire()
-                    if self._stopped:
-                        return
-                    self._tell(self._take, text)
+            return b"" if self._stopped else self._file.read(_AT_ONCE) or b""
         except OSError as error:
-            failure = error
-        self._tell(self._end, failure)
+            raise ConfigurationError(f"cannot read {self._name} on: {error.strerror}") from None
 
-    def _tell(self, hear: Any, news: object) -> None:
-        with suppress(RuntimeError):  # the loop has been closed
-            self._loop.call_soon_threadsafe(hear, news)
-
-    # Back in the loop
-
-    def _take(self, text: bytes) -> None:
-        self._ready.append(text)
-        self._news.set()
-
-    def _end(self, failure: OSError | None) -> None:
-        self._failure, self._over = failure, True
-        self._news.set()
-
-
-def _size(file: BinaryIO) -> int | None:
-    found = fstat(file.fileno())
-    return found.st_size if stat.S_ISREG(found.st_mode) else None
+    async def _readable(self) -> None:
+        """Wait for a pipe, whose read could block the loop for ever."""
+        loop, file = asyncio.get_running_loop(), self._file.fileno()
+        try:
+            loop.add_reader(file, self._news.set)
+        except PermissionError:  # epoll takes no file that is always ready, such as /dev/null
+            return
+        try:
+            await self._news.wait()
+        finally:
+            loop.remove_reader(file)
+        if not self._stopped:
+            self._news.clear()
 
 
 class NoRecord(InvalidRecord):
     """The line is not a JSON object."""
 
 
-@define
-class Plan:
-    """How a line becomes a push.
+@Parameter(name="*")
+@define(kw_only=True)
+class RecordOptions:
+    """How a line becomes a push. ``data_type`` is the option ``--type``."""
 
-    Attributes:
-        reference: Path of the record's own name. None names it after its content: a record
-            keeps its name if it moves, even to another file, or if its members are reordered,
-            but not if it is changed. The second of two equal records is ``….2``.
-        update_id: Path of the id of the record to update; None creates records.
-        natural_key: As `PushRequest` has it.
-    """
+    company: str
+    """Id of the company."""
 
-    company_id: str
-    connection_id: str
-    data_type: str
+    connection: str
+    """Id of the company's connection to push to."""
+
+    data_type: Annotated[str, Parameter(name="--type")]
+    """Data type of the records, such as invoices."""
+
     reference: str | None = None
-    update_id: str | None = None
+    """Path of a field that names each record, such as invoiceNumber. A journal pushes each name
+    once, and refuses it for a different record. Without it, records are recognized by content:
+    lines may move within and between files and members within a line, but a corrected line is
+    another record."""
+
     natural_key: str | None = None
-    timeout_minutes: int | None = None
-    _seen: Counter[int] = Factory(Counter)
+    """Path of a field that is different in each record, such as invoiceNumber. It identifies a
+    push whose answer was lost."""
+
+    update_id: str | None = None
+    """Path of the id of the record to update. Without it, records are created."""
+
+    timeout_minutes: Annotated[int | None, Parameter(validator=Number(gte=1))] = None
+    """Minutes after which the service gives up on a push that is still Pending."""
+
+    _seen: Counter[int] = field(init=False, default=Factory(Counter))
 
     def request(self, line: Line) -> PushRequest:
         """Return the push request for *line*.
@@ -188,12 +169,12 @@ class Plan:
         Raises:
             InvalidRecord: The line holds no record, or the record has no value at a given path.
         """
-        record = decode(line)
+        record = _record(line)
         record_id = self.update_id and _name(record, self.update_id, "--update-id")
         named = self.reference and _name(record, self.reference, "--reference")
         return PushRequest(
-            self.company_id,
-            self.connection_id,
+            self.company,
+            self.connection,
             self.data_type,
             record,
             reference=named or self._content_name(record, record_id),
@@ -203,7 +184,8 @@ class Plan:
         )
 
     def _content_name(self, record: dict[str, Any], record_id: str | None) -> str:
-        lane = (self.company_id, self.connection_id, self.data_type)
+        """Return a name that depends on content only, with ``.2`` for a second equal record."""
+        lane = (self.company, self.connection, self.data_type)
         digest = hashlib.sha256(encode_sorted((lane, record_id, record))).digest()
         short = int.from_bytes(digest[:8])
         self._seen[short] += 1
@@ -211,20 +193,15 @@ class Plan:
         return digest[:16].hex() + again
 
 
-def decode(line: Line) -> dict[str, Any]:
-    """Return the record of a line, with exact fractions.
-
-    Raises:
-        NoRecord: The line holds no record.
-    """
+def _record(line: Line) -> dict[str, Any]:
     text = line.text.removeprefix(_BYTE_ORDER_MARK) if line.number == 1 else line.text
     if not _OBJECT.match(text):  # not decoded: a file that is one list may be larger than memory
         shown = text[:200].strip()[:40].decode(errors="replace")
-        raise NoRecord(f"line {line.number} is no JSON object, but {shown}")
+        raise NoRecord(f"line {line.number} is not a JSON object: {shown}")
     try:
         record: dict[str, Any] = _decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ArithmeticError) as error:
-        raise NoRecord(f"line {line.number} is no JSON: {error}") from None
+        raise NoRecord(f"line {line.number} is not JSON: {error}") from None
     return record
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, heard between two turns of the loop."""
+"""Ctrl-C and SIGTERM, handled between two steps of the event loop."""
 
 from __future__ import annotations
 
@@ -13,18 +13,16 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def hearing_signals(hear: Callable[[], object], leave: Callable[[], object]) -> Iterator[None]:
-    """Call *hear* on Ctrl-C or SIGTERM, between two turns of the loop.
+    """Call *hear* in the event loop on Ctrl-C or SIGTERM.
 
-    A signal's usual handler raises an exception in whatever code is under way, and a task that
-    loses a turn by it never goes on. ``loop.add_signal_handler`` is not there on Windows.
-
-    A second signal while the first is still unheard calls *leave* at once, which is to end the
-    process: the loop may be held up for ever, as by a full pipe that nobody reads.
+    A second signal before that calls *leave* at once, which is to end the process: the loop may be
+    blocked for ever, for example by a full pipe that nobody reads. `loop.add_signal_handler` could
+    not do that, and Python's own handler raises an exception wherever the code happens to be.
     """
     loop = asyncio.get_running_loop()
     unheard: list[int] = []
 
-    def come(number: int, _: object) -> None:
+    def arrive(number: int, _: object) -> None:
         if unheard:
             leave()
         unheard.append(number)
@@ -34,7 +32,7 @@ def hearing_signals(hear: Callable[[], object], leave: Callable[[], object]) -> 
         unheard.clear()
         hear()
 
-    usual = {one: signal.signal(one, come) for one in _SIGNALS}
+    usual = {one: signal.signal(one, arrive) for one in _SIGNALS}
     try:
         yield
     finally:

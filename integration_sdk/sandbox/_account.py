@@ -106,13 +106,14 @@ def _lasting_uuid(name: str) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_DNS, name))
 
 
-def found_company(
-    chance: random.Random, created: float, number: int = 0, *, identifier: str | None = None
-) -> Company:
-    """The *number*-th invented company, or *identifier*, connected to every platform."""
+def found_company(number: int, chance: random.Random, created: float, known: str | None) -> Company:
+    """The *number*-th company from the start, connected to every platform.
+
+    Where its identifier is *known*, that is its name as well.
+    """
     turn, n = divmod(number, len(_NAMES))
-    name = identifier or _NAMES[n] + (f" {turn + 1}" if turn else "")
-    company = Company(identifier or new_uuid(chance), name, created, f"The books of {name}")
+    name = known or _NAMES[n] + (f" {turn + 1}" if turn else "")
+    company = Company(known or new_uuid(chance), name, created, f"The books of {name}")
     company.connections = [
         Connection(new_uuid(chance), company.id, package, created, online=package.pace != "never")
         for package in PLATFORMS

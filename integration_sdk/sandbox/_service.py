@@ -72,14 +72,9 @@ class Service:
         now = self.clock.now()
         self.chance = random.Random(f"{seed}/pushes")
         founding = random.Random(f"{seed}/companies")
-        self.companies = {
-            company.id: company
-            for company in (
-                [found_company(founding, now, n) for n in range(settings.companies)]
-                if given is None
-                else [found_company(founding, now, identifier=each) for each in given]
-            )
-        }
+        known = [None] * settings.companies if given is None else list(given)
+        founded = (found_company(n, founding, now, each) for n, each in enumerate(known))
+        self.companies = {company.id: company for company in founded}
         self.ledger = Ledger(random.Random(f"{seed}/keys"), self._take_effect)
         self.plan = Plan(settings.free_plan, now - settings.account_age_days * DAY)
         self.wording = Wording(settings.connection_name, settings.published)

@@ -1,0 +1,137 @@
+"""The command that serves a sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from attrs import asdict, field, frozen
+from cyclopts import Parameter
+
+from integration_sdk.cli._display import Stderr, say
+from integration_sdk.cli._options import Flag
+from integration_sdk.cli._outcomes import INTERRUPTED
+from integration_sdk.cli._signals import hearing_signals
+from integration_sdk.errors import ConfigurationError
+from integration_sdk.sandbox import Sandbox, serve
+
+
+@Parameter(name="*")
+@frozen(kw_only=True)
+class Settings:
+    """Arguments of `Sandbox`."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+
+    port: int = 8080
+    """Port to listen on; 0 for any free port."""
+
+    companies: int = 3
+    """Companies that exist at the start."""
+
+    invoices: int = 20_000
+    """Invoices of each company."""
+
+    pulled: Annotated[Path | None, Parameter(name="--from")] = None
+    """Folder that `pull` has written, as NDJSON or Parquet. Serve its companies and records instead
+    of generated ones."""
+
+    seed: int = 0
+    """The same seed gives the same records, ids and faults."""
+
+    push_seconds: tuple[float, float] = (0.05, 0.3)
+    """Shortest and longest time, in seconds, that a push takes on asynchronous platforms."""
+
+    published: Flag = False
+    """Speak today's public API instead of the interface document."""
+
+    api_key: str | None = field(default=None, repr=False)
+    """The only API key that is accepted. By default it is derived from the seed."""
+
+    free_plan: Flag = False
+    """Serve an account of the free plan: 50 companies, one sync a day, 365 days."""
+
+    account_age_days: float = 0
+    """Age of the account at the start."""
+
+    legacy_removed: bool = True
+    """Whether the legacy bank endpoints have been removed."""
+
+    daily_quota: int | None = None
+    """Requests per day. Without it no request is refused."""
+
+    def sandbox(self) -> Sandbox:
+        """Return the sandbox, not started. ValueError names a setting that cannot be."""
+        given: dict[str, Any] = asdict(self)
+        given["dialect"] = "published" if given.pop("published") else "document"
+        return Sandbox(remember=0, **given)  # nobody can ask what it remembers
+
+
+_USUAL: Final = Settings()
+
+
+async def sandbox(
+    *,
+    settings: Settings = _USUAL,
+    faults: Path | None = None,
+    subscribe: list[str] | None = None,
+    authorization: str | None = None,
+    verbose: Flag = False,
+) -> None:
+    """Serve a sandbox of the service until Ctrl-C or SIGTERM.
+
+    Faults can be changed while it runs: POST /_page/faults adds some, in the JSON of --faults, GET
+    lists them with the number of requests each was applied to, and DELETE removes all. From
+    another machine or container these requests need the API key, like any other.
+
+    Parameters
+    ----------
+    faults
+        JSON file of faults, such as [{"fault": "rate_limit", "per_second": 20}, {"fault":
+        "status", "code": 503, "route": "GET", "probability": 0.1}]. Names and arguments are those
+        of the methods of integration_sdk.sandbox.Faults; [1, 3] is a range of seconds.
+    subscribe
+        URL that is sent "Push status changed" when a push ends; can be repeated. With
+        --published the request is signed, and the secret is printed.
+    authorization
+        Authorization header of the requests to --subscribe.
+    verbose
+        Log each request and its status to stderr.
+    """
+    if authorization is not None and not subscribe:
+        raise ConfigurationError("--authorization is for requests to --subscribe: give both")
+    try:
+        server = settings.sandbox()
+        if faults:
+            _add_faults(server, faults)
+        for url in subscribe or ():
+            to = server.subscribe(
+                url, style="signed" if settings.published else "rule", authorization=authorization
+            )
+            if to.secret:
+                print(f"Secret: {to.secret}", flush=True)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from None
+    if verbose:
+        logging.basicConfig(format="%(asctime)s %(message)s")
+        logging.getLogger("integration_sdk.sandbox").setLevel(logging.INFO)
+    serving = asyncio.create_task(serve(server))
+    leave = partial(os._exit, INTERRUPTED)
+    with hearing_signals(serving.cancel, leave), suppress(asyncio.CancelledError):
+        await serving
+    say(Stderr(), "Sandbox stopped.")
+
+
+def _add_faults(server: Sandbox, file: Path) -> None:
+    try:
+        server.faults.add_listed(file.read_bytes())
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {file}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigurationError(f"{file}: {error}") from None
