@@ -365,14 +365,15 @@ class CountingLoop(VirtualTimeLoop):
 def polls_too_close(service: Service, *, told: bool) -> Iterator[str]:
     """Two polls of one push are 0.2 s or a twentieth of its age apart.
 
-    A notification may bring one forward, once a second.
+    The age counts from the first poll: who opens an earlier run's journal knows no better. A
+    notification may bring a poll forward, once a second.
     """
     polls = defaultdict[str, list[float]](list)
     for one in service.log:
         if one.kind == "get":
             polls[one.key].append(one.at)
     for key, times in polls.items():
-        born, forward = service.by_key[key].began, -inf
+        born, forward = times[0], -inf
         for earlier, later in pairwise(times):
             if later - earlier < max(0.2, 0.05 * (earlier - born)) - 0.01:
                 if not told or later - forward < 0.99:
