@@ -98,9 +98,9 @@ def _delays(known: Mapping[str, float], ended: Mapping[str, float]) -> dict[str,
     return {DELAY: median(delays), "delay p95 s": quantiles(delays, n=20)[-1]}
 
 
-def _of_pushing(what: str, bound: float, figure: str, limit: str = "") -> Goal:
-    pick = Pick(PUSHED, COORDINATOR.name, figure)
-    return Goal(what, "<=", bound, pick, limit=limit, headline=True)
+def _of_pushing(what: str, bound: float, figure: str, over: str = "") -> Goal:
+    pick = Pick(PUSHED, COORDINATOR.name, figure, over=over)
+    return Goal(what, "<=", bound, pick, headline=True)
 
 
 PUSHING = Question(
@@ -110,7 +110,7 @@ PUSHING = Question(
     [
         _of_pushing("requests per settled push, 10,000 in 10 companies, ~2 s each", 1.05, REQUESTS),
         _of_pushing("p50 of the delay in s, same run", 0.15, DELAY),
-        _of_pushing("client CPU in s per 1,000 pushes", 0.10, CPU, limit=POSTS.name),
+        _of_pushing("client CPU of a settled push over POSTs alone", 1.8, CPU, over=POSTS.name),
     ],
     compare=(CPU, COORDINATOR.name),
 )

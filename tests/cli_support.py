@@ -143,8 +143,9 @@ async def serving(*options: object) -> AsyncIterator[tuple[str, str]]:
     """A sandbox that the command serves on this loop until Ctrl-C: its address and key."""
     with captured() as (out, err):
         task = asyncio.create_task(cli.run(["sandbox", "--port", "0", *map(str, options)]))
-        await until(lambda: task.done() or "Client: " in out())
-        said = dict(line.split(": ", 1) for line in out().splitlines())
+        await until(lambda: task.done() or "INTEGRATION_SDK_API_KEY" in out())
+        lines = (line.partition(": ") for line in out().splitlines())
+        said = {name: value for name, _, value in lines}
         try:
             yield said["Sandbox"], said["API key"]
         finally:

@@ -164,8 +164,8 @@ async def test_sandbox_serves_programs_of_any_language() -> None:
         started("sandbox", *options, *proof, *("--subscribe", ear.url) * 2) as process,
     ):
         assert process.stdout is not None
-        said = [(await process.stdout.readline()).decode().strip() for _ in range(5)]
-        url, _, curl = (line.partition(": ")[2] for line in said[2:])
+        said = [(await process.stdout.readline()).decode().strip() for _ in range(8)]
+        url, _, curl = (line.partition(": ")[2] for line in said[2:5])
         headers = {"Authorization": shlex.split(curl)[2].partition(": ")[2]}
         record = {"supplierName": "Toft", "status": "Active"}
         async with aiohttp.ClientSession(url, headers=headers) as http:
@@ -176,6 +176,7 @@ async def test_sandbox_serves_programs_of_any_language() -> None:
         process.send_signal(signal.SIGTERM)
         done = await ended(process)
 
+    assert "published" in said[7]
     assert ear.keys == [operation["pushOperationKey"]] * 2
     # The two are told at the same time: whose telling comes first is not said.
     signed = [[line for line in said[:2] if is_signed(line, *one)] for one in ear.heard]

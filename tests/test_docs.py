@@ -147,6 +147,8 @@ def test_readme_can_be_read_in_two_minutes() -> None:
 SEARCHES = {
     "first changed_since": "guides/incremental.md",
     "deleted records": "guides/incremental.md",
+    "deletions": "guides/incremental.md",
+    "cursor stored with the data": "guides/etl.md",
     "cursor database": "guides/etl.md",
     "four workers": "guides/web-service.md",
     "SIGTERM": "guides/worker.md",
@@ -161,6 +163,8 @@ SEARCHES = {
     "pytest faults": "guides/testing.md",
     "webhook signature": "guides/notifications.md",
     "proxy": "guides/configure.md",
+    "rotating keys": "guides/configure.md",
+    "several accounts": "guides/configure.md",
     "exit codes": "guides/command.md",
     "JournalInUse": "errors.md",
     "deprecation": "upgrading.md",

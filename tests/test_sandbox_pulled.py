@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from integration_sdk import Client, cli
-from integration_sdk.cli import main
+from integration_sdk import Client
 from integration_sdk.sandbox import Sandbox
+from tests import cli_support
 from tests.sandbox_support import serving
 
 KINDS = ("invoices", "accounts")
@@ -192,21 +192,13 @@ def test_a_folder_that_is_none_of_a_pull_is_refused(tmp_path: Path) -> None:
             Sandbox(pulled=folder)
 
 
-def test_the_command_serves_a_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_command_serves_a_folder(tmp_path: Path) -> None:
     """--from FOLDER; a wrong one is wrong usage."""
-    told: list[str] = []
+    folder = written(tmp_path / "out", {"id": "a"}, company="c%201")
 
-    async def look(sandbox: Sandbox) -> None:
-        told.extend(company.id for company in sandbox.companies)
+    async with cli_support.serving("--from", folder) as (url, key), Client(key, url) as client:
+        companies = [company["id"] async for company in client.companies.list()]
+    wrong = await cli_support.here("sandbox", "--from", tmp_path)
 
-    monkeypatch.setattr(cli, "serve", look)
-
-    assert (
-        main(["sandbox", "--from", str(written(tmp_path / "out", {"id": "a"}, company="c%201"))])
-        == 0
-    )
-    assert main(["sandbox", "--from", str(tmp_path)]) == 2
-    assert told == ["c 1"]
-    assert "holds no NDJSON or Parquet files of a pull" in capsys.readouterr().err
+    assert (companies, wrong.code) == (["c 1"], 2)
+    assert "holds no NDJSON or Parquet files of a pull" in wrong.stderr

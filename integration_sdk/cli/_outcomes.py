@@ -103,8 +103,7 @@ class Outcomes:
         self.counts[outcome.status] += 1
         self.earlier += outcome.status in _ENDED and push.intent not in self._sent
         self._sent.discard(push.intent)
-        if outcome.status is not OutcomeStatus.INVALID:
-            self.left.pop(push.intent, None)
+        self.left.pop(push.intent, None)
         if isinstance(outcome.error, PushInDoubt) and len(self.doubts) < SHOWN:
             self.doubts.append(outcome.error)
         self._write(described(outcome, line))

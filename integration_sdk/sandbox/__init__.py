@@ -111,12 +111,24 @@ class Sandbox:
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
-        settings = locals().copy()  # the arguments: `Settings` has the same names
-        del settings["self"], settings["pulled"]
         given = None if pulled is None else read_pulled(pulled)
-        if given is not None:
-            settings["companies"] = len(given)
-        self._settings = Settings(**settings)
+        self._settings = Settings(
+            companies=companies if given is None else len(given),
+            invoices=invoices,
+            seed=seed,
+            dialect=dialect,
+            spelling=spelling,
+            api_key=api_key,
+            free_plan=free_plan,
+            account_age_days=account_age_days,
+            legacy_removed=legacy_removed,
+            push_seconds=push_seconds,
+            daily_quota=daily_quota,
+            starts=starts,
+            remember=remember,
+            host=host,
+            port=port,
+        )
         router = Router(dialect)
         self._service = Service(self._settings, router.find, given)
         self.clock = self._service.clock

@@ -181,7 +181,7 @@ def not_found(what: str) -> Refused:
 class Call:
     """One request, and the state of the world it applies to.
 
-    Args:
+    Attributes:
         path: As sent, without the query.
         params: Query parameters, decoded, in the order sent.
         names: Values of the route's ``{placeholders}``.
