@@ -168,6 +168,7 @@ SCALE_PUSHES = Question(
 # Memory of a flow
 
 FLOWING = 200_000
+FORGETTING = 500
 
 
 async def flow(count: int) -> Row:
@@ -184,9 +185,10 @@ async def flow(count: int) -> Row:
     async with service.client() as client, client.coordinator(max_open=2000) as pushes:
         async for _ in pushes.run(given()):
             settled += 1
-            if settled % (count // 10) == 0:
+            if settled % FORGETTING == 0:  # often, so that the service weighs the same all the time
                 requests += len(service.log)
                 _forget(service, asyncio.get_running_loop().time() - 10)
+            if settled % (count // 10) == 0:
                 gc.collect()
                 memory.append(resident_mib())
     return row(
