@@ -274,7 +274,7 @@ def _ahead(pages: int) -> str:
 
 def _draw(rows: Rows, path: Path) -> None:
     """Draw README's picture."""
-    from matplotlib.figure import Figure as Picture  # noqa: PLC0415
+    from matplotlib.figure import Figure as Picture  # noqa: PLC0415 - an extra
 
     walk, (_, _, _, (_, *aheads)) = next(iter(WALKS.items()))
     picture = Picture(figsize=(8, 4.5), layout="constrained")

@@ -25,11 +25,11 @@ def raw_socket(job: Job) -> Iterator[object]:
     """The limit: a blocking socket and msgspec. Receive a page, split it, decode each item."""
     import msgspec
 
-    page = msgspec.defstruct("page", [("results", list[msgspec.Raw])])
+    page: Any = msgspec.defstruct("page", [("results", list[msgspec.Raw])])
     split = msgspec.json.Decoder(page).decode
     decode = msgspec.json.Decoder().decode
     for body in _bodies(job):
-        for raw in split(body).results:  # type: ignore[attr-defined]
+        for raw in split(body).results:
             yield decode(raw)
 
 
@@ -42,14 +42,15 @@ def receive_only(job: Job) -> Iterator[object]:
 def _bodies(job: Job) -> Iterator[memoryview]:
     import msgspec
 
-    total = msgspec.json.Decoder(msgspec.defstruct("total", [("totalResults", int)])).decode
+    envelope: Any = msgspec.defstruct("envelope", [("totalResults", int)])
+    total = msgspec.json.Decoder(envelope).decode
     url = urlsplit(job.base_url)
     pages, number = 1, 1
     with socket.create_connection((url.hostname, url.port)) as line:
         while number <= pages:
             body = _receive(line, f"{PATH}?page={number}&pageSize={job.page_size}")
             if number == 1:
-                pages = -(-total(body).totalResults // job.page_size)  # type: ignore[attr-defined]
+                pages = -(-total(body).totalResults // job.page_size)
             yield body
             number += 1
 

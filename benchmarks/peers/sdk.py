@@ -27,7 +27,7 @@ async def read(job: Job) -> AsyncIterator[Pager[Any]]:
 
 
 async def push(job: Job) -> Known:
-    from integration_sdk import Dialect, PushRequest  # noqa: PLC0415
+    from integration_sdk import Dialect, PushRequest  # noqa: PLC0415 - readers do not need it
 
     known: Known = {}
     requests = (
@@ -49,8 +49,8 @@ if __name__ == "__main__":
         reads(read)
     else:
         # What the SDK imports on first use: imports are not measured for any contender.
-        import aiohttp  # noqa: F401
+        import aiohttp  # noqa: F401 - loaded early
 
-        from integration_sdk import Coordinator  # noqa: F401
+        from integration_sdk import Coordinator  # noqa: F401 - loaded early
 
         pushes(push)

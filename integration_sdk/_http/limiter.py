@@ -356,9 +356,10 @@ class Limiter:
             self._served_late += 1
 
     def _concerns_one(self, call: Call, answer: Response, answered_at: float) -> bool:
-        """Return whether others are served, the last at *answered_at*, and no time was named.
+        """Return whether *call* alone was refused: others were answered, and no time was named.
 
-        The others are calls of the same company if the company alone is refused.
+        *answered_at* is when the last of the others was answered: of the same company if that
+        company alone is refused, else of any.
         """
         if answer.retry_after:
             return False

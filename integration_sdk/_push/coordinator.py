@@ -165,7 +165,7 @@ class Coordinator:
         d.stopped = d.stopped or ClientClosed("this coordinator's block has been left")
         d.end_runs(d.stopped)  # runs that have begun since
         if abandon:
-            d.close()
+            d.halt()
             for task in d.sender.in_line:
                 task.cancel()
         try:

@@ -127,7 +127,7 @@ class Dispatcher:
         runs: For each run that still pulls, a callback that stops it with an error.
         stopped: The error because of which nothing more is sent; None while sending.
         closing: Set once nothing more is sent or searched for.
-        halted: Set once nothing more is sent.
+        halted: Set once nothing more is sent, though lost pushes may still be searched for.
     """
 
     store: Rows
@@ -698,7 +698,7 @@ class Dispatcher:
         """Return the time of the running loop, in seconds; it never goes back."""
         return asyncio.get_running_loop().time()
 
-    def close(self) -> None:
+    def halt(self) -> None:
         """Let nothing more be sent or searched for."""
         self.closing.set()
         self.halted.set()
@@ -740,7 +740,7 @@ class Dispatcher:
 
     async def aclose(self) -> None:
         """Wait for what is under way; then stop hearing of other processes."""
-        self.close()
+        self.halt()
         if self._watching is not None:
             self._watching.cancel()
         while working := {*self.tasks} - {asyncio.current_task()}:

@@ -59,7 +59,7 @@ class _Company:
     """When a company was listed in search of pushes, and since when a push is in doubt.
 
     Attributes:
-        sweeps: Number of sweeps that have begun, or will.
+        sweeps: Number of sweeps that are planned or under way; each tells of DOUBTs at its end.
     """
 
     since: float
@@ -129,7 +129,7 @@ class Search:
             return
         self.sweep(row.company)  # an earlier run's word is old
         company = self._of(row.company)
-        if not (company.is_searched or company.sweeps):  # it has been swept just now
+        if not (company.is_searched or company.sweeps):  # too soon after the last sweep
             self._resend_or_tell(row)
 
     def _resend_or_tell(self, row: Row) -> None:

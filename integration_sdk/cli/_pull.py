@@ -32,7 +32,7 @@ async def pull(
     data_types: list[str],
     *,
     to: str,
-    format: Format | None = None,  # noqa: A002
+    format: Format | None = None,  # noqa: A002 - the option's name
     companies: str | None = None,
     store: str | None = None,
     scope: Scope = WHOLE,
@@ -181,7 +181,7 @@ def _conclude(units: list[UnitReceipt], stopped_by: Exception | None, err: Conso
 async def audit(
     to: str,
     *,
-    format: Format | None = None,  # noqa: A002
+    format: Format | None = None,  # noqa: A002 - the option's name
     ask_service: Annotated[Flag, Parameter(name="--service")] = False,
     service: Service = FROM_ENVIRONMENT,
 ) -> int:
