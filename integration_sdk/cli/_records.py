@@ -110,7 +110,9 @@ class Lines:
         try:
             return b"" if self._stopped else self._file.read(_AT_ONCE) or b""
         except OSError as error:
-            raise ConfigurationError(f"cannot read {self._name} on: {error.strerror}") from None
+            raise ConfigurationError(
+                f"cannot read the rest of {self._name}: {error.strerror}"
+            ) from None
 
     async def _readable(self) -> None:
         """Wait for a pipe, whose read could block the loop for ever."""

@@ -160,7 +160,10 @@ class Run:
                 yield
             finally:
                 showing.cancel()
+                await asyncio.wait([showing])
                 self._draw(pushes, bar)
+                if not showing.cancelled():
+                    showing.result()  # a mistake in it would leave an interrupted run without end
 
     async def _show(self, pushes: Coordinator, bar: Bar, end: asyncio.Timeout) -> None:
         while True:

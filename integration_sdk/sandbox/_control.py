@@ -124,14 +124,13 @@ class Control:
         )
 
     def _state(self, call: Call) -> Answer:
-        pushes = list(self._service.ledger)
-        latest = pushes[: -PUSHES_SHOWN - 1 : -1]
+        ledger = self._service.ledger
         return answer(
             {
                 "now": iso(call.now, digits=0),
                 "companies": len(self._service.companies),
-                "pushes": [self._push(push, call.now) for push in latest],
-                "recorded": len(pushes),
+                "pushes": [self._push(push, call.now) for push in ledger.latest(PUSHES_SHOWN)],
+                "recorded": len(ledger),
                 "faults": self._faults.listed(call.now),
             }
         )

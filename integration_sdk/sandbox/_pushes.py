@@ -14,7 +14,7 @@ import random
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from copy import copy
-from itertools import count
+from itertools import count, islice
 from math import inf
 from typing import Any, Protocol
 
@@ -223,6 +223,13 @@ class Ledger:
 
     def __iter__(self) -> Iterator[Operation]:
         return iter(self._by_key.values())
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def latest(self, count: int) -> list[Operation]:
+        """The last *count* pushes, the newest first."""
+        return list(islice(reversed(self._by_key.values()), count))
 
     def new_key(self) -> str:
         """A ``pushOperationKey`` not used before."""
