@@ -388,6 +388,12 @@ FAULTS: Final[dict[str, Fault]] = {
         "            if False:",
         "store_rows",
     ),
+    "a holder comes back with what it gave back": Fault(
+        "_store/postgres.py",
+        "            self.holder = _new_holder()\n",
+        "",
+        "store_documents",
+    ),
     "a hard link is opened": Fault(
         "_store/place.py", "if found.st_nlink > 1:", "if False:", "store_sqlite"
     ),

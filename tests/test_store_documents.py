@@ -101,3 +101,16 @@ async def test_a_claim_outlives_the_end_of_another(postgres: Server) -> None:
             assert await theirs.claim(f"a/{number}") is not None
             assert await theirs.claim(f"b/{number}") is None
             await ours.give_back([f"b/{number}"])
+
+
+async def test_what_was_given_back_stays_free(postgres: Server) -> None:
+    """Also once the process tries to claim something else, in vain."""
+    url = await postgres.new_database()
+    async with Store(url) as one, Store(url) as other:
+        ours, theirs = await one.documents(base_url="http://a"), await other.documents()
+        await claimed(theirs, "b")
+        await claimed(ours, "a")
+        await ours.give_back(["a"])
+
+        assert await ours.claim("b") is None
+        assert await theirs.claim("a") is not None

@@ -153,18 +153,21 @@ _WRITE_DOCUMENT: Final = """
 """
 
 
+def _new_holder() -> str:
+    return f"{socket.gethostname()} {os.getpid()} {uuid4().hex}"
+
+
 @define(eq=False)
 class Heart:
     """The heartbeat of one holder, on a connection of its own.
 
     Attributes:
-        holder: Names it in the database; for people, too.
+        holder: Names it in the database; for people, too. Another one after each `stop`, so that
+            what is still on record under the old name stays free.
     """
 
     database: Postgres
-    holder: str = field(
-        init=False, factory=lambda: f"{socket.gethostname()} {os.getpid()} {uuid4().hex}"
-    )
+    holder: str = field(init=False, factory=_new_holder)
     _connection: Connection = field(init=False)
     _beating: asyncio.Task[None] | None = field(init=False, default=None)
     _stopped: asyncio.Event = field(init=False, factory=asyncio.Event)
@@ -215,6 +218,7 @@ class Heart:
         except JournalError as error:
             logger.warning("leases could not be released and will expire: %s", error)
         finally:
+            self.holder = _new_holder()
             self._connection.close()
 
 
