@@ -16,15 +16,8 @@ from io import TextIOWrapper
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from integration_sdk import __version__
-from integration_sdk.cli._crashtest import crashtest
-from integration_sdk.cli._demo import demo
 from integration_sdk.cli._display import Stderr, discard, say
-from integration_sdk.cli._journals import list_, migrate, resolve
-from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT, WRONG_USAGE
-from integration_sdk.cli._plan import plan
-from integration_sdk.cli._pull import audit, pull
-from integration_sdk.cli._push import push, resume
-from integration_sdk.cli._sandbox import sandbox
+from integration_sdk.cli._ends import INTERRUPTED, SOME_DID_NOT, WRONG_USAGE
 from integration_sdk.errors import ConfigurationError, IntegrationError
 
 app = App(
@@ -37,12 +30,20 @@ app = App(
 _pushes = App(name="pushes", help="Show, decide and finish the pushes in a journal.")
 _store = App(name="store", help="Prepare a PostgreSQL database that many processes share.")
 
-for command in (sandbox, demo, plan, push, pull, audit, crashtest, _pushes, _store):
-    app.command(command)
-_pushes.command(list_, name="list")
-_pushes.command(resume)
-_pushes.command(resolve)
-_store.command(migrate)
+# By path, so that only the module of the command that runs is imported.
+app.command(f"{__name__}._sandbox:sandbox")
+app.command(f"{__name__}._demo:demo")
+app.command(f"{__name__}._plan:plan")
+app.command(f"{__name__}._push:push")
+app.command(f"{__name__}._pull:pull")
+app.command(f"{__name__}._pull:audit")
+app.command(f"{__name__}._crashtest:crashtest")
+app.command(_pushes)
+app.command(_store)
+_pushes.command(f"{__name__}._journals:list_", name="list")
+_pushes.command(f"{__name__}._push:resume")
+_pushes.command(f"{__name__}._journals:resolve")
+_store.command(f"{__name__}._journals:migrate")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,6 +59,9 @@ async def run(arguments: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # not every terminal writes UTF-8
+    if set(arguments[-1:]) <= {"--help", "-h", "pushes", "store"}:  # a help that lists commands
+        for group in (app, _pushes, _store):
+            list(group.subapps)  # imported, since their docstrings are shown
     try:
         code = await app.run_async(
             arguments, exit_on_error=False, print_error=False, result_action="return_value"

@@ -20,9 +20,8 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from integration_sdk.cli._display import Board, Stderr, say, show_table, stdout
+from integration_sdk.cli._ends import INTERRUPTED, SOME_DID_NOT, hearing_signals
 from integration_sdk.cli._options import Flag
-from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT
-from integration_sdk.cli._signals import hearing_signals
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.sandbox import Faults, Refused, Sandbox
 from integration_sdk.testing._crash_findings import (

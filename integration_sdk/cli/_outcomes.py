@@ -12,15 +12,11 @@ from integration_sdk._printable import printable
 from integration_sdk._push.push import Push, PushEvent
 from integration_sdk._records.codec import encode_value
 from integration_sdk.cli._display import discard
+from integration_sdk.cli._ends import ALL_SUCCEEDED, IN_DOUBT, SOME_DID_NOT
 from integration_sdk.cli._records import Line, NoRecord
 from integration_sdk.errors import InvalidRecord, PushInDoubt
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
 
-ALL_SUCCEEDED: Final = 0
-SOME_DID_NOT: Final = 1
-WRONG_USAGE: Final = 2
-IN_DOUBT: Final = 3
-INTERRUPTED: Final = 130
 SHOWN: Final = 5
 """Pushes in doubt that a summary shows."""
 _ENDED: Final = {OutcomeStatus.SUCCESS, OutcomeStatus.FAILED, OutcomeStatus.TIMED_OUT}

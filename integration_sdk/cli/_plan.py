@@ -21,9 +21,9 @@ from integration_sdk._push.outcomes import another_record, take_up, to_row
 from integration_sdk._store.row import Row, State
 from integration_sdk._store.store import is_url
 from integration_sdk.cli._display import say, show_table, stdout
+from integration_sdk.cli._ends import ALL_SUCCEEDED, SOME_DID_NOT
 from integration_sdk.cli._journals import Journal
 from integration_sdk.cli._options import FROM_ENVIRONMENT, WHOLE, Flag, Scope, Service
-from integration_sdk.cli._outcomes import ALL_SUCCEEDED, SOME_DID_NOT
 from integration_sdk.cli._records import Line, Lines, RecordOptions
 from integration_sdk.errors import (
     AccountExpired,

@@ -18,9 +18,8 @@ from integration_sdk._pull.making import format_of, open_sink
 from integration_sdk._pull.pull import Pull
 from integration_sdk._pull.receipts import UnitReceipt
 from integration_sdk.cli._display import Bar, Board, Stderr, say, stdout
+from integration_sdk.cli._ends import INTERRUPTED, SOME_DID_NOT, hearing_signals
 from integration_sdk.cli._options import FROM_ENVIRONMENT, WHOLE, Flag, Scope, Service
-from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT
-from integration_sdk.cli._signals import hearing_signals
 from integration_sdk.errors import ConfigurationError, PaymentRequired, PullError, Unauthorized
 
 SECONDS_BETWEEN_LOOKS: Final = 0.25

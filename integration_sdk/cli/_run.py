@@ -22,10 +22,10 @@ from integration_sdk._push.coordinator import Coordinator
 from integration_sdk._push.push import Push, PushEvent
 from integration_sdk._store.store import Store
 from integration_sdk.cli._display import Bar, Board, Stderr, say
+from integration_sdk.cli._ends import INTERRUPTED, SOME_DID_NOT, hearing_signals
 from integration_sdk.cli._journals import Journal
-from integration_sdk.cli._outcomes import INTERRUPTED, SOME_DID_NOT, Outcomes
+from integration_sdk.cli._outcomes import Outcomes
 from integration_sdk.cli._records import FORMAT, Lines
-from integration_sdk.cli._signals import hearing_signals
 from integration_sdk.errors import Forbidden, MethodNotAllowed, NotFound, Unauthorized
 from integration_sdk.models import OutcomeStatus
 

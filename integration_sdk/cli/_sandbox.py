@@ -14,9 +14,8 @@ from attrs import asdict, field, frozen
 from cyclopts import Parameter
 
 from integration_sdk.cli._display import Stderr, say
+from integration_sdk.cli._ends import INTERRUPTED, hearing_signals
 from integration_sdk.cli._options import Flag
-from integration_sdk.cli._outcomes import INTERRUPTED
-from integration_sdk.cli._signals import hearing_signals
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.sandbox import Sandbox, serve
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, handled between two steps of the event loop."""
+"""How a command ends: its exit code, and Ctrl-C and SIGTERM between two steps of the event loop."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+ALL_SUCCEEDED: Final = 0
+SOME_DID_NOT: Final = 1
+WRONG_USAGE: Final = 2
+IN_DOUBT: Final = 3
+INTERRUPTED: Final = 130
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
