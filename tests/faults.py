@@ -394,6 +394,12 @@ FAULTS: Final[dict[str, Fault]] = {
         "",
         "store_documents",
     ),
+    "anyone may take a lease": Fault(
+        "_store/postgres.py",
+        """WHERE lease.holder = excluded.holder OR NOT {_IS_ALIVE.format("lease")}""",
+        """WHERE {_IS_ALIVE.format("lease")} OR TRUE""",
+        "store_postgres store_workers",
+    ),
     "a hard link is opened": Fault(
         "_store/place.py", "if found.st_nlink > 1:", "if False:", "store_sqlite"
     ),
