@@ -242,7 +242,17 @@ class Dispatcher:
     # What a state needs
 
     def arrive(self, row: Row, fresher: Fresher = None) -> None:
-        """Do what the state of *row* needs, whoever brings it."""
+        """Do what the state of *row* needs, whoever brings it, unless a later version has come.
+
+        If the company was let go while it was being written, that is up to whoever acts for it:
+        without the other rows of its lane nothing can be judged.
+        """
+        held = self.rows.get(row.id)
+        if held is not None and held.version > row.version:
+            return
+        if not self.company(row.company).is_ours:
+            self.hear(row, fresher)
+            return
         is_followed = row.key in self.keys
         self.cache(row)
         match row.state:
@@ -535,7 +545,7 @@ class Dispatcher:
         self.company(row.company).others.add(row.id)
         self.start(self.restart(row.id))  # what has happened before is no news any more
 
-    def hear(self, row: Row) -> None:
+    def hear(self, row: Row, fresher: Fresher = None) -> None:
         """Tell whoever waits for a row that another process carries."""
         company = self.company(row.company)
         match row.state:
@@ -550,18 +560,24 @@ class Dispatcher:
                 self.tell(row)
             case State.CLOSED | State.REFUSED | State.FINAL:
                 company.others.discard(row.id)
-                self.tell(row)
+                self.tell(row, fresher)
             case other:
                 assert_never(other)
 
     def let_go(self, company: Company) -> None:
-        """Forget what is cached of a company: another process acts for it."""
+        """Forget what is cached of a company: another process acts for it.
+
+        It is asked for again at once, since the lease that was refused may have been an older one.
+        """
         company.is_ours = False
         company.queue.clear()
+        if not self.closing.is_set():
+            company.taking = self.start(self._try_to_take(company))
         for row in [one for one in self.rows.values() if one.company == company.id]:
             if row.key is not None:
                 self.poller.unfollow(row.key, self)
             self._drop(row)
+            self.search.found.pop(row.id, None)
             if self.handles.of(row.id):
                 self.heed(row)
 
