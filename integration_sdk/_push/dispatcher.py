@@ -316,8 +316,10 @@ class Dispatcher:
 
     def _follow(self, row: Row, fresher: Fresher, *, is_followed: bool) -> None:
         own = fresher if isinstance(fresher, PushOperation) else None
-        operation = own or outcomes.recorded_operation(row)
-        for push in self.handles.of(row.id):
+        pushes = self.handles.of(row.id)
+        seen = next((push.operation for push in pushes if push.key is not None), None)
+        operation = own or seen or outcomes.recorded_operation(row)
+        for push in pushes:
             if own is not None or push.key is None:
                 self._like = push._acknowledged(operation, self._like)
             self.handles.start_wait(push)
