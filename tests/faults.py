@@ -399,7 +399,7 @@ FAULTS: Final[dict[str, Fault]] = {
     ),
     "an older lease ends the present one": Fault(
         "_push/dispatcher.py",
-        "            company.taking = self.start(self._try_to_take(company))\n",
+        "            self.start(self._take_again(company))\n",
         "            pass\n",
         "in_doubt_resend",
     ),

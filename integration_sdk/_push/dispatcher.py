@@ -446,20 +446,25 @@ class Dispatcher:
         while not company.is_ours:
             taking = company.taking = company.taking or self.start(self._try_to_take(company))
             await asyncio.wait([taking])
-            error = None if taking.cancelled() else taking.result()
-            if error is None and not taking.cancelled():
-                break
-            company.taking = None
-            if error is not None:
+            if taking.cancelled():
+                company.taking = None
+            elif error := taking.result():
                 raise error
+            else:
+                break
         return company.is_ours
 
     async def _try_to_take(self, company: Company) -> JournalError | None:
         try:
             await self._take(company)
         except JournalError as error:
+            company.taking = None  # whoever comes next asks anew
             return error
         return None
+
+    async def _take_again(self, company: Company) -> None:
+        if error := await self._try_to_take(company):
+            self.stop(error)
 
     async def _take(self, company: Company) -> None:
         rows = await self.store.take(company.id)
@@ -574,7 +579,7 @@ class Dispatcher:
         company.is_ours = False
         company.queue.clear()
         if not self.closing.is_set():
-            company.taking = self.start(self._try_to_take(company))
+            self.start(self._take_again(company))
         for row in [one for one in self.rows.values() if one.company == company.id]:
             if row.key is not None:
                 self.poller.unfollow(row.key, self)
