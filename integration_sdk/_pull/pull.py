@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, closing
 from difflib import get_close_matches
@@ -182,43 +183,33 @@ class Pull:
         await self._state.load_columns(self._options.data_types)
         units = Units(self._client, self._sink, self._state, self._options, len(pairs))
         self._units = units
-        slots = asyncio.Semaphore(units.together)
+        now = asyncio.get_running_loop().time
+        left = deque((pair, 0.0) for pair in pairs)
+        goes_on = True  # a worker that is cancelled while a write fails hears of the failure only
+
+        async def work() -> None:
+            while left and goes_on and units.stopped_by is None:
+                pair, at = left.popleft()
+                if (wait := at - now()) > 0:
+                    left.appendleft((pair, at))
+                    await asyncio.sleep(wait)
+                elif (receipt := await units.pull(*pair)) is not None:
+                    self._note(receipt, tell)
+                else:
+                    left.append((pair, now() + SECONDS_BETWEEN_CLAIMS))
+
         with closing(units):
-            while pairs and units.stopped_by is None:
-                pairs = await self._take_turns(units, pairs, slots, tell)
-                if pairs:
-                    await asyncio.sleep(SECONDS_BETWEEN_CLAIMS)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    try:
+                        await asyncio.wait(
+                            [group.create_task(work()) for _ in range(units.together)]
+                        )
+                    finally:
+                        goes_on = False
+            except BaseExceptionGroup as group_:
+                raise group_.exceptions[0] from None
         return units.stopped_by
-
-    async def _take_turns(
-        self,
-        units: Units,
-        pairs: Sequence[Pair],
-        slots: asyncio.Semaphore,
-        tell: Callable[[UnitReceipt], object],
-    ) -> list[Pair]:
-        """Pull these units; return those that another process has."""
-        taken: list[Pair] = []
-
-        async def pull(pair: Pair) -> None:
-            unit = await units.claim(*pair)
-            if unit is None:
-                taken.append(pair)
-            elif await units.is_done(unit):
-                self._expected -= 1
-            else:
-                self._note(await units.pull(unit), tell)
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                for pair in pairs:
-                    await slots.acquire()
-                    if units.stopped_by is not None:
-                        break
-                    group.create_task(pull(pair)).add_done_callback(lambda _: slots.release())
-        except BaseExceptionGroup as group_:
-            raise group_.exceptions[0] from None
-        return taken
 
     async def _pairs(self) -> list[Pair]:
         """Return company and type of each unit.

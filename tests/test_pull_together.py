@@ -1,0 +1,120 @@
+"""Several pulls at once, and what one of them leaves to the others when it stops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import define, field
+
+from integration_sdk import Client, JournalError, Store
+from integration_sdk._store.memory import MemoryDocuments
+from integration_sdk._store.rows import Document
+from integration_sdk.sandbox import Sandbox
+from tests.postgres import Server
+from tests.pull_crashes import KeptStore
+from tests.pull_support import assert_agrees
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[Sandbox]:
+    async with Sandbox(companies=3, invoices=100) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
+    async with Client(sandbox.api_key, sandbox.base_url) as connected:
+        yield connected
+
+
+async def test_two_at_once_with_one_store(
+    sandbox: Sandbox, client: Client, postgres: Server
+) -> None:
+    """Neither takes a unit away from the other, and each says what became of all."""
+    url = await postgres.new_database()
+    async with Store(url) as store:
+        pull: dict[str, Any] = {"to": url, "store": store, "part_bytes": 50_000}
+        for full in (False, True):
+            receipts = await asyncio.gather(
+                *(client.pull(["items", "invoices"], **pull, full=full) for _ in range(2))
+            )
+
+            assert [receipt.errors for receipt in receipts] == [[], []]
+            assert [len(receipt.units) for receipt in receipts] == [6, 6]
+            # A second full read replaces what the first began before it.
+            assert full or sum(receipt.rows for receipt in receipts) == 3 * (60 + 100)
+            await assert_agrees(sandbox, url, "items")
+            await assert_agrees(sandbox, url)
+
+
+@define(eq=False)
+class Gate:
+    """Where requests wait."""
+
+    reached: asyncio.Event = field(factory=asyncio.Event)
+    opened: asyncio.Event = field(factory=asyncio.Event)
+
+    async def stop(self, _call: Any, proceed: Any) -> Any:
+        self.reached.set()
+        await self.opened.wait()
+        return await proceed()
+
+
+async def test_what_another_gives_back_waits_for_no_unit(
+    sandbox: Sandbox, client: Client, tmp_path: Path
+) -> None:
+    """Who has a slot to spare goes on with it, however long its own units take."""
+    theirs, ours = Gate(), Gate()
+    sandbox.faults.add(theirs.stop, route="GET /data/items", times=1)
+    sandbox.faults.add(ours.stop, route="GET /data/suppliers")
+    companies = [sandbox.companies[0].id]
+    pull: dict[str, Any] = {
+        "to": tmp_path,
+        "store": KeptStore(MemoryDocuments()),
+        "companies": companies,
+    }
+    other = asyncio.ensure_future(client.pull(["items"], **pull))
+    await theirs.reached.wait()
+    units = aiter(client.pull(["items", "suppliers"], **pull, at_once=2))
+    ending = asyncio.ensure_future(anext(units))
+    await ours.reached.wait()
+    other.cancel()
+
+    async with asyncio.timeout(20):
+        assert (await ending).data_type == "items"
+        ours.opened.set()
+        assert [unit.data_type async for unit in units] == ["suppliers"]
+
+
+@define
+class FailingDocuments(MemoryDocuments):
+    """A store that fails once, at its *fails*-th read."""
+
+    fails: int = 0
+
+    async def read(self, prefix: str) -> list[Document]:
+        self.fails -= 1
+        if not self.fails:
+            raise JournalError("not now")
+        return await super().read(prefix)
+
+
+async def test_who_fails_at_the_store_keeps_no_unit(
+    sandbox: Sandbox, client: Client, tmp_path: Path
+) -> None:
+    """Wherever it is, the next one finds all units free."""
+    store = KeptStore(documents := FailingDocuments())
+    for read in range(1, 10):
+        documents.fails = read
+        with suppress(JournalError):
+            await client.pull(["items"], to=tmp_path, store=store)
+    documents.fails = 0
+
+    async with asyncio.timeout(20):
+        assert not (await client.pull(["items"], to=tmp_path, store=store)).errors
+    await assert_agrees(sandbox, tmp_path, "items")
