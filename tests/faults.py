@@ -456,8 +456,8 @@ FAULTS: Final[dict[str, Fault]] = {
     # Pulls
     "a cancelled pull keeps its folder": Fault(
         "_pull/files.py",
-        "await to_the_end(asyncio.ensure_future(asyncio.to_thread(self._introduce, pull)))",
-        "await asyncio.to_thread(self._introduce, pull)",
+        "await to_the_end(asyncio.ensure_future(asyncio.to_thread(work, *arguments)))",
+        "await asyncio.to_thread(work, *arguments)",
         "pull",
     ),
     "two pulls into one folder": Fault(
@@ -504,6 +504,18 @@ FAULTS: Final[dict[str, Fault]] = {
         "        if name in self._claimed:\n            return None\n",
         "",
         "store_documents pull_together",
+    ),
+    "who thaws removes what others have made": Fault(
+        "_pull/files.py", "if token > unit.document.token:", "if False:", "pull_together"
+    ),
+    "a store belongs to two pulls": Fault(
+        "_pull/pull.py",
+        "if owner is None and not here:",
+        "if False:",
+        "pull_together",
+    ),
+    "an audit believes the receipt that ended last": Fault(
+        "_pull/audit.py", "key=lambda one: one.held.run", "key=lambda one: 0", "pull_together"
     ),
     "a claim that is cancelled may be made later": Fault(
         "_store/postgres.py",

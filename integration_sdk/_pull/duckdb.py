@@ -105,18 +105,19 @@ class DuckDb:
         self._db = db
         _WRITING.add(self.target)
 
-    async def introduce(self, pull: str) -> None:
-        """Record the id of the *pull* that is going to write here."""
+    async def introduce(self, pull: str) -> str:
+        """Record the id of the *pull* that is going to write here; return whose place it is."""
 
-        def work() -> None:
+        def work() -> str:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._connect()
             self._ask(_TABLES)
             self._ask(
                 f"INSERT INTO {OURS}pull SELECT ? WHERE NOT EXISTS (SELECT * FROM {OURS}pull)", pull
             )
+            return str(self._ask(f"SELECT id FROM {OURS}pull")[0][0])
 
-        await self._do(work)
+        return await self._do(work)
 
     async def begin(self, unit: Unit, *, full: bool) -> UnitState:
         """Return where *unit* stands, by the database."""

@@ -102,7 +102,10 @@ class Pull:
         return await self._run(lambda _: None)
 
     async def __aiter__(self) -> AsyncIterator[UnitReceipt]:
-        """Run the pull and yield each unit as it ends. Leaving the loop stops the pull."""
+        """Run the pull and yield each unit as it ends.
+
+        Leaving the loop stops the pull; within `contextlib.aclosing`, it waits until it stopped.
+        """
         told: asyncio.Queue[UnitReceipt | None] = asyncio.Queue()
         running = asyncio.create_task(self._run(told.put_nowait))
         running.add_done_callback(lambda _: told.put_nowait(None))
@@ -112,7 +115,7 @@ class Pull:
             await running
         finally:
             running.cancel()
-            await asyncio.wait([running])
+            await asyncio.gather(running, return_exceptions=True)
 
     @property
     def progress(self) -> PullProgress:
@@ -248,26 +251,28 @@ class Pull:
         """
         ours = self._identity(self._sink)
         known = await self._state.identity()
-        if owner is not None and (known is None or known.id != owner):
+        self._check_owner(owner, known.id if known else None)
+        known = known or await self._state.introduce(ours)
+        here = (known.target, known.format) == (ours.target, ours.format)
+        if owner is None and not here:
+            raise ConfigurationError(
+                f"the store belongs to a pull into {known.target} as {known.format}; "
+                'use another scope: Store(..., scope="books")'
+            )
+        for ours_, theirs in ((ours.base_url, known.base_url), (ours.dialect, known.dialect)):
+            if ours_ != theirs:
+                raise ConfigurationError(
+                    f"{self._sink.target} was pulled from {theirs}, not {ours_}"
+                )
+        self._check_owner(await self._sink.introduce(known.id), known.id)
+        return known.id
+
+    def _check_owner(self, owner: str | None, known: str | None) -> None:
+        if owner not in {None, known}:
             raise ConfigurationError(
                 f"{self._sink.target} was written with another store (pull {owner[:8]}); "
                 "pass that one"
             )
-        if known is not None:
-            here = (known.target, known.format) == (ours.target, ours.format)
-            if owner is None and not here:
-                raise ConfigurationError(
-                    f"the store belongs to a pull into {known.target} as {known.format}; "
-                    'use another scope: Store(..., scope="books")'
-                )
-            for ours_, theirs in ((ours.base_url, known.base_url), (ours.dialect, known.dialect)):
-                if ours_ != theirs:
-                    raise ConfigurationError(
-                        f"{self._sink.target} was pulled from {theirs}, not {ours_}"
-                    )
-        identity = await self._state.introduce(ours)
-        await self._sink.introduce(identity.id)
-        return identity.id
 
 
 class _Company(msgspec.Struct):
