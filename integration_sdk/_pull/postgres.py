@@ -25,14 +25,14 @@ from attrs import define, field
 from msgspec.structs import replace
 
 from integration_sdk._checks import needed
-from integration_sdk._pull.duckdb import OURS, quoted
+from integration_sdk._pull.duckdb import OURS, key_of, quoted, staged_name, totals, totals_query
 from integration_sdk._pull.receipts import Receipt
 from integration_sdk._pull.sink import Found, Packed
 from integration_sdk._pull.state import Unit
 from integration_sdk._pull.unit import Sums, UnitState
 from integration_sdk._records.columns import Columns, text_name
 from integration_sdk._store.database import is_away
-from integration_sdk._store.row import Fenced
+from integration_sdk._store.rows import fenced
 from integration_sdk.errors import ConfigurationError, PullError
 
 T = TypeVar("T")
@@ -53,12 +53,9 @@ _SETTINGS: Final = {
     "idle_in_transaction_session_timeout": "10s",  # a frozen process holds no locks
     "statement_timeout": "600s",
 }
-_NO_ANSWER: Final = 610.0
-"""Seconds after which a server is given up that should have given up the statement before."""
 _PATIENCE: Final = 30.0
 """Seconds to ask a database again that has failed for the first time."""
-_PAUSES: Final = 0.05, 2.0
-"""The shortest and the longest between two attempts, which grow with the time it is away."""
+_PAUSE: Final = 0.2
 _FAREWELL: Final = 5.0
 """Seconds to part from a connection in peace."""
 _CONNECTIONS: Final = 4
@@ -137,8 +134,7 @@ class Postgres:
                 failed = failed or now()
                 if not is_away(error) or now() >= failed + _PATIENCE:
                     raise PullError(f"{self.target} cannot be written: {error}") from error
-            least, most = _PAUSES
-            await asyncio.sleep(min(most, least + now() - failed))
+            await asyncio.sleep(_PAUSE)
 
     async def open(self) -> str | None:
         """Return the id of the pull that has written here."""
@@ -147,7 +143,7 @@ class Postgres:
                 self.url,
                 min_size=1,
                 max_size=_CONNECTIONS,
-                command_timeout=_NO_ANSWER,
+                command_timeout=610,  # of a server that does not even give up itself
                 server_settings=_SETTINGS,
             )
         except (self._asyncpg.PostgresError, OSError, ValueError) as error:
@@ -184,11 +180,11 @@ class Postgres:
 
         async def work(db: Any) -> Any:
             await self._prepare(db, unit.data_type)
-            return await db.fetchrow(query, *_key(unit), unit.document.token)
+            return await db.fetchrow(query, *key_of(unit), unit.document.token)
 
         found = await self._do(work)
         if found is None:
-            raise _fenced(unit)
+            raise fenced(str(unit))
         if found["state"] is None:
             if unit.state.parts and not full:
                 raise PullError(f"{self.target} lacks the records of {unit}; --full reads them")
@@ -206,7 +202,7 @@ class Postgres:
         await self._learn(db, data_type)
 
     async def _create(self, db: Any, data_type: str) -> None:
-        name, staged = quoted(data_type), quoted(_staged(data_type))
+        name, staged = quoted(data_type), quoted(staged_name(data_type))
         async with db.transaction():
             await db.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
             added = await db.execute(
@@ -257,11 +253,11 @@ class Postgres:
                 await self._drop_staged(db, unit)
             if packed.rows:
                 is_staged = after.live not in {0, after.generation}
-                table = _staged(unit.data_type) if is_staged else unit.data_type
+                table = staged_name(unit.data_type) if is_staged else unit.data_type
                 await self._merge(db, table, unit)
             await db.executemany(
                 f"INSERT INTO {OURS}rejects VALUES ($1, $2, $3, $4)",
-                [(*_key(unit), reason, _readable(record)) for record, reason in rejects],
+                [(*key_of(unit), reason, _readable(record)) for record, reason in rejects],
             )
         return after
 
@@ -305,7 +301,7 @@ class Postgres:
                 await self._add(db, data_type, text_name(field_), "jsonb")
 
     async def _add(self, db: Any, data_type: str, column: str, type_: str) -> None:
-        for table in (data_type, _staged(data_type)):
+        for table in (data_type, staged_name(data_type)):
             await db.execute(
                 f"ALTER TABLE {quoted(table)} ADD COLUMN IF NOT EXISTS {quoted(column)} {type_}"
             )
@@ -325,7 +321,7 @@ class Postgres:
         )
 
     async def _drop_staged(self, db: Any, unit: Unit) -> None:
-        staged = quoted(_staged(unit.data_type))
+        staged = quoted(staged_name(unit.data_type))
         await db.execute(f"DELETE FROM {staged} WHERE company = $1", unit.company_id)
 
     async def finish(self, unit: Unit, after: UnitState) -> None:
@@ -339,20 +335,20 @@ class Postgres:
             " WHERE data_type = $1 AND company = $2 AND token = $3 FOR UPDATE"
         )
         async with db.transaction():
-            found = await db.fetchval(query, *_key(unit), unit.document.token)
+            found = await db.fetchval(query, *key_of(unit), unit.document.token)
             if found is None:
-                raise _fenced(unit)
+                raise fenced(str(unit))
             state = _decoded(found)
             if state.live not in {0, state.generation}:  # else it was done, and the answer lost
                 names = ", ".join(map(quoted, self._columns[unit.data_type]))
                 await db.execute(f"DELETE FROM {table} WHERE company = $1", unit.company_id)
                 await db.execute(
                     f"INSERT INTO {table} ({names}) SELECT {names}"
-                    f" FROM {quoted(_staged(unit.data_type))} WHERE company = $1",
+                    f" FROM {quoted(staged_name(unit.data_type))} WHERE company = $1",
                     unit.company_id,
                 )
                 await self._drop_staged(db, unit)
-            rows, sums = await self._totals(db, *_key(unit))
+            rows, sums = await self._totals(db, *key_of(unit))
             after = replace(after, rows=rows, sums=sums)
             await self._keep_state(db, unit, after)
         return after
@@ -360,34 +356,21 @@ class Postgres:
     async def _totals(self, db: Any, data_type: str, company_id: str) -> tuple[int, Sums]:
         columns = self._columns[data_type]
         numbers = [name for name, kind in columns.items() if kind == "numeric"]
-        currency = "currency" if columns.get("currency") == "text" else "NULL"
-        added = "".join(f", sum({quoted(name)})" for name in numbers)
-        found = await db.fetch(
-            f"SELECT coalesce({currency}, ''), count(*){added} FROM {quoted(data_type)}"
-            " WHERE company = $1 GROUP BY 1",
-            company_id,
-        )
-        sums: Sums = {
-            key: {
-                name: format(amount.normalize(), "f")
-                for name, amount in zip(numbers, amounts, strict=True)
-                if amount is not None
-            }
-            for key, _, *amounts in found
-        }
-        return sum(count for _, count, *_ in found), sums
+        has_currency = columns.get("currency") == "text"
+        query = totals_query(quoted(data_type), numbers, has_currency=has_currency)
+        return totals(await db.fetch(query, company_id), numbers)
 
     async def _keep_state(self, db: Any, unit: Unit, state: UnitState) -> None:
         changed = await db.execute(
             f"UPDATE {OURS}units SET state = $4, done = $5"
             " WHERE data_type = $1 AND company = $2 AND token = $3",
-            *_key(unit),
+            *key_of(unit),
             unit.document.token,
             msgspec.json.encode(state).decode(),
             state.done,
         )
         if changed == "UPDATE 0":
-            raise _fenced(unit)
+            raise fenced(str(unit))
 
     async def keep(self, receipt: Receipt) -> None:
         """Write it to a table."""
@@ -421,20 +404,8 @@ class Postgres:
                     await pool.close()
 
 
-def _key(unit: Unit) -> Sequence[str]:
-    return unit.data_type, unit.company_id
-
-
 def _decoded(state: str) -> UnitState:
     return msgspec.json.decode(state, type=UnitState)
-
-
-def _fenced(unit: Unit) -> Fenced:
-    return Fenced(f"{unit} was claimed by another process.")
-
-
-def _staged(data_type: str) -> str:
-    return f"_staged_{data_type}"
 
 
 def _column(field_: str) -> str:
