@@ -411,6 +411,36 @@ FAULTS: Final[dict[str, Fault]] = {
         "",
         "in_doubt_resend",
     ),
+    "what stopped a coordinator never passes": Fault(
+        "_push/dispatcher.py",
+        "if isinstance(self.stopped, PASSING) and",
+        "if False and",
+        "coordinator_passing",
+    ),
+    "one company's refusal stops single pushes of others": Fault(
+        "_push/sending.py",
+        "is_too_long = bool(d.runs) and",
+        "is_too_long =",
+        "coordinator_passing",
+    ),
+    "who is stopped keeps its companies": Fault(
+        "_push/dispatcher.py",
+        "            await self.store.release()\n",
+        "",
+        "coordinator_passing",
+    ),
+    "a database that was away is not asked again": Fault(
+        "_push/dispatcher.py",
+        "return isinstance(error, StoreUnavailable) and",
+        "return False and",
+        "coordinator_passing",
+    ),
+    "a database that is away stops all for good": Fault(
+        "_push/dispatcher.py",
+        "        if isinstance(error, StoreUnavailable):\n            self.end_runs(error)",
+        "        if False:\n            self.end_runs(error)",
+        "coordinator_passing",
+    ),
     "a holder comes back with what it gave back": Fault(
         "_store/postgres.py",
         "            self.holder = _new_holder()\n",
