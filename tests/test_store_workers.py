@@ -199,7 +199,7 @@ async def check(sandbox: Sandbox, url: str, records: int) -> None:
     assert set(sent.values()) == {1}
     assert {row.reference for row in rows} == sent.keys() | in_doubt
     assert len(rows) == records
-    assert len(in_doubt) < records / 20
+    assert len(in_doubt) < max(records / 20, 20)  # each kill cuts off up to ten of a company
     arrived = {one.key: one.record["invoiceNumber"] for one in sandbox.pushes}
     assert all(arrived[row.key] == row.reference for row in rows if row.key)
 
