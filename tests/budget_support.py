@@ -205,7 +205,7 @@ TROUBLES = {
 
 @dataclass
 class Run:
-    """Pushes under way: *count* of them in so many *companies*."""
+    """Pushes under way: *count* of them in so many *companies*, by this process since *began*."""
 
     service: Service
     count: int
@@ -213,6 +213,7 @@ class Run:
     journal: Path
     options: dict[str, Any] = field(default_factory=dict)
     client: Client | None = None
+    began: float = 0.0
 
     def requests(self) -> list[PushRequest]:
         return [
@@ -259,6 +260,7 @@ async def reopen(run: Run) -> None:
     ):
         for request in run.requests():
             await pushes.submit(request)
+    run.began = asyncio.get_running_loop().time()
     async with run.service.client(**run.options) as client:
         run.client = client
         async with client.coordinator(journal=run.journal, max_open=run.count):
@@ -338,7 +340,7 @@ def breaches(
     finally:
         random.setstate(state)
     told = any(TROUBLES[name].tells or TROUBLES[name].late for name in troubles)
-    found = [*polls_too_close(service, told=told)]
+    found = [*polls_too_close(service, told=told, since=run.began)]
     # Some are looks without a request, whose pauses grow with the age of what is open.
     if not told and loop.timers > 20 * (len(service.log) + 20):
         found.append(f"{loop.timers} timers for {len(service.log)} requests")
@@ -362,15 +364,15 @@ class CountingLoop(VirtualTimeLoop):
         return super().call_at(when, callback, *args, context=context)
 
 
-def polls_too_close(service: Service, *, told: bool) -> Iterator[str]:
+def polls_too_close(service: Service, *, told: bool, since: float = 0.0) -> Iterator[str]:
     """Two polls of one push are 0.2 s or a twentieth of its age apart.
 
-    The age counts from the first poll: who opens an earlier run's journal knows no better. A
-    notification may bring a poll forward, once a second.
+    The age counts from the first poll *since* then: who opens an earlier run's journal knows no
+    better. A notification may bring a poll forward, once a second.
     """
     polls = defaultdict[str, list[float]](list)
     for one in service.log:
-        if one.kind == "get":
+        if one.kind == "get" and one.at >= since:
             polls[one.key].append(one.at)
     for key, times in polls.items():
         born, forward = times[0], -inf

@@ -388,6 +388,29 @@ FAULTS: Final[dict[str, Fault]] = {
         "            if False:",
         "store_rows",
     ),
+    "a company that was let go is acted for": Fault(
+        "_push/dispatcher.py",
+        """        if not self.company(row.company).is_ours:
+            self.hear(row, fresher)
+            return
+        is_followed""",
+        "        is_followed",
+        "in_doubt_resend",
+    ),
+    "an older lease ends the present one": Fault(
+        "_push/dispatcher.py",
+        "            self.start(self._take_again(company))\n",
+        "            pass\n",
+        "in_doubt_resend",
+    ),
+    "an older version takes the place of a later one": Fault(
+        "_push/dispatcher.py",
+        """        if held is not None and held.version > row.version:
+            return
+""",
+        "",
+        "in_doubt_resend",
+    ),
     "a holder comes back with what it gave back": Fault(
         "_store/postgres.py",
         "            self.holder = _new_holder()\n",

@@ -111,6 +111,19 @@ async def test_a_reference_submitted_twice_at_once_is_sent_once(journal: AJourna
     assert {one.status for one in (*outcomes, *again)} == {OutcomeStatus.SUCCESS}
 
 
+async def test_who_joins_sees_the_state_that_is_known(journal: AJournal) -> None:
+    """Not the one on record, which may be older."""
+    model = Model(lambda _: 5.0, status=lambda _: "Queued")
+    async with coordinator(model, journal=journal) as pushes:
+        first = await pushes.submit(RECORD)
+        await asyncio.sleep(60)
+        joined = await pushes.submit(RECORD)
+        seen = [one.operation and one.operation.raw_status for one in (first, joined)]
+        model.by_key[str(first.key)].status = "Success"
+
+    assert seen == ["Queued", "Queued"]
+
+
 async def test_another_record_under_a_reference_on_its_way_is_refused(journal: AJournal) -> None:
     """A reference in use takes no other record while its push exists."""
     model = Model(lambda _: 60.0)

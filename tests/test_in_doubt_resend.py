@@ -19,7 +19,7 @@ from integration_sdk._http.responses import Response
 from integration_sdk._push.evidence import Finding, may_resend
 from integration_sdk._push.push import PushEvent
 from integration_sdk._push.table import Event, after, new_row
-from integration_sdk._store.row import Lane, Row, Snapshot, State, Verdict
+from integration_sdk._store.row import Fenced, Lane, Row, Snapshot, State, Verdict
 from integration_sdk.errors import (
     AccountExpired,
     AnswerLost,
@@ -383,7 +383,7 @@ class Elsewhere(Journal):
 
     def __init__(self) -> None:
         super().__init__()
-        self.died = asyncio.Event()
+        self.died, self.changed = asyncio.Event(), asyncio.Event()
 
     async def lend(self, **owner: Any) -> Any:
         lent: Any = await super().lend(**owner)
@@ -394,6 +394,8 @@ class Elsewhere(Journal):
 
         async def news() -> AsyncIterator[str]:
             await self.died.wait()
+            yield LANE.company_id
+            await self.changed.wait()
             yield LANE.company_id
             await asyncio.Event().wait()
 
@@ -424,3 +426,115 @@ async def test_the_doubt_of_a_process_that_died_is_told_by_its_successor(again: 
 
     assert outcome.status is OutcomeStatus.IN_DOUBT
     assert posts(model) == 0
+
+
+class Disputed(Journal):
+    """A store of several processes: a lease is lost to another, and back by the time we hear of it.
+
+    refused: The reference of the push whose first record of being sent is refused.
+    back: Set once we have the lease again.
+    """
+
+    def __init__(self, refused: str) -> None:
+        super().__init__()
+        self.refused: str | None = refused
+        self.back = asyncio.Event()
+        self.before_write = self._refuse
+
+    def _refuse(self, rows: Sequence[Row]) -> None:
+        if any(row.reference == self.refused and row.state is State.SENDING for row in rows):
+            self.refused = None
+            raise Fenced("company company-0 is another's")
+
+    async def lend(self, **owner: Any) -> Any:
+        lent: Any = await super().lend(**owner)
+        took, asked = lent.take, 0
+
+        async def take(company: str) -> list[Row] | None:
+            nonlocal asked
+            asked += 1
+            if asked > 1:
+                await self.back.wait()
+            return await took(company) if asked == 1 else []
+
+        async def news() -> AsyncIterator[str]:
+            await asyncio.Event().wait()
+            yield ""
+
+        lent.shared, lent.take, lent.news = True, take, news
+        return lent
+
+
+@pytest.mark.virtual_time
+async def test_a_refusal_under_an_older_lease_costs_no_push() -> None:
+    """Who has the lease by then goes on with all that is open, and sends what was refused."""
+    journal, model = Disputed("INV-1"), Model()
+    journal.back.set()
+    async with asyncio.timeout(600), coordinator(model, journal=journal) as pushes:
+        before = await pushes.submit(evolve(request(0), reference="INV-0"))
+        refused = await pushes.submit(NAMED)
+        outcomes = [await before, await refused]
+
+    assert [outcome.status for outcome in outcomes] == [OutcomeStatus.SUCCESS] * 2
+    assert posts(model) == 2
+
+
+@pytest.mark.virtual_time
+async def test_nothing_is_judged_without_its_rivals() -> None:
+    """A lost push is on record just after its company was let go: its rival is not in memory."""
+    journal, model = Disputed("INV-2"), losing("answer lost", "never arrives")
+    recorded, known = asyncio.Event(), asyncio.Event()
+
+    async def hold_back(rows: Sequence[Row]) -> None:
+        if any((row.reference, row.state) == ("INV-1", State.LOST) for row in rows):
+            recorded.set()
+            await known.wait()
+
+    journal.after_write = hold_back
+    twins = [evolve(NAMED, reference=reference) for reference in ("INV-0", "INV-1")]
+    async with asyncio.timeout(600), coordinator(model, journal=journal) as pushes:
+        submitting = [asyncio.create_task(pushes.submit(twin)) for twin in twins]
+        await recorded.wait()
+        other = asyncio.create_task(
+            pushes.submit(evolve(request(2), natural_key="number", reference="INV-2"))
+        )
+        await asyncio.sleep(0.3)
+        known.set()
+        await asyncio.sleep(120)
+        assert {row.key for row in await on_record(journal)} == {None}
+        journal.back.set()
+        assert (await (await other)).status is OutcomeStatus.SUCCESS
+        found = [(await (await one)).status for one in submitting]
+
+    assert found == [OutcomeStatus.IN_DOUBT] * 2
+
+
+@pytest.mark.virtual_time
+async def test_what_is_heard_before_its_own_answer_is_followed_once() -> None:
+    """The new row of a decision is news, sent and answered before the decision's answer comes."""
+    journal, model, states = Elsewhere(), losing("never arrives"), list[State]()
+    journal.died.set()
+    answered = asyncio.Event()
+
+    async def hold_back(rows: Sequence[Row]) -> None:
+        states.extend(row.state for row in rows)
+        if any(row.decision for row in rows):
+            journal.changed.set()
+            await answered.wait()
+
+    journal.after_write = hold_back
+    async with asyncio.timeout(600), coordinator(model, journal=journal) as pushes:
+        first = await pushes.submit(NAMED)
+        assert (await first).status is OutcomeStatus.IN_DOUBT
+        states.clear()
+        deciding = asyncio.create_task(pushes.decide(str(first.intent), "resend"))
+        await asyncio.sleep(1)
+        answered.set()
+        push = await deciding
+        assert push is not None
+        assert (await push).status is OutcomeStatus.SUCCESS
+
+    assert posts(model) == 2
+    assert Counter(states) == dict.fromkeys(
+        (State.CLOSED, State.QUEUED, State.SENDING, State.OPEN, State.FINAL), 1
+    )

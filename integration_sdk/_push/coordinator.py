@@ -488,10 +488,7 @@ class Coordinator:
             await d.committed(row.id, made)
         if push is not None and push not in d.handles.of(row.id):
             d.handles.join(push, row.id)
-        if d.company(row.company).is_ours:
-            d.arrive(row)
-        else:
-            d.hear(row)
+        d.arrive(row)
 
     async def _check_key(self, row: Row, key: str) -> None:
         """Reject a mistyped key before the decision, which is final, is recorded."""

@@ -242,7 +242,17 @@ class Dispatcher:
     # What a state needs
 
     def arrive(self, row: Row, fresher: Fresher = None) -> None:
-        """Do what the state of *row* needs, whoever brings it."""
+        """Do what the state of *row* needs, whoever brings it, unless a later version has come.
+
+        If the company was let go while it was being written, that is up to whoever acts for it:
+        without the other rows of its lane nothing can be judged.
+        """
+        held = self.rows.get(row.id)
+        if held is not None and held.version > row.version:
+            return
+        if not self.company(row.company).is_ours:
+            self.hear(row, fresher)
+            return
         is_followed = row.key in self.keys
         self.cache(row)
         match row.state:
@@ -306,8 +316,10 @@ class Dispatcher:
 
     def _follow(self, row: Row, fresher: Fresher, *, is_followed: bool) -> None:
         own = fresher if isinstance(fresher, PushOperation) else None
-        operation = own or outcomes.recorded_operation(row)
-        for push in self.handles.of(row.id):
+        pushes = self.handles.of(row.id)
+        seen = next((push.operation for push in pushes if push.key is not None), None)
+        operation = own or seen or outcomes.recorded_operation(row)
+        for push in pushes:
             if own is not None or push.key is None:
                 self._like = push._acknowledged(operation, self._like)
             self.handles.start_wait(push)
@@ -434,20 +446,25 @@ class Dispatcher:
         while not company.is_ours:
             taking = company.taking = company.taking or self.start(self._try_to_take(company))
             await asyncio.wait([taking])
-            error = None if taking.cancelled() else taking.result()
-            if error is None and not taking.cancelled():
-                break
-            company.taking = None
-            if error is not None:
+            if taking.cancelled():
+                company.taking = None
+            elif error := taking.result():
                 raise error
+            else:
+                break
         return company.is_ours
 
     async def _try_to_take(self, company: Company) -> JournalError | None:
         try:
             await self._take(company)
         except JournalError as error:
+            company.taking = None  # whoever comes next asks anew
             return error
         return None
+
+    async def _take_again(self, company: Company) -> None:
+        if error := await self._try_to_take(company):
+            self.stop(error)
 
     async def _take(self, company: Company) -> None:
         rows = await self.store.take(company.id)
@@ -535,7 +552,7 @@ class Dispatcher:
         self.company(row.company).others.add(row.id)
         self.start(self.restart(row.id))  # what has happened before is no news any more
 
-    def hear(self, row: Row) -> None:
+    def hear(self, row: Row, fresher: Fresher = None) -> None:
         """Tell whoever waits for a row that another process carries."""
         company = self.company(row.company)
         match row.state:
@@ -550,18 +567,24 @@ class Dispatcher:
                 self.tell(row)
             case State.CLOSED | State.REFUSED | State.FINAL:
                 company.others.discard(row.id)
-                self.tell(row)
+                self.tell(row, fresher)
             case other:
                 assert_never(other)
 
     def let_go(self, company: Company) -> None:
-        """Forget what is cached of a company: another process acts for it."""
+        """Forget what is cached of a company: another process acts for it.
+
+        It is asked for again at once, since the lease that was refused may have been an older one.
+        """
         company.is_ours = False
         company.queue.clear()
+        if not self.closing.is_set():
+            self.start(self._take_again(company))
         for row in [one for one in self.rows.values() if one.company == company.id]:
             if row.key is not None:
                 self.poller.unfollow(row.key, self)
             self._drop(row)
+            self.search.found.pop(row.id, None)
             if self.handles.of(row.id):
                 self.heed(row)
 

@@ -604,11 +604,10 @@ class Sender:
             d.handles.leave(push)
             d.handles.end_wait(push)  # it begins anew with the new row
             d.handles.join(push, again.id)
+        d.arrive(decided)
         if d.company(row.company).is_ours:
-            d.arrive(decided)
             d.arrive(again)
         else:
-            d.hear(decided)
             d.heed(again)
         return again
 
