@@ -338,7 +338,7 @@ class Without(ast.NodeTransformer):
         return self.generic_visit(node) if node.cases else ast.Pass()
 
 
-def functions_of(tree: ast.AST, path: Path) -> dict[str, CodeType]:
+def functions_of(tree: ast.Module, path: Path) -> dict[str, CodeType]:
     """Return the code of each function and method, by qualified name."""
     found: dict[str, CodeType] = {}
     left = [compile(tree, str(path), "exec")]
