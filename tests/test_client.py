@@ -1095,6 +1095,7 @@ def test_help_shows_each_option_with_its_default() -> None:
     assert "timeout" in inspect.signature(Client).parameters
 
 
+@pytest.mark.integration_sandbox(companies=1, invoices=1500)
 async def test_a_first_run_begins_at_the_beginning(integration_client: Client) -> None:
     """``changed_since="beginning"`` reads all there is, and has a watermark for the next run."""
     company = await integration_client.companies.list().first()
