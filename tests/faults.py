@@ -63,6 +63,25 @@ FAULTS: Final[dict[str, Fault]] = {
     "a budget that overflows": Fault(
         "_http/retry.py", "min(FULL_BUDGET, self.tokens + tokens)", "self.tokens + tokens", "retry"
     ),
+    # What is read into users' classes
+    "pydantic reads Decimals through floats": Fault(
+        "_records/pydantic_models.py",
+        'if "decimal" not in kinds and',
+        "if",
+        "pydantic",
+    ),
+    "a union reads otherwise beside a Decimal": Fault(
+        "_records/pydantic_models.py",
+        "if not _NATIVE.issuperset(types):",
+        "if not types:",
+        "pydantic",
+    ),
+    "an Any field keeps pydantic's helper": Fault(
+        "_records/pydantic_models.py",
+        "if type(value) is ExactFloat:",
+        "if value is None:",
+        "pydantic",
+    ),
     # What a status means
     "a write is sent again after 500": Fault(
         "_http/statuses.py",
