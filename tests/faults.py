@@ -63,6 +63,25 @@ FAULTS: Final[dict[str, Fault]] = {
     "a budget that overflows": Fault(
         "_http/retry.py", "min(FULL_BUDGET, self.tokens + tokens)", "self.tokens + tokens", "retry"
     ),
+    # What is read into users' classes
+    "pydantic reads Decimals through floats": Fault(
+        "_records/pydantic_models.py",
+        'if "decimal" not in kinds and',
+        "if",
+        "pydantic",
+    ),
+    "a union reads otherwise beside a Decimal": Fault(
+        "_records/pydantic_models.py",
+        "if not _NATIVE.issuperset(types):",
+        "if not types:",
+        "pydantic",
+    ),
+    "an Any field keeps pydantic's helper": Fault(
+        "_records/pydantic_models.py",
+        "if type(value) is ExactFloat:",
+        "if value is None:",
+        "pydantic",
+    ),
     # What a status means
     "a write is sent again after 500": Fault(
         "_http/statuses.py",
@@ -410,6 +429,36 @@ FAULTS: Final[dict[str, Fault]] = {
 """,
         "",
         "in_doubt_resend",
+    ),
+    "what stopped a coordinator never passes": Fault(
+        "_push/dispatcher.py",
+        "if isinstance(self.stopped, PASSING) and",
+        "if False and",
+        "coordinator_passing",
+    ),
+    "one company's refusal stops single pushes of others": Fault(
+        "_push/sending.py",
+        "is_too_long = bool(d.runs) and",
+        "is_too_long =",
+        "coordinator_passing",
+    ),
+    "who is stopped keeps its companies": Fault(
+        "_push/dispatcher.py",
+        "            await self.store.release()\n",
+        "",
+        "coordinator_passing",
+    ),
+    "a database that was away is not asked again": Fault(
+        "_push/dispatcher.py",
+        "return isinstance(error, StoreUnavailable) and",
+        "return False and",
+        "coordinator_passing",
+    ),
+    "a database that is away stops all for good": Fault(
+        "_push/dispatcher.py",
+        "        if isinstance(error, StoreUnavailable):\n            self.end_runs(error)",
+        "        if False:\n            self.end_runs(error)",
+        "coordinator_passing",
     ),
     "a holder comes back with what it gave back": Fault(
         "_store/postgres.py",

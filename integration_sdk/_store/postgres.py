@@ -551,9 +551,10 @@ class PostgresRows:
     async def _release(self) -> None:
         while self._writing is not None:
             await asyncio.wait([self._writing])
-        self._tokens.clear()
-        self._asked.clear()
-        await self._heart.stop()
+        async with self._taking:
+            self._tokens.clear()
+            self._asked.clear()
+            await self._heart.stop()
         if self._snapshots:
             self._snapshots.clear()
             with suppress(JournalError):  # another time
