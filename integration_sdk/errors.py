@@ -411,7 +411,7 @@ class JournalInUse(JournalError):
 
 
 class StoreUnavailable(JournalError):
-    """The database of a `Store` cannot be reached. Nothing was sent."""
+    """The database of a `Store` cannot be reached. What is on record is sent when it is back."""
 
 
 _Error = TypeVar("_Error", bound=IntegrationError)

@@ -103,12 +103,10 @@ def growing(times_the_age: float) -> float:
 SEARCHED = [name for name, one in TROUBLES.items() if one.fault and name != "silent"]
 
 
-@pytest.mark.parametrize(("count", "companies"), [(1, 1), (30, 10)])
 @pytest.mark.parametrize("trouble", SEARCHED)
-async def test_lost_pushes_are_searched_for_within_budget(
-    trouble: str, count: int, companies: int, tmp_path: Path
-) -> None:
+async def test_lost_pushes_are_searched_for_within_budget(trouble: str, tmp_path: Path) -> None:
     """Whatever the lists answer, and however many notifications of other pushes there are."""
+    count, companies = [(1, 1), (30, 10)][SEARCHED.index(trouble) % 2]  # they take turns
     make = TROUBLES[trouble].fault
     assert make
     service = Service(faults=[lost, make()])

@@ -12,9 +12,12 @@ import tracemalloc  # noqa: F401 - pytest would import it amid the first of many
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
 from itertools import count, repeat
+from operator import attrgetter
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType
 from typing import Any, Final
 
 import pytest
@@ -148,12 +151,12 @@ class Saboteur:
     broke: bool = False
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
-        if event != "call" or not frame.f_code.co_filename.startswith(ROOMS):
+        if event != "call" or not (name := name_of(frame.f_code)):
             return
-        name = name_of(frame.f_code)
         self.calls[name] += 1
-        if not self.broke and (name, self.calls[name]) == self.breaks:
+        if (name, self.calls[name]) == self.breaks:
             self.broke = True
+            sys.setprofile(None)
             raise Bug(name)
 
     @property
@@ -171,7 +174,11 @@ class Saboteur:
             sys.setprofile(before)
 
 
+@cache
 def name_of(code: CodeType) -> str:
+    """Return file, line and name; empty for what is in no room."""
+    if not code.co_filename.startswith(ROOMS):
+        return ""
     return f"{Path(code.co_filename).relative_to(HOME)}:{code.co_firstlineno} {code.co_qualname}"
 
 
@@ -331,31 +338,31 @@ class Without(ast.NodeTransformer):
         return self.generic_visit(node) if node.cases else ast.Pass()
 
 
-def functions_of(code: CodeType) -> Iterator[CodeType]:
-    for one in code.co_consts:
-        if isinstance(one, CodeType):
-            yield one
-            yield from functions_of(one)
+def functions_of(tree: ast.Module, path: Path) -> dict[str, CodeType]:
+    """Return the code of each function and method, by qualified name."""
+    found: dict[str, CodeType] = {}
+    left = [compile(tree, str(path), "exec")]
+    while left:
+        code = left.pop()
+        found[code.co_qualname] = code
+        left += [one for one in code.co_consts if isinstance(one, CodeType)]
+    return found
 
 
 @contextmanager
 def without_handler(module: str, line: int) -> Iterator[None]:
-    """Run the functions of *module* as they would be without the ``case`` of that line."""
+    """Run the function of *module* that has a ``case`` in that line as it would be without it."""
     path = HOME / "_push" / f"{module}.py"
-    tree = ast.fix_missing_locations(Without(line).visit(ast.parse(path.read_text())))
-    bereft = {one.co_qualname: one for one in functions_of(compile(tree, str(path), "exec"))}
-    changed: list[tuple[Any, CodeType]] = []
-    for one in gc.get_objects():
-        if isinstance(one, FunctionType) and one.__code__.co_filename == str(path):
-            code = bereft.get(one.__code__.co_qualname)
-            if code is not None and code.co_freevars == one.__code__.co_freevars:
-                changed.append((one, one.__code__))
-                one.__code__ = code
+    tree = ast.parse(path.read_text())
+    whole = functions_of(tree, path)
+    bereft = functions_of(ast.fix_missing_locations(Without(line).visit(tree)), path)
+    (name,) = (name for name in whole if whole[name].co_code != bereft[name].co_code)
+    function = attrgetter(name)(import_module(f"integration_sdk._push.{module}"))
+    before, function.__code__ = function.__code__, bereft[name]
     try:
         yield
     finally:
-        for function, code in changed:
-            function.__code__ = code
+        function.__code__ = before
 
 
 @IN_MID_CALL

@@ -46,7 +46,7 @@ async def with_a_journal() -> None:
             pass
 
 
-@pytest.mark.crashes(kills=20)
+@pytest.mark.crashes(kills=8)
 def test_a_journal_survives_kills(integration_crashes: Crashes) -> None:
     """Its lock is free again, and what was committed is there."""
     integration_crashes(with_a_journal)
@@ -168,7 +168,7 @@ def test_an_open_transaction_is_rolled_back(integration_crashes: Crashes) -> Non
     integration_crashes(main)
 
 
-@pytest.mark.crashes(kills=5)
+@pytest.mark.crashes(kills=1, freezes=1)
 @pytest.mark.integration_sandbox(companies=1, push_seconds=(7200, 10_800))
 def test_hours_pass_at_once(integration_crashes: Crashes) -> None:
     """Polls included; a life may take a day."""
@@ -210,6 +210,7 @@ def test_what_cannot_be_tested_is_said(integration_crashes: Crashes) -> None:
         integration_crashes(idle)
 
 
+@pytest.mark.crashes(kills=3)
 def test_the_process_is_left_as_it_was(
     integration_crashes: Crashes, request: pytest.FixtureRequest
 ) -> None:

@@ -31,7 +31,7 @@ class Crash:
         self._script = folder / "program.py"
         self._capsys = capsys
 
-    def __call__(self, program: str, *options: str, kills: int = 12) -> Done:
+    def __call__(self, program: str, *options: str, kills: int = 8) -> Done:
         self._script.write_text(program)
         some = ("--kills", str(kills), "--freezes", "1", *options)
         return self.main(*some, "--", sys.executable, str(self._script))
@@ -41,7 +41,7 @@ class Crash:
         said = self._capsys.readouterr()
         return Done(code, said.out, said.err)
 
-    def found(self, *arguments: str, kills: int = 12) -> dict[str, Any]:
+    def found(self, *arguments: str, kills: int = 8) -> dict[str, Any]:
         return facts(self(*arguments, "--json", kills=kills))
 
 
@@ -86,7 +86,7 @@ def test_a_program_that_starts_over_safely_passes(crash: Crash) -> None:
 
     assert found["passed"]
     assert found["findings"] == []
-    assert found["kills"] == 12
+    assert found["kills"] == 8
 
 
 def test_what_changes_has_to_be_read_again(crash: Crash) -> None:
@@ -136,10 +136,10 @@ def test_the_programs_of_readme_pass(number: int, crash: Crash) -> None:
     """Pushing with a journal and pulling to files; a lost push is searched for a shorter time."""
     program = readme()[number].replace('"pushes.db"', '"pushes.db", patience=0.5')
 
-    found = crash.found(program, *PULLED * (number == 2), kills=4)
+    found = crash.found(program, *PULLED * (number == 2), kills=2)
 
     assert found["findings"] == []
-    assert found["kills"] == 4
+    assert found["kills"] == 2
 
 
 @pytest.mark.long
@@ -228,7 +228,7 @@ def test_the_table_shows_kills_verdict_and_places(crash: Crash) -> None:
     done = crash(crash_programs.APPENDS_AND_RESTARTS, *FILES)
 
     assert done.code == 1
-    assert re.search(r"kills +12\n", done.stdout)
+    assert re.search(r"kills +8\n", done.stdout)
     assert re.search(r"verdict +FAILED\n", done.stdout)
     assert re.search(r"life \d+ was killed", done.stdout)
 

@@ -31,7 +31,7 @@ from integration_sdk._pull.pull import SECONDS_BETWEEN_CLAIMS, Elsewhere, Pair
 from integration_sdk._pull.receipts import UnitReceipt
 from integration_sdk._pull.sink import Sink
 from integration_sdk._pull.state import PullState
-from integration_sdk._pull.units import PullOptions, Units, Work
+from integration_sdk._pull.units import PullOptions, Units
 from integration_sdk._store.rate import StoreRate
 from integration_sdk._store.store import Store, is_url
 from integration_sdk.dialect import Dialect
@@ -304,12 +304,11 @@ class Station(distributed.WorkerPlugin):
             if self._units is None:
                 self._units = await self._open()
         units = self._units
-        while (unit := await units.claim(company_id, data_type)) is None:  # noqa: ASYNC110
+        while (receipt := await units.pull(company_id, data_type)) is None:
+            if self._stopped:  # cancelled while a write failed
+                raise asyncio.CancelledError
             # If its owner dies, its lease ends.
             await asyncio.sleep(SECONDS_BETWEEN_CLAIMS)
-        if await units.is_done(unit):  # by a worker that died before it could tell, or another run
-            return Work(unit).receipt(), None
-        receipt = await units.pull(unit)
         is_last = units.stopped_by is not None and units.stopped_by is receipt.error
         return receipt, units.stopped_by if is_last else None
 

@@ -8,6 +8,7 @@ the store's copy only follows. A first read grows batch by batch; a full one is 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -39,6 +40,8 @@ _TABLES: Final = f"""
     );
     CREATE TABLE IF NOT EXISTS {OURS}receipts (ended TIMESTAMPTZ, receipt VARCHAR);
 """
+_WRITING: Final = set[str]()
+"""Files that are open here: DuckDB lets a process open one several times."""
 
 
 @define(eq=False)
@@ -88,27 +91,33 @@ class DuckDb:
     def _connect(self) -> None:
         if self._db is not None:
             return
+        holder: object = os.getpid() if self.target in _WRITING else None
         try:
-            self._db = self._duckdb.connect(str(self.path))
+            db = None if holder else self._duckdb.connect(str(self.path))
         except self._duckdb.Error as error:
-            if holder := re.search(r"\(PID (\d+)\)", str(error)):
-                raise ConfigurationError(
-                    f"{self.path} is open in process {holder[1]}; one writer at a time"
-                ) from None
-            raise ConfigurationError(f"{self.path} cannot be opened: {error}") from None
+            if not (found := re.search(r"\(PID (\d+)\)", str(error))):
+                raise ConfigurationError(f"{self.path} cannot be opened: {error}") from None
+            holder = found[1]
+        if holder:
+            raise ConfigurationError(
+                f"{self.path} is open in process {holder}; one writer at a time"
+            )
+        self._db = db
+        _WRITING.add(self.target)
 
-    async def introduce(self, pull: str) -> None:
-        """Record the id of the *pull* that is going to write here."""
+    async def introduce(self, pull: str) -> str:
+        """Record the id of the *pull* that is going to write here; return whose place it is."""
 
-        def work() -> None:
+        def work() -> str:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._connect()
             self._ask(_TABLES)
             self._ask(
                 f"INSERT INTO {OURS}pull SELECT ? WHERE NOT EXISTS (SELECT * FROM {OURS}pull)", pull
             )
+            return str(self._ask(f"SELECT id FROM {OURS}pull")[0][0])
 
-        await self._do(work)
+        return await self._do(work)
 
     async def begin(self, unit: Unit, *, full: bool) -> UnitState:
         """Return where *unit* stands, by the database."""
@@ -278,6 +287,7 @@ class DuckDb:
         if self._db is not None:
             await self._do(self._db.close)
             self._db = None
+            _WRITING.discard(self.target)
         self._thread.shutdown()
 
     def _keep_state(self, unit: Unit, state: UnitState) -> None:

@@ -127,8 +127,8 @@ class Postgres:
             found: str | None = await db.fetchval(f"SELECT id FROM {OURS}pull")
             return found
 
-    async def introduce(self, pull: str) -> None:
-        """Record the id of the *pull* that is going to write here."""
+    async def introduce(self, pull: str) -> str:
+        """Record the id of the *pull* that is going to write here; return whose place it is."""
         async with self._connection() as db, db.transaction():
             # CREATE TABLE IF NOT EXISTS of two at once fails for one of them.
             await db.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
@@ -136,6 +136,8 @@ class Postgres:
             await db.execute(
                 f"INSERT INTO {OURS}pull (id) VALUES ($1) ON CONFLICT DO NOTHING", pull
             )
+            owner: str = await db.fetchval(f"SELECT id FROM {OURS}pull")
+            return owner
 
     async def begin(self, unit: Unit, *, full: bool) -> UnitState:
         """Take the unit in the database, too; return where it stands there."""

@@ -34,7 +34,7 @@ class UnitReceipt:
 
     Attributes:
         company_id, data_type: The unit.
-        rows: Records written.
+        rows: Records written; 0 if another process has read the unit since this run began.
         read: Records read. It can be higher than *rows*: a record may be read again with the
             changes, or be rejected.
         first_change, last_change: The earliest and latest ``modifiedDate`` that was read.
