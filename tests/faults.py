@@ -63,6 +63,16 @@ FAULTS: Final[dict[str, Fault]] = {
     "a budget that overflows": Fault(
         "_http/retry.py", "min(FULL_BUDGET, self.tokens + tokens)", "self.tokens + tokens", "retry"
     ),
+    # What an error says
+    "a failed write is not told to be in doubt": Fault(
+        "_http/responses.py", "in_doubt=in_doubt, **facts)", "**facts)", "errors judgement"
+    ),
+    "a lost write is not told to be in doubt": Fault(
+        "_http/transport.py",
+        "in_doubt = request.safety is Safety.WRITE",
+        "in_doubt = False",
+        "errors session_network",
+    ),
     # What is read into users' classes
     "pydantic reads Decimals through floats": Fault(
         "_records/pydantic_models.py",
