@@ -396,5 +396,5 @@ async def test_a_file_in_use(sandbox: Sandbox, client: Client, tmp_path: Path) -
     await anext(units)
     with pytest.raises(ConfigurationError, match=f"is open in process {os.getpid()}; one writer"):
         await client.pull(["items"], to=path, store=Store())
-    await units.aclose()  # type: ignore[attr-defined]
+    await units.aclose()
     assert not (await client.pull(["items"], to=path)).errors

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, closing
 from difflib import get_close_matches
 from typing import Any, Final
@@ -99,7 +99,7 @@ class Pull:
         """Run the pull and return its receipt, in which units may have errors."""
         return self._run().__await__()
 
-    async def __aiter__(self) -> AsyncIterator[UnitReceipt]:
+    async def __aiter__(self) -> AsyncGenerator[UnitReceipt]:
         """Run the pull and yield each unit as it ends.
 
         Leaving the loop stops the pull; within `contextlib.aclosing`, it waits until it stopped.
