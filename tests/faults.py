@@ -573,6 +573,9 @@ FAULTS: Final[dict[str, Fault]] = {
         "if False:",
         "pull_together",
     ),
+    "a pull that has just begun is nobody's": Fault(
+        "_pull/files.py", "if MARKER in names:", "if False:", "pull_together"
+    ),
     "an audit believes the receipt that ended last": Fault(
         "_pull/audit.py", "key=lambda one: one.held.run", "key=lambda one: 0", "pull_together"
     ),

@@ -342,6 +342,15 @@ async def test_databases_of_others(
         assert 'has a table "items" that no pull wrote' in str(unit.error)
 
 
+async def test_passwords_stay_with_the_database(client: Client) -> None:
+    """Wherever in the URL they are, no error shows them."""
+    for url in ("postgresql://me:hunter2@", "postgresql://me@", "postgresql://"):
+        with pytest.raises(ConfigurationError, match="cannot be opened") as caught:
+            await client.pull(["items"], to=f"{url}127.0.0.1:1/books?user=me&password=hunter2")
+        assert "127.0.0.1:1/books?user=me" in str(caught.value)
+        assert "hunter2" not in str(caught.value)
+
+
 async def test_a_file_in_use(sandbox: Sandbox, client: Client, tmp_path: Path) -> None:
     """It has one writer at a time, and the message names it."""
     path = tmp_path / "out.duckdb"

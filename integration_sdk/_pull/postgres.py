@@ -76,14 +76,17 @@ _FIELDS: Final = f"""
         AND value <> '[]'
     GROUP BY 1, 2
 """
-_TYPES: Final = {
-    "number": "numeric",
-    "boolean": "boolean",
-    "string": "text",
-    "array": "jsonb",
-    "object": "jsonb",
-}
+_TYPES: Final = {"number": "numeric", "boolean": "boolean", "string": "text"}
 _RESERVED: Final = frozenset({"company", "id"})
+
+
+def without_secrets(url: str) -> str:
+    """Return the URL of a database without its password."""
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    words = [word for word in parts.query.split("&") if "password" not in word.casefold()]
+    netloc = f"{user.partition(':')[0]}{at}{host}"
+    return urlunsplit(parts._replace(netloc=netloc, query="&".join(words)))
 
 
 @define(eq=False)
@@ -103,10 +106,7 @@ class Postgres:
     @property
     def target(self) -> str:
         """The URL, without a password."""
-        parts = urlsplit(self.url)
-        host = parts.netloc.rpartition("@")[2]
-        user = parts.username
-        return urlunsplit(parts._replace(netloc=f"{user}@{host}" if user else host))
+        return without_secrets(self.url)
 
     async def _do(self, work: Callable[[Any], Awaitable[T]]) -> T:
         """Do *work* with a connection, again while the database is away.
@@ -291,10 +291,11 @@ class Postgres:
             column = _column(field_)
             if len(text_name(field_).encode()) > _LONGEST_NAME:
                 raise PullError(f"{field_} is too long a name for a column of {self.target}")
-            type_ = "timestamptz" if are_moments else _TYPES[kind]
+            type_ = _TYPES.get(kind, "jsonb")
             if column not in have:
-                await self._add(db, data_type, column, "jsonb" if column != field_ else type_)
-            fits = have[column] in {_TYPES[kind], "jsonb"} or (
+                new = "timestamptz" if are_moments else type_
+                await self._add(db, data_type, column, "jsonb" if column != field_ else new)
+            fits = have[column] in {type_, "jsonb"} or (
                 are_moments and have[column] == "timestamp with time zone"
             )
             if not fits and text_name(field_) not in have:

@@ -96,10 +96,7 @@ class Pull:
 
     def __await__(self) -> Generator[Any, None, Receipt]:
         """Run the pull and return its receipt, in which units may have errors."""
-        return self._run_to_end().__await__()
-
-    async def _run_to_end(self) -> Receipt:
-        return await self._run(lambda _: None)
+        return self._run(lambda _: None).__await__()
 
     async def __aiter__(self) -> AsyncIterator[UnitReceipt]:
         """Run the pull and yield each unit as it ends.
