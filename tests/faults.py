@@ -579,6 +579,30 @@ FAULTS: Final[dict[str, Fault]] = {
     "an audit believes the receipt that ended last": Fault(
         "_pull/audit.py", "key=lambda one: one.held.run", "key=lambda one: 0", "pull_together"
     ),
+    "a database that is away is asked once": Fault(
+        "_pull/postgres.py",
+        "if not is_away(error) or now() >= failed + _PATIENCE:",
+        "if True:",
+        "pull_databases",
+    ),
+    "a unit is replaced again though its answer was lost": Fault(
+        "_pull/postgres.py",
+        "if state.live not in {0, state.generation}:",
+        "if unit.state.live not in {0, unit.state.generation}:",
+        "pull_databases",
+    ),
+    "a full database stops one unit": Fault(
+        "_pull/postgres.py",
+        "raise OSError(errno.ENOSPC, str(error)) from error",
+        "raise PullError(str(error)) from error",
+        "pull_databases",
+    ),
+    "columns that others have added are not known": Fault(
+        "_pull/postgres.py",
+        "_create(db, data_type)\n        await",
+        "_create(db, data_type)\n            await",
+        "pull_databases",
+    ),
     "a claim that is cancelled may be made later": Fault(
         "_store/postgres.py",
         "found = await to_the_end(asyncio.ensure_future(self._claim(name)))",

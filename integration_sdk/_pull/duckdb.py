@@ -125,7 +125,7 @@ class DuckDb:
 
     def _begin(self, unit: Unit, full: bool) -> UnitState:
         found = self._ask(
-            f"SELECT state FROM {OURS}units WHERE data_type = ? AND company = ?", *_key(unit)
+            f"SELECT state FROM {OURS}units WHERE data_type = ? AND company = ?", *key_of(unit)
         )
         if not found:
             if unit.state.parts and not full:
@@ -165,10 +165,12 @@ class DuckDb:
             self._drop_staged(unit)
         if packed.rows:
             is_staged = after.live not in {0, after.generation}
-            self._merge(_staged(unit) if is_staged else unit.data_type, packed.content)
+            self._merge(
+                staged_name(unit.data_type) if is_staged else unit.data_type, packed.content
+            )
         for record, reason in packed.rejects:
             text = record.decode(errors="replace")
-            self._ask(f"INSERT INTO {OURS}rejects VALUES (?, ?, ?, ?)", *_key(unit), reason, text)
+            self._ask(f"INSERT INTO {OURS}rejects VALUES (?, ?, ?, ?)", *key_of(unit), reason, text)
         self._keep_state(unit, after)
 
     def _merge(self, name: str, batch: Any) -> None:
@@ -196,8 +198,8 @@ class DuckDb:
                 self._ask(f"ALTER TABLE {table} ALTER {quoted(column)} SET DATA TYPE {kind}")
 
     def _drop_staged(self, unit: Unit) -> None:
-        if self._exists(_staged(unit)):
-            staged = quoted(_staged(unit))
+        if self._exists(staged_name(unit.data_type)):
+            staged = quoted(staged_name(unit.data_type))
             self._ask(f"DELETE FROM {staged} WHERE company = ?", unit.company_id)
 
     async def finish(self, unit: Unit, after: UnitState) -> None:
@@ -213,10 +215,10 @@ class DuckDb:
         await unit.save(await self._do(lambda: self._in_transaction(work)))
 
     def _replace(self, unit: Unit) -> None:
-        table, staged = quoted(unit.data_type), quoted(_staged(unit))
+        table, staged = quoted(unit.data_type), quoted(staged_name(unit.data_type))
         if self._exists(unit.data_type):
             self._ask(f"DELETE FROM {table} WHERE company = ?", unit.company_id)
-        if self._exists(_staged(unit)):
+        if self._exists(staged_name(unit.data_type)):
             self._widen(table, staged)
             self._ask(
                 f"INSERT INTO {table} BY NAME SELECT * FROM {staged} WHERE company = ?",
@@ -235,22 +237,9 @@ class DuckDb:
         table = quoted(data_type)
         columns = self._ask(f"DESCRIBE {table}")
         numbers = [name for name, kind, *_ in columns if kind == "DECIMAL(38,18)"]
-        currency = "currency" if ("currency", "VARCHAR") in [one[:2] for one in columns] else "NULL"
-        added = "".join(f", sum({quoted(name)})" for name in numbers)
-        found = self._ask(
-            f"SELECT coalesce({currency}, ''), count(*){added} FROM {table} WHERE company = ?"
-            " GROUP BY 1",
-            company_id,
-        )
-        sums: Sums = {
-            key: {
-                name: format(amount.normalize(), "f")
-                for name, amount in zip(numbers, amounts, strict=True)
-                if amount is not None
-            }
-            for key, _, *amounts in found
-        }
-        return sum(count for _, count, *_ in found), sums
+        has_currency = ("currency", "VARCHAR") in [one[:2] for one in columns]
+        query = totals_query(table, numbers, has_currency=has_currency)
+        return totals(self._ask(query, company_id), numbers)
 
     async def keep(self, receipt: Receipt) -> None:
         """Write it to a table."""
@@ -291,9 +280,9 @@ class DuckDb:
         self._thread.shutdown()
 
     def _keep_state(self, unit: Unit, state: UnitState) -> None:
-        self._ask(f"DELETE FROM {OURS}units WHERE data_type = ? AND company = ?", *_key(unit))
+        self._ask(f"DELETE FROM {OURS}units WHERE data_type = ? AND company = ?", *key_of(unit))
         text = msgspec.json.encode(state).decode()
-        self._ask(f"INSERT INTO {OURS}units VALUES (?, ?, ?, ?)", *_key(unit), state.done, text)
+        self._ask(f"INSERT INTO {OURS}units VALUES (?, ?, ?, ?)", *key_of(unit), state.done, text)
 
     def _exists(self, table: str) -> bool:
         query = "SELECT count(*) FROM duckdb_tables() WHERE table_name = ?"
@@ -315,12 +304,40 @@ class DuckDb:
         return answer
 
 
-def _key(unit: Unit) -> Sequence[str]:
+# For PostgreSQL, too
+
+
+def key_of(unit: Unit) -> tuple[str, str]:
+    """Return what names the unit in our tables."""
     return unit.data_type, unit.company_id
 
 
-def _staged(unit: Unit) -> str:
-    return f"_staged_{unit.data_type}"
+def staged_name(data_type: str) -> str:
+    """Return the name of the table in which a full read is collected."""
+    return f"_staged_{data_type}"
+
+
+def totals_query(table: str, numbers: Sequence[str], *, has_currency: bool) -> str:
+    """Return the query for the `totals` of the company $1."""
+    currency = "currency" if has_currency else "NULL"
+    added = "".join(f", sum({quoted(name)})" for name in numbers)
+    return (
+        f"SELECT coalesce({currency}, ''), count(*){added} FROM {table} WHERE company = $1"
+        " GROUP BY 1"
+    )
+
+
+def totals(found: Sequence[Any], numbers: Sequence[str]) -> tuple[int, Sums]:
+    """Return the number of rows, and the exact sums of *numbers*."""
+    sums: Sums = {
+        currency: {
+            name: format(amount.normalize(), "f")
+            for name, amount in zip(numbers, amounts, strict=True)
+            if amount is not None
+        }
+        for currency, _, *amounts in found
+    }
+    return sum(count for _, count, *_ in found), sums
 
 
 def quoted(name: str) -> str:

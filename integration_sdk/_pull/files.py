@@ -37,6 +37,7 @@ from integration_sdk._pull.state import Unit
 from integration_sdk._pull.unit import Sums, UnitState, add_sums
 from integration_sdk._records.columns import Columns
 from integration_sdk._store.row import Fenced
+from integration_sdk._store.rows import fenced
 from integration_sdk._store.waiting import to_the_end
 from integration_sdk._system import sync_directory
 from integration_sdk.errors import ConfigurationError, PullError
@@ -179,10 +180,10 @@ class Files:
             number, token = (int(found[1]), int(found[2] or 0)) if found else (-1, 0)
             _check_token(unit, token)
             if not state.first <= number < state.parts:
-                path.unlink()
+                _remove(path)
             elif number in held:  # of two with one number, the later claim's was committed
                 (_, lower), held[number] = sorted([held[number], (token, path)])
-                lower.unlink()
+                _remove(lower)
             else:
                 held[number] = token, path
         for number in range(state.first, state.parts):
@@ -217,10 +218,7 @@ class Files:
                 state = evolve_state(state, live=state.generation)
                 left[ours] = unit.document.token
         for one in left:
-            if one.is_dir():
-                shutil.rmtree(one)
-            else:
-                one.unlink()
+            _remove(one)
         return state
 
     def pack(self, unit: Unit, items: list[bytes], columns: Columns) -> Packed:
@@ -267,7 +265,7 @@ class Files:
         await _do(self._show, unit)
         replaced = self._staged(unit, unit.state)
         await unit.save(after)
-        await _do(shutil.rmtree, replaced, True)  # unless there was none
+        await _do(_remove, replaced)
 
     def _show(self, unit: Unit) -> None:
         staged, shown = self._staged(unit, unit.state), self._shown(unit)
@@ -357,6 +355,14 @@ async def _do(work: Callable[..., T], *arguments: Any) -> T:
     return await to_the_end(asyncio.ensure_future(asyncio.to_thread(work, *arguments)))
 
 
+def _remove(path: Path) -> None:
+    """Remove a file or a folder, unless somebody who thawed has done so, or writes there."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def _token(staged: Path) -> int:
     found = _STAGED.search(staged.name)
     return int(found[1]) if found else 0
@@ -365,7 +371,7 @@ def _token(staged: Path) -> int:
 def _check_token(unit: Unit, token: int) -> None:
     """Leave alone what a later claim has made."""
     if token > unit.document.token:
-        raise Fenced(f"{unit} was claimed by another process.")
+        raise fenced(str(unit))
 
 
 def _rename(one: Path, other: Path) -> None:
