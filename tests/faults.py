@@ -73,6 +73,9 @@ FAULTS: Final[dict[str, Fault]] = {
         "in_doubt = False",
         "errors session_network",
     ),
+    "a plan for a company that does not exist": Fault(
+        "cli/_plan.py", "if error.status not in NOT_NOW and", "if not error.status and", "cli_plan"
+    ),
     # What is read into users' classes
     "pydantic reads Decimals through floats": Fault(
         "_records/pydantic_models.py",
