@@ -594,6 +594,9 @@ FAULTS: Final[dict[str, Fault]] = {
         "if unit.state.live not in {0, unit.state.generation}:",
         "pull_databases",
     ),
+    "a new column holds up all readers": Fault(
+        "_pull/postgres.py", "lock_timeout = '{_HOLD_UP}s'", "lock_timeout = 0", "pull_databases"
+    ),
     "a full database stops one unit": Fault(
         "_pull/postgres.py",
         "raise OSError(errno.ENOSPC, str(error)) from error",
