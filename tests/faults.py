@@ -576,6 +576,9 @@ FAULTS: Final[dict[str, Fault]] = {
         "if False:",
         "pull_together",
     ),
+    "a pull that has just begun is nobody's": Fault(
+        "_pull/files.py", "if MARKER in names:", "if False:", "pull_together"
+    ),
     "an audit believes the receipt that ended last": Fault(
         "_pull/audit.py", "key=lambda one: one.held.run", "key=lambda one: 0", "pull_together"
     ),
@@ -590,6 +593,9 @@ FAULTS: Final[dict[str, Fault]] = {
         "if state.live not in {0, state.generation}:",
         "if unit.state.live not in {0, unit.state.generation}:",
         "pull_databases",
+    ),
+    "a new column holds up all readers": Fault(
+        "_pull/postgres.py", "lock_timeout = '{_HOLD_UP}s'", "lock_timeout = 0", "pull_databases"
     ),
     "a full database stops one unit": Fault(
         "_pull/postgres.py",

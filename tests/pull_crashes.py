@@ -129,9 +129,8 @@ class Trial:
         if self.how in {"freeze", "lapse"}:
             point = FreezePoint(at, dies=self.how == "lapse")
         self.disk.point = point
-        stopped = asyncio.create_task(
-            self.run(KeptStore(CrashingDocuments(self._documents, point)), full=full)
-        )
+        store = KeptStore(CrashingDocuments(self._documents, point))
+        stopped = asyncio.create_task(self.run(store, full=full, ends_well=self.how == "freeze"))
         if isinstance(point, FreezePoint):
             await self._overtake(point, stopped, full=full)
         else:

@@ -162,6 +162,30 @@ async def test_a_store_for_two_places(client: Client, postgres: Server, tmp_path
     assert "the store belongs to a pull into" in str(error)
 
 
+async def test_a_folder_in_which_another_has_just_begun(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a pull's, also to who looked for its mark a moment before there was one."""
+    pull: dict[str, Any] = {
+        "to": tmp_path,
+        "format": "ndjson",
+        "store": KeptStore(MemoryDocuments()),
+    }
+    await client.pull(["items"], **pull)
+    mark = (tmp_path / "_pull.json").rename(tmp_path.with_name("mark"))
+    read = Path.read_bytes
+
+    def late(path: Path) -> bytes:
+        try:
+            return read(path)
+        finally:
+            if mark.exists():
+                mark.rename(tmp_path / "_pull.json")
+
+    monkeypatch.setattr(Path, "read_bytes", late)
+    assert not (await client.pull(["items"], **pull)).errors
+
+
 async def test_an_audit_knows_which_of_two_runs_came_later(
     sandbox: Sandbox, client: Client, tmp_path: Path
 ) -> None:

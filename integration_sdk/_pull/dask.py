@@ -18,7 +18,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from importlib.metadata import version
 from itertools import islice
 from typing import Any, Final
-from urllib.parse import urlsplit, urlunsplit
 
 import distributed
 from attrs import evolve, frozen
@@ -27,6 +26,7 @@ import integration_sdk
 from integration_sdk._context import RequestContext
 from integration_sdk._http import CallOptions, Session
 from integration_sdk._http.session import FixedRate
+from integration_sdk._pull.postgres import without_secrets
 from integration_sdk._pull.pull import SECONDS_BETWEEN_CLAIMS, Elsewhere, Pair
 from integration_sdk._pull.receipts import UnitReceipt
 from integration_sdk._pull.sink import Sink
@@ -75,15 +75,6 @@ class Job:
     rate: dict[str, Any] | None
     options: PullOptions
     version: str = VERSION
-
-
-def without_secrets(url: str) -> str:
-    """Return the URL of a database without its password."""
-    parts = urlsplit(url)
-    user, at, host = parts.netloc.rpartition("@")
-    words = [word for word in parts.query.split("&") if "password" not in word.casefold()]
-    netloc = f"{user.partition(':')[0]}{at}{host}"
-    return urlunsplit(parts._replace(netloc=netloc, query="&".join(words)))
 
 
 # In the caller

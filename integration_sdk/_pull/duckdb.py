@@ -124,14 +124,15 @@ class DuckDb:
         return await self._do(lambda: self._begin(unit, full))
 
     def _begin(self, unit: Unit, full: bool) -> UnitState:
-        found = self._ask(
-            f"SELECT state FROM {OURS}units WHERE data_type = ? AND company = ?", *key_of(unit)
-        )
-        if not found:
-            if unit.state.parts and not full:
-                raise PullError(f"{self.path} lacks the records of {unit}; --full reads them again")
-            return UnitState()
-        return msgspec.json.decode(found[0][0], type=UnitState)
+        state = self._state_of(*key_of(unit))
+        if state is None and unit.state.parts and not full:
+            raise PullError(f"{self.path} lacks the records of {unit}; --full reads them again")
+        return state or UnitState()
+
+    def _state_of(self, *key: str) -> UnitState | None:
+        query = f"SELECT state FROM {OURS}units WHERE data_type = ? AND company = ?"
+        found = self._ask(query, *key)
+        return msgspec.json.decode(found[0][0], type=UnitState) if found else None
 
     def pack(self, unit: Unit, items: list[bytes], columns: Columns) -> Packed:
         """Make an Arrow table of *items*, of each id the last."""
@@ -208,7 +209,10 @@ class DuckDb:
         def work() -> UnitState:
             if unit.state.live not in {0, unit.state.generation}:
                 self._replace(unit)
-            counted = self._counted(unit, after)
+            counted = after
+            if self._exists(unit.data_type):
+                rows, sums = self._totals(*key_of(unit))
+                counted = replace(after, rows=rows, sums=sums)
             self._keep_state(unit, counted)
             return counted
 
@@ -226,13 +230,6 @@ class DuckDb:
             )
             self._drop_staged(unit)
 
-    def _counted(self, unit: Unit, state: UnitState) -> UnitState:
-        """Return *state* with the number of rows and the sums as they are in the table."""
-        if not self._exists(unit.data_type):
-            return state
-        rows, sums = self._totals(unit.data_type, unit.company_id)
-        return replace(state, rows=rows, sums=sums)
-
     def _totals(self, data_type: str, company_id: str) -> tuple[int, Sums]:
         table = quoted(data_type)
         columns = self._ask(f"DESCRIBE {table}")
@@ -243,14 +240,9 @@ class DuckDb:
 
     async def keep(self, receipt: Receipt) -> None:
         """Write it to a table."""
-        text = receipt.to_json().decode()
-        await self._do(
-            lambda: self._ask(
-                f"INSERT INTO {OURS}receipts VALUES (?::TIMESTAMPTZ, ?)",
-                receipt.ended.isoformat(),
-                text,
-            )
-        )
+        values = receipt.ended.isoformat(), receipt.to_json().decode()
+        insert = f"INSERT INTO {OURS}receipts VALUES (?::TIMESTAMPTZ, ?)"
+        await self._do(lambda: self._ask(insert, *values))
 
     async def receipts(self) -> list[bytes]:
         """Return all receipts, in their order."""
@@ -261,12 +253,10 @@ class DuckDb:
         """Return what is in the table."""
 
         def work() -> Found:
-            key = data_type, company_id
-            units = f"SELECT state FROM {OURS}units WHERE data_type = ? AND company = ?"
-            state = msgspec.json.decode(self._ask(units, *key)[0][0], type=UnitState)
             if not self._exists(data_type):
                 return Found(rows=0, ids=0, sums={})
-            rows, sums = self._totals(*key)
+            state = self._state_of(data_type, company_id) or held
+            rows, sums = self._totals(data_type, company_id)
             return Found(rows=rows, ids=rows, sums=sums, is_ahead=state.cursor != held.cursor)
 
         return await self._do(work)

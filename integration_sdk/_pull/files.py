@@ -23,7 +23,7 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, Final, Protocol, TypeVar
+from typing import IO, Any, Final, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -79,24 +79,6 @@ class Content:
     sums: Sums | None = None
 
 
-class Encoder(Protocol):
-    """How records become a file."""
-
-    @property
-    def format(self) -> str:
-        """Such as "parquet"."""
-
-    @property
-    def extension(self) -> str:
-        """Of the files."""
-
-    def write(self, path: Path, items: list[bytes], columns: Columns) -> Packed:
-        """Write *items* to a new file; return what was written, without its place."""
-
-    def read(self, path: Path) -> Content:
-        """Return what is in a file."""
-
-
 @define(eq=False)
 class Files:
     """Parts in folders below *path*.
@@ -106,7 +88,7 @@ class Files:
     """
 
     path: Path
-    encoder: Encoder
+    encoder: Ndjson | Parquet
     tokens: bool = False
     _lock: int | None = field(init=False, default=None)
 
@@ -130,11 +112,14 @@ class Files:
         try:
             marker = json.loads((self.path / MARKER).read_bytes())
         except FileNotFoundError:
+            names = [one.name for one in self.path.glob("*")]
             ours = (STORE, STAGING, f".{MARKER}")  # made before the marker
-            others = [one.name for one in self._names() if not one.name.startswith(ours)]
-            if other := min(others, default=None):
+            others = [name for name in names if not name.startswith(ours)]
+            if MARKER in names:
+                return self._open()  # another pull has just begun
+            if others:
                 raise ConfigurationError(
-                    f"{self.path} holds files that no pull wrote ({other})"
+                    f"{self.path} holds files that no pull wrote ({min(others)})"
                 ) from None
             return None
         if marker["format"] != self.format:
@@ -142,9 +127,6 @@ class Files:
                 f"{self.path} was written as {marker['format']}, not {self.format}"
             )
         return str(marker["id"])
-
-    def _names(self) -> list[Path]:
-        return list(self.path.iterdir()) if self.path.exists() else []
 
     async def introduce(self, pull: str) -> str:
         """Record the id of the *pull* that is going to write here; return whose place it is."""
@@ -175,7 +157,7 @@ class Files:
         state = self._take_over(unit)
         folder = self._folder(unit, state)
         held: dict[int, tuple[int, Path]] = {}
-        for path in sorted(folder.glob("part-*")) if folder.exists() else ():
+        for path in sorted(folder.glob("part-*")):
             found = _PART.match(path.name)
             number, token = (int(found[1]), int(found[2] or 0)) if found else (-1, 0)
             _check_token(unit, token)
@@ -203,7 +185,7 @@ class Files:
         """Take over the generation that is staged, if there is one, and remove all else there."""
         state, root = unit.state, self._staging(unit)
         ours = self._staged(unit, state)
-        left = {one: _token(one) for one in root.iterdir()} if root.exists() else {}
+        left = {one: _token(one) for one in root.glob("*")}
         _check_token(unit, max(left.values(), default=0))
         if not state.is_shown:
             staged = [one for one in left if one.name.startswith(f"g{state.generation}-")]
@@ -283,7 +265,7 @@ class Files:
         await _do(self._keep, receipt)
 
     def _keep(self, receipt: Receipt) -> None:
-        path = self.path / RECEIPTS / f"{receipt.name}.json"
+        path = self.path / RECEIPTS / f"{receipt.ended:%Y%m%dT%H%M%S.%f}Z.json"
         path.parent.mkdir(exist_ok=True)
         replace_file(path, receipt.to_json())
 
@@ -337,16 +319,13 @@ class Files:
     def _reject(self, unit: Unit, rejects: list[tuple[bytes, str]]) -> None:
         path = self.path / REJECTS / f"{quote(unit.data_type)}.ndjson"
         path.parent.mkdir(exist_ok=True)
-        lines = (
-            {
-                "company": unit.company_id,
-                "reason": reason,
-                "record": record.decode(errors="replace"),
-            }
-            for record, reason in rejects
-        )
+        company, lines = unit.company_id, list[bytes]()
+        for record, reason in rejects:
+            text = record.decode(errors="replace")
+            line = {"company": company, "reason": reason, "record": text}
+            lines.append(msgspec.json.encode(line) + b"\n")
         with path.open("ab") as file:
-            file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
+            file.writelines(lines)
             _sync(file)
 
 
@@ -442,7 +421,7 @@ class Ndjson:
         return f"ndjson.{self.compression}" if self.compression else "ndjson"
 
     def write(self, path: Path, items: list[bytes], _: Columns) -> Packed:
-        """Write *items* to a new file."""
+        """Write *items* to a new file; return what was written, without its place."""
         rows = len(items)
         if any(b"\n" in item for item in items):
             # Between tokens, since a text has it escaped.

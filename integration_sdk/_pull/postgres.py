@@ -56,6 +56,10 @@ _SETTINGS: Final = {
 _PATIENCE: Final = 30.0
 """Seconds to ask a database again that has failed for the first time."""
 _PAUSE: Final = 0.2
+_HOLD_UP: Final = 2
+"""Seconds to hold up those that read a table; more than a vacuum takes to give way."""
+_ALTERS: Final = 150
+"""How often to try that, with as many seconds between."""
 _FAREWELL: Final = 5.0
 """Seconds to part from a connection in peace."""
 _CONNECTIONS: Final = 4
@@ -76,14 +80,17 @@ _FIELDS: Final = f"""
         AND value <> '[]'
     GROUP BY 1, 2
 """
-_TYPES: Final = {
-    "number": "numeric",
-    "boolean": "boolean",
-    "string": "text",
-    "array": "jsonb",
-    "object": "jsonb",
-}
+_TYPES: Final = {"number": "numeric", "boolean": "boolean", "string": "text"}
 _RESERVED: Final = frozenset({"company", "id"})
+
+
+def without_secrets(url: str) -> str:
+    """Return the URL of a database without its password."""
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    words = [word for word in parts.query.split("&") if "password" not in word.casefold()]
+    netloc = f"{user.partition(':')[0]}{at}{host}"
+    return urlunsplit(parts._replace(netloc=netloc, query="&".join(words)))
 
 
 @define(eq=False)
@@ -103,10 +110,7 @@ class Postgres:
     @property
     def target(self) -> str:
         """The URL, without a password."""
-        parts = urlsplit(self.url)
-        host = parts.netloc.rpartition("@")[2]
-        user = parts.username
-        return urlunsplit(parts._replace(netloc=f"{user}@{host}" if user else host))
+        return without_secrets(self.url)
 
     async def _do(self, work: Callable[[Any], Awaitable[T]]) -> T:
         """Do *work* with a connection, again while the database is away.
@@ -291,10 +295,11 @@ class Postgres:
             column = _column(field_)
             if len(text_name(field_).encode()) > _LONGEST_NAME:
                 raise PullError(f"{field_} is too long a name for a column of {self.target}")
-            type_ = "timestamptz" if are_moments else _TYPES[kind]
+            type_ = _TYPES.get(kind, "jsonb")
             if column not in have:
-                await self._add(db, data_type, column, "jsonb" if column != field_ else type_)
-            fits = have[column] in {_TYPES[kind], "jsonb"} or (
+                new = "timestamptz" if are_moments else type_
+                await self._add(db, data_type, column, "jsonb" if column != field_ else new)
+            fits = have[column] in {type_, "jsonb"} or (
                 are_moments and have[column] == "timestamp with time zone"
             )
             if not fits and text_name(field_) not in have:
@@ -302,10 +307,23 @@ class Postgres:
 
     async def _add(self, db: Any, data_type: str, column: str, type_: str) -> None:
         for table in (data_type, staged_name(data_type)):
-            await db.execute(
-                f"ALTER TABLE {quoted(table)} ADD COLUMN IF NOT EXISTS {quoted(column)} {type_}"
+            await self._alter(
+                db, f"{quoted(table)} ADD COLUMN IF NOT EXISTS {quoted(column)} {type_}"
             )
         await self._learn(db, data_type)  # another worker may have come first, with another type
+
+    async def _alter(self, db: Any, change: str) -> None:
+        """Change a table while nobody reads it; who waits for that holds up new readers, too."""
+        for _ in range(_ALTERS):
+            with suppress(self._asyncpg.LockNotAvailableError):
+                async with db.transaction():
+                    await db.execute(f"SET LOCAL lock_timeout = '{_HOLD_UP}s'")
+                    await db.execute(f"ALTER TABLE {change}")
+                return
+            await asyncio.sleep(_HOLD_UP)
+        raise PullError(
+            f"{self.target} is locked by a long transaction: cannot ALTER TABLE {change}"
+        )
 
     async def _merge(self, db: Any, table: str, unit: Unit) -> None:
         values = {"company": "$1", "id": "raw->>'id'"}

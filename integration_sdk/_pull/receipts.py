@@ -96,11 +96,6 @@ class Receipt:
         """The units that are not complete."""
         return [unit for unit in self.units if unit.error is not None]
 
-    @property
-    def name(self) -> str:
-        """A name that sorts by time."""
-        return f"{self.ended:%Y%m%dT%H%M%S.%f}Z"
-
     def to_json(self) -> bytes:
         """Return it as it is kept."""
         units = [unit.to_plain() for unit in self.units]

@@ -253,20 +253,17 @@ class Units:
             await self._written(work)
 
     def _pager(self, unit: Unit) -> integration_sdk.Pager[Any]:
-        state = unit.state
-        books = self._client.company(unit.company_id).data(unit.data_type)
-        if state.phase is Phase.ALL:
-            return books.list(
-                cursor=state.cursor,
-                on_drift="repair",
+        is_whole = unit.state.phase is Phase.ALL
+        return (
+            self._client.company(unit.company_id)
+            .data(unit.data_type)
+            .list(
+                changed_since=None if is_whole else EPOCH,
+                cursor=unit.state.cursor,
+                on_drift="repair" if is_whole else "report",
                 page_size=PAGE_SIZE,
                 max_bytes=self._list_bytes,
             )
-        return books.list(
-            changed_since=EPOCH,
-            cursor=state.cursor,
-            page_size=PAGE_SIZE,
-            max_bytes=self._list_bytes,
         )
 
     async def _write(self, work: Work, items: list[bytes], cursor: str) -> None:

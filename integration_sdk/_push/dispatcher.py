@@ -696,8 +696,9 @@ class Dispatcher:
         if isinstance(self.stopped, PASSING) and not (self.carried or self.closing.is_set()):
             self.stopped = None
             self.halted.clear()
-            for company in self._companies.values():  # what was left is on record
-                company.is_ours, company.taking = False, None
+            for company in self._companies.values():
+                if company.is_ours:  # what was left is on record
+                    self.start(self._take_again(company))
         return self.stopped
 
     def stop(self, error: IntegrationError) -> None:
