@@ -67,6 +67,9 @@ FAULTS: Final[dict[str, Fault]] = {
     "a failed write is not told to be in doubt": Fault(
         "_http/responses.py", "in_doubt=in_doubt, **facts)", "**facts)", "errors judgement"
     ),
+    "a 503 that proves nothing is not told to be in doubt": Fault(
+        "_http/responses.py", "        refuses_with_503=request.refuses_with_503,\n", "", "errors"
+    ),
     "a lost write is not told to be in doubt": Fault(
         "_http/transport.py",
         "in_doubt = request.safety is Safety.WRITE",
